@@ -1,0 +1,1 @@
+"""Calibrators, calibration metrics and reliability data for classifiers: numpy and scipy only."""

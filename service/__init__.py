@@ -1,0 +1,1 @@
+"""Serve calibrated predictions with certified decisions; never imports torch."""

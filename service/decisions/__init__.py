@@ -1,0 +1,1 @@
+"""Policies, thresholds, certificates and the gate: pure numpy and scipy."""

@@ -1,0 +1,1 @@
+"""Train, calibrate and export CNN classifiers (torch)."""
