@@ -1,1 +1,71 @@
-"""Calibrators, calibration metrics and reliability data for classifiers: numpy and scipy only."""
+"""Calibrators, calibration metrics and reliability diagrams for classifiers; numpy and scipy only.
+
+Every calibrator takes logits (never guessed from probabilities: see `logits_from_probabilities`), and is used alike:
+
+    >>> import numpy as np
+    >>> logits = np.array([[4.0, 0.0], [3.0, 0.0], [0.0, 5.0], [0.0, 2.0]])
+    >>> labels = np.array([0, 1, 1, 1])
+    >>> calibrator = CALIBRATORS["temperature"]().fit(logits, labels)
+    >>> probabilities = calibrator.predict_proba(logits)
+    >>> from_dict(calibrator.to_dict()).predict_proba(logits).tolist() == probabilities.tolist()
+    True
+
+`CALIBRATORS` names them all; `docs/calibrators.md` says what to use when.
+"""
+
+from __future__ import annotations
+
+from calibrators import metrics
+from calibrators.calibrator import Calibrator
+from calibrators.errors import CalibrationDataError, CalibrationError, CalibrationFitError
+from calibrators.histogram import Histogram
+from calibrators.identity import Identity
+from calibrators.softmax import logits_from_probabilities, softmax
+from calibrators.temperature import Temperature
+
+__all__ = [
+    "CALIBRATORS",
+    "CalibrationDataError",
+    "CalibrationError",
+    "CalibrationFitError",
+    "Calibrator",
+    "Histogram",
+    "Identity",
+    "Temperature",
+    "from_dict",
+    "logits_from_probabilities",
+    "metrics",
+    "softmax",
+]
+
+CALIBRATORS: dict[str, type[Calibrator]] = {
+    "identity": Identity,
+    "temperature": Temperature,
+    "histogram": Histogram,
+}
+
+
+def from_dict(document: object) -> Calibrator:
+    """Restores a fitted calibrator of any method from what its `to_dict` made.
+
+    Args:
+        document: The parsed JSON document.
+
+    Raises:
+        CalibrationDataError: Not an object, an unknown method or version, a field missing, unknown or out of range.
+
+    Example:
+        >>> from_dict({"method": "magic"})
+        Traceback (most recent call last):
+        calibrators.errors.CalibrationDataError: Unknown method: field 'method' is 'magic'; expected one of 'identity',
+        'temperature', 'histogram'
+    """
+    method = document.get("method") if isinstance(document, dict) else None
+    if not isinstance(document, dict) or not isinstance(method, str) or method not in CALIBRATORS:
+        raise CalibrationDataError(
+            "Unknown method",
+            where="field 'method'" if isinstance(document, dict) else "the document",
+            found=repr(method) if isinstance(document, dict) else f"a {type(document).__name__}",
+            expected="one of " + ", ".join(map(repr, CALIBRATORS)),
+        )
+    return CALIBRATORS[method].from_dict(document)

@@ -1,0 +1,162 @@
+"""What every calibrator is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from calibrators.arrays import ArrayLike, Doubles, Floats, Labels
+from calibrators.chunks import logit_chunks
+from calibrators.documents import Document
+from calibrators.errors import CalibrationDataError, CalibrationFitError
+from calibrators.softmax import result_array
+from calibrators.validation import LabelledRows, as_matrix, labelled_rows
+
+
+class Calibrator(ABC):
+    """Maps logits to probabilities that mean what they say, after learning how from labelled rows.
+
+    Class attributes:
+        name: Key in ``calibrators.CALIBRATORS`` and ``"method"`` in documents.
+        version: Version of the document's form.
+        preserves_order: With two classes the fitted map never reverses the order of two rows: the calibrated
+            probability is a non-decreasing function of z_1 − z_0, whatever the fit, so a threshold on one side maps to
+            a threshold on the other (ties broken by the raw log-odds). With more classes no method but `identity`
+            promises that for the probabilities of one class.
+
+    Attributes:
+        top_label_only: The method calibrates the confidence of the largest logit's class, and spreads the rest over the
+            other classes, one of which may end up larger; `top_label` then still returns the raw label.
+        classes_: Number of classes K that the calibrator was fitted for; 0 where it works for any, or is not fitted.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[int]
+    preserves_order: ClassVar[bool]
+
+    top_label_only: bool = False
+    classes_: int = 0
+
+    def fit(self, logits: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Learns the map.
+
+        Args:
+            logits: (N, K) raw scores, N ≥ 1, K ≥ 2, of float16, float32 or float64; −inf means a probability of zero.
+                Read in row chunks and never copied, so it may be a memory map.
+            labels: (N,) integers in 0 … K−1. Some classes may be missing.
+            sample_weight: (N,) importance weights of 0 or more; only their ratios matter. None: all equal.
+
+        Returns:
+            The calibrator itself.
+
+        Raises:
+            CalibrationDataError: Data that cannot be used; the message says what was found and expected.
+            CalibrationFitError: The optimum was not reached. The calibrator is then as it was before.
+        """
+        self._fit(labelled_rows(logits, labels, sample_weight))
+        return self
+
+    def predict_proba(self, logits: ArrayLike, out: Floats | None = None) -> Floats:
+        """Calibrated probabilities.
+
+        Args:
+            logits: (N, K) raw scores, N ≥ 0; as in `fit`.
+            out: (N, K) of the result's type to write to; it may be ``logits`` itself.
+
+        Returns:
+            (N, K) in [0, 1], rows sum to one; float32 for float32 and float16 input, float64 for float64. Computed in
+            float64 whatever the input. A row's result does not depend on the rows beside it.
+
+        Raises:
+            CalibrationDataError: Another number of classes than fitted for, NaN, +inf, a row of nothing but −inf.
+            CalibrationFitError: Not fitted yet.
+        """
+        matrix = as_matrix(logits, "logits")
+        self._check_ready(matrix.shape[1])
+        result = result_array(matrix, out)
+        for rows, chunk, maxima in logit_chunks(matrix):
+            result[rows] = self._transform(chunk, maxima)
+        return result
+
+    def top_label(self, logits: ArrayLike, probabilities: Floats) -> tuple[Labels, Floats]:
+        """The predicted label of each row, and the probability that it is right.
+
+        Args:
+            logits: (N, K) raw scores.
+            probabilities: (N, K), what `predict_proba` gave for them.
+
+        Returns:
+            Labels (N,) int64 and confidences (N,) of the probabilities' type. Top-label methods keep the class of the
+            largest logit; the others take the class of the largest probability. The first of equals wins.
+
+        Raises:
+            CalibrationDataError: The two arrays differ in shape.
+        """
+        matrix = as_matrix(logits, "logits")
+        if probabilities.shape != matrix.shape:
+            raise CalibrationDataError(
+                "Wrong shape",
+                where="probabilities",
+                found=f"an array of shape {probabilities.shape}",
+                expected=f"shape {matrix.shape}, as the logits",
+            )
+        labels = np.argmax(matrix if self.top_label_only else probabilities, axis=1)
+        return labels.astype(np.int64, copy=False), probabilities[np.arange(len(labels)), labels]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fitted calibrator as a document that `json` can write; `from_dict` restores it exactly.
+
+        Raises:
+            CalibrationFitError: Not fitted yet.
+        """
+        self._check_ready(None)
+        return {"method": self.name, "version": self.version, **self._parameters()}
+
+    @classmethod
+    def from_dict(cls, document: object) -> Self:
+        """Restores a calibrator of this class from what `to_dict` made.
+
+        Raises:
+            CalibrationDataError: Another method or version, a field missing, unknown, or outside its range.
+        """
+        reader = Document(document)
+        reader.header(cls.name, cls.version)
+        calibrator = cls._restore(reader)
+        reader.finish()
+        return calibrator
+
+    def _check_ready(self, classes: int | None) -> None:
+        if self.classes_ == 0:
+            if not self._needs_fit:
+                return
+            raise CalibrationFitError(
+                "Not fitted", where=f"{self.name} calibrator", found="not fitted yet", expected="a call of fit first"
+            )
+        if classes is not None and classes != self.classes_:
+            raise CalibrationDataError(
+                "Wrong number of classes",
+                where="logits",
+                found=f"an array of {classes} columns",
+                expected=f"{self.classes_} columns, as in the fit",
+            )
+
+    _needs_fit: ClassVar[bool] = True
+
+    @abstractmethod
+    def _fit(self, rows: LabelledRows) -> None:
+        """Learns from checked rows; sets attributes only when all has gone well, `classes_` among them."""
+
+    @abstractmethod
+    def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
+        """Probabilities of one chunk: (n, K) float64 logits, free to overwrite, and their (n, 1) row maxima."""
+
+    @abstractmethod
+    def _parameters(self) -> dict[str, Any]:
+        """The fields of the document beside method and version."""
+
+    @classmethod
+    @abstractmethod
+    def _restore(cls, document: Document) -> Self:
+        """Makes a calibrator from the fields that `_parameters` wrote, reading each through ``document``."""

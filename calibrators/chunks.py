@@ -1,0 +1,115 @@
+"""Reading large matrices a few rows at a time, checking values on the way.
+
+A chunk holds about 64 k entries, so that it and its temporaries stay in the second-level cache; whatever the size of
+the input, a pass over it adds a few MB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from calibrators.arrays import Doubles, Floats
+from calibrators.errors import CalibrationDataError
+
+CHUNK_ENTRIES = 65_536
+
+
+def row_chunks(rows: int, classes: int) -> Iterator[slice]:
+    """Yields slices that cover ``rows`` rows of ``classes`` entries, in order."""
+    step = max(1, CHUNK_ENTRIES // classes)
+    for start in range(0, rows, step):
+        yield slice(start, min(start + step, rows))
+
+
+def check_maxima(maxima: Floats, chunk: Floats, start: int) -> None:
+    """Refuses a chunk of logits with NaN, +inf, or a row of nothing but −inf.
+
+    The row maximum alone tells: NaN wins every comparison in it, and so does +inf.
+
+    Args:
+        maxima: Row maxima of ``chunk``, any shape.
+        chunk: (n, K) logits.
+        start: Number of the chunk's first row, for the message.
+
+    Raises:
+        CalibrationDataError: Naming the first entry at fault.
+    """
+    if maxima.size == 0 or (
+        -np.inf < np.minimum.reduce(maxima, axis=None) and np.maximum.reduce(maxima, axis=None) < np.inf
+    ):
+        return
+    row = int(np.argmax(~np.isfinite(maxima.reshape(-1))))
+    if maxima.reshape(-1)[row] == -np.inf:
+        raise CalibrationDataError(
+            "Impossible row", where=f"logits[{start + row}]", found="-inf in every column", expected="a finite logit"
+        )
+    column = int(np.argmax(np.isnan(chunk[row]) | (chunk[row] == np.inf)))
+    raise CalibrationDataError(
+        "Bad logit",
+        where=f"logits[{start + row}, {column}]",
+        found=str(chunk[row, column]),
+        expected="a finite number, or -inf for a probability of zero",
+    )
+
+
+def logit_chunks(logits: Floats) -> Iterator[tuple[slice, Doubles, Doubles]]:
+    """Reads logits chunk by chunk as float64.
+
+    Args:
+        logits: (N, K) of any floating point type; −inf allowed.
+
+    Yields:
+        The rows, their logits (n, K) float64 (a fresh array, free to write to), and the row maxima (n, 1).
+
+    Raises:
+        CalibrationDataError: NaN, +inf, or a row of nothing but −inf.
+    """
+    for rows in row_chunks(*logits.shape):
+        chunk = logits[rows].astype(np.float64, order="C")
+        maxima = np.maximum.reduce(chunk, axis=1, keepdims=True)
+        check_maxima(maxima, chunk, rows.start)
+        yield rows, chunk, maxima
+
+
+_SUM_TOLERANCE = {np.dtype(np.float16): 2e-2, np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-4}
+
+
+def probability_chunks(probabilities: Floats) -> Iterator[tuple[slice, Floats]]:
+    """Reads probabilities chunk by chunk, checking that each row is a distribution.
+
+    Args:
+        probabilities: (N, K), each entry in [0, 1]; rows sum to 1 within 1e-4 (0.02 for float16).
+
+    Yields:
+        The rows, and their probabilities (n, K), a view.
+
+    Raises:
+        CalibrationDataError: NaN, an entry outside [0, 1], or a row that does not sum to one.
+    """
+    tolerance = _SUM_TOLERANCE[probabilities.dtype]
+    classes = probabilities.shape[1]
+    for rows in row_chunks(*probabilities.shape):
+        chunk = probabilities[rows]
+        with np.errstate(invalid="ignore", over="ignore"):
+            sums = np.add.reduce(chunk, axis=1, dtype=np.float32 if chunk.dtype == np.float16 else None)
+            usable = np.minimum.reduce(chunk, axis=None) >= 0 and np.abs(sums - 1).max() <= tolerance
+        if not usable:
+            bad = ~((chunk >= 0) & (chunk <= 1))
+            if bad.any():
+                row, column = divmod(int(np.argmax(bad)), classes)
+                raise CalibrationDataError(
+                    "Bad probability",
+                    where=f"probabilities[{rows.start + row}, {column}]",
+                    found=str(chunk[row, column]),
+                    expected="a number from 0 to 1",
+                )
+            row = int(np.argmax(np.abs(sums - 1)))
+            raise CalibrationDataError(
+                "Not a distribution",
+                where=f"probabilities[{rows.start + row}]",
+                found=f"a row that sums to {sums[row]:.6g}",
+                expected="a sum of 1",
+            )
+        yield rows, chunk

@@ -1,0 +1,112 @@
+"""Reading the JSON documents of fitted calibrators: every field checked, none guessed, none left over."""
+
+from __future__ import annotations
+
+import math
+from typing import NoReturn
+
+import numpy as np
+
+from calibrators.arrays import Doubles
+from calibrators.errors import CalibrationDataError
+
+
+class Document:
+    """A document under reading; each method takes one field and refuses what cannot stand there.
+
+    Args:
+        content: What the JSON parser gave.
+
+    Raises:
+        CalibrationDataError: Not an object.
+    """
+
+    def __init__(self, content: object) -> None:
+        if not isinstance(content, dict):
+            raise CalibrationDataError(
+                "Bad document", where="the document", found=f"a {type(content).__name__}", expected="an object"
+            )
+        self._left = dict(content)
+
+    def header(self, method: str, version: int) -> None:
+        """Checks the method and version that a document names."""
+        found = self._take("method")
+        if found != method:
+            self._refuse("method", found, repr(method))
+        found = self._take("version")
+        if isinstance(found, bool) or found != version:
+            self._refuse("version", found, str(version))
+
+    def number(self, field: str, least: float = -math.inf, most: float = math.inf) -> float:
+        """Takes a finite number from ``least`` to ``most``."""
+        value = self._take(field)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            self._refuse(field, value, "a finite number")
+        if not least <= value <= most:
+            self._refuse(field, value, f"a number from {least:g} to {most:g}")
+        return float(value)
+
+    def count(self, field: str, least: int = 1) -> int:
+        """Takes an integer of ``least`` or more."""
+        value = self._take(field)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            self._refuse(field, value, f"an integer of {least} or more")
+        return value
+
+    def flag(self, field: str) -> bool:
+        """Takes true or false."""
+        value = self._take(field)
+        if not isinstance(value, bool):
+            self._refuse(field, value, "true or false")
+        return value
+
+    def choice(self, field: str, choices: tuple[str, ...]) -> str:
+        """Takes one of the given words."""
+        value = self._take(field)
+        if not isinstance(value, str) or value not in choices:
+            self._refuse(field, value, "one of " + ", ".join(map(repr, choices)))
+        return value
+
+    def objects(self, field: str) -> list[object]:
+        """Takes a list, of anything."""
+        value = self._take(field)
+        if not isinstance(value, list):
+            self._refuse(field, value, "a list")
+        return value
+
+    def numbers(self, field: str, least: float = -math.inf, most: float = math.inf) -> Doubles:
+        """Takes a list of finite numbers from ``least`` to ``most``."""
+        return self._row(field, self._take(field), least, most)
+
+    def rows_of_numbers(self, field: str, least: float = -math.inf, most: float = math.inf) -> list[Doubles]:
+        """Takes a list of such lists; they may differ in length."""
+        return [self._row(f"{field}[{i}]", row, least, most) for i, row in enumerate(self.objects(field))]
+
+    def refuse(self, field: str, found: str, expected: str) -> NoReturn:
+        """Raises for a field whose value contradicts another."""
+        raise CalibrationDataError("Bad document", where=f"field {field!r}", found=found, expected=expected)
+
+    def finish(self) -> None:
+        """Refuses fields that nobody took."""
+        if self._left:
+            field = str(next(iter(self._left)))
+            self.refuse(field, "not known to this method", "no such field")
+
+    def _take(self, field: str) -> object:
+        if field not in self._left:
+            self.refuse(field, "missing", "a value")
+        return self._left.pop(field)
+
+    def _refuse(self, field: str, value: object, expected: str) -> NoReturn:
+        text = repr(value)
+        self.refuse(field, text if len(text) <= 60 else text[:57] + "...", expected)
+
+    def _row(self, field: str, value: object, least: float, most: float) -> Doubles:
+        if not isinstance(value, list):
+            self._refuse(field, value, "a list of numbers")
+        for i, entry in enumerate(value):
+            if isinstance(entry, bool) or not isinstance(entry, int | float) or not math.isfinite(entry):
+                self._refuse(f"{field}[{i}]", entry, "a finite number")
+            if not least <= entry <= most:
+                self._refuse(f"{field}[{i}]", entry, f"a number from {least:g} to {most:g}")
+        return np.asarray(value, dtype=np.float64)

@@ -1,0 +1,43 @@
+"""No calibration: the plain softmax."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self, final
+
+from calibrators.arrays import Doubles
+from calibrators.calibrator import Calibrator
+from calibrators.documents import Document
+from calibrators.softmax import softmax_in_place
+from calibrators.validation import LabelledRows
+
+
+@final
+class Identity(Calibrator):
+    """Plain softmax, what a model says before calibration; the base line that every other method must beat.
+
+    Works for any number of classes, unfitted too: `fit` checks its arguments and learns nothing.
+
+    Preserves: order, accuracy, everything.
+
+    Example:
+        >>> Identity().predict_proba([[0.0, 0.0]])
+        array([[0.5, 0.5]])
+    """
+
+    name: ClassVar[str] = "identity"
+    version: ClassVar[int] = 1
+    preserves_order: ClassVar[bool] = True
+    _needs_fit: ClassVar[bool] = False
+
+    def _fit(self, rows: LabelledRows) -> None:
+        pass
+
+    def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
+        return softmax_in_place(logits, maxima)
+
+    def _parameters(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def _restore(cls, document: Document) -> Self:  # noqa: ARG003
+        return cls()

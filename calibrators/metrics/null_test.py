@@ -1,0 +1,123 @@
+"""What a calibration error would be if the model were calibrated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from calibrators.arrays import ArrayLike, Doubles
+from calibrators.binning import Scheme, bin_edges, bin_index
+from calibrators.metrics.bin_totals import check_bins
+from calibrators.metrics.calibration_error import NORMS, Norm, binned_error, combine_gaps
+from calibrators.metrics.rows import TopLabels, top_labels
+from calibrators.validation import check_choice, check_count
+
+_ROWS_DRAWN_SINGLY = 4_096
+_CELLS_PER_UNIT = 2_048
+_DRAWS_AT_ONCE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationTest:
+    """A calibration error beside its distribution under perfect calibration.
+
+    Attributes:
+        error: The observed error.
+        p_value: Share of calibrated worlds with an error at least as large, counting the observed one; in (0, 1].
+        null_mean: Mean error of calibrated worlds at this sample size.
+        null_quantile: Their 95 % quantile.
+        resamples: Number of calibrated worlds drawn.
+    """
+
+    error: float
+    p_value: float
+    null_mean: float
+    null_quantile: float
+    resamples: int
+
+
+def calibration_test(
+    probabilities: ArrayLike,
+    labels: ArrayLike,
+    bins: int = 15,
+    scheme: Scheme = "width",
+    norm: Norm = 1,
+    sample_weight: ArrayLike | None = None,
+    *,
+    predicted: ArrayLike | None = None,
+    resamples: int = 1_000,
+    seed: int = 0,
+) -> CalibrationTest:
+    """Tests whether an expected calibration error is more than noise, by drawing labels from the probabilities.
+
+    In each of ``resamples`` worlds every predicted label is right with exactly its confidence; the same rows, bins and
+    weights give that world's error. Above 4,096 unweighted rows, rows of one bin whose confidences differ by less than
+    1/2048 are drawn together, with their mean. A large p-value is not evidence of calibration: the data may be few.
+
+    Args:
+        probabilities: (N, K), N ≥ 1, rows sum to one.
+        labels: (N,) integers in 0 … K−1.
+        bins: Number of bins, as in `expected_calibration_error`.
+        scheme: ``"width"`` or ``"mass"``.
+        norm: 1, 2 or ``"max"``.
+        sample_weight: (N,) importance weights of 0 or more, or None.
+        predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
+        resamples: Number of worlds.
+        seed: Seed of their draws.
+
+    Raises:
+        CalibrationDataError: Wrong shapes, types, values or options.
+
+    References:
+        Bröcker, Smith (2007), Increasing the reliability of reliability diagrams (consistency resampling);
+        Vaicenavicius et al. (2019), Evaluating model calibration in classification, section 5.
+
+    Example:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> p = rng.uniform(0.5, 1.0, 1000)
+        >>> result = calibration_test(np.stack([p, 1 - p], axis=1), (rng.random(1000) > p).astype(int))
+        >>> result.p_value > 0.05, 0.01 < result.null_mean < result.null_quantile < 0.06
+        (True, True)
+    """
+    check_bins(bins, scheme)
+    check_choice(norm, NORMS, "norm")
+    check_count(resamples, "resamples")
+    check_count(seed, "seed", least=0)
+    rows = top_labels(probabilities, labels, sample_weight, predicted)
+    error = binned_error(rows, bins, scheme, norm)
+    null = null_errors(rows, bins, scheme, norm, resamples, seed)
+    # The slack counts a world that equals the observed one up to rounding as equal.
+    extreme = int(np.count_nonzero(null >= error - 1e-12))
+    return CalibrationTest(
+        error, (1 + extreme) / (1 + resamples), float(null.mean()), float(np.quantile(null, 0.95)), resamples
+    )
+
+
+def null_errors(rows: TopLabels, bins: int, scheme: Scheme, norm: Norm, resamples: int, seed: int) -> Doubles:
+    """Errors (resamples,) of worlds in which every confidence is right; arguments as `calibration_test`."""
+    index = bin_index(rows.confidence, bin_edges(rows.confidence, bins, scheme, rows.weight))
+    confidence = rows.confidence.astype(np.float64)
+    if rows.weight is None and len(index) > _ROWS_DRAWN_SINGLY:
+        cell = index * (_CELLS_PER_UNIT + 1) + (confidence * _CELLS_PER_UNIT).astype(np.intp)
+        firsts, cell, counts = np.unique(cell, return_inverse=True, return_counts=True)
+        chance = np.minimum(np.bincount(cell, confidence) / counts, 1.0)
+        index, weight = firsts // (_CELLS_PER_UNIT + 1), np.ones(len(counts))
+    else:
+        order = np.argsort(index, kind="stable")
+        index, chance, counts = index[order], confidence[order], np.ones(len(index), np.intp)
+        weight = np.ones(len(index)) if rows.weight is None else rows.weight[order]
+    starts = np.flatnonzero(np.diff(index, prepend=-1))
+    total = np.add.reduceat(weight * counts, starts)
+    expected = weight * chance * counts
+    rng = np.random.default_rng(seed)
+    errors = np.empty(resamples)
+    step = max(1, _DRAWS_AT_ONCE // len(index))
+    for first in range(0, resamples, step):
+        worlds = errors[first : first + step]
+        shape = (len(worlds), len(index))
+        hits = rng.random(shape) < chance if counts.max() == 1 else rng.binomial(counts, chance, shape)
+        gaps = np.add.reduceat(expected - weight * hits, starts, axis=1) / total
+        worlds[:] = combine_gaps(gaps, total / total.sum(), norm)
+    return errors

@@ -1,0 +1,113 @@
+"""What metrics read from probabilities and labels, once, in row chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrators.arrays import ArrayLike, Doubles, Floats, Labels
+from calibrators.chunks import probability_chunks
+from calibrators.errors import CalibrationDataError
+from calibrators.validation import as_labels, as_matrix, as_weight
+
+
+@dataclass(frozen=True, slots=True)
+class TopLabels:
+    """The predicted label of each row.
+
+    Attributes:
+        confidence: (N,) the probability of that label, in the probabilities' own type.
+        correct: (N,) whether it is the true one.
+        weight: (N,) float64, positive, or None.
+    """
+
+    confidence: Floats
+    correct: npt.NDArray[np.bool_]
+    weight: Doubles | None
+
+
+def check_rows(
+    probabilities: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None
+) -> tuple[Floats, Labels, Doubles | None]:
+    """Checks the arguments that all metrics share, all but the values of the probabilities.
+
+    Args:
+        probabilities: (N, K), N ≥ 1, K ≥ 2.
+        labels: (N,) integers in 0 … K−1.
+        sample_weight: (N,) of 0 or more, or None.
+
+    Raises:
+        CalibrationDataError: Saying what was found and expected.
+    """
+    matrix = as_matrix(probabilities, "probabilities")
+    rows, classes = matrix.shape
+    if rows == 0:
+        raise CalibrationDataError(
+            "No data", where="probabilities", found=f"an array of shape {matrix.shape}", expected="at least one row"
+        )
+    return matrix, as_labels(labels, rows, classes), as_weight(sample_weight, rows)
+
+
+def top_labels(
+    probabilities: ArrayLike,
+    labels: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    predicted: ArrayLike | None = None,
+) -> TopLabels:
+    """Reads the predicted labels; rows of weight zero are dropped.
+
+    Args:
+        probabilities: (N, K), rows sum to one.
+        labels: (N,) true labels.
+        sample_weight: (N,) or None.
+        predicted: (N,) labels that were predicted; None: the class of the largest probability, the first of equals.
+
+    Raises:
+        CalibrationDataError: Wrong shapes, types or values.
+    """
+    matrix, truth, weight = check_rows(probabilities, labels, sample_weight)
+    rows, classes = matrix.shape
+    chosen = None if predicted is None else as_labels(predicted, rows, classes, "predicted")
+    confidence = np.empty(rows, matrix.dtype)
+    correct = np.empty(rows, np.bool_)
+    for part, chunk in probability_chunks(matrix):
+        index = np.argmax(chunk, axis=1) if chosen is None else chosen[part]
+        confidence[part] = chunk[np.arange(len(index)), index]
+        correct[part] = index == truth[part]
+    np.minimum(confidence, 1, out=confidence)
+    if weight is not None and not weight.all():
+        kept = weight > 0
+        return TopLabels(confidence[kept], correct[kept], weight[kept])
+    return TopLabels(confidence, correct, weight)
+
+
+def class_columns(probabilities: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None) -> Iterator[TopLabels]:
+    """Yields, for each class in turn, its probability as confidence and whether it is the true one as correct.
+
+    Args:
+        probabilities: (N, K), rows sum to one.
+        labels: (N,) true labels.
+        sample_weight: (N,) or None.
+
+    Raises:
+        CalibrationDataError: Wrong shapes, types or values.
+    """
+    matrix, truth, weight = check_rows(probabilities, labels, sample_weight)
+    for _ in probability_chunks(matrix):
+        pass  # checks every value before the first class is answered
+    kept = slice(None) if weight is None or weight.all() else np.flatnonzero(weight)
+    weight = None if weight is None else weight[kept]
+    truth = truth[kept]
+    for k in range(matrix.shape[1]):
+        yield TopLabels(np.minimum(matrix[kept, k], 1), truth == k, weight)
+
+
+def weighted_mean(values: Doubles, weight: Doubles | None) -> float:
+    """Mean of (N,) values; one of weight zero does not count, even if it is infinite."""
+    if weight is None:
+        return float(values.mean())
+    kept = weight > 0
+    return float(np.average(values[kept], weights=weight[kept]))

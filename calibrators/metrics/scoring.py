@@ -1,0 +1,164 @@
+"""Proper scores and accuracy: means of one number per row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from calibrators.arrays import ArrayLike, Doubles
+from calibrators.binning import Scheme
+from calibrators.chunks import probability_chunks
+from calibrators.metrics.bin_totals import bin_totals, check_bins
+from calibrators.metrics.rows import check_rows, class_columns, top_labels, weighted_mean
+
+
+def negative_log_likelihood(
+    probabilities: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None = None
+) -> float:
+    """Mean of −log p(label), in nats.
+
+    Args:
+        probabilities: (N, K), N ≥ 1, rows sum to one.
+        labels: (N,) integers in 0 … K−1.
+        sample_weight: (N,) importance weights of 0 or more, or None.
+
+    Returns:
+        0 or more; infinite when a label had a probability of zero, which nothing here clips away.
+
+    Raises:
+        CalibrationDataError: Wrong shapes, types or values.
+
+    Example:
+        >>> round(negative_log_likelihood([[0.5, 0.5]], [1]), 6)
+        0.693147
+    """
+    return weighted_mean(log_losses(probabilities, labels), check_rows(probabilities, labels, sample_weight)[2])
+
+
+def brier_score(probabilities: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+    """Mean over rows of Σ_k (p_k − 1[label = k])², from 0 to 2.
+
+    With two classes this is twice the score of the positive class alone.
+
+    Args:
+        probabilities: (N, K), N ≥ 1, rows sum to one.
+        labels: (N,) integers in 0 … K−1.
+        sample_weight: (N,) importance weights of 0 or more, or None.
+
+    Raises:
+        CalibrationDataError: Wrong shapes, types or values.
+
+    References:
+        Brier (1950), Verification of forecasts expressed in terms of probability.
+
+    Example:
+        >>> brier_score([[0.5, 0.5]], [1])
+        0.5
+    """
+    return weighted_mean(squared_errors(probabilities, labels), check_rows(probabilities, labels, sample_weight)[2])
+
+
+def accuracy(
+    probabilities: ArrayLike,
+    labels: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    *,
+    predicted: ArrayLike | None = None,
+) -> float:
+    """Share of rows whose predicted label is right.
+
+    Args:
+        probabilities: (N, K), N ≥ 1, rows sum to one.
+        labels: (N,) integers in 0 … K−1.
+        sample_weight: (N,) importance weights of 0 or more, or None.
+        predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
+
+    Raises:
+        CalibrationDataError: Wrong shapes, types or values.
+
+    Example:
+        >>> accuracy([[0.9, 0.1], [0.2, 0.8]], [0, 0])
+        0.5
+    """
+    top = top_labels(probabilities, labels, sample_weight, predicted)
+    return weighted_mean(top.correct.astype(np.float64), top.weight)
+
+
+def log_losses(probabilities: ArrayLike, labels: ArrayLike) -> Doubles:
+    """−log p(label) of each row, (N,) float64; arguments as `negative_log_likelihood`."""
+    matrix, truth, _ = check_rows(probabilities, labels, None)
+    losses = np.empty(len(truth))
+    with np.errstate(divide="ignore"):
+        for part, chunk in probability_chunks(matrix):
+            losses[part] = np.log(chunk[np.arange(len(chunk)), truth[part]], dtype=np.float64)
+    return np.abs(losses, out=losses)
+
+
+def squared_errors(probabilities: ArrayLike, labels: ArrayLike) -> Doubles:
+    """Σ_k (p_k − 1[label = k])² of each row, (N,) float64; arguments as `brier_score`."""
+    matrix, truth, _ = check_rows(probabilities, labels, None)
+    errors = np.empty(len(truth))
+    for part, chunk in probability_chunks(matrix):
+        residuals = chunk.astype(np.float64)
+        residuals[np.arange(len(residuals)), truth[part]] -= 1
+        errors[part] = np.vecdot(residuals, residuals)
+    return errors
+
+
+@dataclass(frozen=True, slots=True)
+class BrierDecomposition:
+    """Parts of a Brier score: ``score = calibration + refinement + within_bins`` exactly.
+
+    Attributes:
+        score: The Brier score itself, 0 … 2.
+        calibration: Squared distance between mean probability and frequency in the bins; 0 is calibrated. Biased
+            upwards on finite data, as every plug-in calibration error is.
+        refinement: Variance of the labels that is left inside the bins; low where bins separate the classes well.
+        within_bins: What is lost by taking the probabilities of a bin as equal; small when there are many bins.
+    """
+
+    score: float
+    calibration: float
+    refinement: float
+    within_bins: float
+
+
+def brier_decomposition(
+    probabilities: ArrayLike,
+    labels: ArrayLike,
+    bins: int = 15,
+    scheme: Scheme = "width",
+    sample_weight: ArrayLike | None = None,
+) -> BrierDecomposition:
+    """Splits the Brier score into calibration and refinement, class by class over bins of the class's probability.
+
+    Args:
+        probabilities: (N, K), N ≥ 1, rows sum to one.
+        labels: (N,) integers in 0 … K−1.
+        bins: Number of bins for each class.
+        scheme: ``"width"`` or ``"mass"``.
+        sample_weight: (N,) importance weights of 0 or more, or None.
+
+    Raises:
+        CalibrationDataError: Wrong shapes, types, values or options.
+
+    References:
+        Murphy (1973), A new vector partition of the probability score; DeGroot, Fienberg (1983), The comparison and
+        evaluation of forecasters.
+
+    Example:
+        >>> parts = brier_decomposition([[0.8, 0.2], [0.8, 0.2]], [0, 1])
+        >>> round(parts.calibration, 6), round(parts.refinement, 6)
+        (0.18, 0.5)
+    """
+    check_bins(bins, scheme)
+    score = calibration = refinement = 0.0
+    for column in class_columns(probabilities, labels, sample_weight):
+        totals = bin_totals(column, bins, scheme)
+        share = totals.weight / totals.weight.sum()
+        frequency = totals.correct / totals.weight
+        calibration += float(share @ (totals.confidence / totals.weight - frequency) ** 2)
+        refinement += float(share @ (frequency * (1 - frequency)))
+        score += weighted_mean((column.confidence.astype(np.float64) - column.correct) ** 2, column.weight)
+    return BrierDecomposition(score, calibration, refinement, score - calibration - refinement)

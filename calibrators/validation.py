@@ -1,0 +1,195 @@
+"""Checks of what callers hand in; each refusal says what was found and what was expected.
+
+Nothing here copies logits or probabilities, so a memory map stays on disk. Whether their values are usable is checked
+chunk by chunk where they are read (``chunks.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from calibrators.arrays import ArrayLike, Doubles, Floats, Labels
+from calibrators.errors import CalibrationDataError
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledRows:
+    """Rows that passed the checks.
+
+    Attributes:
+        logits: (N, K) floating point, N ≥ 1, K ≥ 2; the caller's own array, not a copy, where no row was dropped.
+        labels: (N,) int64 in 0 … K−1.
+        weight: (N,) float64, positive, or None for equal weights. Rows of weight zero are gone.
+    """
+
+    logits: Floats
+    labels: Labels
+    weight: Doubles | None
+
+
+def as_matrix(values: ArrayLike, name: str) -> Floats:
+    """Views ``values`` as a floating point (N, K) matrix; integers become float64.
+
+    Args:
+        values: (N, K), K ≥ 2, of float16, float32, float64 or an integer type.
+        name: What to call it in an error.
+
+    Returns:
+        The same array where its type is a floating point type already.
+
+    Raises:
+        CalibrationDataError: Wrong number of axes, fewer than two classes, or another type.
+    """
+    matrix = np.asarray(values)
+    if matrix.ndim != 2:
+        raise CalibrationDataError(
+            "Wrong shape", where=name, found=f"an array of shape {matrix.shape}", expected="shape (rows, classes)"
+        )
+    if matrix.shape[1] < 2:
+        raise CalibrationDataError(
+            "Too few classes", where=name, found=f"an array of shape {matrix.shape}", expected="at least 2 columns"
+        )
+    if matrix.dtype in (np.float32, np.float64, np.float16):
+        return matrix
+    if matrix.dtype.kind in "iu":
+        return matrix.astype(np.float64)
+    raise CalibrationDataError(
+        "Wrong type", where=name, found=f"of type {matrix.dtype}", expected="float16, float32, float64 or integers"
+    )
+
+
+def as_labels(values: ArrayLike, rows: int, classes: int, name: str = "labels") -> Labels:
+    """Checks labels against the matrix that they belong to.
+
+    Args:
+        values: (N,) integers in 0 … classes − 1.
+        rows: N, the number of rows that they must match.
+        classes: Number of classes.
+        name: What to call them in an error.
+
+    Returns:
+        (N,) int64.
+
+    Raises:
+        CalibrationDataError: Wrong shape, not integers, or out of range.
+    """
+    labels = np.asarray(values)
+    if labels.shape != (rows,):
+        raise CalibrationDataError(
+            "Wrong shape", where=name, found=f"an array of shape {labels.shape}", expected=f"shape ({rows},)"
+        )
+    if labels.dtype.kind not in "iu":
+        raise CalibrationDataError("Wrong type", where=name, found=f"of type {labels.dtype}", expected="integers")
+    if rows and (labels.min() < 0 or labels.max() >= classes):
+        row = int(np.argmax((labels < 0) | (labels >= classes)))
+        raise CalibrationDataError(
+            "Label out of range",
+            where=f"{name}[{row}]",
+            found=str(labels[row]),
+            expected=f"an integer from 0 to {classes - 1}",
+        )
+    return labels.astype(np.int64, copy=False)
+
+
+def as_weight(values: ArrayLike | None, rows: int) -> Doubles | None:
+    """Checks sample weights.
+
+    Args:
+        values: (N,) non-negative finite numbers with a positive sum, or None.
+        rows: N.
+
+    Returns:
+        (N,) float64, or None.
+
+    Raises:
+        CalibrationDataError: Wrong shape, negative or not finite, or nothing but zeros.
+    """
+    if values is None:
+        return None
+    weight = np.asarray(values)
+    if weight.shape != (rows,):
+        raise CalibrationDataError(
+            "Wrong shape", where="sample_weight", found=f"an array of shape {weight.shape}", expected=f"shape ({rows},)"
+        )
+    if weight.dtype.kind not in "fiub":
+        raise CalibrationDataError(
+            "Wrong type", where="sample_weight", found=f"of type {weight.dtype}", expected="numbers"
+        )
+    weight = weight.astype(np.float64, copy=False)
+    bad = ~((weight >= 0) & (weight < np.inf))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise CalibrationDataError(
+            "Bad weight", where=f"sample_weight[{row}]", found=str(weight[row]), expected="a finite number of 0 or more"
+        )
+    if rows and not weight.any():
+        raise CalibrationDataError(
+            "No weight", where="sample_weight", found="zero in every row", expected="a positive weight somewhere"
+        )
+    return weight
+
+
+def as_groups(values: ArrayLike | None, rows: int) -> Labels | None:
+    """Numbers the groups (clusters) of rows from zero.
+
+    Args:
+        values: (N,) integers or strings, equal where rows belong together, or None.
+        rows: N.
+
+    Returns:
+        (N,) int64 in 0 … G−1, or None.
+
+    Raises:
+        CalibrationDataError: Wrong shape.
+    """
+    if values is None:
+        return None
+    groups = np.asarray(values)
+    if groups.shape != (rows,):
+        raise CalibrationDataError(
+            "Wrong shape", where="groups", found=f"an array of shape {groups.shape}", expected=f"shape ({rows},)"
+        )
+    return np.unique(groups, return_inverse=True)[1].astype(np.int64, copy=False)
+
+
+def check_choice(value: object, choices: tuple[object, ...], name: str) -> None:
+    """Refuses a ``value`` that is none of ``choices``, listing them."""
+    if isinstance(value, bool) or value not in choices:
+        raise CalibrationDataError(
+            "Unknown option", where=name, found=repr(value), expected="one of " + ", ".join(map(repr, choices))
+        )
+
+
+def check_count(value: object, name: str, least: int = 1) -> None:
+    """Refuses a ``value`` that is not an integer of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise CalibrationDataError(
+            "Bad option", where=name, found=repr(value), expected=f"an integer of {least} or more"
+        )
+
+
+def labelled_rows(logits: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None) -> LabelledRows:
+    """Checks the three arguments of every ``fit`` together and drops rows of weight zero.
+
+    Args:
+        logits: (N, K), N ≥ 1, K ≥ 2.
+        labels: (N,) integers in 0 … K−1.
+        sample_weight: (N,) non-negative, or None.
+
+    Raises:
+        CalibrationDataError: As the checks above, or no rows at all.
+    """
+    matrix = as_matrix(logits, "logits")
+    rows, classes = matrix.shape
+    if rows == 0:
+        raise CalibrationDataError(
+            "No data", where="logits", found=f"an array of shape {matrix.shape}", expected="at least one row"
+        )
+    checked = as_labels(labels, rows, classes)
+    weight = as_weight(sample_weight, rows)
+    if weight is not None and not weight.all():
+        kept = np.flatnonzero(weight)
+        return LabelledRows(matrix[kept], checked[kept], weight[kept])
+    return LabelledRows(matrix, checked, weight)
