@@ -1,0 +1,214 @@
+"""The state database: one way to open it, one way to write, one way to read, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Self
+
+from sqlalchemy import URL, Connection, Engine, make_url, select, text
+from sqlalchemy import exc as database_errors
+
+from service.errors import ConfigurationError, StateUnavailableError
+from service.state import migrations, postgresql, sqlite
+from service.state.insertion import insert_for
+from service.state.server_lock import ServerLock
+from service.state.tables import secrets
+
+SECRET_BYTES = 32
+MIGRATION_LOCK = 0x63616E646F72  # "candor": any number that other users of the same PostgreSQL do not take
+
+
+def now_us() -> int:
+    """Return the time in microseconds since the epoch, UTC."""
+    return time.time_ns() // 1000
+
+
+class Database:
+    """An open state database, shared by all threads of the process.
+
+    Attributes:
+        engine: SQLAlchemy's engine; outside of this package only for tests.
+        secret: 32 random bytes, made once per database, that key every hash of a group or an input.
+    """
+
+    engine: Engine
+    secret: bytes
+
+    def __init__(self, engine: Engine, lock: ServerLock | None) -> None:
+        self.engine = engine
+        self._writing_engine = engine.execution_options(write=True)
+        self._lock = lock
+        self._writer = threading.Lock() if engine.dialect.name == "sqlite" else None
+
+    @classmethod
+    def open(cls, url: str, *, readonly: bool = False) -> Self:
+        """Open a database, make it where it is missing, and bring its schema up to date.
+
+        Args:
+            url: "sqlite:////absolute/path/state.db" or "postgresql://user:password@host/name".
+            readonly: Take no lock and change nothing: for the refit's child process and the command line.
+
+        Raises:
+            ConfigurationError: The URL, the file or its folder cannot be used, the file is damaged, another server has
+                it, or a newer program wrote it.
+            StateUnavailableError: The database server does not answer.
+        """
+        parsed = _parse(url)
+        lock = None
+        if parsed.get_backend_name() == "sqlite":
+            file = sqlite.file_of(parsed)
+            if not readonly:
+                sqlite.prepare(file)
+                lock = ServerLock(file)
+            elif not file.is_file():
+                raise _no_schema(parsed, "no file")
+            engine = sqlite.make_engine(file, readonly=readonly)
+        else:
+            engine = postgresql.make_engine(parsed, readonly=readonly)
+        database = cls(engine, lock)
+        try:
+            database._load_secret(readonly=readonly)
+        except BaseException as error:
+            database.close()
+            if isinstance(error, StateUnavailableError) and engine.dialect.name == "sqlite":
+                raise _unusable_file(error) from error
+            raise
+        return database
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """Open a write transaction: committed, and durable, when the block ends; rolled back when it raises.
+
+        On SQLite one write runs at a time; on PostgreSQL rows are locked as they are taken.
+
+        Raises:
+            StateUnavailableError: The database does not answer, or cannot write. After one that the commit itself
+                raised, the transaction may or may not have happened.
+        """
+        with _translated(self.engine), self._alone(), self._writing_engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def connect(self) -> Iterator[Connection]:
+        """Open a read transaction, which on SQLite sees one snapshot.
+
+        Raises:
+            StateUnavailableError: The database does not answer.
+        """
+        with _translated(self.engine), self.engine.connect() as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Close every connection and let another server have the file."""
+        self.engine.dispose()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _alone(self) -> _Turn | nullcontext[None]:
+        return nullcontext() if self._writer is None else _Turn(self._writer)
+
+    def _load_secret(self, *, readonly: bool) -> None:
+        if not readonly:
+            with self.begin() as connection:
+                if self.engine.dialect.name == "postgresql":
+                    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})
+                migrations.upgrade(connection)
+                insert = insert_for(connection, secrets).values(name="hash", value=os.urandom(SECRET_BYTES))
+                connection.execute(insert.on_conflict_do_nothing())
+        with self.connect() as connection:
+            schema = migrations.current(connection)
+            if schema != migrations.newest():
+                raise _no_schema(self.engine.url, f"schema {schema}")
+            self.secret = connection.execute(select(secrets.c.value).where(secrets.c.name == "hash")).scalar_one()
+
+
+class _Turn:
+    """A lock that is waited for no longer than SQLite itself would wait."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(timeout=sqlite.BUSY_TIMEOUT_S):
+            raise StateUnavailableError(
+                "Another write to the state database takes too long.",
+                found=f"no turn within {sqlite.BUSY_TIMEOUT_S} s",
+                remedy="Try again; if it stays so, look at the disk under the state folder.",
+            )
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def _parse(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+        backend = parsed.get_backend_name()
+    except database_errors.ArgumentError:
+        backend = "no URL"
+    if backend not in ("sqlite", "postgresql"):
+        raise ConfigurationError(
+            "The state URL cannot be used.",
+            where="state_url",
+            found=backend,
+            expected="sqlite:////absolute/path/state.db or postgresql://user:password@host/name",
+        )
+    return parsed
+
+
+def _no_schema(url: URL, found: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{url.render_as_string()} holds no state that this program can read.",
+        found=found,
+        expected=f"schema {migrations.newest()}",
+        remedy="Start the server of the same version once: it makes or updates the state.",
+    )
+
+
+def _unusable_file(error: StateUnavailableError) -> ConfigurationError:
+    return ConfigurationError(str(error), found=error.found, expected=error.expected, remedy=error.remedy)
+
+
+@contextmanager
+def _translated(engine: Engine) -> Iterator[None]:
+    """Turn what the driver raises when the database is not usable into StateUnavailableError; let mistakes through."""
+    try:
+        yield
+    except (database_errors.OperationalError, database_errors.InterfaceError) as error:
+        raise _unavailable(engine, error) from error
+    except database_errors.TimeoutError as error:
+        raise _unavailable(engine, error) from error
+    except database_errors.DatabaseError as error:
+        if isinstance(error.orig, sqlite3.DatabaseError) and type(error.orig) is sqlite3.DatabaseError:
+            raise _unavailable(engine, error) from error
+        raise
+
+
+def _unavailable(engine: Engine, error: database_errors.SQLAlchemyError) -> StateUnavailableError:
+    """Say what is wrong with the database and what to do, from the driver's own error."""
+    cause = str(getattr(error, "orig", None) or error).strip()
+    name = engine.url.render_as_string()
+    if engine.dialect.name == "postgresql":
+        remedy = "Start PostgreSQL, or check the state URL's host, name, user and password."
+    elif "malformed" in cause or "not a database" in cause:
+        remedy = "The file is damaged: restore it from a backup, or move it away to start with empty state."
+    elif "readonly" in cause or "unable to open" in cause:
+        remedy = f"Give user {os.getuid()} write access to the file and its folder."
+    elif "full" in cause:
+        remedy = "Make room on the disk under the state folder."
+    elif "locked" in cause:
+        remedy = "Another program holds the file open for writing: close it."
+    else:
+        remedy = "Look at the disk under the state folder."
+    return StateUnavailableError(
+        f"The state database {name} cannot be used: {cause}.",
+        found=cause,
+        expected="a database that answers",
+        remedy=remedy,
+    )

@@ -1,0 +1,300 @@
+"""Labels for earlier predictions: appended durably, never changed, resolved when they are read."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from sqlalchemy import Connection, insert, select
+
+from service.errors import FeedbackError, IdempotencyConflictError
+from service.state.database import Database, now_us
+from service.state.labelled import LabelledRows, load_labelled_rows
+from service.state.numbering import take_number
+from service.state.resolution import PRIORITY, rank
+from service.state.tables import feedback, feedback_batches, origins, predictions
+
+Status = Literal["stored", "pending", "duplicate", "conflict"]
+TARGETS_PER_QUERY = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackItem:
+    """A true label for an earlier prediction.
+
+    Attributes:
+        prediction_id: Id that the prediction was answered with, or None.
+        reference: The client's own reference, or None. One of the two is given. A reference means every prediction of
+            the model that carries it.
+        label: Name of the true label.
+        source: Who says so, such as "reviewer", "system" or "client".
+        labelled_at: When it was found out, in microseconds since the epoch; None takes the time of receipt.
+    """
+
+    prediction_id: str | None
+    reference: str | None
+    label: str
+    source: str = "client"
+    labelled_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemStatus:
+    """What became of one item.
+
+    Attributes:
+        status: stored; pending (stored, the prediction is not known yet); duplicate (not stored: its source said the
+            same before); conflict (stored, and differs from the label that was current).
+    """
+
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackReceipt:
+    """What became of a request; everything in it is durable.
+
+    Attributes:
+        stored: Items that were stored, pending and conflicting ones among them.
+        pending: Stored items whose prediction is not known yet.
+        duplicates: Items that were not stored, since their source had said the same before.
+        conflicts: Stored items that differ from the label that was current.
+        items: Status of each item, in the request's order.
+    """
+
+    stored: int
+    pending: int
+    duplicates: int
+    conflicts: int
+    items: tuple[ItemStatus, ...]
+
+
+class _Target(NamedTuple):
+    by_reference: int
+    key: str
+
+
+class _Label(NamedTuple):
+    label: str
+    source: str
+    labelled_at: int | None
+    received_at: int
+    batch: int
+    position: int
+
+
+class FeedbackStore:
+    """Labels of all models. All methods raise StateUnavailableError when the database does not answer."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(
+        self,
+        model: str,
+        items: Sequence[FeedbackItem],
+        *,
+        by: str,
+        idempotency_key: str | None = None,
+        body_digest: bytes | None = None,
+    ) -> FeedbackReceipt:
+        """Store labels; they survive a crash once this returns.
+
+        Args:
+            model: The model.
+            items: The labels.
+            by: Whose request it is.
+            idempotency_key: The caller's name for the request; with the same key the first receipt is given again.
+            body_digest: Digest of the request's body, by which a key used for another body is found out.
+
+        Raises:
+            FeedbackError: An item names no prediction or two, or text that cannot be stored; nothing is stored.
+            IdempotencyConflictError: `by` used the key for another body.
+        """
+        targets = [_target(position, item) for position, item in enumerate(items)]
+        with self._database.begin() as connection:
+            batch = take_number(connection, f"feedback/{model}")
+            if idempotency_key is not None:
+                receipt = _replay(connection, model, by, idempotency_key, body_digest)
+                if receipt is not None:
+                    return receipt
+            received_at = now_us()
+            rows, receipt = _judge(connection, model, batch, received_at, list(zip(targets, items, strict=True)))
+            if rows:
+                connection.execute(insert(feedback), rows)
+            connection.execute(
+                insert(feedback_batches).values(
+                    model=model,
+                    batch=batch,
+                    by=by,
+                    received_at=received_at,
+                    idempotency_key=idempotency_key,
+                    body_digest=body_digest,
+                    receipt=_receipt_document(receipt),
+                )
+            )
+        return receipt
+
+    def labelled_rows(
+        self,
+        model: str,
+        model_digest: str,
+        since_us: int | None = None,
+        until_us: int | None = None,
+        *,
+        label_names: Sequence[str],
+        limit: int | None = None,
+        priority: Sequence[str] = PRIORITY,
+    ) -> LabelledRows:
+        """Join labels with the predictions that they are about; see `load_labelled_rows`."""
+        with self._database.connect() as connection:
+            return load_labelled_rows(
+                connection,
+                model,
+                model_digest,
+                since_us,
+                until_us,
+                label_names=label_names,
+                limit=limit,
+                priority=priority,
+            )
+
+
+def _target(position: int, item: FeedbackItem) -> _Target:
+    where = f"/items/{position}"
+    if (item.prediction_id is None) == (item.reference is None):
+        raise FeedbackError(
+            "A label is for one prediction, named by its id or by your reference.",
+            where=where,
+            found="neither" if item.prediction_id is None else "both",
+            expected="either prediction_id or reference",
+        )
+    for field in ("prediction_id", "reference", "label", "source"):
+        text = getattr(item, field)
+        if text is not None and not _storable(text):
+            raise FeedbackError(
+                f"The {field} has characters that cannot be stored.",
+                where=f"{where}/{field}",
+                found=ascii(text),
+                expected="Unicode text without NUL and lone surrogates",
+            )
+    if item.prediction_id is not None:
+        return _Target(0, item.prediction_id)
+    return _Target(1, str(item.reference))
+
+
+def _storable(text: str) -> bool:
+    return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _replay(connection: Connection, model: str, by: str, key: str, digest: bytes | None) -> FeedbackReceipt | None:
+    query = select(feedback_batches.c.body_digest, feedback_batches.c.receipt).where(
+        feedback_batches.c.model == model,
+        feedback_batches.c.by == by,
+        feedback_batches.c.idempotency_key == key,
+    )
+    first = connection.execute(query).one_or_none()
+    if first is None:
+        return None
+    if first.body_digest != digest:
+        raise IdempotencyConflictError(
+            f"The idempotency key {key!r} was used for another body.",
+            where="Idempotency-Key",
+            found="another body",
+            expected="the body that the key was first sent with",
+            remedy="Send new content under a new key.",
+        )
+    return _receipt_from(first.receipt)
+
+
+def _judge(
+    connection: Connection,
+    model: str,
+    batch: int,
+    received_at: int,
+    items: list[tuple[_Target, FeedbackItem]],
+) -> tuple[list[dict[str, Any]], FeedbackReceipt]:
+    """Decide what becomes of each item; the caller holds the model's turn."""
+    names = _other_names(connection, model, {target for target, _ in items})
+    asked = {target for target, _ in items} | {name for others in names.values() for name in others}
+    labels = _labels(connection, model, asked)
+    rows: list[dict[str, Any]] = []
+    statuses: list[Status] = []
+    pending = 0
+    for position, (target, item) in enumerate(items):
+        new = _Label(item.label, item.source, item.labelled_at, received_at, batch, position)
+        own = [label for label in labels[target] if label.source == new.source]
+        if own and (_current(own).label == new.label or _said_before(new, own)):
+            statuses.append("duplicate")
+            continue
+        known = labels[target] + [label for name in names.get(target, ()) for label in labels[name]]
+        unknown = target not in names
+        pending += unknown
+        if known and _current(known).label != new.label:
+            statuses.append("conflict")
+        else:
+            statuses.append("pending" if unknown else "stored")
+        labels[target].append(new)
+        rows.append({"model": model, "by_reference": target.by_reference, "target": target.key, **new._asdict()})
+    count = Counter(statuses)
+    receipt = FeedbackReceipt(
+        stored=len(rows),
+        pending=pending,
+        duplicates=count["duplicate"],
+        conflicts=count["conflict"],
+        items=tuple(ItemStatus(status) for status in statuses),
+    )
+    return rows, receipt
+
+
+def _current(labels: Iterable[_Label]) -> _Label:
+    return max(labels, key=lambda label: rank(*label[1:]))
+
+
+def _said_before(new: _Label, own: list[_Label]) -> bool:
+    """Whether this is a label of a known time, sent once more after its source had changed its mind."""
+    return new.labelled_at is not None and any(
+        (label.label, label.labelled_at) == (new.label, new.labelled_at) for label in own
+    )
+
+
+def _other_names(connection: Connection, model: str, targets: set[_Target]) -> dict[_Target, list[_Target]]:
+    """Return, for each target with a known prediction, the other names under which that may have been labelled."""
+    names: dict[_Target, list[_Target]] = {}
+    known = select(predictions.c.id, predictions.c.reference).join(origins).where(origins.c.model == model)
+    for keys in _chunks(targets, by_reference=0):
+        for row in connection.execute(known.where(predictions.c.id.in_(keys))):
+            names[_Target(0, row.id)] = [] if row.reference is None else [_Target(1, row.reference)]
+    for keys in _chunks(targets, by_reference=1):
+        for row in connection.execute(known.where(predictions.c.reference.in_(keys))):
+            names.setdefault(_Target(1, row.reference), []).append(_Target(0, row.id))
+    return names
+
+
+def _labels(connection: Connection, model: str, targets: set[_Target]) -> dict[_Target, list[_Label]]:
+    labels: dict[_Target, list[_Label]] = defaultdict(list)
+    for by_reference in (0, 1):
+        for keys in _chunks(targets, by_reference=by_reference):
+            query = select(feedback.c.target, *(feedback.c[name] for name in _Label._fields)).where(
+                feedback.c.model == model, feedback.c.by_reference == by_reference, feedback.c.target.in_(keys)
+            )
+            for target, *label in connection.execute(query):
+                labels[_Target(by_reference, target)].append(_Label(*label))
+    return labels
+
+
+def _chunks(targets: set[_Target], *, by_reference: int) -> Iterator[list[str]]:
+    keys = sorted(target.key for target in targets if target.by_reference == by_reference)
+    for start in range(0, len(keys), TARGETS_PER_QUERY):
+        yield keys[start : start + TARGETS_PER_QUERY]
+
+
+def _receipt_document(receipt: FeedbackReceipt) -> dict[str, Any]:
+    counts = {name: getattr(receipt, name) for name in ("stored", "pending", "duplicates", "conflicts")}
+    return counts | {"items": [item.status for item in receipt.items]}
+
+
+def _receipt_from(document: dict[str, Any]) -> FeedbackReceipt:
+    return FeedbackReceipt(**document | {"items": tuple(ItemStatus(status) for status in document["items"])})

@@ -1,0 +1,225 @@
+"""Labelled rows for a refit: labels joined with their predictions, as numpy columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import ColumnElement, Connection, distinct, exists, func, select
+
+from service.state.resolution import PRIORITY, weight
+from service.state.tables import feedback, origins, predictions
+
+ROWS_PER_FETCH = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledRows:
+    """N predictions of one model digest with their current labels, oldest first, as columns.
+
+    Attributes:
+        ids: str (N,): prediction ids.
+        logits: float32 (N, K).
+        labels: int64 (N,): places in the `label_names` that were asked for, 0 … K − 1.
+        cluster: int64 (N,): keyed hash of the group, else of the input.
+        propensity: float64 (N,): probability with which a label was sought, nan where unknown.
+        predicted_at: int64 (N,), microseconds since the epoch, ascending.
+        first_labelled_at: int64 (N,): when the row's first label was received.
+        actions: object (N,): str, or None where no policy decided.
+        pending: Targets of the model's labels for which no prediction is known.
+        conflicts: Predictions whose labels disagree.
+        unknown_labels: Predictions left out because their current label is not among `label_names`.
+        sought: Predictions in the window for which a label was sought.
+        sought_unlabelled: Those of them that have none yet.
+    """
+
+    ids: NDArray[np.str_]
+    logits: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    cluster: NDArray[np.int64]
+    propensity: NDArray[np.float64]
+    predicted_at: NDArray[np.int64]
+    first_labelled_at: NDArray[np.int64]
+    actions: NDArray[np.object_]
+    pending: int
+    conflicts: int
+    unknown_labels: int
+    sought: int
+    sought_unlabelled: int
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def load_labelled_rows(
+    connection: Connection,
+    model: str,
+    model_digest: str,
+    since_us: int | None = None,
+    until_us: int | None = None,
+    *,
+    label_names: Sequence[str],
+    limit: int | None = None,
+    priority: Sequence[str] = PRIORITY,
+) -> LabelledRows:
+    """Join a model's labels with the predictions that they are about and resolve the current label of each.
+
+    Args:
+        connection: Inside a read transaction.
+        model: The model.
+        model_digest: Only predictions whose logits this model file made.
+        since_us: Only predictions made then or later.
+        until_us: Only predictions made before.
+        label_names: The model's K labels, in the order of its logits.
+        limit: Only the latest so many predictions; the counts are of all.
+        priority: Sources, strongest first; every other source is weaker. Among equals the later label wins.
+
+    Example:
+        >>> from service.state.database import Database
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     database = Database.open(f"sqlite:///{folder}/state.db")
+        ...     with database.connect() as connection:
+        ...         rows = load_labelled_rows(connection, "digits", "9f2c", label_names=["cat", "dog"])
+        ...     database.close()
+        >>> rows.logits.shape, rows.pending
+        ((0, 2), 0)
+    """
+    here = _window(connection, model, model_digest, since_us, until_us)
+    labels = _Labels(label_names, priority)
+    for by_reference, name in enumerate((predictions.c.id, predictions.c.reference)):
+        query = select(*_COLUMNS).join(predictions, name == feedback.c.target)
+        query = query.where(feedback.c.model == model, feedback.c.by_reference == by_reference, *here)
+        for chunk in connection.execute(query.execution_options(yield_per=ROWS_PER_FETCH)).partitions():
+            labels.take(list(zip(*chunk, strict=True)))
+    sought = connection.execute(select(func.count()).where(predictions.c.sought, *here)).scalar_one()
+    return labels.resolve(limit, pending=_pending(connection, model), sought=sought)
+
+
+_COLUMNS = (
+    predictions.c.id,
+    predictions.c.logits,
+    predictions.c.propensity,
+    predictions.c.cluster,
+    predictions.c.created_at,
+    predictions.c.action,
+    predictions.c.sought,
+    feedback.c.label,
+    feedback.c.source,
+    feedback.c.labelled_at,
+    feedback.c.received_at,
+    feedback.c.batch,
+    feedback.c.position,
+)
+
+
+def _window(
+    connection: Connection, model: str, model_digest: str, since_us: int | None, until_us: int | None
+) -> list[ColumnElement[bool]]:
+    query = select(origins.c.id).where(origins.c.model == model, origins.c.model_digest == model_digest)
+    here: list[ColumnElement[bool]] = [predictions.c.origin.in_(list(connection.scalars(query)))]
+    if since_us is not None:
+        here.append(predictions.c.created_at >= since_us)
+    if until_us is not None:
+        here.append(predictions.c.created_at < until_us)
+    return here
+
+
+def _pending(connection: Connection, model: str) -> int:
+    count = 0
+    for by_reference, name in enumerate((predictions.c.id, predictions.c.reference)):
+        known = exists().where(
+            name == feedback.c.target, origins.c.id == predictions.c.origin, origins.c.model == model
+        )
+        query = select(func.count(distinct(feedback.c.target))).where(
+            feedback.c.model == model, feedback.c.by_reference == by_reference, ~known
+        )
+        count += connection.execute(query).scalar_one()
+    return count
+
+
+class _Labels:
+    """Collects joined rows, one for each label, and reduces them to one for each prediction."""
+
+    def __init__(self, label_names: Sequence[str], priority: Sequence[str]) -> None:
+        self._classes = len(label_names)
+        self._priority = priority
+        self._label_codes = {name: code for code, name in enumerate(label_names)}
+        self._prediction_codes: dict[str, int] = {}
+        self._action_codes: dict[str | None, int] = {}
+        self._logits = [np.empty((0, self._classes), dtype=np.float32)]
+        self._propensity = [np.empty(0, dtype=np.float64)]
+        self._numbers = [np.empty((11, 0), dtype=np.int64)]
+
+    def take(self, columns: list[tuple[Any, ...]]) -> None:
+        """Convert one chunk of rows, given as columns in the order of `_COLUMNS`."""
+        ids, logits, propensity, cluster, created_at, action, sought, label, source, labelled_at, *rest = columns
+        received_at, batch, position = rest
+        strength = {name: weight(name, self._priority) for name in set(source)}
+        said_at = [received if said is None else said for said, received in zip(labelled_at, received_at, strict=True)]
+        numbers = (
+            _codes(self._prediction_codes, ids),
+            cluster,
+            created_at,
+            _codes(self._action_codes, action),
+            sought,
+            _codes(self._label_codes, label),
+            [strength[name] for name in source],
+            said_at,
+            received_at,
+            batch,
+            position,
+        )
+        self._logits.append(np.frombuffer(b"".join(logits), dtype="<f4").reshape(-1, self._classes))
+        self._propensity.append(np.array(propensity, dtype=np.float64))
+        self._numbers.append(np.array(numbers, dtype=np.int64))
+
+    def resolve(self, limit: int | None, *, pending: int, sought: int) -> LabelledRows:
+        """Return the rows; `pending` and `sought` are handed on."""
+        logits, propensity = np.concatenate(self._logits), np.concatenate(self._propensity)
+        numbers = np.concatenate(self._numbers, axis=1)
+        prediction, cluster, created_at, action, was_sought, label, strength, said_at, received_at, *place = numbers
+        batch, position = place
+
+        order = np.lexsort((position, batch, said_at, strength, prediction))
+        first = np.flatnonzero(np.diff(prediction[order], prepend=-1))
+        current = order[np.flatnonzero(np.diff(prediction[order], append=-1))]
+        disagree = _per_group(np.minimum, label[order], first) != _per_group(np.maximum, label[order], first)
+        first_labelled_at = _per_group(np.minimum, received_at[order], first)
+
+        ids = np.array(list(self._prediction_codes), dtype=np.str_)
+        actions = np.array(list(self._action_codes), dtype=np.object_)
+        known = label[current] < self._classes
+        keep = np.lexsort((ids, created_at[current]))
+        keep = keep[known[keep]]
+        keep = keep[max(0, len(keep) - limit) :] if limit is not None else keep
+        rows = current[keep]
+        return LabelledRows(
+            ids=ids[keep],
+            logits=logits[rows],
+            labels=label[rows],
+            cluster=cluster[rows],
+            propensity=propensity[rows],
+            predicted_at=created_at[rows],
+            first_labelled_at=first_labelled_at[keep],
+            actions=actions[action[rows]],
+            pending=pending,
+            conflicts=int(disagree.sum()),
+            unknown_labels=int((~known).sum()),
+            sought=sought,
+            sought_unlabelled=sought - int(was_sought[current].sum()),
+        )
+
+
+def _codes(codes: dict[Any, int], values: Iterable[Any]) -> list[int]:
+    """Number values in the order in which they are first met, going on from the numbers given before."""
+    return [codes.setdefault(value, len(codes)) for value in values]
+
+
+def _per_group(reduce: np.ufunc, values: NDArray[np.int64], first: NDArray[np.intp]) -> NDArray[np.int64]:
+    """Reduce each run of values that starts at one of `first`."""
+    reduced: NDArray[np.int64] = reduce.reduceat(values, first) if len(first) else values
+    return reduced

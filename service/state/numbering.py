@@ -1,0 +1,23 @@
+"""Numbers without gaps: "r7", "j12", the epoch, a feedback batch."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+
+from service.state.insertion import insert_for
+from service.state.tables import numbers
+
+
+def take_number(connection: Connection, series: str) -> int:
+    """Return the next number of a series, starting at 1.
+
+    The series stays locked until the transaction ends: whoever takes the same series next, in this process or on
+    another replica, waits, then sees everything that this transaction wrote. A rollback gives the number back.
+
+    Args:
+        connection: Inside a write transaction.
+        series: Name of the series.
+    """
+    insert = insert_for(connection, numbers).values(series=series, last=1)
+    upsert = insert.on_conflict_do_update(index_elements=["series"], set_={"last": numbers.c.last + 1})
+    return int(connection.execute(upsert.returning(numbers.c.last)).scalar_one())

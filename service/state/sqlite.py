@@ -1,0 +1,93 @@
+"""How a SQLite file is opened: folder, permissions, durability, and what is said when that fails."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+
+from service.errors import ConfigurationError
+from service.state.strict_json import strict_json
+
+BUSY_TIMEOUT_S = 10
+WAL_LIMIT_BYTES = 64 << 20
+
+
+def file_of(url: URL) -> Path:
+    """Return the database file that a URL names.
+
+    Raises:
+        ConfigurationError: The URL names no file.
+    """
+    if not url.database or url.database == ":memory:" or url.query:
+        raise ConfigurationError(
+            "State must survive a restart, so SQLite needs a plain file.",
+            where="state_url",
+            found=url.render_as_string(),
+            expected="sqlite:////absolute/path/state.db",
+        )
+    return Path(url.database).resolve()
+
+
+def prepare(file: Path) -> None:
+    """Make the folder and an empty, private file, durably, where they are missing.
+
+    Raises:
+        ConfigurationError: The folder or the file cannot be made or written.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        folder = os.open(file.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise ConfigurationError(
+            f"The state file {file} cannot be opened for writing: {error.strerror}.",
+            found=error.strerror,
+            expected="a file in a folder that this user can write to",
+            remedy=f"Give user {os.getuid()} write access to {file.parent}, or choose another state folder.",
+        ) from error
+
+
+def make_engine(file: Path, *, readonly: bool) -> Engine:
+    """Return an engine whose connections commit durably and begin as their transaction needs.
+
+    A connection with the execution option `write` takes SQLite's write lock when it begins, so that no transaction
+    fails half-way because another one wrote first; all others read one snapshot.
+    """
+    options: dict[str, Any] = {"isolation_level": None, "timeout": BUSY_TIMEOUT_S}
+    engine = create_engine(
+        URL.create("sqlite", database=str(file)),
+        connect_args=options,
+        pool_timeout=BUSY_TIMEOUT_S,
+        json_serializer=strict_json,
+    )
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: sqlite3.Connection, _record: object) -> None:
+        if not readonly:
+            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+            if mode != "wal":
+                raise ConfigurationError(
+                    f"The file system of {file} does not carry SQLite's write-ahead log.",
+                    found=f"journal mode {mode}",
+                    expected="journal mode wal",
+                    remedy="Put the state on a local disk, or use PostgreSQL.",
+                )
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT_BYTES}")
+        connection.execute(f"PRAGMA query_only = {int(readonly)}")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        write = connection.get_execution_options().get("write", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+    return engine

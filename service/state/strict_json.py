@@ -1,0 +1,19 @@
+"""JSON as it is stored: standard, so that every reader takes it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def strict_json(value: Any) -> str:
+    """Return compact JSON.
+
+    Raises:
+        ValueError: A number is NaN or infinite, which JSON cannot say.
+
+    Example:
+        >>> strict_json({"at_least": 0.95, "looks": [1, 2]})
+        '{"at_least":0.95,"looks":[1,2]}'
+    """
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))

@@ -1,0 +1,209 @@
+"""Tables of the state database, as SQLAlchemy Core objects.
+
+The migrations make the tables; these objects only describe them to queries, and a test holds the two together. Times
+are int64 microseconds since the epoch, UTC. Keys use PostgreSQL's "C" collation: bytewise, as SQLite compares.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.dialects import postgresql
+
+KEY = Text().with_variant(postgresql.TEXT(collation="C"), "postgresql")
+COUNTED = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows by itself only in an INTEGER PRIMARY KEY
+
+metadata = MetaData()
+
+# Random values made once per database.
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("name", KEY, primary_key=True),
+    Column("value", LargeBinary, nullable=False),
+)
+
+# Last number given out in each series.
+numbers = Table(
+    "numbers",
+    metadata,
+    Column("series", KEY, primary_key=True),
+    Column("last", BigInteger, nullable=False),
+)
+
+# What made a prediction; policy is id@version, or empty.
+origins = Table(
+    "origins",
+    metadata,
+    Column("id", COUNTED, Identity(), primary_key=True),
+    Column("model", KEY, nullable=False),
+    Column("model_digest", KEY, nullable=False),
+    Column("revision", KEY, nullable=False),
+    Column("policy", KEY, nullable=False),
+    UniqueConstraint("model", "model_digest", "revision", "policy", name="origins_unique"),
+)
+
+# Logits as little-endian float32; cluster is the keyed hash of the group, else of the input's digest.
+predictions = Table(
+    "predictions",
+    metadata,
+    Column("id", KEY, primary_key=True),
+    Column("origin", BigInteger, ForeignKey("origins.id", name="predictions_origin"), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("reference", KEY),
+    Column("cluster", BigInteger, nullable=False),
+    Column("logits", LargeBinary, nullable=False),
+    Column("label", Integer, nullable=False),
+    Column("confidence", Double, nullable=False),
+    Column("action", Text),
+    Column("propensity", Double),
+    Column("sought", Boolean, nullable=False),
+    Index("predictions_by_time", "origin", "created_at"),
+    Index(
+        "predictions_by_reference",
+        "reference",
+        sqlite_where=text("reference IS NOT NULL"),
+        postgresql_where=text("reference IS NOT NULL"),
+    ),
+    Index("predictions_sought", "origin", "created_at", sqlite_where=text("sought"), postgresql_where=text("sought")),
+    sqlite_with_rowid=False,
+)
+
+# One row a label received; target is a prediction id (by_reference 0) or the client's reference (1).
+feedback = Table(
+    "feedback",
+    metadata,
+    Column("model", KEY, primary_key=True),
+    Column("by_reference", SmallInteger, primary_key=True, autoincrement=False),
+    Column("target", KEY, primary_key=True),
+    Column("batch", BigInteger, primary_key=True, autoincrement=False),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("label", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("labelled_at", BigInteger),
+    Column("received_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+# One row a feedback request, with the answer that it got.
+feedback_batches = Table(
+    "feedback_batches",
+    metadata,
+    Column("model", KEY, primary_key=True),
+    Column("batch", BigInteger, primary_key=True, autoincrement=False),
+    Column("by", KEY, nullable=False),
+    Column("received_at", BigInteger, nullable=False),
+    Column("idempotency_key", KEY),
+    Column("body_digest", LargeBinary),
+    Column("receipt", JSON, nullable=False),
+    UniqueConstraint("model", "by", "idempotency_key", name="feedback_batches_key"),
+)
+
+revisions = Table(
+    "revisions",
+    metadata,
+    Column("model", KEY, primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("bundle_id", Text, nullable=False),
+    Column("bundle_version", BigInteger, nullable=False),
+    Column("model_digest", Text, nullable=False),
+    Column("calibrator", JSON, nullable=False),
+    Column("policies", JSON, nullable=False),
+    Column("parent", Text),
+    Column("cause", Text, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("gate", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("report", JSON, nullable=False),
+)
+
+# The pointer's history; a model's row with the largest epoch is its pointer.
+activations = Table(
+    "activations",
+    metadata,
+    Column("epoch", BigInteger, primary_key=True, autoincrement=False),
+    Column("model", KEY, nullable=False),
+    Column("active", Text, nullable=False),
+    Column("previous", Text),
+    Column("at", BigInteger, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("reason", Text),
+    Index("activations_by_model", "model", "epoch"),
+)
+
+# Each time that held-out rows were shown to a gate or a certification.
+exposures = Table(
+    "exposures",
+    metadata,
+    Column("id", COUNTED, Identity(), primary_key=True),
+    Column("model", KEY, nullable=False),
+    Column("model_digest", KEY, nullable=False),
+    Column("rows", KEY, nullable=False),
+    Column("basis", KEY, nullable=False),
+    Column("scope", KEY, nullable=False),
+    Column("look", BigInteger, nullable=False),
+    Column("earliest_row", BigInteger, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Index("exposures_by_rows", "model", "model_digest", "rows", "basis", "scope"),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("model", KEY, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("request", JSON, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("progress", Text, nullable=False),
+    Column("result", JSON(none_as_null=True)),
+    Column("error", JSON(none_as_null=True)),
+    Column("created_at", BigInteger, nullable=False),
+    Column("started_at", BigInteger),
+    Column("finished_at", BigInteger),
+    Index("jobs_unfinished", "state"),
+)
+
+# Append-only: triggers refuse UPDATE and DELETE.
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", COUNTED, Identity(), primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("model", KEY),
+    Column("by", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("detail", JSON, nullable=False),
+    Index("audit_by_model", "model", "id"),
+)
+
+# digest is the SHA-256 of the whole secret text.
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("prefix", KEY, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("scopes", JSON, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    Column("revoked_at", BigInteger),
+)

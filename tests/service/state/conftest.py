@@ -1,0 +1,120 @@
+"""One set of tests, two databases: SQLite always, PostgreSQL wherever one answers."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import numpy as np
+import psycopg
+import pytest
+
+from service.state.database import Database
+from service.state.predictions import PredictionBatch, PredictionLog
+from service.state.tables import metadata
+
+DIGEST = "9f2c" * 16
+LABELS = ("cat", "dog", "eel")
+CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A new database on the test server, dropped at the end."""
+    server = os.environ.get("CANDOR_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/postgres")
+    name = f"candor_test_{secrets.token_hex(6)}"
+    try:
+        with psycopg.connect(server, autocommit=True, connect_timeout=3) as connection:
+            connection.execute(f'CREATE DATABASE "{name}"')
+    except psycopg.OperationalError as error:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"CI needs PostgreSQL, and none answers at {server}: {error}")
+        pytest.skip(f"no PostgreSQL answers at {server} (CANDOR_TEST_POSTGRES names another)")
+    yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty state database."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/state.db"
+    address: str = request.getfixturevalue("postgres_url")
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA public CASCADE")
+        connection.execute("CREATE SCHEMA public")
+    return address
+
+
+@pytest.fixture
+def database(url: str) -> Iterator[Database]:
+    opened = Database.open(url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def other(database: Database, url: str) -> Iterator[Database]:
+    """A second server's view of the same state; on SQLite, where only one may be, the same server's."""
+    if url.startswith("sqlite"):
+        yield database
+    else:
+        opened = Database.open(url)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def log(database: Database) -> Iterator[PredictionLog]:
+    opened = PredictionLog(database, commit_interval_s=0.001)
+    yield opened
+    opened.close()
+
+
+def prediction_id(number: int) -> str:
+    """A prediction id that sorts by number."""
+    digits = []
+    for _ in range(20):
+        number, digit = divmod(number, 32)
+        digits.append(CROCKFORD[digit])
+    return "01J000" + "".join(reversed(digits))
+
+
+def batch(ids: list[str], **changes: object) -> PredictionBatch:
+    """Predictions with logits that tell rows apart; every field can be given."""
+    n = len(ids)
+    logits = np.arange(n * len(LABELS), dtype=np.float32).reshape(n, len(LABELS)) / 7
+    fields: dict[str, object] = {
+        "model": "pets",
+        "model_digest": DIGEST,
+        "revision": "r1",
+        "policy": "auto@1",
+        "created_at": 1_000,
+        "ids": ids,
+        "references": [None] * n,
+        "groups": [None] * n,
+        "inputs": np.arange(n * 4, dtype=np.uint8).reshape(n, 4),
+        "logits": logits,
+        "labels": np.full(n, 2),
+        "confidence": np.full(n, 0.75, dtype=np.float32),
+        "actions": ["accept"] * n,
+        "propensities": [1.0] * n,
+        "sought": [True] * n,
+    }
+    return PredictionBatch(**(fields | changes))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def logged(log: PredictionLog) -> Callable[..., list[str]]:
+    """Log predictions and wait until they are durable."""
+
+    def write(ids: list[str], **changes: object) -> list[str]:
+        assert log.append(batch(ids, **changes))
+        assert log.flush()
+        return ids
+
+    return write
