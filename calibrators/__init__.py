@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from calibrators import metrics
 from calibrators.calibrator import Calibrator
+from calibrators.diagrams import confidence_histogram, reliability_diagram
 from calibrators.errors import CalibrationDataError, CalibrationError, CalibrationFitError
 from calibrators.histogram import Histogram
 from calibrators.identity import Identity
@@ -32,9 +33,11 @@ __all__ = [
     "Histogram",
     "Identity",
     "Temperature",
+    "confidence_histogram",
     "from_dict",
     "logits_from_probabilities",
     "metrics",
+    "reliability_diagram",
     "softmax",
 ]
 

@@ -1,0 +1,169 @@
+"""Reliability diagrams and confidence histograms.
+
+matplotlib is an extra, and imported when a figure is drawn. Figures stand alone: no global state, no window, safe in
+threads; save them with ``figure.savefig(...)``. The colours stay apart for colour-blind eyes and in grey print.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calibrators.arrays import ArrayLike
+from calibrators.binning import Scheme, bin_index
+from calibrators.metrics.null_test import calibration_test
+from calibrators.metrics.reliability import reliability_curve
+from calibrators.metrics.rows import top_labels, weighted_mean
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_BLUE, _VERMILION, _GREY, _INK = "#0072B2", "#D55E00", "#8C8C8C", "#262626"
+
+
+def reliability_diagram(
+    probabilities: ArrayLike,
+    labels: ArrayLike,
+    bins: int = 15,
+    scheme: Scheme = "width",
+    sample_weight: ArrayLike | None = None,
+    *,
+    predicted: ArrayLike | None = None,
+    title: str = "Reliability",
+) -> Figure:
+    """Draws accuracy against confidence: a bar per bin, its gap to the mean confidence, and the rows it holds.
+
+    Below the title stands the expected calibration error, with the mean and 95 % quantile that a perfectly calibrated
+    model would score on these rows.
+
+    Args:
+        probabilities: (N, K), N ≥ 1, rows sum to one.
+        labels: (N,) integers in 0 … K−1.
+        bins: Number of bins.
+        scheme: ``"width"`` or ``"mass"``.
+        sample_weight: (N,) importance weights of 0 or more, or None.
+        predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
+        title: What to write above.
+
+    Raises:
+        CalibrationDataError: Wrong shapes, types, values or options.
+        ImportError: matplotlib is not installed.
+
+    References:
+        DeGroot, Fienberg (1983); the form with gaps: Guo et al. (2017), figure 1.
+    """
+    curve = reliability_curve(probabilities, labels, bins, scheme, sample_weight, predicted=predicted)
+    note = _calibration_note(probabilities, labels, bins, scheme, sample_weight, predicted)
+    figure, axes, strip = _panels(title, note)
+    width = curve.upper - curve.lower
+    edge: dict[str, Any] = {"align": "edge", "edgecolor": "white", "linewidth": 0.8}
+    axes.bar(curve.lower, curve.accuracy, width, color=_BLUE, label="accuracy", **edge)
+    axes.bar(
+        curve.lower,
+        curve.confidence - curve.accuracy,
+        width,
+        bottom=curve.accuracy,
+        align="edge",
+        facecolor=(*_rgb(_VERMILION), 0.25),
+        edgecolor=_VERMILION,
+        linewidth=0.8,
+        hatch="////",
+        label="gap to confidence",
+    )
+    axes.plot([0, 1], [0, 1], color=_INK, linewidth=1, linestyle=(0, (4, 3)), label="calibrated")
+    axes.set(ylabel="accuracy", ylim=(0, 1))
+    axes.legend(loc="upper left", framealpha=0.9, edgecolor="white", fontsize=9)
+    strip.bar(curve.lower, curve.share, width, color=_GREY, **edge)
+    strip.set(xlabel="confidence", ylabel="share of rows", xlim=(0, 1), ylim=(0, None))
+    return figure
+
+
+def confidence_histogram(
+    probabilities: ArrayLike,
+    labels: ArrayLike,
+    bins: int = 15,
+    sample_weight: ArrayLike | None = None,
+    *,
+    predicted: ArrayLike | None = None,
+    title: str = "Confidence",
+) -> Figure:
+    """Draws how confidences are spread, right and wrong answers apart, with mean confidence and accuracy as lines.
+
+    A calibrated model's two lines coincide. The expected calibration error stands below the title, with the mean and
+    95 % quantile that a perfectly calibrated model would score on these rows.
+
+    Args:
+        probabilities: (N, K), N ≥ 1, rows sum to one.
+        labels: (N,) integers in 0 … K−1.
+        bins: Number of bins of equal width.
+        sample_weight: (N,) importance weights of 0 or more, or None.
+        predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
+        title: What to write above.
+
+    Raises:
+        CalibrationDataError: Wrong shapes, types, values or options.
+        ImportError: matplotlib is not installed.
+
+    References:
+        Guo et al. (2017), figure 1, top.
+    """
+    note = _calibration_note(probabilities, labels, bins, "width", sample_weight, predicted)
+    rows = top_labels(probabilities, labels, sample_weight, predicted)
+    figure, axes, strip = _panels(title, note)
+    edges = np.arange(bins + 1) / bins
+    weight = np.ones(len(rows.correct)) if rows.weight is None else rows.weight
+    index = bin_index(rows.confidence, edges.astype(rows.confidence.dtype))
+    right = np.bincount(index[rows.correct], weight[rows.correct], bins) / weight.sum()
+    wrong = np.bincount(index[~rows.correct], weight[~rows.correct], bins) / weight.sum()
+    shape: dict[str, Any] = {"width": 1 / bins, "align": "edge", "edgecolor": "white", "linewidth": 0.8}
+    axes.bar(edges[:-1], right, color=_BLUE, label="right", **shape)
+    axes.bar(edges[:-1], wrong, bottom=right, color=_VERMILION, hatch="////", label="wrong", **shape)
+    lines: tuple[tuple[str, float, Any], ...] = (
+        ("accuracy", weighted_mean(rows.correct.astype(np.float64), rows.weight), "solid"),
+        ("mean confidence", weighted_mean(rows.confidence.astype(np.float64), rows.weight), (0, (4, 3))),
+    )
+    for name, value, style in lines:
+        axes.axvline(value, color=_INK, linewidth=1.2, linestyle=style, label=f"{name} {value:.3f}")
+    axes.set(ylabel="share of rows", ylim=(0, None))
+    axes.legend(loc="upper left", framealpha=0.9, edgecolor="white", fontsize=9)
+    total = right + wrong
+    strip.bar(edges[:-1], np.divide(wrong, total, out=np.zeros(bins), where=total > 0), color=_VERMILION, **shape)
+    strip.set(xlabel="confidence", ylabel="share wrong", xlim=(0, 1), ylim=(0, 1))
+    return figure
+
+
+def _calibration_note(
+    probabilities: ArrayLike,
+    labels: ArrayLike,
+    bins: int,
+    scheme: Scheme,
+    sample_weight: ArrayLike | None,
+    predicted: ArrayLike | None,
+) -> str:
+    test = calibration_test(probabilities, labels, bins, scheme, 1, sample_weight, predicted=predicted)
+    return f"ECE {test.error:.3f}   if calibrated: mean {test.null_mean:.3f}, 95 % below {test.null_quantile:.3f}"
+
+
+def _panels(title: str, note: str) -> tuple[Figure, Axes, Axes]:
+    """A figure with a tall panel above a strip that shares its horizontal axis."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.2, 5.6), layout="constrained")
+    axes, strip = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
+    figure.suptitle(title, x=0.02, ha="left", fontsize=13, fontweight="bold", color=_INK)
+    axes.set_title(note, loc="left", fontsize=9.5, color=_INK)
+    for panel in (axes, strip):
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.grid(axis="y", color="#E6E6E6", linewidth=0.8)
+        panel.set_axisbelow(True)
+        panel.tick_params(labelsize=9, colors=_INK)
+        panel.yaxis.label.set_size(9)
+    return figure, axes, strip
+
+
+def _rgb(colour: str) -> tuple[float, float, float]:
+    from matplotlib.colors import to_rgb
+
+    return to_rgb(colour)
