@@ -1,1 +1,42 @@
-"""Train, calibrate and export CNN classifiers (torch)."""
+"""Training: data sets, architectures, losses, the loop, calibration, export. The only package that uses torch.
+
+    training.train_bundle(training.TrainConfig(dataset="digits"), root) → <root>/digits/1
+
+`training.data` and `training.config` do not import torch, and neither does this module until a bundle is trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from training.config import TrainConfig
+from training.errors import ConfigurationError, DivergedError, ExportError, TrainingError
+
+if TYPE_CHECKING:
+    from training.loop import Epoch
+
+__all__ = ["ConfigurationError", "DivergedError", "ExportError", "TrainConfig", "TrainingError", "train_bundle"]
+
+
+def train_bundle(config: TrainConfig, root: Path, *, on_epoch: Callable[[Epoch], None] | None = None) -> Path:
+    """Train, calibrate, export and check a model, and write it as a bundle: all of it or nothing.
+
+    Args:
+        config: What to do.
+        root: Folder of bundles.
+        on_epoch: Called after every epoch.
+
+    Returns:
+        The bundle's folder, `<root>/<name>/<version>`.
+
+    Raises:
+        ConfigurationError: Something in the configuration cannot work.
+        DivergedError: The loss became NaN or infinite.
+        ExportError: The exported graph does not do what the network does.
+        bundle.BundleError, OSError: The bundle could not be written.
+    """
+    from training.pipeline import run  # imports torch
+
+    return run(config, root, on_epoch=on_epoch)

@@ -1,0 +1,159 @@
+"""From an encoded image to the model's input, in the one place that both sides use.
+
+What a client sends is hostile until decoded: the format is one of three, the size is read from the header and held
+against a limit before a pixel is unpacked, checksums are checked, and whatever goes wrong is an ImageError.
+"""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import ExifTags, Image, UnidentifiedImageError
+
+from bundle.errors import BundleFormatError, ImageError
+from bundle.golden import Golden
+from bundle.manifest import GOLDEN_FILE, InputSpec
+
+_FORMATS = ("PNG", "JPEG", "WEBP")
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_DEEP = ("I;16", "I;16L", "I;16B", "I;16N", "I")
+
+
+def decode_image(data: bytes, spec: InputSpec, *, max_pixels: int) -> NDArray[np.uint8]:
+    """Decode a PNG, JPEG or WebP image into one example.
+
+    The EXIF orientation is applied; transparent pixels are laid over white; 16-bit grey is brought to 8 bits; grey is
+    repeated to RGB and RGB weighed to grey (ITU-R 601) as the model asks. An image of another size is resized
+    (bilinear, anti-aliased, aspect not kept) if `spec.resize` says so.
+
+    Args:
+        data: The encoded image.
+        spec: The model's input; its kind must be `image`.
+        max_pixels: Limit on width × height, held against the header before anything is decoded.
+
+    Returns:
+        uint8 (H, W, C) as in `spec.shape`, C-contiguous.
+
+    Raises:
+        ImageError: Not one of these formats, truncated, corrupt, animated, over the limit, or of another size.
+
+    Example:
+        >>> spec = InputSpec(kind="image", dtype="uint8", shape=(2, 2, 1))
+        >>> decode_image(encode_png(np.full((2, 2, 3), 7, np.uint8)), spec, max_pixels=100)[..., 0]
+        array([[7, 7],
+               [7, 7]], dtype=uint8)
+    """
+    if spec.kind != "image":
+        raise ImageError("this model takes no images", found="an image", expected=spec.kind)
+    try:
+        return _decode(data, spec, max_pixels)
+    except ImageError:
+        raise
+    except UnidentifiedImageError:
+        raise ImageError(
+            "not an image that can be read", found=_magic(data), expected="a PNG, JPEG or WebP image"
+        ) from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise _too_large("over Pillow's own limit", max_pixels) from None
+    except MemoryError:
+        raise
+    except Exception as error:  # Pillow's parsers raise nearly anything on hostile bytes
+        raise ImageError(
+            f"the image cannot be decoded: {error}",
+            found=f"{len(data)} bytes",
+            expected="a whole PNG, JPEG or WebP image",
+        ) from error
+
+
+def encode_png(array: NDArray[np.uint8]) -> bytes:
+    """Encode uint8 (H, W, 1), (H, W, 3) or (H, W, 4) as PNG, without loss.
+
+    Raises:
+        ImageError: Another shape or type.
+    """
+    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] not in (1, 3, 4) or 0 in array.shape:
+        raise ImageError(
+            "this array is no image",
+            found=f"{array.dtype} {array.shape}",
+            expected="uint8 (H, W, 1), (H, W, 3) or (H, W, 4)",
+        )
+    buffer = io.BytesIO()
+    Image.fromarray(array[..., 0] if array.shape[2] == 1 else array).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def check_golden(golden: Golden, spec: InputSpec) -> None:
+    """Check that the encoded golden images decode, here and now, to their golden inputs.
+
+    Raises:
+        BundleFormatError: One does not: this machine's decoder would give the model something else.
+    """
+    for image in golden.encoded:
+        try:
+            decoded = decode_image(image.data, spec, max_pixels=max(1, spec.shape[0] * spec.shape[1]) * 64)
+        except ImageError as error:
+            raise BundleFormatError(f"a golden image cannot be decoded: {error}", file=GOLDEN_FILE) from error
+        if not np.array_equal(decoded, golden.inputs[image.row]):
+            raise BundleFormatError(
+                "a golden image decodes to something else than its golden input",
+                file=GOLDEN_FILE,
+                found=f"{image.media_type}, row {image.row}, another array",
+                expected="equal arrays",
+            )
+
+
+def _decode(data: bytes, spec: InputSpec, max_pixels: int) -> NDArray[np.uint8]:
+    height, width, channels = spec.shape
+    image: Image.Image = Image.open(io.BytesIO(data), formats=_FORMATS)
+    if image.width * image.height > max_pixels:
+        raise _too_large(f"{image.width} × {image.height}", max_pixels)
+    if image.format in ("PNG", "WEBP") and getattr(image, "is_animated", False):
+        raise ImageError(
+            "an animation is no input", found=f"{getattr(image, 'n_frames', 2)} frames", expected="one image"
+        )
+    if image.format == "PNG":
+        image.verify()  # the only step that checks every chunk's CRC; it leaves the image unusable
+        image = Image.open(io.BytesIO(data), formats=_FORMATS)
+    image.load()
+    turn = _UPRIGHT.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    image = _eight_bits(image, "L" if channels == 1 else "RGB")
+    if turn is not None:
+        image = image.transpose(turn)
+    if image.size != (width, height):
+        if not spec.resize:
+            raise ImageError(
+                "the image has another size than the model takes",
+                found=f"{image.width} × {image.height} pixels",
+                expected=f"{width} × {height} pixels",
+            )
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
+    return np.ascontiguousarray(np.asarray(image, np.uint8).reshape(height, width, channels))
+
+
+def _eight_bits(image: Image.Image, mode: str) -> Image.Image:
+    if image.mode in _DEEP:
+        deep = np.asarray(image).astype(np.int64).clip(0, 65535)
+        return Image.fromarray(((deep + 128) // 257).astype(np.uint8)).convert(mode)
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        image = Image.alpha_composite(white, image)
+    return image.convert("RGB").convert(mode) if image.mode in ("P", "CMYK", "YCbCr", "LAB") else image.convert(mode)
+
+
+def _too_large(found: str, max_pixels: int) -> ImageError:
+    return ImageError("the image has too many pixels", found=found, expected=f"at most {max_pixels} pixels")
+
+
+def _magic(data: bytes) -> str:
+    return f"{len(data)} bytes that begin with {data[:8].hex(' ')}" if data else "no bytes"

@@ -1,0 +1,95 @@
+"""Reading and writing `.npz` archives without pickle and within limits.
+
+`numpy.load` allocates what a header claims before it looks at the data, and follows any member name. This reader knows
+beforehand which members there are and how much they may hold, and takes nothing else.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from bundle.errors import BundleFormatError
+
+MAX_BYTES = 2**30
+_MAX_HEADER = 4096
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def dump(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """The arrays as one compressed archive; equal arrays give equal bytes.
+
+    Args:
+        arrays: Arrays by name, of numbers or fixed-width bytes; never of objects.
+    """
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            member = io.BytesIO()
+            npy.write_array(member, np.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
+            info = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, member.getvalue())
+    return buffer.getvalue()
+
+
+def load(data: bytes, names: frozenset[str], *, file: str, max_bytes: int = MAX_BYTES) -> dict[str, NDArray[Any]]:
+    """Read an archive that holds exactly `names`.
+
+    Args:
+        data: The archive's bytes.
+        names: Names of the arrays that must be there, and of no others.
+        file: Name of the archive for error messages.
+        max_bytes: Limit on the sum of the arrays' unpacked sizes.
+
+    Returns:
+        The arrays by name, read-only.
+
+    Raises:
+        BundleFormatError: Not such an archive: other members, an object array, a size beyond the limit, damaged data.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = archive.infolist()
+            found = sorted(member.filename for member in members)
+            expected = sorted(f"{name}.npy" for name in names)
+            if found != expected:
+                raise BundleFormatError(
+                    "the archive holds other arrays",
+                    file=file,
+                    found=", ".join(found)[:300],
+                    expected=", ".join(expected),
+                )
+            total = sum(member.file_size for member in members)
+            if total > max_bytes:
+                raise BundleFormatError(
+                    "the archive is too large unpacked",
+                    file=file,
+                    found=f"{total} bytes",
+                    expected=f"at most {max_bytes}",
+                )
+            return {member.filename.removesuffix(".npy"): _array(archive.read(member)) for member in members}
+    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+        raise BundleFormatError(f"the archive cannot be read: {error}", file=file) from error
+
+
+def _array(member: bytes) -> NDArray[Any]:
+    stream = io.BytesIO(member)
+    version = npy.read_magic(stream)
+    if version != (1, 0):
+        raise ValueError(f"npy format version {version}, expected (1, 0)")
+    shape, fortran, dtype = npy.read_array_header_1_0(stream, max_header_size=_MAX_HEADER)
+    if dtype.kind not in "uifS" or fortran:
+        raise ValueError(f"an array of type {dtype.str}, expected row-major numbers or bytes")
+    body = member[stream.tell() :]
+    if any(size < 0 for size in shape) or math.prod(shape) * dtype.itemsize != len(body):
+        raise ValueError(f"{len(body)} bytes do not make an array {shape} of {dtype.str}")
+    return np.frombuffer(body, dtype).reshape(shape)

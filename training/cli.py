@@ -1,0 +1,219 @@
+"""The command line of training: `candor-train`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+import bundle
+from training import TrainConfig, train_bundle
+from training.errors import ConfigurationError, TrainingError
+
+if TYPE_CHECKING:
+    from training.loop import Epoch
+
+FAILED, USAGE, REFUSED, INTERRUPTED = 1, 2, 3, 130
+_DEFAULT = TrainConfig()
+_EXIT_CODES = """Exit codes: 0 done · 1 the run failed · 2 a setting that cannot work · 3 a bundle is damaged or none ·
+130 interrupted. Whatever the code, a bundle is there whole or not at all."""
+
+app = typer.Typer(
+    name="candor-train",
+    help=f"Train classifiers, calibrate them, and export bundles that candor serves.\n\n{_EXIT_CODES}",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+BundleArgument = Annotated[
+    Path, typer.Argument(metavar="BUNDLE", help="Folder of a bundle, such as bundles/digits/1.", show_default=False)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, for scripts.")]
+
+
+@app.command("train")
+def train_command(
+    out: Annotated[Path, typer.Option(help="Folder of bundles; the new one is OUT/NAME/VERSION.", show_default=False)],
+    dataset: Annotated[str, typer.Option(help="Data set to learn.", rich_help_panel="What")] = _DEFAULT.dataset,
+    model: Annotated[str, typer.Option(help="Architecture.", rich_help_panel="What")] = _DEFAULT.model,
+    loss: Annotated[str, typer.Option(help="Loss to minimise.", rich_help_panel="What")] = _DEFAULT.loss,
+    calibrator: Annotated[
+        str, typer.Option(help="Calibrator to fit on held-out rows.", rich_help_panel="What")
+    ] = _DEFAULT.calibrator,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the model; the data set's if not given.", rich_help_panel="What")
+    ] = _DEFAULT.name,
+    resize: Annotated[
+        bool, typer.Option("--resize", help="Let the model resize images of another size.", rich_help_panel="What")
+    ] = _DEFAULT.resize,
+    train_rows: Annotated[int, typer.Option(help="Rows to learn from.", rich_help_panel="Data")] = _DEFAULT.train_rows,
+    reference_rows: Annotated[
+        int, typer.Option(help="Held-out rows that go into the bundle.", rich_help_panel="Data")
+    ] = _DEFAULT.reference_rows,
+    fit_share: Annotated[
+        float, typer.Option(help="Share of them that fit the calibrator.", rich_help_panel="Data")
+    ] = _DEFAULT.fit_share,
+    certify_share: Annotated[
+        float, typer.Option(help="Share that certifies; the rest are gate rows.", rich_help_panel="Data")
+    ] = _DEFAULT.certify_share,
+    epochs: Annotated[int, typer.Option(help="Passes over the rows.", rich_help_panel="Training")] = _DEFAULT.epochs,
+    batch_size: Annotated[int, typer.Option(help="Rows per step.", rich_help_panel="Training")] = _DEFAULT.batch_size,
+    learning_rate: Annotated[
+        float, typer.Option(help="Adam's step size.", rich_help_panel="Training")
+    ] = _DEFAULT.learning_rate,
+    dropout: Annotated[
+        float, typer.Option(help="Probability of dropping a unit.", rich_help_panel="Training")
+    ] = _DEFAULT.dropout,
+    seed: Annotated[
+        int, typer.Option(help="Seed of split, weights and order.", rich_help_panel="Training")
+    ] = _DEFAULT.seed,
+    threads: Annotated[
+        int, typer.Option(help="Threads to compute with.", rich_help_panel="Training")
+    ] = _DEFAULT.threads,
+    as_json: Json = False,
+) -> None:
+    """Train a network, calibrate it on held-out rows, and write it as a bundle.
+
+    Nothing is written before the exported graph has given the network's own logits on golden inputs.
+    """
+    with _told():
+        config = TrainConfig(
+            dataset=dataset,
+            model=model,
+            loss=loss,
+            calibrator=calibrator,
+            name=name,
+            seed=seed,
+            train_rows=train_rows,
+            reference_rows=reference_rows,
+            fit_share=fit_share,
+            certify_share=certify_share,
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            dropout=dropout,
+            resize=resize,
+            threads=threads,
+        )
+        with _progress(f"Training {model} on {dataset}", epochs) as on_epoch:
+            path = train_bundle(config, out, on_epoch=on_epoch)
+        _show(path, as_json=as_json)
+
+
+@app.command("calibrate")
+def calibrate_command(
+    path: BundleArgument,
+    calibrator: Annotated[str, typer.Option(help="Calibrator to fit.")] = _DEFAULT.calibrator,
+    as_json: Json = False,
+) -> None:
+    """Fit another calibrator on a bundle's held-out rows; writes the model's next version."""
+    from training.calibrate import calibrate_bundle
+
+    with _told():
+        _show(calibrate_bundle(path, calibrator), as_json=as_json)
+
+
+@app.command("report")
+def report_command(
+    path: BundleArgument,
+    to: Annotated[
+        Path | None, typer.Option(help="Folder to copy report.json and the diagrams to.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Verify a bundle and show what calibration changed, with its uncertainty."""
+    with _told():
+        _show(path, as_json=as_json)
+        if to is not None:
+            _copy_report(bundle.verify(path), to)
+
+
+def main() -> None:
+    """Entry point of `candor-train`."""
+    app()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turn expected errors into one sentence and an exit code."""
+    try:
+        yield
+    except ConfigurationError as error:
+        _fail(error, USAGE)
+    except (TrainingError, OSError) as error:
+        _fail(error, FAILED)
+    except bundle.BundleError as error:
+        _fail(f"{error.file}: {error}" if error.file else error, REFUSED)
+    except KeyboardInterrupt:
+        _fail("interrupted; nothing was written", INTERRUPTED)
+
+
+def _fail(message: object, code: int) -> None:
+    Console(stderr=True).print(f"[bold red]error[/] {message}", highlight=False, soft_wrap=True)
+    raise typer.Exit(code)
+
+
+@contextmanager
+def _progress(title: str, epochs: int) -> Iterator[Any]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]}"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+    )
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task(title, total=epochs, loss="…")
+
+        def on_epoch(epoch: Epoch) -> None:
+            progress.update(task, completed=epoch.number, loss=f"{epoch.loss:.4f}")
+
+        yield on_epoch
+
+
+def _show(path: Path, *, as_json: bool) -> None:
+    found = bundle.verify(path)
+    if as_json:
+        document = {"bundle": str(path), "id": found.id, "manifest": found.manifest.model_dump(mode="json")}
+        sys.stdout.write(json.dumps(document | {"report": found.report}, ensure_ascii=False) + "\n")
+        return
+    report = found.report
+    console = Console()
+    table = Table(title=f"{found.manifest.model} {found.manifest.version}", title_justify="left")
+    table.add_column(f"{report['rows']['evaluated']} held-out rows")
+    for heading in ("before", f"after ({report['calibrator']['method']})", "difference, 95 % interval"):
+        table.add_column(heading, justify="right")
+    rows = {"accuracy": "accuracy", "confidence": "mean confidence", "nll": "NLL", "brier": "Brier"}
+    for name, label in rows.items():
+        interval = report["difference"].get(name)
+        table.add_row(
+            label,
+            *(f"{report[side][name]['value']:.4f}" for side in ("before", "after")),
+            f"{interval['estimate']:+.4f} ({interval['low']:+.4f} … {interval['high']:+.4f})" if interval else "",
+        )
+    errors = [report[side]["ece"] for side in ("before", "after")]
+    table.add_row(f"ECE, {errors[0]['bins']} bins", *(f"{error['value']:.4f}" for error in errors), "")
+    table.add_row(
+        "  if calibrated, mean and 95 %",
+        *(f"{error['null']['mean']:.4f}, {error['null']['q95']:.4f}" for error in errors),
+        "",
+    )
+    console.print(table)
+    console.print(f"{path}  verified, id {found.id[:12]}", highlight=False, soft_wrap=True)
+
+
+def _copy_report(found: bundle.Bundle, to: Path) -> None:
+    to.mkdir(parents=True, exist_ok=True)
+    (to / "report.json").write_text(json.dumps(found.report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    for name, svg in found.diagrams.items():
+        (to / f"{name}.svg").write_bytes(svg)

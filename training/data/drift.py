@@ -1,0 +1,29 @@
+"""A drift that a camera could suffer: the lamp dims."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+GAIN = 0.4
+NOISE = 0.07
+
+
+def dim(images: NDArray[np.uint8], *, seed: int, gain: float = GAIN, noise: float = NOISE) -> NDArray[np.uint8]:
+    """Darken images and add the noise of a sensor that is short of light.
+
+    Args:
+        images: uint8, any shape.
+        seed: Seed of the noise.
+        gain: Factor on every pixel, at least 0.
+        noise: Standard deviation of the Gaussian noise, as a share of full scale (255).
+
+    Returns:
+        clip(round(gain · image + noise · 255 · N(0, 1)), 0, 255), uint8, in the same shape.
+
+    Example:
+        >>> dim(np.full(3, 100, np.uint8), seed=0, noise=0.0)
+        array([40, 40, 40], dtype=uint8)
+    """
+    grain = np.random.default_rng(seed).normal(0.0, noise * 255, images.shape)
+    return np.clip(np.round(gain * images + grain), 0, 255).astype(np.uint8)

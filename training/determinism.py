@@ -1,0 +1,23 @@
+"""Making PyTorch's results depend on the seed alone, for the length of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def deterministic(seed: int, threads: int) -> Iterator[None]:
+    """Seed PyTorch, choose its deterministic kernels and its number of threads; all is put back afterwards."""
+    threads_before, strict_before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(True)
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(strict_before)
+            torch.set_num_threads(threads_before)

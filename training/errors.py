@@ -1,0 +1,27 @@
+"""Every error that training raises, as one tree.
+
+TrainingError
+├── ConfigurationError    a setting that cannot work, an unknown name, a data set that is too small
+├── DivergedError         the loss is no longer a number
+└── ExportError           the exported graph does not do what the network does
+
+The command line turns them into one sentence and an exit code.
+"""
+
+from __future__ import annotations
+
+
+class TrainingError(Exception):
+    """Root of the tree."""
+
+
+class ConfigurationError(TrainingError):
+    """A setting that cannot work; the message says what was found and what was expected."""
+
+
+class DivergedError(TrainingError):
+    """The loss became NaN or infinite; the message names the epoch and the step."""
+
+
+class ExportError(TrainingError):
+    """The exported graph differs from the network, or cannot be run here."""

@@ -1,0 +1,91 @@
+"""What calibration changed, in numbers: a function of a bundle's reference rows and its calibrator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bundle import LabelledLogits, Reference
+from calibrators import CALIBRATORS, Calibrator, metrics
+
+BINS = 15
+
+
+def make_report(reference: Reference, calibrator: Calibrator) -> dict[str, Any]:
+    """Compare the plain softmax with the calibrator on reference rows that it was not fitted on.
+
+    The rows are those that certify and those of the gate, together: many more than either, and neither was fitted on.
+    Calibration errors always stand beside their null: the mean and the 95 % quantile that the same confidences would
+    give if they were right exactly as often as they say. Differences are of the same rows, after − before, with a 95 %
+    interval.
+
+    Args:
+        reference: The reference rows.
+        calibrator: Fitted on `reference.fit`.
+
+    Returns:
+        A JSON-able document.
+    """
+    rows = evaluation_rows(reference)
+    identity = CALIBRATORS["identity"]().fit(reference.fit.logits, reference.fit.labels)
+    losses = [_losses(each, rows) for each in (identity, calibrator)]
+    return {
+        "schema_version": 1,
+        "calibrator": calibrator.to_dict(),
+        "rows": {
+            "fit": len(reference.fit.labels),
+            "evaluated": len(rows.labels),
+            "evaluated_on": "the reference's certify and gate rows",
+        },
+        "before": _metrics(identity, rows),
+        "after": _metrics(calibrator, rows),
+        "difference": {
+            name: _interval(metrics.paired_interval(after, before))
+            for name, before, after in zip(("nll", "brier"), *losses, strict=True)
+        },
+    }
+
+
+def headline(report: dict[str, Any]) -> dict[str, float]:
+    """The metrics that go into the manifest, as `<metric>_<before|after>`."""
+    return {
+        f"{name}_{side}": report[side][name]["value"]
+        for side in ("before", "after")
+        for name in ("accuracy", "nll", "brier", "ece")
+    } | {f"ece_null_q95_{side}": report[side]["ece"]["null"]["q95"] for side in ("before", "after")}
+
+
+def evaluation_rows(reference: Reference) -> LabelledLogits:
+    """The rows that reports are about: certify and gate rows, in this order."""
+    parts = (reference.certify, reference.gate)
+    return LabelledLogits(
+        np.concatenate([part.logits for part in parts]), np.concatenate([part.labels for part in parts])
+    )
+
+
+def _losses(calibrator: Calibrator, rows: LabelledLogits) -> tuple[Any, Any]:
+    probabilities = calibrator.predict_proba(rows.logits)
+    return metrics.log_losses(probabilities, rows.labels), metrics.squared_errors(probabilities, rows.labels)
+
+
+def _metrics(calibrator: Calibrator, rows: LabelledLogits) -> dict[str, Any]:
+    probabilities = calibrator.predict_proba(rows.logits)
+    predicted, confidence = calibrator.top_label(rows.logits, probabilities)
+    test = metrics.calibration_test(probabilities, rows.labels, bins=BINS, predicted=predicted)
+    return {
+        "accuracy": {"value": metrics.accuracy(probabilities, rows.labels, predicted=predicted)},
+        "confidence": {"value": float(confidence.mean(dtype=np.float64))},
+        "nll": {"value": metrics.negative_log_likelihood(probabilities, rows.labels)},
+        "brier": {"value": metrics.brier_score(probabilities, rows.labels)},
+        "ece": {
+            "value": test.error,
+            "bins": BINS,
+            "null": {"mean": test.null_mean, "q95": test.null_quantile},
+            "p_value": test.p_value,
+        },
+    }
+
+
+def _interval(interval: metrics.Interval) -> dict[str, float]:
+    return {"estimate": interval.estimate, "low": interval.low, "high": interval.high, "level": interval.level}
