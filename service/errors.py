@@ -25,6 +25,7 @@
     ├── UnauthenticatedError
     ├── ForbiddenError
     ├── ConfigurationError             the service cannot start like this
+    ├── BundleRefusedError             a bundle that is damaged or does not do what it says
     └── UnavailableError               nothing wrong with the request; try later
         ├── OverloadedError            the queue is full
         ├── DeadlineExceededError
@@ -237,6 +238,13 @@ class ConfigurationError(CandorError):
     kind = "configuration"
 
 
+class BundleRefusedError(CandorError):
+    """A bundle is damaged, or does not do what it says."""
+
+    title = "Bundle refused"
+    kind = "bundle-refused"
+
+
 class UnavailableError(CandorError):
     """The request is fine, the service cannot serve it now."""
 
@@ -270,3 +278,34 @@ class StateUnavailableError(UnavailableError):
 
     title = "State unavailable"
     kind = "state-unavailable"
+
+
+def error_document(error: CandorError) -> dict[str, Any]:
+    """Return an error as a document that `error_from_document` reads back."""
+    return {
+        "class": type(error).__name__,
+        "message": str(error),
+        "where": error.where,
+        "found": error.found,
+        "expected": error.expected,
+        "remedy": error.remedy,
+    }
+
+
+def _tree(root: type[CandorError]) -> list[type[CandorError]]:
+    return [root, *(kind for branch in root.__subclasses__() for kind in _tree(branch))]
+
+
+_BY_NAME = {kind.__name__: kind for kind in _tree(CandorError)}
+
+
+def error_from_document(document: dict[str, Any]) -> CandorError:
+    """Return the error that `error_document` wrote."""
+    kind: type[CandorError] = _BY_NAME[document["class"]]
+    return kind(
+        document["message"],
+        where=document["where"],
+        found=document["found"],
+        expected=document["expected"],
+        remedy=document["remedy"],
+    )

@@ -224,3 +224,54 @@ def decide(solved: SolvedPolicy, probability: NDArray[np.float32], score: NDArra
         cut32, tie32 = np.float32(solved.cuts[index][0]), np.float32(solved.cuts[index][1])
         indices[(probability > cut32) | ((probability == cut32) & (score >= tie32))] = index
     return indices
+
+
+class Decider:
+    """A solved policy bound to a model's labels, as the hot path calls it.
+
+    Gives what `score_rows` and `decide` give, but computes raw scores only for rows that stand on a threshold.
+
+    Args:
+        solved: The solved policy.
+        labels: The model's labels.
+
+    Raises:
+        PolicyError: When the policy's positive class is not among the labels.
+    """
+
+    __slots__ = ("_column", "_labels", "_ties", "solved")
+
+    def __init__(self, solved: SolvedPolicy, labels: Sequence[str]) -> None:
+        solved.policy.check_labels(labels)
+        self.solved = solved
+        self._labels = tuple(labels)
+        self._column = None if solved.policy.positive == TOP else self._labels.index(solved.policy.positive)
+        self._ties = tuple(cut for cut, tie in solved.cuts if np.isfinite(tie))
+
+    def __call__(
+        self,
+        logits: NDArray[np.floating[Any]],
+        probabilities: NDArray[np.floating[Any]],
+        top_labels: NDArray[np.int64],
+        confidence: NDArray[np.floating[Any]],
+    ) -> NDArray[np.intp]:
+        """Return each row's index into `solved.actions`.
+
+        Args:
+            logits: Raw logits, shape (N, K).
+            probabilities: Calibrated probabilities, shape (N, K).
+            top_labels: Predicted label per row, shape (N,).
+            confidence: Its calibrated probability, shape (N,).
+
+        Returns:
+            Band indices, shape (N,). Treat as read-only.
+        """
+        values = confidence if self._column is None else probabilities[:, self._column]
+        probability = values if values.dtype == np.float32 else values.astype(np.float32)
+        if len(probability) == 1 and probability.item() not in self._ties:
+            return decide(self.solved, probability, probability)
+        tied = np.flatnonzero(np.isin(probability, np.array(self._ties, dtype=np.float32)))
+        score = np.zeros(len(probability), dtype=np.float32)
+        if len(tied):
+            score[tied] = log_odds(logits[tied], top_labels[tied] if self._column is None else self._column)
+        return decide(self.solved, probability, score)

@@ -186,7 +186,10 @@ def _target(position: int, item: FeedbackItem) -> _Target:
 
 
 def _storable(text: str) -> bool:
-    return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+    try:
+        return b"\x00" not in text.encode()
+    except UnicodeEncodeError:
+        return False
 
 
 def _replay(connection: Connection, model: str, by: str, key: str, digest: bytes | None) -> FeedbackReceipt | None:
@@ -262,14 +265,17 @@ def _said_before(new: _Label, own: list[_Label]) -> bool:
 
 def _other_names(connection: Connection, model: str, targets: set[_Target]) -> dict[_Target, list[_Target]]:
     """Return, for each target with a known prediction, the other names under which that may have been labelled."""
+    here = set(connection.scalars(select(origins.c.id).where(origins.c.model == model)))
+    known = select(predictions.c.id, predictions.c.reference, predictions.c.origin)
     names: dict[_Target, list[_Target]] = {}
-    known = select(predictions.c.id, predictions.c.reference).join(origins).where(origins.c.model == model)
     for keys in _chunks(targets, by_reference=0):
-        for row in connection.execute(known.where(predictions.c.id.in_(keys))):
-            names[_Target(0, row.id)] = [] if row.reference is None else [_Target(1, row.reference)]
+        for id_, reference, origin in connection.execute(known.where(predictions.c.id.in_(keys))).all():
+            if origin in here:
+                names[_Target(0, id_)] = [] if reference is None else [_Target(1, reference)]
     for keys in _chunks(targets, by_reference=1):
-        for row in connection.execute(known.where(predictions.c.reference.in_(keys))):
-            names.setdefault(_Target(1, row.reference), []).append(_Target(0, row.id))
+        for id_, reference, origin in connection.execute(known.where(predictions.c.reference.in_(keys))).all():
+            if origin in here:
+                names.setdefault(_Target(1, reference), []).append(_Target(0, id_))
     return names
 
 
@@ -280,7 +286,7 @@ def _labels(connection: Connection, model: str, targets: set[_Target]) -> dict[_
             query = select(feedback.c.target, *(feedback.c[name] for name in _Label._fields)).where(
                 feedback.c.model == model, feedback.c.by_reference == by_reference, feedback.c.target.in_(keys)
             )
-            for target, *label in connection.execute(query):
+            for target, *label in connection.execute(query).all():
                 labels[_Target(by_reference, target)].append(_Label(*label))
     return labels
 

@@ -88,15 +88,25 @@ def load_labelled_rows(
         >>> rows.logits.shape, rows.pending
         ((0, 2), 0)
     """
-    here = _window(connection, model, model_digest, since_us, until_us)
+    same_model_file = select(origins.c.id).where(origins.c.model == model, origins.c.model_digest == model_digest)
+    made_here = list(connection.scalars(same_model_file))
+    window: list[ColumnElement[bool]] = []
+    if since_us is not None:
+        window.append(predictions.c.created_at >= since_us)
+    if until_us is not None:
+        window.append(predictions.c.created_at < until_us)
+
     labels = _Labels(label_names, priority)
+    # Without a start in time, "+ 0" keeps SQLite from walking through every prediction in search of its labels.
+    origin = predictions.c.origin + 0 if since_us is None else predictions.c.origin
     for by_reference, name in enumerate((predictions.c.id, predictions.c.reference)):
         query = select(*_COLUMNS).join(predictions, name == feedback.c.target)
-        query = query.where(feedback.c.model == model, feedback.c.by_reference == by_reference, *here)
+        query = query.where(feedback.c.model == model, feedback.c.by_reference == by_reference)
+        query = query.where(origin.in_(made_here), *window)
         for chunk in connection.execute(query.execution_options(yield_per=ROWS_PER_FETCH)).partitions():
             labels.take(list(zip(*chunk, strict=True)))
-    sought = connection.execute(select(func.count()).where(predictions.c.sought, *here)).scalar_one()
-    return labels.resolve(limit, pending=_pending(connection, model), sought=sought)
+    sought = select(func.count()).where(predictions.c.origin.in_(made_here), predictions.c.sought, *window)
+    return labels.resolve(limit, pending=_pending(connection, model), sought=connection.execute(sought).scalar_one())
 
 
 _COLUMNS = (
@@ -114,18 +124,6 @@ _COLUMNS = (
     feedback.c.batch,
     feedback.c.position,
 )
-
-
-def _window(
-    connection: Connection, model: str, model_digest: str, since_us: int | None, until_us: int | None
-) -> list[ColumnElement[bool]]:
-    query = select(origins.c.id).where(origins.c.model == model, origins.c.model_digest == model_digest)
-    here: list[ColumnElement[bool]] = [predictions.c.origin.in_(list(connection.scalars(query)))]
-    if since_us is not None:
-        here.append(predictions.c.created_at >= since_us)
-    if until_us is not None:
-        here.append(predictions.c.created_at < until_us)
-    return here
 
 
 def _pending(connection: Connection, model: str) -> int:

@@ -81,7 +81,9 @@ predictions = Table(
         sqlite_where=text("reference IS NOT NULL"),
         postgresql_where=text("reference IS NOT NULL"),
     ),
-    Index("predictions_sought", "origin", "created_at", sqlite_where=text("sought"), postgresql_where=text("sought")),
+    Index(
+        "predictions_sought", "origin", "created_at", sqlite_where=text("sought = 1"), postgresql_where=text("sought")
+    ),
     sqlite_with_rowid=False,
 )
 

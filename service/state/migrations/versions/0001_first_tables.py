@@ -60,7 +60,7 @@ def upgrade() -> None:
         "predictions_sought",
         "predictions",
         ["origin", "created_at"],
-        sqlite_where=sa.text("sought"),
+        sqlite_where=sa.text("sought = 1"),
         postgresql_where=sa.text("sought"),
     )
     op.create_table(

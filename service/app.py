@@ -1,0 +1,318 @@
+"""The service as an ASGI application: one `create_app(settings)`, and the only place where errors become HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import AsyncIterator, MutableMapping
+from typing import Any
+
+import orjson
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from service import errors
+from service.errors import CandorError
+from service.ids import new_ids
+from service.rest import control, predict
+from service.rest.access import Access
+from service.rest.bodies import ClientGoneError, LimitedReceive, Receive, Scope, Send, header
+from service.runtime import Runtime
+from service.settings import Settings
+from service.state.keys import KeyStore
+from service.version import VERSION
+
+logger = structlog.get_logger(__name__)
+
+_STATUS: dict[type[CandorError], int] = {
+    CandorError: 500,
+    errors.InputError: 422,
+    errors.MalformedBodyError: 400,
+    errors.BodyTooLargeError: 413,
+    errors.UnsupportedMediaTypeError: 415,
+    errors.FeedbackError: 422,
+    errors.PolicyError: 422,
+    errors.NotFoundError: 404,
+    errors.TooFewLabelsError: 422,
+    errors.RevisionStateError: 409,
+    errors.IdempotencyConflictError: 409,
+    errors.EpochRequiredError: 428,
+    errors.EpochStaleError: 412,
+    errors.UnauthenticatedError: 401,
+    errors.ForbiddenError: 403,
+    errors.BundleRefusedError: 409,
+    errors.UnavailableError: 503,
+    errors.DeadlineExceededError: 504,
+}
+_PREDICT = re.compile(r"(?:/v1/models/(?P<model>[^/]+))?/predict")
+_OPEN = frozenset({"/livez", "/readyz"})
+_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+class Candor:
+    """The outermost ASGI callable: request ids, keys, limits, counting; predictions go straight to the hot path.
+
+    Args:
+        api: FastAPI application of everything that is not a prediction.
+        runtime: The parts of the service.
+        access: Who may do what.
+    """
+
+    def __init__(self, api: FastAPI, runtime: Runtime, access: Access) -> None:
+        self.api = api
+        self.runtime = runtime
+        self._access = access
+        self._predict = predict.Predict(runtime.models, runtime.settings, runtime.metrics)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one ASGI connection."""
+        if scope["type"] != "http":
+            await self.api(scope, receive, send)
+            return
+        given = header(scope, b"x-request-id")
+        request_id = given if given and _REQUEST_ID.fullmatch(given) else new_ids(1)[0]
+        status = 0
+
+        async def noting_send(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [
+                    *message["headers"],
+                    (b"x-request-id", request_id.encode()),
+                    (b"x-content-type-options", b"nosniff"),
+                ]
+            await send(message)
+
+        try:
+            await self._answer(scope, receive, noting_send)
+        except ClientGoneError:
+            status = status or 499  # nobody reads it; the count shows that clients give up
+        except CandorError as error:
+            await _send(problem(error), noting_send)
+        except Exception:
+            logger.exception("unexpected error", path=scope["path"], request_id=request_id)
+            if not status:
+                await _send(_unexpected(), noting_send)
+        self.runtime.metrics.requested(_route(scope), scope["method"], status)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        if path not in _OPEN:
+            scope["principal"] = await self._access.principal(header(scope, b"authorization"))
+        match = _PREDICT.fullmatch(path)
+        if match is None or scope["method"] != "POST":
+            await self.api(scope, LimitedReceive(receive, self.runtime.settings.max_body_bytes), send)
+            return
+        scope["principal"].require("predict")
+        await self._predict(scope, receive, send, match["model"])
+
+
+def create_app(settings: Settings) -> Candor:
+    """Build the service: state opened, models loaded and proven, ready to be served.
+
+    Raises:
+        CandorError: The service cannot start like this.
+    """
+    runtime = Runtime.open(settings)
+    access = Access(KeyStore(runtime.database), remember_s=settings.poll_interval_s)
+    try:
+        access.check_bind(settings.host)
+    except CandorError:
+        runtime.close()
+        raise
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        following = asyncio.create_task(_follow(runtime))
+        await runtime.jobs.resume()
+        try:
+            yield
+        finally:
+            following.cancel()
+            await runtime.jobs.close()
+            await asyncio.to_thread(runtime.close)
+
+    api = FastAPI(
+        title="Candor",
+        version=VERSION,
+        summary="Calibrated probabilities and certified decisions over HTTP.",
+        lifespan=lifespan,
+        redoc_url=None,
+    )
+    api.state.runtime = runtime
+    api.include_router(control.router())
+    _add_operations(api, runtime)
+    _add_error_handlers(api)
+    api.openapi = lambda: _openapi(api)  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
+    return Candor(api, runtime, access)
+
+
+def problem(error: CandorError) -> Response:
+    """Return an error as an RFC 9457 problem document."""
+    status = next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
+    headers = {}
+    if status == 503:
+        headers["retry-after"] = "1"
+    if status == 401:
+        headers["www-authenticate"] = "Bearer"
+    document = {"type": f"/errors/{error.kind}", "title": error.title, "status": status, "detail": str(error)}
+    for key in ("where", "found", "expected", "remedy"):
+        if (value := getattr(error, key)) is not None:
+            document[key] = value
+    return _problem(document, headers)
+
+
+def _problem(document: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
+    return Response(
+        orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS, default=str),
+        document["status"],
+        headers,
+        media_type="application/problem+json",
+    )
+
+
+def _unexpected() -> Response:
+    return problem(CandorError("Something went wrong that should not; it is in the log under the request id."))
+
+
+async def _send(response: Response, send: Send) -> None:
+    await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+    await send({"type": "http.response.body", "body": response.body})
+
+
+def _route(scope: Scope) -> str:
+    """Return the path's template, so that counters have few labels."""
+    if _PREDICT.fullmatch(scope["path"]):
+        return "/predict" if scope["path"] == "/predict" else "/v1/models/{model}/predict"
+    return getattr(scope.get("route"), "path", "") or "unmatched"
+
+
+async def _follow(runtime: Runtime) -> None:
+    while True:
+        await asyncio.sleep(runtime.settings.poll_interval_s)
+        try:
+            await asyncio.to_thread(runtime.models.follow)
+        except Exception:
+            logger.exception("following the state failed")
+
+
+def _add_operations(api: FastAPI, runtime: Runtime) -> None:
+    started = time.monotonic()
+
+    @api.get("/livez", tags=["operation"])
+    async def livez() -> dict[str, Any]:
+        """Say that the process runs."""
+        return {"live": True, "uptime_s": round(time.monotonic() - started, 1), "version": VERSION}
+
+    @api.get("/readyz", tags=["operation"], responses={503: {"description": "Not every model serves what it should."}})
+    async def readyz(response: Response) -> dict[str, Any]:
+        """Say whether every model serves what the state names."""
+        problems = runtime.models.problems()
+        if problems:
+            response.status_code = 503
+        return {
+            "ready": not problems,
+            "stale_for_s": round(runtime.models.stale_for_s, 1),
+            "models": {model.name: model.served.revision.id for model in runtime.models.all()},
+            "problems": problems,
+        }
+
+    @api.get("/metrics", tags=["operation"])
+    async def metrics() -> Response:
+        """Return counters in Prometheus' text format."""
+        return Response(runtime.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _add_error_handlers(api: FastAPI) -> None:
+    @api.exception_handler(CandorError)
+    async def domain(_: Request, error: CandorError) -> Response:
+        return problem(error)
+
+    @api.exception_handler(RequestValidationError)
+    async def validation(_: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        where = "/".join(str(part) for part in first["loc"][1:])
+        if first["type"] == "json_invalid":
+            return problem(errors.MalformedBodyError("The body is not JSON.", where=where, expected="JSON"))
+        found = first.get("input")
+        return problem(
+            errors.InputError(
+                f"{first['msg']}.",
+                where=f"/{where}" if first["loc"][0] == "body" else where,
+                found=found if isinstance(found, str | int | float | bool) else type(found).__name__,
+                expected=first.get("ctx", {}).get("expected", first["msg"]),
+            )
+        )
+
+    @api.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> Response:
+        if isinstance(error.__cause__, CandorError):  # raised while FastAPI was reading the body
+            return problem(error.__cause__)
+        document = {"type": "about:blank", "title": error.detail, "status": error.status_code}
+        if error.status_code == 404:
+            document |= {"found": request.url.path, "remedy": "See /docs for what there is."}
+        return _problem(document, dict(error.headers or {}))
+
+
+def _openapi(api: FastAPI) -> dict[str, Any]:
+    """Return the OpenAPI document with the hot path's operations, problem answers and the key scheme in it."""
+    if api.openapi_schema is None:
+        document = get_openapi(title=api.title, version=api.version, summary=api.summary, routes=api.routes)
+        paths = {
+            "/v1/models/{model}/predict": predict.openapi(default=False),
+            "/predict": predict.openapi(default=True),
+        }
+        document["paths"] = {**paths, **document["paths"]}
+        components = document.setdefault("components", {})
+        components["responses"] = {"Problem": _PROBLEM}
+        components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": "cnd_…"}}
+        document["security"] = [{"key": []}]
+        for path, item in document["paths"].items():
+            for operation in item.values():
+                operation["responses"].pop("422", None)
+                operation["responses"].setdefault("4XX", {"$ref": "#/components/responses/Problem"})
+                operation["responses"].setdefault("5XX", {"$ref": "#/components/responses/Problem"})
+                if path in _OPEN:
+                    operation["security"] = []
+        api.openapi_schema = document
+    return api.openapi_schema
+
+
+_PROBLEM = {
+    "description": "A problem document (RFC 9457) that says what was found, what was expected and what to do.",
+    "content": {
+        "application/problem+json": {
+            "schema": {
+                "type": "object",
+                "required": ["type", "title", "status"],
+                "properties": {
+                    "type": {"type": "string"},
+                    "title": {"type": "string"},
+                    "status": {"type": "integer"},
+                    "detail": {"type": "string"},
+                    "where": {"type": "string"},
+                    "found": {},
+                    "expected": {},
+                    "remedy": {"type": "string"},
+                },
+            },
+            "example": {
+                "type": "/errors/input-shape",
+                "title": "Wrong input shape",
+                "status": 422,
+                "detail": "The model takes examples of shape [8, 8, 1].",
+                "where": "/inputs/0",
+                "found": [28, 28],
+                "expected": [8, 8, 1],
+                "remedy": "Send one example of that shape, or a batch of them with one more axis in front.",
+            },
+        }
+    },
+}

@@ -1,0 +1,37 @@
+"""Prediction ids: ULIDs, 26 characters that sort by time (48 bits of milliseconds, 80 random bits)."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+# Two characters for every 10 bits: 13 look-ups an id instead of 26.
+_PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
+_SHIFTS = tuple(range(120, -1, -10))
+_WELL_FORMED = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
+
+
+def new_ids(count: int) -> list[str]:
+    """Return `count` fresh ids.
+
+    >>> len(new_ids(2)), len(new_ids(1)[0])
+    (2, 26)
+    """
+    milliseconds = (time.time_ns() // 1_000_000) << 80
+    randomness = os.urandom(10 * count)
+    ids = []
+    for start in range(0, 10 * count, 10):
+        value = milliseconds | int.from_bytes(randomness[start : start + 10])
+        ids.append("".join([_PAIRS[(value >> shift) & 1023] for shift in _SHIFTS]))
+    return ids
+
+
+def is_prediction_id(text: str) -> bool:
+    """Say whether `text` is an id that `new_ids` can have made.
+
+    >>> is_prediction_id(new_ids(1)[0]), is_prediction_id("7")
+    (True, False)
+    """
+    return _WELL_FORMED.fullmatch(text) is not None

@@ -1,0 +1,1 @@
+"""Running a model: sessions on a provider, and the queue in front of them."""

@@ -1,0 +1,356 @@
+"""Which revision each model serves: what the state says, what is loaded, and the swap from one to the other.
+
+The pointer in the state names the active revision. Whatever it names is loaded first and swapped in second, by one
+assignment, so that a request sees one revision from start to end and a revision that cannot be loaded never replaces
+one that can. The revision before stays loaded until the next activation.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+import yaml
+
+import bundle as bundles
+from bundle import Bundle, BundleError, BundleLocation
+from calibrators import from_dict as calibrator_from_dict
+from service.decisions.decide import SolvedPolicy
+from service.decisions.policy import Policy
+from service.errors import BundleRefusedError, NotReadyError, PolicyError, StateUnavailableError, UnknownModelError
+from service.inference.session import Session
+from service.plane import Log, Plane, Served
+from service.revision import Revision
+from service.settings import Settings
+from service.solve import solve_on_reference
+from service.state.database import Database, now_us
+from service.state.revisions import Pointer, RevisionStore
+
+logger = structlog.get_logger(__name__)
+
+EVERY_ROW_SEEN = 0  # reference rows never become fresh again
+
+
+@dataclass(eq=False)
+class Model:
+    """One model: its hot path, and what is loaded for it."""
+
+    name: str
+    plane: Plane
+    pointer: Pointer
+    loaded: dict[str, Served] = field(default_factory=dict)
+    problem: str | None = None
+
+    @property
+    def served(self) -> Served:
+        """The revision in service."""
+        if self.plane.served is None:
+            raise NotReadyError(
+                f"Model {self.name} has no revision in service.", remedy="Wait until /readyz answers 200."
+            )
+        return self.plane.served
+
+
+class Models:
+    """The models of this process.
+
+    Args:
+        settings: Settings of the service.
+        database: Open state.
+        log: Handed to each model's plane.
+    """
+
+    def __init__(self, settings: Settings, database: Database, log: Log) -> None:
+        self._settings = settings
+        self._store = RevisionStore(database)
+        self._log = log
+        self._models: dict[str, Model] = {}
+        self._sessions: dict[str, tuple[Bundle, Session]] = {}
+        self._swap = threading.RLock()
+        self._seen_at = time.monotonic()
+
+    def start(self) -> None:
+        """Put every model into service: what the state names, or the newest bundle where the state is empty.
+
+        Raises:
+            BundleRefusedError: An active bundle is damaged or gone, or the first one of a model is.
+            PolicyError: A policy file cannot be used.
+        """
+        pointers = self._store.pointers()
+        locations: dict[str, list[BundleLocation]] = {}
+        for location in bundles.find(self._settings.bundles):
+            locations.setdefault(location.model, []).append(location)
+        for name in sorted({*pointers, *locations}):
+            if name not in pointers:
+                first = self._first_revision(locations[name][-1])
+                pointers[name] = self._store.activate(name, first.id, expected_epoch=None, by="start")
+            self._add(name, pointers[name])
+            self._propose_new_bundles(name, locations.get(name, []))
+
+    def get(self, name: str | None) -> Model:
+        """Return the model called `name`; without a name the default one.
+
+        Raises:
+            UnknownModelError: There is no such model, or no default among several.
+        """
+        wanted = name or self._settings.default_model
+        if wanted is None and len(self._models) == 1:
+            return next(iter(self._models.values()))
+        if wanted is None or wanted not in self._models:
+            raise UnknownModelError(
+                f"There is no model {wanted!r}." if wanted else "There is no default model.",
+                where="model",
+                found=wanted,
+                expected=sorted(self._models),
+                remedy="Name one of these in the path, or set CANDOR_DEFAULT_MODEL."
+                if self._models
+                else f"Put a bundle into {self._settings.bundles} and restart.",
+            )
+        return self._models[wanted]
+
+    def all(self) -> list[Model]:
+        """Return every model, by name."""
+        return [self._models[name] for name in sorted(self._models)]
+
+    @property
+    def stale_for_s(self) -> float:
+        """Seconds since the state was last heard of."""
+        return time.monotonic() - self._seen_at
+
+    def problems(self) -> dict[str, str]:
+        """Return why models do not serve what the state names; empty when all is well."""
+        if not self._models:
+            return {"models": f"no bundle in {self._settings.bundles}"}
+        return {model.name: model.problem for model in self.all() if model.problem}
+
+    def bundle(self, served: Served) -> Bundle:
+        """Return the verified bundle behind a loaded revision."""
+        return self._sessions[served.revision.bundle_id][0]
+
+    def follow(self) -> None:
+        """Load and swap in what the state names, where it has moved on. Keeps what is in service when that fails."""
+        try:
+            pointers = self._store.pointers()
+        except StateUnavailableError as error:
+            logger.warning("state unavailable", stale_for_s=round(self.stale_for_s, 1), error=str(error))
+            return
+        self._seen_at = time.monotonic()
+        for name, pointer in pointers.items():
+            model = self._models.get(name)
+            if model is None or (pointer.epoch == model.pointer.epoch and model.problem is None):
+                continue
+            try:
+                self._swap_in(model, pointer)
+            except BundleRefusedError as error:
+                model.problem = str(error)
+                logger.error("revision not loaded", model=name, revision=pointer.active, error=str(error))
+
+    def activate(
+        self, name: str, revision_id: str, *, expected_epoch: int, by: str, reason: str | None = None
+    ) -> Pointer:
+        """Load a revision, point at it, swap it in.
+
+        Raises:
+            UnknownRevisionError: There is no such revision.
+            EpochStaleError: The pointer has moved since `expected_epoch`.
+            BundleRefusedError: Its bundle cannot be loaded; nothing has changed.
+        """
+        model = self.get(name)
+        with self._swap:
+            self._load(model, self._store.get(model.name, revision_id))
+            pointer = self._store.activate(model.name, revision_id, expected_epoch=expected_epoch, by=by, reason=reason)
+            self._swap_in(model, pointer)
+        return pointer
+
+    def rollback(self, name: str, *, expected_epoch: int, by: str, reason: str | None = None) -> Pointer:
+        """Point back at the revision before, and swap it in.
+
+        Raises:
+            RevisionStateError: There is no revision before.
+            EpochStaleError: The pointer has moved since `expected_epoch`.
+            BundleRefusedError: Its bundle cannot be loaded; nothing has changed.
+        """
+        model = self.get(name)
+        with self._swap:
+            before = self._store.pointer(model.name)
+            if before is not None and before.previous is not None:
+                self._load(model, self._store.get(model.name, before.previous))
+            pointer = self._store.rollback(model.name, expected_epoch=expected_epoch, by=by, reason=reason)
+            self._swap_in(model, pointer)
+        return pointer
+
+    def propose_policy(self, name: str, policy: Policy, *, by: str) -> Revision:
+        """Solve a new or changed policy on the reference rows of the bundle in service and keep it as a proposal.
+
+        Raises:
+            PolicyError: It names an unknown label, or must fail and cannot be certified.
+        """
+        served = self.get(name).served
+        versions = [
+            revision.policies[policy.id]["version"]
+            for revision in self._store.list(served.revision.model, limit=1_000_000)
+            if policy.id in revision.policies
+        ]
+        solved = self._solve(policy, max(versions, default=0) + 1, self.bundle(served), served.revision.calibrator)
+        return self._store.propose(
+            model=served.revision.model,
+            bundle_id=served.revision.bundle_id,
+            bundle_version=served.revision.bundle_version,
+            model_digest=served.revision.model_digest,
+            calibrator=served.revision.calibrator,
+            policies={**served.revision.policies, policy.id: solved.to_dict()},
+            parent=served.revision.id,
+            cause="policy",
+            by=by,
+            gate="not_run",
+            created_at=now_us(),
+            report={"summary": f"Policy {policy.id}@{solved.version}, solved on the bundle's reference rows."},
+        )
+
+    def close(self) -> None:
+        """Finish what waits in every plane."""
+        for model in self.all():
+            model.plane.close()
+
+    def _add(self, name: str, pointer: Pointer) -> None:
+        settings = self._settings
+        plane = Plane(
+            self._log,
+            max_batch_size=settings.max_batch_size,
+            max_queued_rows=settings.max_queued_rows,
+            delay_s=settings.batch_delay_s,
+        )
+        model = Model(name, plane, pointer)
+        self._swap_in(model, pointer)
+        self._models[name] = model
+
+    def _swap_in(self, model: Model, pointer: Pointer) -> None:
+        with self._swap:
+            served = self._load(model, self._store.get(model.name, pointer.active))
+            model.plane.served = served
+            model.pointer = pointer
+            model.problem = None
+            keep = {pointer.active, pointer.previous}
+            model.loaded = {key: value for key, value in model.loaded.items() if key in keep}
+            in_use = {s.revision.bundle_id for m in (*self._models.values(), model) for s in m.loaded.values()}
+            self._sessions = {key: value for key, value in self._sessions.items() if key in in_use}
+        logger.info("revision in service", model=model.name, revision=pointer.active, epoch=pointer.epoch)
+
+    def _load(self, model: Model, revision: Revision) -> Served:
+        """Make a revision ready, sharing the session with revisions of the same bundle."""
+        if revision.id in model.loaded:
+            return model.loaded[revision.id]
+        if revision.bundle_id not in self._sessions:
+            verified = self._verify(self._settings.bundles / revision.model / str(revision.bundle_version))
+            if verified.id != revision.bundle_id:
+                raise BundleRefusedError(
+                    f"Bundle {verified.path} is not the one that revision {revision.id} was made from.",
+                    where="manifest.json",
+                    found=verified.id,
+                    expected=revision.bundle_id,
+                    remedy="Put the original folder back; a changed model belongs into a new version.",
+                )
+            self._open_session(verified)
+        verified, session = self._sessions[revision.bundle_id]
+        served = Served(
+            revision=revision,
+            labels=verified.manifest.labels,
+            input=verified.manifest.input,
+            session=session,
+            calibrator=calibrator_from_dict(revision.calibrator),
+            policies={key: SolvedPolicy.from_dict(document) for key, document in revision.policies.items()},
+        )
+        model.loaded[revision.id] = served
+        return served
+
+    def _verify(self, path: Path) -> Bundle:
+        try:
+            return bundles.verify(path)
+        except BundleError as error:
+            raise BundleRefusedError(
+                f"Bundle {path} is refused: {error}",
+                where=getattr(error, "file", None),
+                remedy="Restore the folder from where it was exported; nothing in it may change.",
+            ) from error
+
+    def _open_session(self, verified: Bundle) -> Session:
+        session = Session(verified, provider=self._settings.provider, threads=self._settings.threads)
+        self._sessions[verified.id] = (verified, session)
+        return session
+
+    def _first_revision(self, location: BundleLocation) -> Revision:
+        verified = self._verify(location.path)
+        self._open_session(verified)  # a bundle that fails its golden inputs must not become a revision
+        return self._propose_bundle(
+            verified, [(policy, 1) for policy in self._policy_files(location.model)], parent=None
+        )
+
+    def _propose_new_bundles(self, name: str, locations: list[BundleLocation]) -> None:
+        """Turn each bundle newer than the active one, and not yet known, into a proposal with the active policies."""
+        active = self._models[name].served
+        known = {revision.bundle_version for revision in self._store.list(name, limit=1_000_000)}
+        policies = [(solved.policy, solved.version) for solved in active.policies.values()]
+        for location in locations:
+            if location.version <= active.revision.bundle_version or location.version in known:
+                continue
+            try:
+                revision = self._propose_bundle(self._verify(location.path), policies, parent=active.revision.id)
+                logger.info("new bundle proposed", model=name, version=location.version, revision=revision.id)
+            except (BundleRefusedError, PolicyError) as error:
+                logger.error("new bundle not proposed", model=name, version=location.version, error=str(error))
+
+    def _propose_bundle(self, verified: Bundle, policies: list[tuple[Policy, int]], parent: str | None) -> Revision:
+        calibrator = verified.calibrator.to_dict()
+        return self._store.propose(
+            model=verified.manifest.model,
+            bundle_id=verified.id,
+            bundle_version=verified.manifest.version,
+            model_digest=verified.model_digest,
+            calibrator=calibrator,
+            policies={
+                policy.id: self._solve(policy, version, verified, calibrator).to_dict() for policy, version in policies
+            },
+            parent=parent,
+            cause="bundle",
+            by="start",
+            gate="not_run",
+            created_at=now_us(),
+            report=verified.report,
+        )
+
+    def _solve(self, policy: Policy, version: int, verified: Bundle, calibrator: dict[str, object]) -> SolvedPolicy:
+        policy.check_labels(verified.manifest.labels)
+        look = self._store.expose(
+            verified.manifest.model,
+            verified.model_digest,
+            rows="certify",
+            basis="reference",
+            scope=policy.id,
+            earliest_row_us=EVERY_ROW_SEEN,
+            at=now_us(),
+        )
+        return solve_on_reference(
+            policy, version=version, bundle=verified, calibrator=calibrator_from_dict(calibrator), look=look
+        )
+
+    def _policy_files(self, model: str) -> list[Policy]:
+        if self._settings.policies is None:
+            return []
+        policies = []
+        for path in sorted((self._settings.policies / model).glob("*.yaml")):
+            try:
+                policies.append(Policy.from_dict(yaml.safe_load(path.read_text(encoding="utf-8"))))
+            except yaml.YAMLError as error:
+                raise PolicyError(f"{path} is not YAML: {error}", where=str(path)) from error
+            except PolicyError as error:
+                raise PolicyError(
+                    f"{path}: {error}",
+                    where=error.where,
+                    found=error.found,
+                    expected=error.expected,
+                    remedy=error.remedy,
+                ) from error
+        return policies

@@ -1,0 +1,89 @@
+"""Reading a request's body and headers off the ASGI wire, within limits."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from service.errors import BodyTooLargeError
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class ClientGoneError(Exception):
+    """The client closed the connection; nobody waits for an answer."""
+
+
+def header(scope: Scope, name: bytes) -> str | None:
+    """Return a header's value, None where the request lacks it. `name` is lower case."""
+    for key, value in scope["headers"]:
+        if key == name:
+            return str(value, "latin-1")
+    return None
+
+
+def too_large(found: int | str, limit: int) -> BodyTooLargeError:
+    """Return the error for a body over the limit."""
+    return BodyTooLargeError(
+        "The request's body is too large.",
+        found=f"{found} bytes",
+        expected=f"at most {limit} bytes",
+        remedy="Send fewer rows at once, or raise CANDOR_MAX_BODY_BYTES.",
+    )
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """Return the whole body; it is given up as soon as it is known to be over the limit.
+
+    Raises:
+        BodyTooLargeError: More than `limit` bytes are announced or arrive.
+        ClientGoneError: The connection closed before the body was complete.
+    """
+    announced = header(scope, b"content-length")
+    if announced is not None and announced.isdigit() and int(announced) > limit:
+        raise too_large(announced, limit)
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientGoneError
+    if not message.get("more_body", False):  # the usual case: one chunk, no copy
+        body: bytes = message.get("body", b"")
+        if len(body) > limit:
+            raise too_large(len(body), limit)
+        return body
+    chunks = bytearray(message.get("body", b""))
+    while message.get("more_body", False):
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        chunks += message.get("body", b"")
+        if len(chunks) > limit:
+            raise too_large(f"more than {limit}", limit)
+    return bytes(chunks)
+
+
+class LimitedReceive:
+    """Wraps `receive` so that handlers behind it never see more than `limit` bytes of body.
+
+    Args:
+        receive: The ASGI callable.
+        limit: Bytes.
+    """
+
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive = receive
+        self._limit = limit
+        self._seen = 0
+
+    async def __call__(self) -> MutableMapping[str, Any]:
+        """Pass the next message on.
+
+        Raises:
+            BodyTooLargeError: The body has grown over the limit.
+        """
+        message = await self._receive()
+        self._seen += len(message.get("body", b""))
+        if self._seen > self._limit:
+            raise too_large(f"more than {self._limit}", self._limit)
+        return message

@@ -1,0 +1,238 @@
+"""Prediction payloads to arrays: JSON, `.npy` and single images."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from bundle import ImageError, InputSpec
+from bundle.images import decode_image
+from service.errors import (
+    InputShapeError,
+    InputTypeError,
+    InputValueError,
+    MalformedBodyError,
+    UnsupportedMediaTypeError,
+)
+
+NPY_TYPES = ("application/x-npy", "application/octet-stream")
+IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp")
+_MAX_HEADER = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may hold.
+
+    Attributes:
+        rows: Rows.
+        pixels: Pixels of one image.
+    """
+
+    rows: int
+    pixels: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Payload:
+    """What a predict request carries.
+
+    Attributes:
+        inputs: Array as it came, or as it was decoded.
+        references: The client's own name of each row, if given.
+        groups: What each row belongs to, if given.
+    """
+
+    inputs: npt.NDArray[Any]
+    references: list[str | None] | None = None
+    groups: list[str | None] | None = None
+
+
+def parse(body: bytes, content_type: str | None, spec: InputSpec, limits: Limits) -> Payload:
+    """Turn a body into a payload by its content type.
+
+    Args:
+        body: The bytes that came.
+        content_type: Value of the header; None is taken for JSON.
+        spec: The model's input.
+        limits: What one request may hold.
+
+    Raises:
+        UnsupportedMediaTypeError: The content type is none of those that are read.
+        MalformedBodyError: The bytes are not what the content type says.
+        InputError: They are, and cannot be used.
+    """
+    media_type = (content_type or "application/json").partition(";")[0].strip().lower()
+    try:
+        parser = _PARSERS[media_type]
+    except KeyError:
+        raise UnsupportedMediaTypeError(
+            f"Predictions are not read from {media_type!r}.", found=media_type, expected=sorted(_PARSERS)
+        ) from None
+    return parser(body, spec, limits)
+
+
+def _json(body: bytes, spec: InputSpec, limits: Limits) -> Payload:
+    document = load_json(body)
+    unknown = sorted(document.keys() - {"inputs", "references", "groups"})
+    if unknown or "inputs" not in document:
+        raise MalformedBodyError(
+            "The body needs `inputs`, and may have `references` and `groups`.",
+            where=f"/{unknown[0]}" if unknown else "/inputs",
+            found=sorted(document),
+            expected=["inputs", "references", "groups"],
+        )
+    rows = document["inputs"]
+    if not isinstance(rows, list):
+        raise InputTypeError("`inputs` must be an array.", where="/inputs", found=type(rows).__name__, expected="array")
+    if not rows:
+        raise InputShapeError("There are no inputs.", where="/inputs", found=0, expected="at least 1 example")
+    _limit_rows(len(rows), limits)
+    inputs = _array(rows, spec)
+    names = {key: _names(document.get(key), key, len(inputs)) for key in ("references", "groups")}
+    return Payload(inputs, **names)
+
+
+def _npy(body: bytes, spec: InputSpec, limits: Limits) -> Payload:
+    stream = io.BytesIO(body)
+    try:
+        version = np.lib.format.read_magic(stream)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read_header(stream, max_header_size=_MAX_HEADER)
+    except (ValueError, EOFError) as error:
+        raise MalformedBodyError(
+            f"The body is not a NumPy .npy file: {error}", expected="NumPy format 1.0 or 2.0"
+        ) from error
+    if dtype.hasobject or dtype.kind not in "biuf":
+        raise InputTypeError("The array does not hold numbers.", where="/inputs", found=str(dtype), expected=spec.dtype)
+    count = 1
+    for side in shape:  # Python integers: a hostile shape must not overflow
+        count *= side
+    have = len(body) - stream.tell()
+    if have != count * dtype.itemsize:
+        raise MalformedBodyError(
+            "The body's length is not what its header says.",
+            where="/inputs",
+            found=f"{have} bytes of data",
+            expected=f"{count * dtype.itemsize} bytes for shape {list(shape)} of {dtype}",
+            remedy="The file is truncated or has something behind it; write it again with numpy.save.",
+        )
+    flat = np.frombuffer(body, dtype=dtype, offset=stream.tell(), count=count)
+    inputs = flat.reshape(shape, order="F" if fortran else "C")
+    if inputs.ndim > len(spec.shape):
+        _limit_rows(len(inputs), limits)
+    if not dtype.isnative:
+        inputs = inputs.astype(dtype.newbyteorder("="))
+    return Payload(inputs)
+
+
+def _image(body: bytes, spec: InputSpec, limits: Limits) -> Payload:
+    if spec.kind != "image":
+        raise UnsupportedMediaTypeError(
+            "This model does not take images.", found="an image", expected=["application/json", *NPY_TYPES]
+        )
+    try:
+        return Payload(decode_image(body, spec, max_pixels=limits.pixels)[None])
+    except ImageError as error:
+        raise InputValueError(str(error), where="/inputs/0", found=error.found, expected=error.expected) from error
+
+
+def load_json(body: bytes) -> dict[str, Any]:
+    """Parse a JSON object.
+
+    Raises:
+        MalformedBodyError: It is not JSON, or not an object. NaN and Infinity are not JSON.
+    """
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise MalformedBodyError(
+            f"The body is not JSON: {error}.",
+            found=f"{len(body)} bytes",
+            expected="a JSON object (NaN and Infinity are not JSON)",
+        ) from error
+    if not isinstance(document, dict):
+        raise MalformedBodyError("The body must be a JSON object.", found=type(document).__name__, expected="object")
+    return document
+
+
+def _array(rows: list[Any], spec: InputSpec) -> npt.NDArray[Any]:
+    try:
+        inputs = np.asarray(rows)
+    except (ValueError, OverflowError):
+        inputs = np.empty(0, dtype=object)
+    if inputs.dtype.kind in "iuf":
+        return inputs
+    # Ragged, or not numbers: find the first row that is to blame; at least one is.
+    for index, row in enumerate(rows):
+        try:
+            array = np.asarray(row)
+        except (ValueError, OverflowError):
+            raise InputShapeError(
+                "The row's lists differ in length.",
+                where=f"/inputs/{index}",
+                found="ragged lists",
+                expected=list(spec.shape),
+            ) from None
+        if array.dtype.kind not in "iuf":
+            raise InputTypeError(
+                "Inputs must be numbers.",
+                where=f"/inputs/{index}",
+                found="values that are not numbers",
+                expected=spec.dtype,
+            )
+        if array.shape not in (spec.shape, spec.shape[:-1]):
+            raise InputShapeError(
+                f"The model takes examples of shape {list(spec.shape)}.",
+                where=f"/inputs/{index}",
+                found=list(array.shape),
+                expected=list(spec.shape),
+            )
+    raise InputTypeError("Inputs must be numbers.", where="/inputs", found=str(inputs.dtype), expected=spec.dtype)
+
+
+def _names(value: Any, key: str, rows: int) -> list[str | None] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(name is None or isinstance(name, str) for name in value):
+        raise InputTypeError(
+            f"`{key}` must be an array of strings.", where=f"/{key}", expected="array of strings or nulls"
+        )
+    if len(value) != rows:
+        raise InputShapeError(
+            f"`{key}` must have one entry for each input.", where=f"/{key}", found=len(value), expected=rows
+        )
+    for index, name in enumerate(value):
+        if name is not None and not 0 < len(name) <= 200:
+            raise InputValueError(
+                f"Entries of `{key}` have 1 to 200 characters.",
+                where=f"/{key}/{index}",
+                found=f"{len(name)} characters",
+                expected="1 to 200 characters",
+            )
+    return value
+
+
+def _limit_rows(rows: int, limits: Limits) -> None:
+    if rows > limits.rows:
+        raise InputShapeError(
+            "Too many inputs in one request.",
+            where="/inputs",
+            found=rows,
+            expected=f"at most {limits.rows}",
+            remedy="Send several requests, or raise CANDOR_MAX_ROWS_PER_REQUEST.",
+        )
+
+
+_Parser = Callable[[bytes, InputSpec, Limits], Payload]
+_PARSERS: dict[str, _Parser] = {
+    "application/json": _json,
+    **dict.fromkeys(NPY_TYPES, _npy),
+    **dict.fromkeys(IMAGE_TYPES, _image),
+}

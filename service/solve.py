@@ -1,0 +1,68 @@
+"""From labelled logits to solved policies: score the rows with a calibrator, then find and certify the thresholds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from bundle import Bundle
+from calibrators import Calibrator
+from service.decisions.certify import ScoredRows, solve
+from service.decisions.decide import SolvedPolicy, score_rows
+from service.decisions.policy import Policy
+
+
+def scored(
+    policy: Policy,
+    label_names: Sequence[str],
+    calibrator: Calibrator,
+    logits: npt.NDArray[np.float32],
+    labels: npt.NDArray[np.int64],
+    *,
+    weight: npt.NDArray[np.float64] | None = None,
+    group: npt.NDArray[np.int64] | None = None,
+    propensity: npt.NDArray[np.float64] | None = None,
+) -> ScoredRows:
+    """Return what a policy sees of labelled rows: (probability, raw score) pairs and whether each row is a positive.
+
+    Args:
+        policy: Names the positive class, or "top" for "the predicted label is right".
+        label_names: The model's labels, K of them.
+        calibrator: Fitted calibrator.
+        logits: float32 (N, K).
+        labels: int64 (N,).
+        weight: Importance of each row in estimates from fit rows.
+        group: Cluster of each row.
+        propensity: Probability with which each row's label is sought; NaN where unknown.
+    """
+    probabilities = calibrator.predict_proba(logits)
+    top_labels, confidence = calibrator.top_label(logits, probabilities)
+    probability, score = score_rows(policy, label_names, logits, probabilities, top_labels, confidence)
+    positive = top_labels == labels if policy.positive == "top" else labels == list(label_names).index(policy.positive)
+    return ScoredRows(probability, score, positive, weight=weight, group=group, propensity=propensity)
+
+
+def solve_on_reference(
+    policy: Policy, *, version: int, bundle: Bundle, calibrator: Calibrator, look: int
+) -> SolvedPolicy:
+    """Solve `policy` on the bundle's reference rows: grid from its fit rows, certificates from its certify rows.
+
+    Args:
+        policy: What must hold.
+        version: Version of the policy that the answer carries.
+        bundle: Its reference rows are used.
+        calibrator: Fitted calibrator.
+        look: How often the certify rows have been looked at for this policy, this time included.
+
+    Raises:
+        PolicyError: A label is unknown, or the policy fails when it cannot be certified and it cannot.
+    """
+    names = bundle.manifest.labels
+    policy.check_labels(names)
+    fit, certify = (
+        scored(policy, names, calibrator, rows.logits, rows.labels)
+        for rows in (bundle.reference.fit, bundle.reference.certify)
+    )
+    return solve(policy, version=version, fit=fit, certify=certify, look=look, basis="reference")

@@ -1,0 +1,7 @@
+"""The version of the installed project."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+VERSION = version("candor")
