@@ -1,0 +1,191 @@
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from service.decisions.decide import Decider, SolvedBand, SolvedPolicy, decide, log_odds, order_keys, score_rows
+from service.decisions.policy import Policy
+from service.errors import PolicyError
+from service.revision import Certificate, Threshold
+
+POLICY = Policy.from_dict(
+    {
+        "id": "p",
+        "bands": [
+            {"action": "accept", "when": {"min_precision": 0.9}},
+            {"action": "review", "when": {"min_probability": 0.3}},
+            {"action": "block"},
+        ],
+        "explore": {"share": 0.25, "actions": ["accept"]},
+    }
+)
+FLAG = Policy.from_dict(
+    {"id": "f", "positive": "1", "bands": [{"action": "flag", "when": {"min_precision": 0.9}}, {"action": "allow"}]}
+)
+
+finite32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
+coarse = st.sampled_from([np.float32(x) for x in (0.0, 0.1, 0.25, 0.3, 0.5, 0.9, 0.95, 1.0)])
+coarse_scores = st.sampled_from([np.float32(x) for x in (-np.inf, -2.0, -0.0, 0.0, 0.5, 3.0)])
+
+
+def solved(policy: Policy, *cuts: tuple[float, float] | None, review_all: bool = False) -> SolvedPolicy:
+    thresholds = [None if cut is None else Threshold(float(np.float32(cut[0])), cut[1]) for cut in cuts]
+    bands = zip(policy.bands, [*thresholds, None], strict=True)
+    return SolvedPolicy(policy, 1, tuple(SolvedBand(band.action, cut, None) for band, cut in bands), review_all)
+
+
+def column(*values: float) -> NDArray[np.float32]:
+    return np.array(values, dtype=np.float32)
+
+
+@given(st.lists(st.tuples(coarse, coarse_scores), min_size=1, max_size=30), coarse, coarse_scores)
+def test_a_batch_is_its_rows_alone_and_both_are_the_lexicographic_order(
+    pairs: list[tuple[np.float32, np.float32]], cut: np.float32, tie: np.float32
+) -> None:
+    policy = solved(POLICY, (float(cut), float(tie)), (0.3, -math.inf))
+    p, s = column(*(p for p, _ in pairs)), column(*(s for _, s in pairs))
+    expected = [0 if (p, s) >= (cut, tie) else 1 if p >= np.float32(0.3) else 2 for p, s in pairs]
+    assert decide(policy, p, s).tolist() == expected
+    assert [decide(policy, p[i : i + 1], s[i : i + 1])[0] for i in range(len(p))] == expected
+
+
+@given(st.tuples(finite32, finite32), st.tuples(finite32, finite32))
+def test_keys_compare_as_pairs(a: tuple[float, float], b: tuple[float, float]) -> None:
+    first, second = order_keys(column(a[0], b[0]), column(a[1], b[1]))
+    assert (first < second, first == second) == (a < b, a == b)
+
+
+def test_a_row_exactly_on_a_threshold_passes_in_float32() -> None:
+    policy = solved(POLICY, (0.9, 1.5), (0.3, -math.inf))
+    p = column(0.9, 0.9, np.nextafter(np.float32(0.9), np.float32(0)), np.nextafter(np.float32(0.9), np.float32(1)))
+    s = column(1.5, np.nextafter(np.float32(1.5), np.float32(0)), 9.0, -9.0)
+    assert decide(policy, p, s).tolist() == [0, 1, 1, 0]
+    # 0.3 has no exact float32; the condition is rounded as the rows are.
+    assert decide(policy, column(0.3), column(-np.inf)).tolist() == [1]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5])
+def test_review_all(rows: int) -> None:
+    p = np.linspace(0, 1, rows, dtype=np.float32)
+    policy = solved(POLICY, None, (0.3, -math.inf), review_all=True)
+    assert [policy.actions[i] for i in decide(policy, p, p)] == ["review"] * rows
+    without = solved(FLAG, None, review_all=True)
+    assert without.actions == ("flag", "allow", "review")
+    assert [without.actions[i] for i in decide(without, p, p)] == ["review"] * rows
+
+
+def test_a_band_without_threshold_takes_no_row() -> None:
+    policy = solved(POLICY, None, (0.3, -math.inf))
+    assert decide(policy, column(1.0), column(99.0)).tolist() == [1]
+    assert decide(policy, column(1.0, 0.1), column(99.0, np.inf)).tolist() == [1, 2]
+
+
+def test_propensities_follow_the_actions() -> None:
+    assert solved(POLICY, None, None).propensities.tolist() == [0.25, 1.0, 0.0]
+    assert solved(FLAG, None).propensities.tolist() == [0.0, 0.0, 1.0]
+
+
+def test_answers_for_one_row_cannot_be_changed() -> None:
+    policy = solved(POLICY, (0.9, 0.0), (0.3, -math.inf))
+    with pytest.raises(ValueError, match="read-only"):
+        decide(policy, column(0.95), column(0.0))[0] = 2
+
+
+@given(
+    st.integers(2, 40).flatmap(
+        lambda k: st.lists(
+            st.lists(st.one_of(finite32, st.floats(-30, 30, width=32)), min_size=k, max_size=k), min_size=1, max_size=9
+        )
+    ),
+    st.data(),
+)
+def test_log_odds_of_a_row_do_not_depend_on_the_batch(rows: list[list[float]], data: st.DataObject) -> None:
+    logits = np.array(rows, dtype=np.float32)
+    columns = np.array([data.draw(st.integers(0, logits.shape[1] - 1)) for _ in rows])
+    together = log_odds(logits, columns)
+    assert np.isfinite(together).all()
+    for i in range(len(rows)):
+        assert log_odds(logits[i : i + 1], columns[i : i + 1])[0] == together[i]
+        assert log_odds(np.asfortranarray(logits), columns)[i] == together[i]
+
+
+def test_log_odds_are_those_of_the_softmax() -> None:
+    logits = np.random.default_rng(0).normal(0, 4, (500, 7)).astype(np.float32)
+    for k in range(7):
+        rest = logsumexp(np.delete(logits.astype(np.float64), k, axis=1), axis=1)
+        np.testing.assert_allclose(log_odds(logits, k), logits[:, k] - rest, rtol=1e-6, atol=1e-6)
+
+
+def test_log_odds_survive_infinities_and_extremes() -> None:
+    big = np.finfo(np.float32).max
+    logits = np.array(
+        [[-np.inf, 1.0, 2.0], [1.0, -np.inf, -np.inf], [big, -big, -big], [-big, big, 0], [1e4, 1e4, -1e4]],
+        dtype=np.float32,
+    )
+    assert log_odds(logits, 0).tolist() == [-big, big, big, -big, 0.0]
+
+
+def test_two_classes_give_the_plain_difference() -> None:
+    logits = np.array([[1.25, -2.0], [0.5, 0.5]], dtype=np.float32)
+    assert log_odds(logits, 0).tolist() == [3.25, 0.0]
+
+
+def test_score_rows_reads_the_right_columns() -> None:
+    logits = np.array([[0.0, 1.0, 3.0], [2.0, 1.0, 0.0]], dtype=np.float32)
+    probabilities = np.array([[0.1, 0.2, 0.7], [0.5, 0.4, 0.1]])
+    top, confidence = np.array([2, 1]), np.array([0.7, 0.4])
+    p, s = score_rows(POLICY, ("0", "1", "2"), logits, probabilities, top, confidence)
+    assert (p.dtype, s.dtype) == (np.float32, np.float32)
+    assert p.tolist() == column(0.7, 0.4).tolist()
+    assert s.tolist() == log_odds(logits, np.array([2, 1])).tolist()
+    p, s = score_rows(FLAG, ("0", "1", "2"), logits, probabilities, top, confidence)
+    assert p.tolist() == column(0.2, 0.4).tolist()
+    assert s.tolist() == log_odds(logits, 1).tolist()
+
+
+@pytest.mark.parametrize("policy", [POLICY, FLAG])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_hot_path_decides_as_scoring_every_row_does(policy: Policy, dtype: type[np.floating]) -> None:
+    rng = np.random.default_rng(3)
+    labels = ("0", "1", "2")
+    logits = rng.normal(0, 2, (400, 3)).astype(np.float32)
+    # A calibrator with plateaus: many rows stand exactly on the threshold.
+    probabilities = np.round(rng.dirichlet((1, 1, 1), 400) * 5 + 1) / 9
+    top = probabilities.argmax(axis=1)
+    confidence = probabilities.max(axis=1).astype(dtype)
+    probabilities = probabilities.astype(dtype)
+    p, s = score_rows(policy, labels, logits, probabilities, top, confidence)
+    cut = (float(np.sort(p)[-150]), float(np.median(s)))
+    target = solved(policy, *((cut, (0.3, -math.inf)) if policy is POLICY else (cut,)))
+    decider = Decider(target, labels)
+    expected = decide(target, p, s)
+    assert len(set(expected[p == np.float32(cut[0])])) == 2
+    assert np.array_equal(decider(logits, probabilities, top, confidence), expected)
+    for i in range(len(p)):
+        row = slice(i, i + 1)
+        assert decider(logits[row], probabilities[row], top[row], confidence[row])[0] == expected[i]
+
+
+def test_the_hot_path_refuses_a_class_that_the_model_lacks() -> None:
+    with pytest.raises(PolicyError):
+        Decider(solved(FLAG, (0.5, 0.0)), ("a", "b"))
+
+
+@given(st.floats(0, 1, width=32), st.one_of(st.just(-math.inf), finite32), st.booleans())
+def test_a_solved_policy_survives_json(p: float, s: float, review_all: bool) -> None:
+    certificate = Certificate(
+        "precision", 0.9, None, 0.025, 80, 1, 1, "traffic", ("2026-01-01", "2026-02-01"), not review_all, "why", 3
+    )
+    bands = (
+        SolvedBand("accept", Threshold(p, s), certificate),
+        SolvedBand("review", None, None),
+        SolvedBand("block", None, None),
+    )
+    policy = SolvedPolicy(POLICY, 4, bands, review_all)
+    document = json.loads(json.dumps(policy.to_dict(), allow_nan=False))
+    assert SolvedPolicy.from_dict(document) == policy

@@ -1,0 +1,48 @@
+import numpy as np
+import pytest
+
+from service.decisions.split import CERTIFY, FIT, GATE, cluster_hash, roles
+
+SECRET = bytes(range(32))
+
+
+def test_the_hash_is_stable_and_keyed() -> None:
+    assert cluster_hash(SECRET, "card-5") == cluster_hash(SECRET, "card-5")
+    assert cluster_hash(SECRET, "card-5") != cluster_hash(SECRET[::-1], "card-5")
+    assert cluster_hash(SECRET, "card-5") != cluster_hash(SECRET, "card-6")
+
+
+def test_a_group_is_never_taken_for_an_input_digest() -> None:
+    assert cluster_hash(SECRET, "abc") != cluster_hash(SECRET, b"abc")
+
+
+def test_hashes_fill_the_signed_64_bit_range() -> None:
+    clusters = np.array([cluster_hash(SECRET, str(i)) for i in range(20_000)], dtype=np.int64)
+    assert len(np.unique(clusters)) == len(clusters)
+    assert abs((clusters < 0).mean() - 0.5) < 0.02
+    counts = np.bincount(roles(clusters), minlength=3)
+    assert np.all(np.abs(counts / len(clusters) - 1 / 3) < 0.02)
+
+
+def test_shares_are_met_and_zero_shares_are_empty() -> None:
+    clusters = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, 100_000, dtype=np.int64)
+    counts = np.bincount(roles(clusters, (0.6, 0.3, 0.1)), minlength=3) / len(clusters)
+    assert np.abs(counts - [0.6, 0.3, 0.1]).max() < 0.01
+    assert set(roles(clusters, (0.5, 0.5, 0.0))) == {FIT, CERTIFY}
+    assert set(roles(clusters, (0.0, 0.0, 1.0))) == {GATE}
+
+
+def test_a_role_depends_on_the_cluster_alone() -> None:
+    clusters = np.random.default_rng(1).integers(-(2**63), 2**63 - 1, 1000, dtype=np.int64)
+    order = np.random.default_rng(2).permutation(1000)
+    assert np.array_equal(roles(clusters)[order], roles(clusters[order]))
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.5), (0.5, 0.6, -0.1), (0.3, 0.3, 0.3)])
+def test_shares_must_be_three_parts_of_one(shares: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="three shares"):
+        roles(np.zeros(1, dtype=np.int64), shares)
+
+
+def test_no_rows() -> None:
+    assert roles(np.empty(0, dtype=np.int64)).shape == (0,)
