@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Self, final
 
 from calibrators.arrays import Doubles
 from calibrators.calibrator import Calibrator
+from calibrators.chunks import logit_chunks
 from calibrators.documents import Document
 from calibrators.softmax import softmax_in_place
 from calibrators.validation import LabelledRows
@@ -30,7 +31,8 @@ class Identity(Calibrator):
     _needs_fit: ClassVar[bool] = False
 
     def _fit(self, rows: LabelledRows) -> None:
-        pass
+        for _ in logit_chunks(rows.logits):
+            pass
 
     def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
         return softmax_in_place(logits, maxima)

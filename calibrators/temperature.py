@@ -65,7 +65,7 @@ class Temperature(Calibrator):
             sample = _minimise(LabelledRows(rows.logits[::step], rows.labels[::step], weight), start)
             start = 0.0 if sample.at_bound else sample.log_inverse
         optimum = _minimise(rows, start)
-        self.temperature_ = min(max(math.exp(-optimum.log_inverse), LOWEST_TEMPERATURE), HIGHEST_TEMPERATURE)
+        self.temperature_ = optimum.temperature
         self.at_bound_ = optimum.at_bound
         self.classes_ = rows.logits.shape[1]
 
@@ -95,6 +95,12 @@ class _Optimum:
     log_inverse: float
     at_bound: bool
 
+    @property
+    def temperature(self) -> float:
+        if self.at_bound:
+            return HIGHEST_TEMPERATURE if self.log_inverse < 0 else LOWEST_TEMPERATURE
+        return math.exp(-self.log_inverse)
+
 
 @dataclass(frozen=True, slots=True)
 class _Derivatives:
@@ -118,6 +124,7 @@ def _minimise(rows: LabelledRows, start: float) -> _Optimum:
     low = bottom = -math.log(HIGHEST_TEMPERATURE)
     high = top = -math.log(LOWEST_TEMPERATURE)
     theta = min(max(start, bottom), top)
+    untried = {bottom, top}
     differentiate = _binary_derivatives if rows.logits.shape[1] == 2 else _derivatives
     for step in range(_MAX_STEPS):
         beta = math.exp(theta)
@@ -130,16 +137,16 @@ def _minimise(rows: LabelledRows, start: float) -> _Optimum:
             return _Optimum(theta, at_bound=False)
         if theta == (bottom if at.slope > 0 else top):
             return _Optimum(theta, at_bound=True)
+        untried.discard(theta)
         if at.slope > 0:
             high = theta
         else:
             low = theta
         slope, curvature = beta * at.slope, beta * (beta * at.curvature + at.slope)
-        following = theta - slope / curvature if curvature > 0 else (low + high) / 2
+        following = theta - slope / curvature if curvature > 0 else math.copysign(math.inf, -slope)
         if not low < following < high:
-            # A bound that has not been tried yet is tried itself; else the bracket is halved.
             end = high if following >= high else low
-            following = end if end in (bottom, top) and end != theta else (low + high) / 2
+            following = end if end in untried else (low + high) / 2
         if abs(following - theta) < _STEP_TOLERANCE:
             return _Optimum(following, at_bound=False)
         theta = following
@@ -158,9 +165,7 @@ def _derivatives(rows: LabelledRows, beta: float) -> _Derivatives:
     slope = curvature = 0.0
     missed = False
     for part in row_chunks(*logits.shape):
-        chunk = logits[part]
-        if chunk.dtype != dtype:
-            chunk = chunk.astype(dtype)
+        chunk: Floats = np.ascontiguousarray(logits[part], dtype)
         maxima = np.maximum.reduce(chunk, axis=1, keepdims=True)
         check_maxima(maxima, chunk, part.start)
         with np.errstate(over="ignore", invalid="ignore"):
