@@ -30,7 +30,8 @@ class BundleError(Exception):
         self.expected = expected
         told = [f"found {found}"] if found is not None else []
         told += [f"expected {expected}"] if expected is not None else []
-        super().__init__(f"{message} ({', '.join(told)})" if told else message)
+        where = f"{file}: " if file is not None else ""
+        super().__init__(f"{where}{message} ({', '.join(told)})" if told else f"{where}{message}")
 
 
 class BundleDamagedError(BundleError):

@@ -26,7 +26,6 @@ _UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_DEEP = ("I;16", "I;16L", "I;16B", "I;16N", "I")
 
 
 def decode_image(data: bytes, spec: InputSpec, *, max_pixels: int) -> NDArray[np.uint8]:
@@ -64,7 +63,9 @@ def decode_image(data: bytes, spec: InputSpec, *, max_pixels: int) -> NDArray[np
             "not an image that can be read", found=_magic(data), expected="a PNG, JPEG or WebP image"
         ) from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise _too_large("over Pillow's own limit", max_pixels) from None
+        raise ImageError(
+            "the image has too many pixels", found="more than Pillow's own limit", expected=f"at most {max_pixels}"
+        ) from None
     except MemoryError:
         raise
     except Exception as error:  # Pillow's parsers raise nearly anything on hostile bytes
@@ -114,9 +115,9 @@ def check_golden(golden: Golden, spec: InputSpec) -> None:
 
 def _decode(data: bytes, spec: InputSpec, max_pixels: int) -> NDArray[np.uint8]:
     height, width, channels = spec.shape
+    _limit(_webp_canvas(data), max_pixels)
     image: Image.Image = Image.open(io.BytesIO(data), formats=_FORMATS)
-    if image.width * image.height > max_pixels:
-        raise _too_large(f"{image.width} × {image.height}", max_pixels)
+    _limit(image.size, max_pixels)
     if image.format in ("PNG", "WEBP") and getattr(image, "is_animated", False):
         raise ImageError(
             "an animation is no input", found=f"{getattr(image, 'n_frames', 2)} frames", expected="one image"
@@ -141,7 +142,7 @@ def _decode(data: bytes, spec: InputSpec, max_pixels: int) -> NDArray[np.uint8]:
 
 
 def _eight_bits(image: Image.Image, mode: str) -> Image.Image:
-    if image.mode in _DEEP:
+    if image.mode.startswith("I"):
         deep = np.asarray(image).astype(np.int64).clip(0, 65535)
         return Image.fromarray(((deep + 128) // 257).astype(np.uint8)).convert(mode)
     if image.has_transparency_data:
@@ -151,8 +152,29 @@ def _eight_bits(image: Image.Image, mode: str) -> Image.Image:
     return image.convert("RGB").convert(mode) if image.mode in ("P", "CMYK", "YCbCr", "LAB") else image.convert(mode)
 
 
-def _too_large(found: str, max_pixels: int) -> ImageError:
-    return ImageError("the image has too many pixels", found=found, expected=f"at most {max_pixels} pixels")
+def _limit(size: tuple[int, int], max_pixels: int) -> None:
+    if size[0] * size[1] > max_pixels:
+        raise ImageError(
+            "the image has too many pixels",
+            found=f"{size[0]} × {size[1]} = {size[0] * size[1]}",
+            expected=f"at most {max_pixels}",
+        )
+
+
+def _webp_canvas(data: bytes) -> tuple[int, int]:
+    """Width and height that a WebP header claims, (0, 0) for anything else; libwebp allocates them on opening.
+
+    Source: RFC 9649, sections 2.5 to 2.7.
+    """
+    if data[:4] != b"RIFF" or data[8:12] != b"WEBP" or len(data) < 30:
+        return 0, 0
+    kind = data[12:16]
+    if kind == b"VP8X":
+        return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
+    if kind == b"VP8L":
+        packed = int.from_bytes(data[21:25], "little")
+        return 1 + (packed & 0x3FFF), 1 + (packed >> 14 & 0x3FFF)
+    return int.from_bytes(data[26:28], "little") & 0x3FFF, int.from_bytes(data[28:30], "little") & 0x3FFF
 
 
 def _magic(data: bytes) -> str:

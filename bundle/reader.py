@@ -75,16 +75,16 @@ def verify(path: Path) -> Bundle:
 
 def _files(path: Path, manifest: Manifest, present: set[str]) -> dict[str, bytes]:
     for name in sorted(manifest.files.keys() - present):
-        raise BundleDamagedError(f"{name} is missing", file=name, found="no such file", expected="a file")
+        raise BundleDamagedError("the file is missing", file=name, found="no such file", expected="a file")
     for name in sorted(present - manifest.files.keys()):
-        raise BundleDamagedError(f"{name} does not belong to the bundle", file=name, found="a file", expected="none")
+        raise BundleDamagedError("the file does not belong to the bundle", file=name, found="a file", expected="none")
     files = {}
     for name, expected in manifest.files.items():
         data = _read(path, name)
         found = hashlib.sha256(data).hexdigest()
         if found != expected:
             raise BundleDamagedError(
-                f"{name} differs from what was written",
+                "differs from what was written",
                 file=name,
                 found=f"sha256 {found}",
                 expected=f"sha256 {expected}",
@@ -109,7 +109,7 @@ def _listing(path: Path) -> set[str]:
                         found.add(name)
                     else:
                         raise BundleDamagedError(
-                            f"{name} is no regular file", file=name, found="a link or device", expected="a file"
+                            "no regular file", file=name, found="a link or device", expected="a file"
                         )
                     if len(found) + len(folders) > _MAX_FILES:
                         raise BundleDamagedError(
@@ -130,9 +130,9 @@ def _read(path: Path, name: str) -> bytes:
             size = os.fstat(descriptor).st_size
             data = stream.read(limit + 1) if size <= limit else b""
     except OSError as error:
-        raise BundleDamagedError(f"{name} cannot be read: {error.strerror}", file=name) from error
+        raise BundleDamagedError(f"cannot be read: {error.strerror}", file=name) from error
     if size > limit or len(data) > limit:
-        raise BundleDamagedError(f"{name} is too large", file=name, found=f"{size} bytes", expected=f"at most {limit}")
+        raise BundleDamagedError("too large", file=name, found=f"{size} bytes", expected=f"at most {limit}")
     return data
 
 
@@ -140,9 +140,9 @@ def _document(data: bytes, name: str) -> dict[str, Any]:
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise BundleFormatError(f"{name} is no JSON: {error}", file=name) from error
+        raise BundleFormatError(f"no JSON: {error}", file=name) from error
     if not isinstance(document, dict):
-        raise BundleFormatError(f"{name} is no object", file=name, found=type(document).__name__, expected="object")
+        raise BundleFormatError("no JSON object", file=name, found=type(document).__name__, expected="object")
     return document
 
 

@@ -153,7 +153,7 @@ def _told() -> Iterator[None]:
     except (TrainingError, OSError) as error:
         _fail(error, FAILED)
     except bundle.BundleError as error:
-        _fail(f"{error.file}: {error}" if error.file else error, REFUSED)
+        _fail(error, REFUSED)
     except KeyboardInterrupt:
         _fail("interrupted; nothing was written", INTERRUPTED)
 

@@ -1,0 +1,21 @@
+"""Finding bundles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import bundle
+
+
+def test_sorted_by_model_then_version_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("b/1", "a/10", "a/9", "a/.unfinished-11", "a/01", "a/0", "a/x", "A/1", ".hidden/1", "a/12.bak"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "a" / "13").touch()
+    (tmp_path / "file").touch()
+    found = bundle.find(tmp_path)
+    assert [(location.model, location.version) for location in found] == [("a", 9), ("a", 10), ("b", 1)]
+    assert found[0].path == tmp_path / "a" / "9"
+
+
+def test_no_root_no_bundles(tmp_path: Path) -> None:
+    assert bundle.find(tmp_path / "nowhere") == []
