@@ -22,6 +22,8 @@ from service.state.tables import secrets
 SECRET_BYTES = 32
 MIGRATION_LOCK = 0x63616E646F72  # "candor": any number that other users of the same PostgreSQL do not take
 
+READ_ONLY_TRANSACTION = "25006"  # SQLSTATE, as after a fail-over to a PostgreSQL server that is still a standby
+
 
 def now_us() -> int:
     """Return the time in microseconds since the epoch, UTC."""
@@ -185,7 +187,9 @@ def _translated(engine: Engine) -> Iterator[None]:
     except database_errors.TimeoutError as error:
         raise _unavailable(engine, error) from error
     except database_errors.DatabaseError as error:
-        if isinstance(error.orig, sqlite3.DatabaseError) and type(error.orig) is sqlite3.DatabaseError:
+        damaged = type(error.orig) is sqlite3.DatabaseError
+        standby = getattr(error.orig, "sqlstate", None) == READ_ONLY_TRANSACTION
+        if damaged or standby:
             raise _unavailable(engine, error) from error
         raise
 

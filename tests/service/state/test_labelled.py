@@ -1,0 +1,220 @@
+"""Labelled rows: what a refit learns from."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from service.state.database import Database, now_us
+from service.state.feedback import FeedbackItem, FeedbackStore
+from service.state.labelled import LabelledRows
+from service.state.predictions import PredictionLog
+from service.state.resolution import rank
+
+from .conftest import DIGEST, LABELS, batch, prediction_id
+
+A, B, C, D = (prediction_id(number) for number in range(4))
+Write = Callable[..., list[str]]
+
+
+@pytest.fixture
+def store(database: Database) -> FeedbackStore:
+    return FeedbackStore(database)
+
+
+def label(store: FeedbackStore, *items: tuple[Any, ...]) -> None:
+    store.add("pets", [FeedbackItem(*item) for item in items], by="till")
+
+
+def load(store: FeedbackStore, *window: int | None, names: Sequence[str] = LABELS, **options: Any) -> LabelledRows:
+    return store.labelled_rows("pets", DIGEST, *window, label_names=names, **options)
+
+
+def test_columns_belong_together(store: FeedbackStore, logged: Write) -> None:
+    logits = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]], dtype=np.float32)
+    logged([A, B, C], logits=logits, propensities=[0.5, 1.0, None], actions=["block", "accept", None])
+    before = now_us()
+    label(store, (C, None, "eel", "client"), (A, None, "dog", "client"))
+    rows = load(store)
+    assert rows.ids.tolist() == [A, C]
+    assert rows.logits.tolist() == logits[[0, 2]].tolist()
+    assert rows.logits.dtype == np.float32
+    assert rows.labels.tolist() == [1, 2]
+    assert rows.labels.dtype == rows.cluster.dtype == rows.predicted_at.dtype == np.int64
+    assert rows.propensity[0] == 0.5
+    assert np.isnan(rows.propensity[1])
+    assert rows.actions.tolist() == ["block", None]
+    assert rows.predicted_at.tolist() == [1_000, 1_000]
+    assert before <= rows.first_labelled_at.min() <= rows.first_labelled_at.max() <= now_us()
+    assert len(rows) == 2
+
+
+def test_nothing_is_a_table_of_nothing(store: FeedbackStore) -> None:
+    rows = load(store)
+    assert len(rows) == 0
+    assert rows.logits.shape == (0, 3)
+    assert (rows.pending, rows.conflicts, rows.sought, rows.sought_unlabelled, rows.unknown_labels) == (0, 0, 0, 0, 0)
+
+
+def test_the_order_of_label_names_is_the_callers(store: FeedbackStore, logged: Write) -> None:
+    logged([A])
+    label(store, (A, None, "dog", "client"))
+    assert load(store, names=("dog", "eel", "cat")).labels.tolist() == [0]
+
+
+def test_a_pending_label_joins_when_its_prediction_comes(store: FeedbackStore, logged: Write) -> None:
+    label(store, (A, None, "cat", "client"), (None, "tx-7", "dog", "client"))
+    assert (load(store).pending, len(load(store))) == (2, 0)
+    logged([A, B], references=[None, "tx-7"])
+    rows = load(store)
+    assert (rows.pending, rows.ids.tolist(), rows.labels.tolist()) == (0, [A, B], [0, 1])
+
+
+def test_a_reference_means_every_prediction_that_carries_it(store: FeedbackStore, logged: Write) -> None:
+    logged([A, B, C], references=["tx-7", "tx-7", "tx-8"])
+    label(store, (None, "tx-7", "dog", "client"))
+    assert load(store).ids.tolist() == [A, B]
+
+
+def test_labels_by_id_and_by_reference_are_one_history(store: FeedbackStore, logged: Write) -> None:
+    logged([A], references=["tx-7"])
+    label(store, (None, "tx-7", "dog", "client"))
+    label(store, (A, None, "cat", "client"))
+    rows = load(store)
+    assert (rows.ids.tolist(), rows.labels.tolist(), rows.conflicts) == ([A], [0], 1)
+
+
+def test_priority_beats_time_and_time_beats_order(store: FeedbackStore, logged: Write) -> None:
+    logged([A, B, C, D])
+    label(store, (A, None, "cat", "reviewer"), (A, None, "dog", "client"))
+    label(store, (B, None, "cat", "client", 200), (B, None, "dog", "client", 100))
+    label(store, (C, None, "cat", "client"), (C, None, "dog", "client"))
+    label(store, (D, None, "cat", "some-script"), (D, None, "dog", "client", 1))
+    rows = load(store)
+    assert [LABELS[code] for code in rows.labels] == ["cat", "cat", "dog", "dog"]
+    assert rows.conflicts == 4
+    other = load(store, priority=("some-script", "client"))
+    assert [LABELS[code] for code in other.labels] == ["dog", "cat", "dog", "cat"]
+
+
+def test_the_time_of_the_first_label_stays(store: FeedbackStore, logged: Write) -> None:
+    logged([A])
+    label(store, (A, None, "cat", "client"))
+    first = load(store).first_labelled_at[0]
+    label(store, (A, None, "dog", "reviewer", 5))
+    assert load(store).first_labelled_at[0] == first
+
+
+def test_labels_that_agree_are_no_conflict(store: FeedbackStore, logged: Write) -> None:
+    logged([A])
+    label(store, (A, None, "cat", "client"), (A, None, "cat", "reviewer"))
+    assert load(store).conflicts == 0
+
+
+def test_a_label_that_the_model_lacks_is_counted_not_guessed(store: FeedbackStore, logged: Write) -> None:
+    logged([A, B])
+    label(store, (A, None, "wolf", "client"), (B, None, "wolf", "client"), (B, None, "cat", "reviewer"))
+    rows = load(store)
+    assert (rows.ids.tolist(), rows.unknown_labels, rows.conflicts) == ([B], 1, 1)
+
+
+def test_rows_of_another_model_or_model_file_stay_out(store: FeedbackStore, logged: Write) -> None:
+    logged([A])
+    logged([B], model_digest="other")
+    logged([C], model="cars")
+    logged([D], revision="r2", policy=None)
+    label(store, *((id_, None, "cat", "client") for id_ in (A, B, C, D)))
+    rows = load(store)
+    assert rows.ids.tolist() == [A, D]
+    assert (rows.pending, rows.sought) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [((), [A, B, C]), ((20,), [B, C]), ((None, 20), [A]), ((20, 30), [B]), ((31, None), []), ((10, 31), [A, B, C])],
+)
+def test_the_window_is_of_predictions_and_half_open(
+    store: FeedbackStore, logged: Write, window: tuple[int | None, ...], expected: list[str]
+) -> None:
+    for id_, at in ((A, 10), (B, 20), (C, 30)):
+        logged([id_], created_at=at)
+        label(store, (id_, None, "cat", "client"))
+    rows = load(store, *window)
+    assert rows.ids.tolist() == expected
+    assert (rows.sought, rows.sought_unlabelled) == (len(expected), 0)
+
+
+def test_rows_come_oldest_first_and_a_limit_keeps_the_latest(store: FeedbackStore, logged: Write) -> None:
+    for id_, at in ((A, 30), (B, 10), (D, 20), (C, 20)):
+        logged([id_], created_at=at)
+        label(store, (id_, None, "cat", "client"))
+    assert load(store).ids.tolist() == [B, C, D, A]
+    assert load(store, limit=2).ids.tolist() == [D, A]
+    assert load(store, limit=0).ids.tolist() == []
+    assert load(store, limit=9).ids.tolist() == [B, C, D, A]
+
+
+def test_labels_that_were_sought_and_have_not_come_are_counted(store: FeedbackStore, logged: Write) -> None:
+    logged([A, B, C, D], sought=[True, True, False, True])
+    label(store, (A, None, "cat", "client"), (C, None, "cat", "client"))
+    rows = load(store)
+    assert (rows.sought, rows.sought_unlabelled) == (3, 2)
+
+
+def test_more_rows_than_one_fetch(store: FeedbackStore, logged: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.state.labelled.ROWS_PER_FETCH", 100)
+    ids = [prediction_id(number) for number in range(1_050)]
+    order = random.Random(5).sample(ids, len(ids))
+    logged(order)
+    label(store, *((id_, None, LABELS[number % 3], "client") for number, id_ in enumerate(ids)))
+    rows = load(store)
+    assert rows.ids.tolist() == ids
+    assert rows.labels.tolist() == [number % 3 for number in range(1_050)]
+    first_logit = {id_: row * 3 / 7 for row, id_ in enumerate(order)}
+    assert rows.logits[:, 0].tolist() == pytest.approx([first_logit[id_] for id_ in ids])
+
+
+SAID = st.tuples(
+    st.sampled_from([("id", 0), ("id", 1), ("reference", 0)]),
+    st.sampled_from(LABELS),
+    st.sampled_from(["reviewer", "system", "client", "script"]),
+    st.none() | st.integers(1, 5),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(said=st.lists(SAID, max_size=12), cut=st.integers(0, 12))
+def test_the_current_label_is_the_one_that_the_rule_names(
+    tmp_path_factory: pytest.TempPathFactory, said: list[Any], cut: int
+) -> None:
+    """Against the rule applied by hand to everything that was said, whatever came in which request or twice."""
+    database = Database.open(f"sqlite:///{tmp_path_factory.mktemp('rule')}/state.db")
+    log = PredictionLog(database, commit_interval_s=0)
+    log.append(batch([A, B], references=["tx", "tx"]))
+    log.close()
+    store = FeedbackStore(database)
+    history: dict[str, list[tuple[tuple[int, ...], str]]] = {A: [], B: []}
+    for request in (said[:cut], said[cut:]):
+        items = [
+            FeedbackItem(
+                (A, B)[n] if kind == "id" else None, "tx" if kind == "reference" else None, name, source, at
+            )
+            for (kind, n), name, source, at in request
+        ]
+        receipt = store.add("pets", items, by="till")
+        for position, (item, outcome) in enumerate(zip(items, receipt.items, strict=True)):
+            if outcome.status != "duplicate":
+                key = rank(item.source, item.labelled_at, 1_000, 0 if request is said[:cut] else 1, 0)
+                for target in (A, B) if item.reference else (str(item.prediction_id),):
+                    history[target].append((key[:2] + (len(history[A]) + len(history[B]),), item.label))
+    rows = load(store)
+    expected = {id_: max(labels)[1] for id_, labels in history.items() if labels}
+    assert dict(zip(rows.ids.tolist(), (LABELS[code] for code in rows.labels), strict=True)) == expected
+    assert rows.conflicts == sum(len({name for _, name in labels}) > 1 for labels in history.values())
+    database.close()

@@ -1,0 +1,275 @@
+"""Revisions, the pointer and the looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any
+
+import pytest
+
+from service.errors import EpochRequiredError, EpochStaleError, RevisionStateError, UnknownRevisionError
+from service.revision import Revision
+from service.state import audit
+from service.state.database import Database
+from service.state.revisions import Pointer, RevisionStore
+
+
+def propose(store: RevisionStore, model: str = "pets", **changes: Any) -> Revision:
+    fields: dict[str, Any] = {
+        "model": model,
+        "bundle_id": "b" * 64,
+        "bundle_version": 3,
+        "model_digest": "d" * 64,
+        "calibrator": {"method": "temperature", "version": 1, "temperature": 1.8300000000000003},
+        "policies": {"auto": {"version": 2, "bands": [{"action": "accept", "score": None}]}},
+        "parent": None,
+        "cause": "bundle",
+        "by": "ops",
+        "gate": "not_run",
+        "report": {"nll": {"before": 0.3, "after": 0.1}, "label": "naïve ✓"},
+    }
+    return store.propose(**(fields | changes))
+
+
+def together(work: list[Callable[[], Any]]) -> list[Any]:
+    """Start all at once; returns results and errors."""
+    barrier = Barrier(len(work))
+
+    def run(task: Callable[[], Any]) -> Any:
+        barrier.wait()
+        try:
+            return task()
+        except (EpochStaleError, EpochRequiredError, RevisionStateError) as error:
+            return error
+
+    with ThreadPoolExecutor(len(work)) as pool:
+        return list(pool.map(run, work))
+
+
+def test_a_revision_comes_back_as_it_was(database: Database) -> None:
+    store = RevisionStore(database)
+    revision = propose(store)
+    assert revision.id == "r1"
+    assert store.get("pets", "r1") == revision
+    assert propose(store, created_at=5).created_at == 5
+
+
+def test_ids_count_within_a_model(database: Database, other: Database) -> None:
+    stores = [RevisionStore(database), RevisionStore(other)]
+    made = together([lambda store=store: propose(store).id for store in stores * 4])
+    assert sorted(made) == [f"r{number}" for number in range(1, 9)]
+    assert propose(stores[0], "cars").id == "r1"
+
+
+def test_listing_goes_backwards_in_pages(database: Database) -> None:
+    store = RevisionStore(database)
+    for _ in range(12):
+        propose(store)
+    propose(store, "cars")
+    assert [revision.id for revision in store.list("pets", limit=3)] == ["r12", "r11", "r10"]
+    assert [revision.id for revision in store.list("pets", limit=2, before="r10")] == ["r9", "r8"]
+    assert store.list("pets", before="r1") == ()
+    assert store.list("boats") == ()
+
+
+@pytest.mark.parametrize("id_", ["r9", "j1", "r", "", "r1 OR 1=1", "r-1", "r" + "9" * 30])
+def test_unknown_revisions(database: Database, id_: str) -> None:
+    store = RevisionStore(database)
+    propose(store)
+    with pytest.raises(UnknownRevisionError):
+        store.get("pets", id_)
+    with pytest.raises(UnknownRevisionError):
+        store.activate("pets", id_, expected_epoch=None, by="ops")
+    assert store.pointer("pets") is None
+
+
+def test_activations_move_the_pointer(database: Database) -> None:
+    store = RevisionStore(database)
+    for _ in range(3):
+        propose(store)
+    assert store.pointer("pets") is None
+    assert store.epoch() == 0
+    assert store.activate("pets", "r1", expected_epoch=None, by="ops") == Pointer("r1", None, 1)
+    assert store.activate("pets", "r3", expected_epoch=1, by="ops", reason="better") == Pointer("r3", "r1", 2)
+    assert store.pointer("pets") == Pointer("r3", "r1", 2)
+    assert store.epoch() == 2
+    entry = audit.read(database, "pets", limit=1)[0]
+    assert (entry.action, entry.subject, entry.detail) == (
+        "activate",
+        "r3",
+        {"epoch": 2, "from": "r1", "reason": "better"},
+    )
+
+
+def test_every_activation_of_any_model_raises_the_polled_epoch(database: Database) -> None:
+    store = RevisionStore(database)
+    for model in ("pets", "cars"):
+        propose(store, model)
+        propose(store, model)
+        store.activate(model, "r1", expected_epoch=None, by="ops")
+    assert store.epoch() == 2
+    store.activate("pets", "r2", expected_epoch=1, by="ops")
+    assert store.epoch() == 3
+    assert store.pointers() == {"pets": Pointer("r2", "r1", 3), "cars": Pointer("r1", None, 2)}
+
+
+def test_a_stale_epoch_changes_nothing(database: Database) -> None:
+    store = RevisionStore(database)
+    for _ in range(2):
+        propose(store)
+    store.activate("pets", "r1", expected_epoch=0, by="ops")
+    entries = audit.read(database)
+    for attempt in (
+        lambda: store.activate("pets", "r2", expected_epoch=0, by="ops"),
+        lambda: store.rollback("pets", expected_epoch=7, by="ops"),
+    ):
+        with pytest.raises(EpochStaleError) as caught:
+            attempt()
+        assert caught.value.found == 1
+    assert (store.pointer("pets"), audit.read(database)) == (Pointer("r1", None, 1), entries)
+
+
+def test_only_a_first_activation_may_come_without_an_epoch(database: Database) -> None:
+    store = RevisionStore(database)
+    for _ in range(2):
+        propose(store)
+    store.activate("pets", "r1", expected_epoch=None, by="system")
+    with pytest.raises(EpochRequiredError):
+        store.activate("pets", "r2", expected_epoch=None, by="system")
+    with pytest.raises(EpochRequiredError):
+        store.rollback("pets", expected_epoch=None, by="system")
+
+
+def test_the_active_revision_is_not_activated_again(database: Database) -> None:
+    store = RevisionStore(database)
+    propose(store)
+    store.activate("pets", "r1", expected_epoch=None, by="ops")
+    with pytest.raises(RevisionStateError, match="active already"):
+        store.activate("pets", "r1", expected_epoch=1, by="ops")
+
+
+def test_rollbacks_go_back_and_never_forward(database: Database) -> None:
+    store = RevisionStore(database)
+    for _ in range(3):
+        propose(store)
+    for epoch, id_ in enumerate(("r1", "r2", "r3")):
+        store.activate("pets", id_, expected_epoch=epoch, by="ops")
+    assert store.rollback("pets", expected_epoch=3, by="ops", reason="alarm") == Pointer("r2", "r1", 4)
+    assert store.rollback("pets", expected_epoch=4, by="ops") == Pointer("r1", None, 5)
+    with pytest.raises(RevisionStateError, match="no earlier revision"):
+        store.rollback("pets", expected_epoch=5, by="ops")
+    assert store.activate("pets", "r3", expected_epoch=5, by="ops") == Pointer("r3", "r1", 6)
+    assert store.rollback("pets", expected_epoch=6, by="ops") == Pointer("r1", None, 7)
+    assert [entry.action for entry in audit.read(database, "pets", limit=4)] == [
+        "rollback",
+        "activate",
+        "rollback",
+        "rollback",
+    ]
+
+
+def test_a_model_that_was_never_activated_has_nothing_to_go_back_to(database: Database) -> None:
+    with pytest.raises(RevisionStateError):
+        RevisionStore(database).rollback("pets", expected_epoch=0, by="ops")
+
+
+def test_states_follow_from_the_pointer_its_history_and_the_gate(database: Database) -> None:
+    store = RevisionStore(database)
+    for gate in ("not_run", "passed", "passed", "refused", "refused"):
+        propose(store, gate=gate)
+    for epoch, id_ in enumerate(("r1", "r2", "r5")):
+        store.activate("pets", id_, expected_epoch=epoch, by="ops")
+    assert store.states("pets") == {
+        "r1": "superseded",
+        "r2": "previous",
+        "r3": "proposed",
+        "r4": "refused",
+        "r5": "active",
+    }
+
+
+def test_of_many_activations_on_one_epoch_exactly_one_succeeds(database: Database, other: Database) -> None:
+    stores = [RevisionStore(database), RevisionStore(other)]
+    for _ in range(9):
+        propose(stores[0])
+    stores[0].activate("pets", "r1", expected_epoch=None, by="ops")
+    for epoch in (1, 2):
+        tasks = [
+            lambda store=stores[n % 2], id_=f"r{n + 2}", epoch=epoch: store.activate(
+                "pets", id_, expected_epoch=epoch, by="ops"
+            )
+            for n in range(8)
+        ]
+        results = together(tasks)
+        winners = [result for result in results if isinstance(result, Pointer)]
+        assert len(winners) == 1
+        assert sum(isinstance(result, (EpochStaleError, RevisionStateError)) for result in results) == 7
+        assert stores[1].pointer("pets") == winners[0]
+
+
+def test_of_many_first_activations_exactly_one_succeeds(database: Database, other: Database) -> None:
+    stores = [RevisionStore(database), RevisionStore(other)]
+    for _ in range(4):
+        propose(stores[0])
+    tasks = [
+        lambda store=stores[n % 2], id_=f"r{n + 1}": store.activate("pets", id_, expected_epoch=None, by="system")
+        for n in range(4)
+    ]
+    assert sum(isinstance(result, Pointer) for result in together(tasks)) == 1
+
+
+class TestLooks:
+    def test_they_count_while_any_row_was_shown_before(self, database: Database) -> None:
+        store = RevisionStore(database)
+
+        def look(earliest: int, at: int) -> int:
+            return store.expose("pets", "d1", "gate", "traffic", "", earliest_row_us=earliest, at=at)
+
+        assert [look(10, 100), look(10, 200), look(150, 300)] == [1, 2, 3]
+        assert look(300, 400) == 4  # a row of the very time of the last look may have been in it
+        assert look(401, 500) == 1
+        assert look(401, 600) == 2
+
+    def test_reference_rows_are_never_fresh_again(self, database: Database) -> None:
+        store = RevisionStore(database)
+        looks = [
+            store.expose("pets", "d1", "certify", "reference", "auto", earliest_row_us=0, at=at) for at in (1, 9, 99)
+        ]
+        assert looks == [1, 2, 3]
+
+    def test_each_kind_of_rows_has_its_own_count(self, database: Database) -> None:
+        store = RevisionStore(database)
+        kinds = [
+            ("pets", "d1", "gate", "traffic", ""),
+            ("cars", "d1", "gate", "traffic", ""),
+            ("pets", "d2", "gate", "traffic", ""),
+            ("pets", "d1", "certify", "traffic", ""),
+            ("pets", "d1", "certify", "reference", ""),
+            ("pets", "d1", "certify", "traffic", "auto"),
+        ]
+        for look in (1, 2):
+            for kind in kinds:
+                assert store.expose(*kind, earliest_row_us=0, at=look) == look  # type: ignore[arg-type]
+
+    def test_a_clock_that_runs_behind_makes_no_row_fresh(self, database: Database) -> None:
+        store = RevisionStore(database)
+        looks = [
+            store.expose("pets", "d1", "gate", "traffic", "", earliest_row_us=earliest, at=at)
+            for earliest, at in ((10, 1000), (10, 500), (700, 1200))
+        ]
+        assert looks == [1, 2, 3]
+
+    def test_each_is_in_the_audit_log(self, database: Database) -> None:
+        RevisionStore(database).expose("pets", "d1", "gate", "traffic", "", earliest_row_us=1, at=2, by="ops")
+        entry = audit.read(database, "pets")[0]
+        assert (entry.action, entry.subject, entry.by, entry.detail["look"]) == ("look", "gate", "ops", 1)
+
+    def test_looks_at_the_same_moment_get_different_numbers(self, database: Database, other: Database) -> None:
+        stores = [RevisionStore(database), RevisionStore(other)]
+        tasks = [
+            lambda store=store: store.expose("pets", "d1", "gate", "traffic", "", earliest_row_us=0, at=1)
+            for store in stores * 4
+        ]
+        assert sorted(together(tasks)) == list(range(1, 9))
