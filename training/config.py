@@ -49,8 +49,8 @@ class TrainConfig:
     seed: int = 0
     train_rows: int = 300
     reference_rows: int = 400
-    fit_share: float = 0.4
-    certify_share: float = 0.4
+    fit_share: float = 0.5
+    certify_share: float = 0.45
     epochs: int = 60
     batch_size: int = 32
     learning_rate: float = 1e-3

@@ -1,12 +1,15 @@
-"""A drift that a camera could suffer: the lamp dims."""
+"""A drift that a camera could suffer: the lamp dims.
+
+The defaults are chosen by `benchmarks/demo_seeds.py`: strong enough that a refit passes the gate whatever the seed.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-GAIN = 0.4
-NOISE = 0.07
+GAIN = 0.25
+NOISE = 0.06
 
 
 def dim(images: NDArray[np.uint8], *, seed: int, gain: float = GAIN, noise: float = NOISE) -> NDArray[np.uint8]:
@@ -23,7 +26,7 @@ def dim(images: NDArray[np.uint8], *, seed: int, gain: float = GAIN, noise: floa
 
     Example:
         >>> dim(np.full(3, 100, np.uint8), seed=0, noise=0.0)
-        array([40, 40, 40], dtype=uint8)
+        array([25, 25, 25], dtype=uint8)
     """
     grain = np.random.default_rng(seed).normal(0.0, noise * 255, images.shape)
     return np.clip(np.round(gain * images + grain), 0, 255).astype(np.uint8)

@@ -56,9 +56,9 @@ def split(
         ConfigurationError: There are not enough rows, or a part would be empty.
 
     Example:
-        >>> parts = split(1797, seed=0, train_rows=300, reference_rows=400, fit_share=0.4, certify_share=0.4)
+        >>> parts = split(1797, seed=0, train_rows=300, reference_rows=400, fit_share=0.5, certify_share=0.45)
         >>> len(parts.fit), len(parts.certify), len(parts.gate), len(parts.feedback)
-        (160, 160, 80, 1097)
+        (200, 180, 20, 1097)
     """
     if train_rows + reference_rows > rows:
         raise ConfigurationError(
