@@ -1,0 +1,348 @@
+"""Real parts for the service's tests: a trained bundle, running services, PostgreSQL where one answers."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx
+import numpy as np
+import numpy.typing as npt
+import psycopg
+import pytest
+import uvicorn
+
+import bundle as bundles
+from bundle import Bundle
+from service.app import Candor, create_app
+from service.runtime import Runtime
+from service.settings import Settings
+from training import TrainConfig
+from training.data import DATASETS
+from training.data.drift import dim
+
+POLICIES = Path(__file__).parents[2] / "examples" / "policies"
+BIN = Path(sys.executable).parent
+PATIENCE_S = 60.0  # nothing takes that long; it turns a hang into a failure
+ROWS_PER_REQUEST = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Digits:
+    """A small trained model and the rows that it has never seen.
+
+    Attributes:
+        root: Folder of bundles with one bundle in it.
+        bundle: That bundle, verified.
+        images: uint8 (N, 8, 8, 1), seen neither in training nor in the reference rows.
+        dimmed: The same under a dying lamp.
+        labels: Label names of the images.
+    """
+
+    root: Path
+    bundle: Bundle
+    images: npt.NDArray[np.uint8]
+    dimmed: npt.NDArray[np.uint8]
+    labels: list[str]
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Digits:
+    root = tmp_path_factory.mktemp("trained")
+    command = [BIN / "candor-train", "train", "--dataset", "digits", "--epochs", "25", "--out", root]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    data = DATASETS["digits"]()
+    rows = TrainConfig().splits(len(data)).feedback
+    images = data.images[rows]
+    names = [data.label_names[label] for label in data.labels[rows]]
+    return Digits(root, bundles.verify(root / "digits" / "1"), images, dim(images, seed=7), names)
+
+
+class Caller:
+    """Speaks to a service over HTTP, as a client would."""
+
+    def __init__(self, url: str, **headers: str) -> None:
+        self.url = url
+        self.http = httpx.Client(base_url=url, timeout=PATIENCE_S, headers=headers)
+
+    def predict(self, images: npt.NDArray[np.uint8], **parameters: Any) -> list[dict[str, Any]]:
+        """Return the predictions of a batch, sent as JSON."""
+        predictions = []
+        for start in range(0, len(images), ROWS_PER_REQUEST):
+            body = {"inputs": images[start : start + ROWS_PER_REQUEST].tolist()}
+            response = self.http.post("/predict", json=body, params=parameters)
+            assert response.status_code == 200, response.text
+            predictions += response.json()["predictions"]
+        return predictions
+
+    def teach(self, images: npt.NDArray[np.uint8], labels: list[str]) -> dict[str, Any]:
+        """Predict images and send their labels back; returns the receipt."""
+        items = [
+            {"prediction_id": prediction["prediction_id"], "label": label, "source": "reviewer"}
+            for prediction, label in zip(self.predict(images, policy="auto-read"), labels, strict=True)
+        ]
+        response = self.http.post("/feedback", json={"items": items})
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def recalibrate(self, **body: Any) -> httpx.Response:
+        """Refit and wait for the result."""
+        return self.http.post("/recalibrate", json=body, headers={"prefer": "wait=60"})
+
+    def revisions(self) -> dict[str, Any]:
+        """Return the page of revisions."""
+        return self.http.get("/v1/models/digits/revisions").json()
+
+    def move(self, path: str, epoch: int, **body: Any) -> httpx.Response:
+        """POST something that moves the pointer."""
+        return self.http.post(f"/v1/models/digits/{path}", json=body, headers={"if-match": f'"{epoch}"'})
+
+    def activate(self, revision: str, **body: Any) -> dict[str, Any]:
+        """Activate a revision at the present epoch."""
+        response = self.move(f"revisions/{revision}/activate", self.revisions()["epoch"], **body)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def rollback(self) -> dict[str, Any]:
+        """Roll back at the present epoch."""
+        response = self.move("rollback", self.revisions()["epoch"])
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def propose_policy(self, name: str = "default", share: float = 0.5) -> str:
+        """Propose a policy, which needs no labels, and return the revision."""
+        document = {
+            "positive": "top",
+            "bands": [{"action": "accept", "when": {"min_probability": share}}, {"action": "review"}],
+        }
+        response = self.http.put(f"/v1/models/digits/policies/{name}", json=document)
+        assert response.status_code == 201, response.text
+        return response.json()["id"]
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Return the sum of a metric's samples that carry these labels."""
+        total = 0.0
+        for line in self.http.get("/metrics").text.splitlines():
+            given, _, value = line.rpartition(" ")
+            if given.partition("{")[0] == name and all(f'{key}="{text}"' in given for key, text in labels.items()):
+                total += float(value)
+        return total
+
+    def close(self) -> None:
+        self.http.close()
+
+
+class InThread(Caller):
+    """A service behind uvicorn in a thread of this process.
+
+    Its socket listens before the service does, so that nobody needs to wait for the start: a request waits for it.
+    """
+
+    def __init__(self, settings: Settings, *, loop: str = "uvloop") -> None:
+        self.application: Candor = create_app(settings)
+        self._socket = socket.create_server((settings.host, 0))
+        host, port = self._socket.getsockname()[:2]
+        super().__init__(f"http://{host}:{port}")
+        config = uvicorn.Config(self.application, loop=loop, log_config=None, access_log=False, server_header=False)
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]})
+        self._thread.start()
+        assert self.http.get("/livez").status_code == 200
+
+    @property
+    def runtime(self) -> Runtime:
+        return self.application.runtime
+
+    def teach(self, images: npt.NDArray[np.uint8], labels: list[str]) -> dict[str, Any]:
+        receipt = super().teach(images, labels)
+        assert self.runtime.log.flush()
+        return receipt
+
+    def close(self) -> None:
+        super().close()
+        self._server.should_exit = True
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive(), "the service did not stop"
+        self._socket.close()
+
+
+class Process(Caller):
+    """A service as operators run it: `candor serve` in a process of its own."""
+
+    def __init__(self, environment: dict[str, str], *, port: int) -> None:
+        self.popen = subprocess.Popen(
+            [BIN / "candor", "serve", "--port", str(port)],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+        self.log: list[str] = []
+        self._listens = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        super().__init__(f"http://127.0.0.1:{port}")
+
+    def _read(self) -> None:
+        assert self.popen.stderr is not None
+        for line in self.popen.stderr:
+            self.log.append(line)
+            if "Uvicorn running on" in line:
+                self._listens.set()
+        self._listens.set()
+
+    def wait_until_it_listens(self) -> None:
+        assert self._listens.wait(PATIENCE_S), "it did not start"
+        assert self.popen.poll() is None, "".join(self.log)
+
+    def kill(self) -> None:
+        """Kill it at once, as a power cut would."""
+        self.popen.kill()
+        self.popen.wait(PATIENCE_S)
+        self.close()
+
+    def end(self) -> tuple[int, str]:
+        """Wait for its end; returns the exit status and what it said."""
+        status = self.popen.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
+        return status, "".join(self.log)
+
+    def close(self) -> None:
+        super().close()
+        if self.popen.poll() is None:
+            self.popen.terminate()
+            self.popen.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
+        assert self.popen.stderr is not None
+        self.popen.stderr.close()
+
+
+def settings_of(digits: Digits, state: Path | str, **changes: Any) -> Settings:
+    """Settings of a service on the trained bundle with its own state."""
+    url = state if isinstance(state, str) else f"sqlite:///{state}/state.db"
+    fields = {"bundles": digits.root, "policies": POLICIES, "database_url": url, "poll_interval_s": 0.05} | changes
+    return Settings(**fields)
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("CANDOR_") and not name.startswith("CANDOR_TEST_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def shared(digits: Digits, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InThread]:
+    """One service for all tests that leave its revisions as they are."""
+    running = InThread(settings_of(digits, tmp_path_factory.mktemp("shared")))
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def start(digits: Digits, tmp_path: Path) -> Iterator[Callable[..., InThread]]:
+    """Start services of one's own, in this process; settings may be given."""
+    started: list[InThread] = []
+
+    def run(**changes: Any) -> InThread:
+        state = changes.pop("state", tmp_path)
+        started.append(InThread(settings_of(digits, state, **changes)))
+        return started[-1]
+
+    yield run
+    for running in started:
+        running.close()
+
+
+@pytest.fixture
+def service(start: Callable[..., InThread]) -> InThread:
+    """A service of one's own, in this process."""
+    return start()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def on_both(request: pytest.FixtureRequest) -> InThread:
+    """A service of one's own on each database."""
+    changes = {}
+    if request.param == "postgresql":  # set up before `start`, so that it is torn down after it
+        address: str = request.getfixturevalue("postgresql_url")
+        changes["state"] = address.replace("postgresql://", "postgresql+psycopg://")
+    starter: Callable[..., InThread] = request.getfixturevalue("start")
+    return starter(**changes)
+
+
+@dataclass
+class Spawn:
+    """Starts `candor serve` and other commands as processes, on one state folder."""
+
+    environment: dict[str, str]
+    started: list[Process] = field(default_factory=list)
+
+    def __call__(self, *, wait: bool = True, **changes: str) -> Process:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        environment = self.environment | {f"CANDOR_{name.upper()}": value for name, value in changes.items()}
+        running = Process(environment, port=port)
+        self.started.append(running)
+        if wait:
+            running.wait_until_it_listens()
+        return running
+
+    def run(self, *arguments: str | Path, **changes: str) -> subprocess.CompletedProcess[str]:
+        """Run `candor` with arguments to its end."""
+        environment = self.environment | {f"CANDOR_{name.upper()}": value for name, value in changes.items()}
+        return subprocess.run(
+            [BIN / "candor", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+            env=environment | {"COLUMNS": "200", "NO_COLOR": "1"},
+        )
+
+
+@pytest.fixture
+def spawn(digits: Digits, tmp_path: Path) -> Iterator[Spawn]:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("CANDOR_")}
+    starter = Spawn(
+        environment
+        | {
+            "CANDOR_BUNDLES": str(digits.root),
+            "CANDOR_POLICIES": str(POLICIES),
+            "CANDOR_DATABASE_URL": f"sqlite:///{tmp_path}/state.db",
+            "CANDOR_POLL_INTERVAL_S": "0.05",
+        }
+    )
+    yield starter
+    for running in starter.started:
+        if running.popen.poll() is None:
+            running.popen.kill()
+        running.close()
+
+
+@pytest.fixture
+def postgresql_url() -> Iterator[str]:
+    """A new database on the test server, dropped at the end."""
+    server = os.environ.get("CANDOR_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/postgres")
+    name = f"candor_test_{secrets.token_hex(6)}"
+    try:
+        with psycopg.connect(server, autocommit=True, connect_timeout=3) as connection:
+            connection.execute(f'CREATE DATABASE "{name}"')
+    except psycopg.OperationalError as error:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"CI needs PostgreSQL, and none answers at {server}: {error}")
+        pytest.skip(f"no PostgreSQL answers at {server} (CANDOR_TEST_POSTGRES names another)")
+    yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
