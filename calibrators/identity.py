@@ -19,6 +19,7 @@ class Identity(Calibrator):
     Works for any number of classes, unfitted too: `fit` checks its arguments and learns nothing.
 
     Preserves: order, accuracy, everything.
+    When to use: as the base line.
 
     Example:
         >>> Identity().predict_proba([[0.0, 0.0]])

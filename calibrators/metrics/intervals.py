@@ -55,9 +55,9 @@ def bootstrap_interval(
     """Percentile bootstrap interval of a metric; whole groups are drawn where rows are not independent.
 
     Covers for `negative_log_likelihood`, `brier_score`, `accuracy`, `refinement_auroc` and
-    `debiased_calibration_error` (wider than needed there when the model is very nearly calibrated). The plug-in errors
-    are refused: they are biased upwards, twice so when resampled, and the interval would miss the truth; give them the
-    null distribution of `calibration_test` instead.
+    `debiased_calibration_error` (at 95 %, some 96 % where a model is clearly miscalibrated, up to 99 % where it hardly
+    is). The plug-in errors are refused: they are biased upwards, twice so when resampled, and the interval would miss
+    the truth; give them the null distribution of `calibration_test` instead.
 
     Args:
         metric: One of those, or ``functools.partial`` of one with its options (``bins``, ``scheme``, ``predicted``).
@@ -175,12 +175,14 @@ def _statistic(metric: Callable[..., float], probabilities: Floats, labels: Labe
     options = dict(metric.keywords) if isinstance(metric, functools.partial) else {}
     function = metric.func if isinstance(metric, functools.partial) else metric
     if function is negative_log_likelihood:
-        return functools.partial(weighted_mean, log_losses(probabilities, labels))
+        return _mean(log_losses(probabilities, labels))
     if function is brier_score:
-        return functools.partial(weighted_mean, squared_errors(probabilities, labels))
+        return _mean(squared_errors(probabilities, labels))
+    # Resampled counts come in as importance weights: a row drawn twice is one row of twice the influence, so that the
+    # debiased error takes off the noise of the sample and that of the resampling both.
     rows = top_labels(probabilities, labels, None, options.pop("predicted", None))
     if function is accuracy:
-        return functools.partial(weighted_mean, rows.correct.astype(np.float64))
+        return _mean(rows.correct.astype(np.float64))
     if function is refinement_auroc:
         return auroc_statistic(rows)
     if function is debiased_calibration_error:
@@ -198,6 +200,12 @@ def _statistic(metric: Callable[..., float], probabilities: Floats, labels: Labe
         found=repr(function),
         expected="negative_log_likelihood, brier_score, accuracy, refinement_auroc or debiased_calibration_error",
     )
+
+
+def _mean(values: Doubles) -> Callable[[Doubles], float]:
+    # Only rows of weight zero can be infinite here: the metric on all rows was finite.
+    finite = np.where(np.isfinite(values), values, 0.0)
+    return lambda weight: float(finite @ weight / weight.sum())
 
 
 def check_level(level: float) -> None:

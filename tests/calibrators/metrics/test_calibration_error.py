@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibrators import CalibrationDataError, softmax
+from calibrators.metrics import (
+    classwise_calibration_error,
+    debiased_calibration_error,
+    expected_calibration_error,
+    reliability_curve,
+)
+
+
+def brute_force(confidence, correct, edges, weight, norm):
+    total, error = weight.sum(), 0.0
+    for b in range(len(edges) - 1):
+        inside = (confidence <= edges[b + 1]) & ((confidence > edges[b]) | (b == 0))
+        if inside.any():
+            gap = abs(
+                np.average(confidence[inside], weights=weight[inside])
+                - np.average(correct[inside], weights=weight[inside])
+            )
+            share = weight[inside].sum() / total
+            error = max(error, gap) if norm == "max" else error + share * gap**norm
+    return math.sqrt(error) if norm == 2 else error
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    rows=st.integers(1, 80),
+    classes=st.integers(2, 5),
+    bins=st.integers(1, 20),
+    norm=st.sampled_from([1, 2, "max"]),
+    coarse=st.booleans(),
+)
+def test_plug_in_errors_by_brute_force(seed, rows, classes, bins, norm, coarse):
+    rng = np.random.default_rng(seed)
+    probabilities = softmax(rng.normal(0, 2, (rows, classes)))
+    if coarse and classes == 2:
+        first = np.round(probabilities[:, 0], 1)  # points on edges
+        probabilities = np.stack([first, 1 - first], axis=1)
+    labels = rng.integers(0, classes, rows)
+    weight = rng.integers(1, 4, rows).astype(float)
+    confidence, correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
+    for weights in (None, weight):
+        expected = brute_force(
+            confidence, correct, np.arange(bins + 1) / bins, np.ones(rows) if weights is None else weights, norm
+        )
+        found = expected_calibration_error(probabilities, labels, bins, norm=norm, sample_weight=weights)
+        assert found == pytest.approx(expected, abs=1e-12)
+    counts = weight.astype(int)
+    repeated = (np.repeat(probabilities, counts, axis=0), np.repeat(labels, counts))
+    for scheme in ("width", "mass"):
+        for metric in (expected_calibration_error, classwise_calibration_error):
+            weighted = metric(probabilities, labels, bins, scheme, norm, weight)
+            assert weighted == pytest.approx(metric(*repeated, bins, scheme, norm), abs=1e-12)
+            assert -1e-12 <= weighted <= 1 + 1e-12
+
+
+def test_the_norms_are_ordered(world):
+    logits, labels = world(500, 4, 2.0)
+    one, two, most = (expected_calibration_error(softmax(logits), labels, norm=norm) for norm in (1, 2, "max"))
+    assert one <= two <= most
+
+
+def test_points_on_edges_belong_to_the_bin_below():
+    for dtype in (np.float32, np.float64):
+        probabilities = np.array([[0.6, 0.4], [0.8, 0.2]], dtype)
+        curve = reliability_curve(probabilities, [0, 0], bins=5)
+        np.testing.assert_allclose(curve.upper, [0.6, 0.8], atol=1e-6)
+
+
+def test_classwise_by_brute_force(world):
+    logits, labels = world(300, 3, 2.0)
+    probabilities = softmax(logits)
+    expected = np.mean(
+        [brute_force(probabilities[:, k], labels == k, np.arange(11) / 10, np.ones(300), 1) for k in range(3)]
+    )
+    assert classwise_calibration_error(probabilities, labels, bins=10) == pytest.approx(expected, abs=1e-12)
+
+
+def test_debiased_by_hand():
+    # One bin, n = 4, mean confidence 0.75, accuracy 0.5: (0.25)² − 0.5 · 0.5 / 3.
+    probabilities = np.array([[0.7, 0.3], [0.8, 0.2], [0.7, 0.3], [0.8, 0.2]])
+    found = debiased_calibration_error(probabilities, [0, 0, 1, 1], bins=1)
+    assert found == pytest.approx(0.0625 - 0.25 / 3, abs=1e-12)
+
+
+def test_debiased_agrees_with_the_published_formula(world):
+    # As `uncertainty-calibration` computes it: per bin of two or more rows, gap² − a (1 − a) / (n − 1).
+    logits, labels = world(800, 4, 2.0)
+    probabilities = softmax(logits)
+    confidence, correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
+    expected, index = 0.0, np.ceil(confidence * 15).astype(int)
+    for b in np.unique(index):
+        inside = index == b
+        n, a = inside.sum(), correct[inside].mean()
+        if n >= 2:
+            expected += n / 800 * ((confidence[inside].mean() - a) ** 2 - a * (1 - a) / (n - 1))
+    assert debiased_calibration_error(probabilities, labels) == pytest.approx(expected, abs=1e-12)
+
+
+def test_debiased_is_unbiased_where_the_plug_in_is_not():
+    # 400 rows at confidence 0.7 that are right 0.65 of the time: the truth is 0.0025.
+    rng = np.random.default_rng(0)
+    probabilities = np.tile([[0.7, 0.3]], (400, 1))
+    draws = [(rng.random(400) > 0.65).astype(int) for _ in range(2000)]
+    debiased = np.array([debiased_calibration_error(probabilities, labels) for labels in draws])
+    plug_in = np.array([expected_calibration_error(probabilities, labels, norm=2) ** 2 for labels in draws])
+    noise = debiased.std() / math.sqrt(len(draws))
+    assert abs(debiased.mean() - 0.0025) < 3 * noise
+    assert plug_in.mean() - 0.0025 > 5 * noise
+
+
+def test_equal_weights_of_any_scale_change_nothing(world):
+    logits, labels = world(500, 3, 2.0)
+    probabilities = softmax(logits)
+    for metric in (expected_calibration_error, classwise_calibration_error, debiased_calibration_error):
+        plain = metric(probabilities, labels)
+        assert metric(probabilities, labels, sample_weight=np.full(500, 0.01)) == pytest.approx(plain, abs=1e-12)
+
+
+def test_rows_of_weight_zero_are_absent(world):
+    logits, labels = world(400, 3, 2.0)
+    probabilities = softmax(logits)
+    weight = np.where(np.arange(400) % 4 == 0, 0.0, 2.0)
+    for scheme in ("width", "mass"):
+        for metric in (expected_calibration_error, classwise_calibration_error, debiased_calibration_error):
+            found = metric(probabilities, labels, 10, scheme, sample_weight=weight)
+            kept = weight > 0
+            assert found == pytest.approx(metric(probabilities[kept], labels[kept], 10, scheme), abs=1e-12)
+
+
+def test_predicted_labels_of_a_top_label_method():
+    probabilities = np.array([[0.4, 0.35, 0.25]] * 4)
+    found = expected_calibration_error(probabilities, [1, 1, 0, 2], predicted=[1, 1, 1, 1])
+    assert found == pytest.approx(abs(0.35 - 0.5))
+    with pytest.raises(CalibrationDataError, match=r"predicted\[2\]"):
+        expected_calibration_error(probabilities, [1, 1, 0, 2], predicted=[1, 1, 3, 1])
+
+
+def test_column_labels_are_refused_not_broadcast():
+    with pytest.raises(CalibrationDataError, match="shape"):
+        expected_calibration_error([[0.5, 0.5]] * 3, [[0], [1], [0]])
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "where"),
+    [
+        ([[0.5, 0.5], [0.7, 0.7]], r"probabilities\[1\]"),
+        ([[0.5, 0.5], [-0.1, 1.1]], r"probabilities\[1, 0\]"),
+        ([[0.5, 0.5], [np.nan, 1.0]], r"probabilities\[1, 0\]"),
+        ([[0.5, 0.5], [np.inf, -np.inf]], r"probabilities\[1, 0\]"),
+    ],
+)
+def test_what_is_no_distribution_is_refused(probabilities, where):
+    for metric in (expected_calibration_error, classwise_calibration_error, debiased_calibration_error):
+        with pytest.raises(CalibrationDataError, match=where):
+            metric(probabilities, [0, 1])
+
+
+@pytest.mark.parametrize("options", [{"bins": 0}, {"scheme": "depth"}, {"norm": 3}, {"norm": True}])
+def test_unknown_options_are_refused(options):
+    with pytest.raises(CalibrationDataError, match=next(iter(options))):
+        expected_calibration_error([[0.5, 0.5]], [0], **options)
+
+
+def test_types_layouts_and_memory_maps(world, tmp_path):
+    logits, labels = world(2000, 5, 1.5, dtype=np.float32)
+    probabilities = softmax(logits)
+    plain = expected_calibration_error(probabilities, labels)
+    np.save(tmp_path / "p.npy", probabilities)
+    for other in (np.load(tmp_path / "p.npy", mmap_mode="r"), np.asfortranarray(probabilities)):
+        assert expected_calibration_error(other, labels) == plain
+    assert expected_calibration_error(probabilities.astype(np.float16), labels) == pytest.approx(plain, abs=1e-3)
+    assert expected_calibration_error(probabilities.astype(np.float64), labels) == pytest.approx(plain, abs=1e-6)
+
+
+def test_one_row_and_a_thousand_classes(world):
+    assert expected_calibration_error([[0.25, 0.75]], [1]) == 0.25
+    assert debiased_calibration_error([[0.25, 0.75]], [1]) == 0.0  # one row says nothing about its noise
+    logits, labels = world(200, 1000, dtype=np.float32)
+    assert 0 <= expected_calibration_error(softmax(logits), labels) <= 1
+    assert 0 <= classwise_calibration_error(softmax(logits), labels) <= 0.01
