@@ -310,9 +310,11 @@ def print_recalibration(answer: dict[str, Any], out: Console) -> None:
     out.print(
         f"gate: {gate['mode']}, attempt {gate['attempt']} at alpha {gate['alpha']:.4g}; log-loss difference "
         f"{gate['difference']:+.4f}, upper bound {gate['upper']:+.4f}\n"
-        f"rows: {rows['fit']} fit, {rows['certify']} certify, {rows['gate']} gate, {rows['pending']} pending; "
-        f"decisions that change: {answer['decisions']['flipped']} of {answer['decisions']['of']}"
+        f"rows: {rows['fit']} fit, {rows['certify']} certify, {rows['gate']} gate, {rows['pending']} pending"
     )
+    for policy, change in answer["decisions"]["policies"].items():
+        counts = ", ".join(f"{name} {n['before']} → {n['after']}" for name, n in change["actions"].items())
+        out.print(f"policy {policy}: {change['flipped']} of {rows['gate']} decisions change ({counts})")
     if answer["revision"]:
         out.print(f"revision {answer['revision']}: {answer['state']}")
 
@@ -420,3 +422,7 @@ def _complain(title: str | None, message: str, details: dict[str, Any]) -> None:
     for key in ("where", "found", "expected", "remedy"):
         if details.get(key) is not None:
             complaints.print(f"  [dim]{key}:[/dim] {escape(str(details[key]))}")
+
+
+if __name__ == "__main__":
+    main()

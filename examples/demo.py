@@ -1,0 +1,288 @@
+"""The main job in five beats: train, calibrate, serve, drift, recalibrate, roll back. Run it with `make demo`.
+
+Everything is real: a CNN trained here on scikit-learn's digits, the service in a process of its own, HTTP between them.
+What it leaves behind is in var/demo: the bundle, the state, and the reliability diagrams of the last beats.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.rule import Rule
+from rich.table import Table
+
+from calibrators import metrics, reliability_diagram, softmax
+from service.cli import print_recalibration
+from service.client import ApiError, Client
+from training import TrainConfig, train_bundle
+from training.data import DATASETS, drift
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "var" / "demo"
+SEED = 9
+ROWS_PER_REQUEST = 100
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
+
+
+def main() -> None:
+    """Tell the story."""
+    began = time.monotonic()
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
+    config = TrainConfig(dataset="digits", seed=SEED)
+    bundle = train(config)
+    data = DATASETS["digits"]()
+    rows = config.splits(len(data)).feedback
+    images, labels = data.images[rows], [data.label_names[label] for label in data.labels[rows]]
+
+    with service() as url, Client(url) as client:
+        one_image(client, url)
+        clean = predict(client, images, "clean images")
+        overconfident_and_mended(bundle, images, data.labels[rows], clean)
+        for policy, solved in client.revision("r1")["policies"].items():
+            certificates(policy, {band["action"]: band["certificate"] for band in solved["bands"]})
+        console.print(Rule("3  The lamp dims"))
+        dark = drift.dim(images, seed=SEED)
+        dimmed_at = datetime.now(UTC).isoformat()
+        before = predict(client, dark, "dimmed images")
+        compare({"clean": clean, "dimmed": before}, labels)
+        console.print(Rule("4  Labels come in, the service recalibrates"))
+        feedback(client, before, labels)
+        answer = client.recalibrate(mode="propose", since=dimmed_at)
+        print_recalibration(answer, console)
+        for policy, solved in answer["policies"].items():
+            certificates(policy, solved["certified"])
+        if not answer["gate"]["passed"]:
+            sys.exit("The gate refused the refit. That is a result too, but not the story of this demo.")
+        epoch = client.activate(answer["revision"], epoch=answer["epoch"])["epoch"]
+        relabelled_until = datetime.now(UTC).isoformat()
+        console.print(f"\nactivated [bold]{answer['revision']}[/bold]; fresh images under the dim lamp:")
+        after = predict(client, drift.dim(images, seed=SEED + 1), "dimmed images")
+        compare({f"{answer['base']}, before": before, f"{answer['revision']}, after": after}, labels)
+        diagrams({"before": before, "after": after}, labels, data.label_names)
+        console.print("\nAsked again on the same labels, the service says no, and why:")
+        again = client.recalibrate(mode="propose", since=dimmed_at, until=relabelled_until)
+        console.print(f"  [yellow]{again['summary']}[/yellow]")
+        console.print(
+            f"  attempt {again['gate']['attempt']} at alpha {again['gate']['alpha']:.4f}, "
+            f"upper bound {again['gate']['upper']:+.4f}"
+        )
+        console.print(Rule("5  Roll back"))
+        try:
+            client.rollback(epoch=answer["epoch"], reason="the lamp was replaced")
+        except ApiError as error:
+            console.print(f"with the epoch of before the activation: {error.status} {error}")
+        moved = client.rollback(epoch=epoch, reason="the lamp was replaced")
+        console.print(f"with the present one: [bold]{moved['active']}[/bold] serves again (epoch {moved['epoch']})")
+        history(client)
+    ending(time.monotonic() - began)
+
+
+def train(config: TrainConfig) -> Path:
+    """Train with a progress bar and return the bundle's folder."""
+    columns = (
+        TextColumn("training LeNet-5 on {task.fields[rows]} digits"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("epochs, loss {task.fields[loss]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("", total=config.epochs, loss="…", rows=config.train_rows)
+        path = train_bundle(
+            config,
+            FOLDER / "bundles",
+            on_epoch=lambda epoch: progress.update(task, advance=1, loss=f"{epoch.loss:.4f}"),
+        )
+    console.print(f"bundle {path.relative_to(ROOT)}: exported to ONNX, golden inputs agree with PyTorch")
+    return path
+
+
+@contextlib.contextmanager
+def service() -> Iterator[str]:
+    """Run the real service on a free port until the block ends."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    environment = {
+        **os.environ,
+        "CANDOR_BUNDLES": str(FOLDER / "bundles"),
+        "CANDOR_POLICIES": str(ROOT / "examples" / "policies"),
+        "CANDOR_DATABASE_URL": f"sqlite:///{FOLDER / 'state.db'}",
+    }
+    command = [sys.executable, "-m", "service.cli", "serve", "--port", str(port)]
+    with (FOLDER / "service.log").open("w") as log:
+        process = subprocess.Popen(command, env=environment, stderr=log, cwd=ROOT)
+        try:
+            started = time.monotonic()
+            with Client(url) as client:
+                while not client.ready():
+                    if process.poll() is not None or time.monotonic() - started > 30:
+                        sys.exit(f"The service did not start:\n{(FOLDER / 'service.log').read_text()}")
+                    time.sleep(0.05)
+            console.print(f"service at {url}, ready after {time.monotonic() - started:.1f} s\n")
+            yield url
+        finally:
+            process.terminate()
+            process.wait(timeout=20)
+
+
+def overconfident_and_mended(
+    bundle: Path, images: NDArray[np.uint8], truth: NDArray[np.int64], served: list[dict[str, Any]]
+) -> None:
+    """Set what the service answered beside the same network's plain softmax."""
+    network = onnxruntime.InferenceSession(bundle / "model.onnx")
+    plain = softmax(network.run(["logits"], {"input": images})[0])
+    calibrated = np.array([list(prediction["probabilities"].values()) for prediction in served], dtype=np.float32)
+    console.print(Rule("1  Trained, and overconfident"))
+    console.print(
+        f"On {len(images)} images that it never saw, the network is right {metrics.accuracy(plain, truth):.1%} "
+        f"of the time, and claims {plain.max(axis=1).mean():.1%}."
+    )
+    console.print(Rule("2  Mended by calibration"))
+    temperature = json.loads((bundle / "calibrator.json").read_text())["temperature"]
+    console.print(f"One number, fitted on held-out images, divides the logits: T = {temperature:.2f}")
+    table = Table("", "as trained", "as served", "difference, 95 % interval", box=None, pad_edge=False)
+    for name, losses in (("log loss (nats)", metrics.log_losses), ("Brier score", metrics.squared_errors)):
+        before, after = losses(plain, truth), losses(calibrated, truth)
+        interval = metrics.paired_interval(after, before)
+        table.add_row(
+            name,
+            f"{before.mean():.4f}",
+            f"{after.mean():.4f}",
+            f"{interval.estimate:+.4f}  ({interval.low:+.4f} to {interval.high:+.4f})",
+        )
+    ece = [
+        f"{test.error:.3f}  (if calibrated: {test.null_mean:.3f})"
+        for test in (metrics.calibration_test(side, truth) for side in (plain, calibrated))
+    ]
+    table.add_row("ECE, 15 bins", *ece, "")
+    console.print(table)
+
+
+def one_image(client: Client, url: str) -> None:
+    """Show a request and its answer."""
+    console.print("[dim]curl -H 'Content-Type: image/png' --data-binary @examples/seven.png \\[/dim]")
+    console.print(f"[dim]     '{url}/predict?policy=auto-read&top=2'[/dim]")
+    answer = client.predict_file(ROOT / "examples" / "seven.png", policy="auto-read", top=2)
+    console.print_json(json.dumps(answer))
+
+
+def predict(client: Client, images: NDArray[np.uint8], name: str) -> list[dict[str, Any]]:
+    """Send images over HTTP and return the predictions, decided by the policy auto-read."""
+    predictions: list[dict[str, Any]] = []
+    columns = (TextColumn(f"  predicting {len(images)} {name}"), BarColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=len(images))
+        for start in range(0, len(images), ROWS_PER_REQUEST):
+            part = images[start : start + ROWS_PER_REQUEST]
+            predictions += client.predict(part, policy="auto-read")["predictions"]
+            bar.advance(task, len(part))
+    return predictions
+
+
+def compare(sides: dict[str, list[dict[str, Any]]], labels: list[str]) -> None:
+    """Say what each side's predictions would have done."""
+    columns = ("", "accuracy", "mean confidence", "accepted", "right among them", "review", "block")
+    table = Table(*columns, box=None, pad_edge=False)
+    for name, predictions in sides.items():
+        right = [prediction["label"] == label for prediction, label in zip(predictions, labels, strict=True)]
+        actions = Counter(prediction["decision"]["action"] for prediction in predictions)
+        accepted = [ok for ok, prediction in zip(right, predictions, strict=True) if action(prediction) == "accept"]
+        table.add_row(
+            name,
+            f"{np.mean(right):.1%}",
+            f"{np.mean([prediction['confidence'] for prediction in predictions]):.1%}",
+            f"{actions['accept'] / len(predictions):.1%}",
+            f"{np.mean(accepted):.1%}" if accepted else "—",
+            f"{actions['review'] / len(predictions):.1%}",
+            f"{actions['block'] / len(predictions):.1%}",
+        )
+    console.print(table)
+
+
+def action(prediction: dict[str, Any]) -> str:
+    """Return what was decided."""
+    decided: str = prediction["decision"]["action"]
+    return decided
+
+
+def feedback(client: Client, predictions: list[dict[str, Any]], labels: list[str]) -> None:
+    """Send the true labels, and count what the service stored."""
+    items = [
+        {"prediction_id": prediction["prediction_id"], "label": label, "source": "reviewer"}
+        for prediction, label in zip(predictions, labels, strict=True)
+    ]
+    receipt = client.feedback(items)
+    console.print(f"{receipt['stored']} labels stored, durable before they were acknowledged")
+
+
+def certificates(policy: str, certified: dict[str, dict[str, Any] | None]) -> None:
+    """Say what is certified of a policy's actions, and what is not."""
+    for decided, certificate in certified.items():
+        if certificate is None:
+            continue
+        promise = f"{policy}: {decided} is right at least {certificate['at_least']:.0%} of the time"
+        if certificate["valid"]:
+            console.print(
+                f"  [green]certified[/green]      {promise} ({certificate['errors']} errors in {certificate['n']} "
+                f"{certificate['basis']} rows, delta {certificate['delta']:g})"
+            )
+        else:
+            console.print(f"  [yellow]not certified[/yellow]  {promise}: {certificate['reason']}")
+
+
+def diagrams(sides: dict[str, list[dict[str, Any]]], labels: list[str], names: tuple[str, ...]) -> None:
+    """Draw the reliability diagrams of the dimmed images before and after the refit."""
+    truth = np.array([names.index(label) for label in labels])
+    for side, predictions in sides.items():
+        probabilities = np.array([[prediction["probabilities"][name] for name in names] for prediction in predictions])
+        figure = reliability_diagram(probabilities, truth, title=f"Dimmed images, {side} the refit")
+        figure.savefig(FOLDER / f"reliability-{side}.svg")
+
+
+def history(client: Client) -> None:
+    """List the revisions."""
+    table = Table("revision", "state", "cause", "gate", "what it says", box=None, pad_edge=False)
+    for item in client.revisions()["items"]:
+        table.add_row(*(item[key] or "—" for key in ("id", "state", "cause", "gate", "summary")))
+    console.print(table)
+
+
+def ending(seconds: float) -> None:
+    """Say where things are and what to try next."""
+    console.print(Rule())
+    console.print(
+        f"That took {seconds:.0f} s. Bundle, state, log and diagrams are in {FOLDER.relative_to(ROOT)}.\n\n"
+        "Try next:\n"
+        "  make serve                               leaves the service running and prints a curl line\n"
+        "  http://127.0.0.1:8000/docs               every endpoint, with examples\n"
+        "  .venv/bin/candor predict examples/seven.png --policy auto-read\n"
+        "  .venv/bin/candor-train train --help      your own model\n"
+        "  examples/policies/digits/                what the policies of this story say"
+    )
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("stopped; var/demo holds what there was")
