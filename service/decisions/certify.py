@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from scipy.special import bdtr, ndtri
 
 from service.decisions.decide import SolvedBand, SolvedPolicy, order_keys
-from service.decisions.policy import Condition, Policy
+from service.decisions.policy import Certify, Policy
 from service.errors import InputValueError, PolicyError
 from service.revision import Basis, Certificate, Threshold
 
 GRID_POINTS: Final = 200
 """Candidate thresholds at a first look."""
 
-BAND_POINTS: Final = 12
+BAND_POINTS: Final = 25
 """Candidate thresholds among them that later looks at the same rows may choose from, all tested at once."""
 
 MAX_UNLABELLED_SHARE: Final = 0.05
@@ -94,9 +94,27 @@ class _Grid:
     errors: NDArray[np.float64]
     rows: NDArray[np.float64]
 
-    def cells(self, rows: ScoredRows) -> NDArray[np.intp]:
-        """Return, per row, the strictest candidate that it reaches; their number when it reaches none."""
-        return _cells(self.keys, order_keys(rows.probability, rows.score))
+
+@dataclass(frozen=True, slots=True)
+class _Tests:
+    """The grid, and what certify rows say: rows in all, and rows and errors in the test of each candidate."""
+
+    grid: _Grid
+    rows: int
+    n: NDArray[np.int64]
+    errors: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What the tests of one promise gave."""
+
+    share: float
+    threshold: Threshold | None
+    succeeded: bool
+    n: int
+    errors: int
+    needed: int | None
 
 
 def solve(
@@ -147,55 +165,40 @@ def solve(
     if look < 1:
         raise ValueError(f"looks are counted from 1, found {look}")
     promises = sum(band.when is not None and band.when.certified for band in policy.bands)
-    if promises:
-        grid = _make_grid(fit, certify)
-        sample = _one_per_group(certify, seed)
-        n, errors = _count(grid, sample, seed)
+    tests: _Tests | None = None
     bands: list[SolvedBand] = []
     for i, band in enumerate(policy.bands):
         if band.when is None:
             bands.append(SolvedBand(band.action, None, None))
-            continue
-        if not band.when.certified:
+        elif not band.when.certified:
             bands.append(SolvedBand(band.action, Threshold(float(np.float32(band.when.value)), -math.inf), None))
-            continue
-        tolerance = 1.0 - band.when.value
-        share = policy.certify.delta / promises / (look * (look + 1) if policy.certify.looks == "unlimited" else 1)
-        if look == 1 or policy.certify.looks == "once":
-            start = choose_start(grid.volume * grid.floor * len(sample), grid.errors, grid.rows, tolerance, share)
-            chosen = walk(n, errors, start, tolerance, share)
-            at, level = (start, share) if chosen < 0 else (chosen, share)
         else:
-            chosen, at, level = _choose_in_band(n, errors, tolerance, share)
-        found = len(n) > 0
-        rows_at, errors_at = (int(n[at]), int(errors[at])) if found else (0, 0)
-        needed = None if chosen >= 0 else labels_needed(rows_at, errors_at, tolerance, level)
-        reason = _objection(policy, look, unlabelled_share, grid, chosen, rows_at, errors_at, needed, band.when)
-        valid = reason is None
-        certificate = Certificate(
-            metric="precision",
-            at_least=band.when.value,
-            at_most=None,
-            delta=share,
-            n=rows_at,
-            errors=errors_at,
-            looks=look,
-            basis=basis,
-            window=window,
-            valid=valid,
-            reason=reason,
-            needed=needed,
-        )
-        if not valid and policy.on_uncertifiable == "fail":
-            raise PolicyError(
-                f"The band {band.action!r} cannot be certified: {reason}",
-                where=f"/bands/{i}/when/{band.when.name}",
-                found={"n": rows_at, "errors": errors_at},
-                expected=f"precision of at least {band.when.value:g}",
-                remedy="Collect more labels, promise less, or let on_uncertifiable be review_all.",
+            tests = tests or _count(fit, certify, seed)
+            outcome = _test(tests, policy.certify, 1.0 - band.when.value, promises, look)
+            reason = _objection(policy.certify, look, unlabelled_share, outcome, band.when.value)
+            certificate = Certificate(
+                metric="precision",
+                at_least=band.when.value,
+                at_most=None,
+                delta=outcome.share,
+                n=outcome.n,
+                errors=outcome.errors,
+                looks=look,
+                basis=basis,
+                window=window,
+                valid=reason is None,
+                reason=reason,
+                needed=outcome.needed,
             )
-        threshold = Threshold(float(grid.probability[at]), float(grid.score[at])) if valid else None
-        bands.append(SolvedBand(band.action, threshold, certificate))
+            if reason is not None and policy.on_uncertifiable == "fail":
+                raise PolicyError(
+                    f"The band {band.action!r} cannot be certified: {reason}",
+                    where=f"/bands/{i}/when/{band.when.name}",
+                    found={"n": outcome.n, "errors": outcome.errors},
+                    expected=f"precision of at least {band.when.value:g}",
+                    remedy="Collect more labels, promise less, or let on_uncertifiable be review_all.",
+                )
+            bands.append(SolvedBand(band.action, outcome.threshold if reason is None else None, certificate))
     review_all = any(band.certificate is not None and not band.certificate.valid for band in bands)
     return SolvedPolicy(policy, version, tuple(bands), review_all)
 
@@ -217,7 +220,7 @@ def critical_errors(n: NDArray[np.int64], tolerance: float, level: float) -> NDA
     """
     z = float(ndtri(level))
     guess = n * tolerance + z * np.sqrt(n * tolerance * (1 - tolerance)) + (z**2 - 1) * (1 - 2 * tolerance) / 6 - 0.5
-    critical: NDArray[np.float64] = np.maximum(np.floor(guess), -1.0)
+    critical: NDArray[np.float64] = np.clip(np.floor(guess), -1.0, n - 1.0)
     while True:
         up = _tail(critical + 1, n, tolerance) <= level
         down = (critical >= 0) & (_tail(critical, n, tolerance) > level)
@@ -236,18 +239,15 @@ def choose_start(
     """Return the candidate at which a certificate is most likely to succeed, judged from fit rows alone.
 
     Args:
-        expected: Expected number of test rows at or above each candidate, shape (G,).
+        expected: Expected number of test rows at or above each candidate, shape (G,), G ≥ 1.
         fit_errors: Errors among fit rows there, shape (G,).
         fit_rows: Fit rows there, shape (G,).
         tolerance: Error rate at the edge of the promise.
         level: Level of the test.
 
     Returns:
-        Index of the candidate with the largest predicted power; where no test can succeed, the one that comes closest;
-        −1 when there is none.
+        Index of the candidate with the largest predicted power; where no test can succeed, the one that comes closest.
     """
-    if not len(expected):
-        return -1
     rows = np.rint(expected).astype(np.int64)
     rate = (fit_errors + 0.5) / (fit_rows + 1.0)
     critical = critical_errors(rows, tolerance, level)
@@ -257,27 +257,49 @@ def choose_start(
     return int(((tolerance - rate) * np.sqrt(rows / (rate * (1 - rate)))).argmax())
 
 
-def walk(n: NDArray[Any], errors: NDArray[Any], start: int, tolerance: float, level: float) -> int:
+def walk(
+    n: NDArray[np.int64], errors: NDArray[np.int64], start: int, tolerance: float, level: float
+) -> NDArray[np.intp]:
     """Test candidates from a start on, each looser than the one before, until the first failure.
 
     Args:
-        n: Test rows at or above each candidate, shape (G,).
-        errors: Errors among them, shape (G,).
-        start: Index of the first test; −1 when there are no candidates.
+        n: Test rows at or above each candidate, strictest first, shape (G,), or (…, G).
+        errors: Errors among them, shape (…, G).
+        start: Index of the first test.
         tolerance: Error rate q at the edge of the promise.
         level: Level of each test; the whole sequence has it too.
 
     Returns:
-        Index of the last candidate that succeeded, −1 when the first fails.
+        Index of the last candidate that succeeded, −1 where the first fails, shape (…).
 
     Example:
         >>> walk(np.array([10, 60, 80, 90, 300]), np.array([0, 0, 0, 9, 0]), 1, 0.05, 0.05)
-        2
+        array(2)
     """
-    if start < 0:
-        return -1
-    failed = _tail(errors[start:], n[start:], tolerance) > level
-    return start + (int(failed.argmax()) if failed.any() else len(failed)) - 1 if not failed[0] else -1
+    failed = errors[..., start:] > critical_errors(n[..., start:], tolerance, level)
+    steps = np.where(failed.any(axis=-1), failed.argmax(axis=-1), failed.shape[-1])
+    return np.asarray(np.where(steps > 0, start + steps - 1, -1))
+
+
+def choose_in_band(n: NDArray[np.int64], errors: NDArray[np.int64], tolerance: float, share: float) -> NDArray[np.intp]:
+    """Test `BAND_POINTS` of the candidates at once and take the loosest that succeeds.
+
+    Each test runs at share/`BAND_POINTS`, so that with probability 1 − share none is false, whatever the promise is and
+    however it was chosen.
+
+    Args:
+        n: Test rows at or above each candidate, strictest first, shape (G,), or (…, G); G ≥ 1.
+        errors: Errors among them, shape (…, G).
+        tolerance: Error rate q at the edge of the promise.
+        share: Level of the whole band.
+
+    Returns:
+        Index of the loosest candidate that succeeded, −1 where none did, shape (…).
+    """
+    points = _band(n.shape[-1])
+    succeeded = errors[..., points] <= critical_errors(n[..., points], tolerance, share / BAND_POINTS)
+    loosest = points[BAND_POINTS - 1 - succeeded[..., ::-1].argmax(axis=-1)]
+    return np.asarray(np.where(succeeded.any(axis=-1), loosest, -1))
 
 
 def labels_needed(n: int, errors: int, tolerance: float, level: float) -> int:
@@ -307,54 +329,57 @@ def labels_needed(n: int, errors: int, tolerance: float, level: float) -> int:
     return high - n
 
 
+def _band(candidates: int) -> NDArray[np.intp]:
+    """Return the indices of the candidates that a later look tests, evenly spread; some twice where there are few."""
+    return np.linspace(0, candidates - 1, BAND_POINTS).round().astype(np.intp)
+
+
 def _tail(errors: NDArray[Any], n: NDArray[Any], tolerance: float) -> NDArray[np.float64]:
     """P(Binomial(n, q) ≤ errors): the p-value, 1 where there are no rows."""
     rows = np.maximum(n, 1).astype(np.int64)
     return np.where(n > 0, bdtr(np.maximum(errors, 0.0), rows, tolerance), 1.0)
 
 
-def _choose_in_band(
-    n: NDArray[np.int64], errors: NDArray[np.int64], tolerance: float, share: float
-) -> tuple[int, int, float]:
-    """Return the loosest candidate of the simultaneous band that succeeds (or −1), the one to report, and the level."""
-    if not len(n):
-        return -1, -1, share / BAND_POINTS
-    points = np.unique(np.linspace(0, len(n) - 1, BAND_POINTS).round().astype(np.intp))
-    level = share / len(points)
-    p_values = _tail(errors[points], n[points], tolerance)
-    succeeded = points[p_values <= level]
-    if len(succeeded):
-        return int(succeeded[-1]), int(succeeded[-1]), level
-    return -1, int(points[p_values.argmin()]), level
+def _test(tests: _Tests, certify: Certify, tolerance: float, promises: int, look: int) -> _Outcome:
+    """Test one promise: along a fixed sequence on rows not shown before, in a simultaneous band on others."""
+    once = certify.looks == "once"
+    share = certify.delta / promises / (1 if once else look * (look + 1))
+    grid = tests.grid
+    if not len(grid.keys):
+        return _Outcome(share, None, False, 0, 0, labels_needed(0, 0, tolerance, share))
+    if once or look == 1:
+        level = share
+        closest = choose_start(grid.volume * grid.floor * tests.rows, grid.errors, grid.rows, tolerance, share)
+        chosen = int(walk(tests.n, tests.errors, closest, tolerance, share))
+    else:
+        level = share / BAND_POINTS
+        chosen = int(choose_in_band(tests.n, tests.errors, tolerance, share))
+        points = _band(len(grid.keys))
+        closest = int(points[_tail(tests.errors[points], tests.n[points], tolerance).argmin()])
+    at = chosen if chosen >= 0 else closest
+    n, errors = int(tests.n[at]), int(tests.errors[at])
+    needed = labels_needed(0, 0, tolerance, level) if once and look > 1 else labels_needed(n, errors, tolerance, level)
+    threshold = Threshold(float(grid.probability[at]), float(grid.score[at]))
+    return _Outcome(share, threshold, chosen >= 0, n, errors, needed or None)
 
 
-def _objection(
-    policy: Policy,
-    look: int,
-    unlabelled_share: float,
-    grid: _Grid,
-    chosen: int,
-    n: int,
-    errors: int,
-    needed: int | None,
-    promise: Condition,
-) -> str | None:
+def _objection(certify: Certify, look: int, unlabelled_share: float, outcome: _Outcome, promise: float) -> str | None:
     """Return why the promise is not certified, None when it is."""
-    if policy.certify.looks == "once" and look > 1:
-        return f"looks is once, and these rows are shown for the {look}. time: only rows never shown before certify"
+    if certify.looks == "once" and look > 1:
+        return f"looks is once, and these rows have been shown before (look {look}): only fresh rows certify"
     if unlabelled_share > MAX_UNLABELLED_SHARE:
         return (
             f"{unlabelled_share:.1%} of the labels that were sought have not come; above {MAX_UNLABELLED_SHARE:.0%} "
             "nothing is certified"
         )
-    if not len(grid.keys):
-        return "there are no labelled fit rows to choose a threshold from"
-    if chosen >= 0:
+    if outcome.succeeded:
         return None
+    if outcome.threshold is None:
+        return f"no fit rows to choose a threshold from; then at least {outcome.needed} labelled rows above it"
     return (
-        f"{errors} errors among {n} rows do not show a precision of at least {promise.value:g}; at least {needed} more "
-        "labelled rows at or above the threshold are needed, if none of them is an error"
-        + (", and more than that if they are added to rows already shown" if n else "")
+        f"{outcome.errors} errors among {outcome.n} rows do not show a precision of at least {promise:g}; at least "
+        f"{outcome.needed} more labelled rows at or above the threshold are needed, if none of them is an error"
+        + (", and more than that when they are added to rows already shown" if outcome.n else "")
     )
 
 
@@ -435,32 +460,31 @@ def _one_per_group(rows: ScoredRows, seed: int) -> ScoredRows:
     return rows.take(np.sort(draw[np.unique(rows.group[draw], return_index=True)[1]]))
 
 
-def _count(grid: _Grid, rows: ScoredRows, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Count, per candidate, the rows of an even sample at or above it, and the errors among them.
+def _count(fit: ScoredRows, certify: ScoredRows, seed: int) -> _Tests:
+    """Choose the grid and count, per candidate, the rows of an even sample at or above it, and the errors among them.
 
     Every row carries one uniform number u, which is below its propensity when its label was sought: a row enters the
     sample of a candidate when u is below that candidate's floor. One that enters without a label counts as an error.
     """
+    grid = _make_grid(fit, certify)
+    rows = _one_per_group(certify, seed)
     points = len(grid.keys)
-    error = ~rows.positive
-    cells = grid.cells(rows)
+    cells = _cells(grid.keys, order_keys(rows.probability, rows.score))
+    labelled = np.ones(len(rows), dtype=bool) if rows.labelled is None else rows.labelled
     if rows.propensity is None:
-        if rows.labelled is not None:
-            error |= ~rows.labelled
-        return _at_or_above(cells, points), _at_or_above(cells[error], points)
-    labelled = rows.propensity > 0
-    if rows.labelled is not None:
-        labelled &= rows.labelled
-    uniform = np.random.default_rng((seed, 1)).random(len(rows))
-    uniform = np.where(labelled, uniform * rows.propensity, rows.propensity + uniform * (1.0 - rows.propensity))
-    error |= ~labelled
+        error = ~(rows.positive & labelled)
+        return _Tests(grid, len(rows), _at_or_above(cells, points), _at_or_above(cells[error], points))
+    labelled = labelled & (rows.propensity > 0)
+    draw = np.random.default_rng((seed, 1)).random(len(rows))
+    uniform = np.where(labelled, draw * rows.propensity, rows.propensity + draw * (1.0 - rows.propensity))
     # The floor falls as candidates loosen, so a row is in the samples from its cell up to `last`.
     last = points - np.searchsorted(grid.floor[::-1], uniform, side="right")
     inside = cells < last
-    n, wrong = (
-        _at_or_above(cells[chosen], points) - _at_or_above(last[chosen], points) for chosen in (inside, inside & error)
+    n, errors = (
+        _at_or_above(cells[chosen], points) - _at_or_above(last[chosen], points)
+        for chosen in (inside, inside & ~(rows.positive & labelled))
     )
-    return n, wrong
+    return _Tests(grid, len(rows), n, errors)
 
 
 def _within(values: NDArray[Any], where: str, low: float, high: float) -> None:

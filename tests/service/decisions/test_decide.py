@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import logsumexp
@@ -96,6 +96,7 @@ def test_answers_for_one_row_cannot_be_changed() -> None:
         decide(policy, column(0.95), column(0.0))[0] = 2
 
 
+@settings(max_examples=40)
 @given(
     st.integers(2, 40).flatmap(
         lambda k: st.lists(

@@ -1,0 +1,272 @@
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+from service.decisions.gate import MIXED, compare, interval, upper_bound
+from service.errors import InputShapeError, InputValueError, TooFewLabelsError
+
+Array = NDArray[Any]
+
+
+def sides(n: int, active: float, candidate: float, *, seed: int = 0, classes: int = 2) -> tuple[Array, Array, Array]:
+    """Return candidate and active probabilities at two temperatures, and labels drawn at temperature 1."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(0, 2, (n, classes))
+
+    def softmax(temperature: float) -> Array:
+        powers = np.exp((logits - logits.max(axis=1, keepdims=True)) / temperature)
+        return powers / powers.sum(axis=1, keepdims=True)
+
+    labels = (softmax(1.0).cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
+    return softmax(candidate).astype(np.float32), softmax(active).astype(np.float32), labels
+
+
+def at_most(violations: int, level: float, worlds: int) -> bool:
+    return bool(violations <= binom.isf(0.001, worlds, level))
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_a_mended_candidate_is_better(classes: int) -> None:
+    candidate, active, labels = sides(3000, 0.5, 1.0, classes=classes)
+    result = compare(candidate, active, labels, mode="superior", attempt=1)
+    assert result.passed
+    assert result.upper < 0
+    assert result.difference == result.nll.difference == pytest.approx(result.nll.after - result.nll.before)
+    assert result.nll.interval[0] < result.difference < result.nll.interval[1]
+    assert result.brier.upper < 0.001
+    assert result.reason.startswith("Better: log loss falls by at least")
+    assert (result.rows, result.groups, result.excluded) == (3000, 3000, 0)
+
+
+def test_the_same_revision_is_harmless_and_not_better() -> None:
+    candidate, _, labels = sides(1000, 1.0, 1.0)
+    superior = compare(candidate, candidate, labels, mode="superior", attempt=1)
+    assert (superior.passed, superior.difference, superior.upper) == (False, 0.0, 0.0)
+    assert superior.reason.startswith("Not shown to be better")
+    harmless = compare(candidate, candidate, labels, mode="non_inferior", attempt=1)
+    assert harmless.passed
+    assert harmless.reason.startswith("No harm")
+    assert harmless.nll.interval == (0.0, 0.0)
+
+
+def test_a_harmful_candidate_passes_in_neither_mode() -> None:
+    candidate, active, labels = sides(2000, 1.0, 0.4)
+    for mode in ("superior", "non_inferior"):
+        result = compare(candidate, active, labels, mode=mode, attempt=1)  # type: ignore[arg-type]
+        assert not result.passed
+        assert f"{result.difference:+.4f}" in result.reason
+        assert f"{result.upper:+.4f}" in result.reason
+
+
+def test_the_brier_score_has_its_own_margin() -> None:
+    candidate, active, labels = sides(2000, 0.5, 1.0)
+    result = compare(candidate, active, labels, mode="superior", attempt=1, brier_margin=-0.5)
+    assert result.upper < 0
+    assert not result.passed
+    assert "Brier" in result.reason
+
+
+def test_attempts_share_alpha() -> None:
+    candidate, active, labels = sides(500, 0.7, 1.0)
+    results = [compare(candidate, active, labels, mode="superior", attempt=k) for k in (1, 2, 3)]
+    assert [result.alpha for result in results] == pytest.approx([0.05 / 2, 0.05 / 6, 0.05 / 12])
+    assert results[0].upper < results[1].upper < results[2].upper
+    with pytest.raises(ValueError, match="counted from 1"):
+        compare(candidate, active, labels, mode="superior", attempt=0)
+
+
+@pytest.mark.parametrize(("rare", "judged"), [(24, False), (25, True)])
+def test_two_classes_need_rows_of_the_rarer(rare: int, judged: bool) -> None:
+    labels = (np.arange(1000) < rare).astype(np.int64)
+    active = np.where(labels[:, None] == [0, 1], 0.6, 0.4)
+    candidate = np.where(labels[:, None] == [0, 1], 0.9, 0.1)
+    result = compare(candidate, active, labels, mode="superior", attempt=1)
+    assert (result.passed, result.errors) == (judged, rare)
+    assert judged or "at least 25" in result.reason
+
+
+@pytest.mark.parametrize(("wrong", "judged"), [(24, False), (25, True)])
+def test_more_classes_need_errors_of_the_active_top_label(wrong: int, judged: bool) -> None:
+    labels = np.arange(900) % 3
+    guess = np.where(np.arange(900) < wrong, (labels + 1) % 3, labels)
+    active = np.where(guess[:, None] == [0, 1, 2], 0.4, 0.3)
+    candidate = np.where(labels[:, None] == [0, 1, 2], 0.8, 0.1)
+    result = compare(candidate, active, labels, mode="superior", attempt=1)
+    assert (result.passed, result.errors) == (judged, wrong)
+
+
+def test_evidence_is_counted_in_groups() -> None:
+    labels = (np.arange(1000) < 100).astype(np.int64)
+    side = np.where(labels[:, None] == [0, 1], 0.6, 0.4)
+    result = compare(side, side, labels, np.arange(1000) // 5, mode="non_inferior", attempt=1)
+    assert (result.passed, result.errors, result.groups) == (False, 100, 200)
+    assert result.reason.startswith("Not judged: 20 groups")
+
+
+def test_repeating_every_row_within_its_group_changes_nothing() -> None:
+    candidate, active, labels = sides(800, 0.6, 1.0)
+    once = compare(candidate, active, labels, mode="superior", attempt=1)
+    four = [np.repeat(column, 4, axis=0) for column in (candidate, active, labels)]
+    clustered = compare(*four, np.repeat(np.arange(800), 4), mode="superior", attempt=1)
+    assert clustered.upper == pytest.approx(once.upper)
+    assert clustered.nll.interval == pytest.approx(once.nll.interval)
+    assert clustered.groups == 800
+    assert compare(*four, mode="superior", attempt=1).upper < once.upper
+
+
+def test_a_probability_of_zero_costs_a_finite_loss() -> None:
+    candidate, active, labels = sides(1000, 1.0, 1.0)
+    rows = np.arange(1000)
+    candidate[rows, 1 - labels], candidate[rows, labels] = 0.0, 1.0
+    candidate[:40] = candidate[:40, ::-1]
+    result = compare(candidate, active, labels, mode="superior", attempt=1)
+    assert np.isfinite(result.upper)
+    assert result.nll.after <= -np.log(MIXED / 2)
+
+
+def test_rows_are_thinned_to_the_smallest_propensity() -> None:
+    candidate, active, labels = sides(40_000, 0.5, 1.0)
+    propensity = np.tile([1.0, 0.1, 0.0, np.nan], 10_000)
+    result = compare(candidate, active, labels, mode="superior", attempt=1, propensity=propensity, seed=5)
+    # All 10,000 rows at 0.1 stay; of those at 1 a tenth; of the others none.
+    assert abs(result.rows - 11_000) < 200
+    assert result.rows + result.excluded == 40_000
+    again = compare(candidate, active, labels, mode="superior", attempt=1, propensity=propensity, seed=5)
+    assert again == result
+    flipped = compare(candidate, active, 1 - labels, mode="superior", attempt=1, propensity=propensity, seed=5)
+    assert flipped.rows == result.rows
+
+
+@pytest.mark.parametrize("propensity", [0.0, np.nan])
+def test_without_known_propensities_there_is_nothing_to_compare(propensity: float) -> None:
+    candidate, active, labels = sides(100, 0.5, 1.0)
+    with pytest.raises(TooFewLabelsError):
+        compare(candidate, active, labels, mode="superior", attempt=1, propensity=np.full(100, propensity))
+    with pytest.raises(TooFewLabelsError):
+        compare(candidate, active, labels, np.zeros(100, dtype=np.int64), mode="superior", attempt=1)
+
+
+def test_bad_rows_name_themselves() -> None:
+    candidate, active, labels = sides(50, 0.5, 1.0)
+    cases: list[tuple[type[Exception], str, dict[str, Any]]] = [
+        (InputShapeError, "candidate", {"candidate": candidate[:, :1], "active": active[:, :1]}),
+        (InputShapeError, "active", {"active": active[:-1]}),
+        (InputShapeError, "labels", {"labels": labels[:-1]}),
+        (InputShapeError, "groups", {"groups": labels[:-1]}),
+        (InputValueError, "labels", {"labels": labels + 1}),
+        (InputValueError, "candidate", {"candidate": candidate * 2}),
+        (InputValueError, "active", {"active": active * np.nan}),
+        (InputValueError, "propensity", {"propensity": np.full(50, 1.5)}),
+    ]
+    for error, where, columns in cases:
+        arguments = {"candidate": candidate, "active": active, "labels": labels} | columns
+        with pytest.raises(error) as refusal:
+            compare(**arguments, mode="superior", attempt=1)
+        assert refusal.value.where == where  # type: ignore[attr-defined]
+
+
+def test_the_verdict_is_json() -> None:
+    candidate, active, labels = sides(300, 0.5, 1.0)
+    document = compare(candidate, active, labels, mode="superior", attempt=1).to_dict()
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert set(document["nll"]) == {"before", "after", "difference", "interval", "upper", "margin"}
+
+
+def test_the_bound_is_nearly_that_of_a_poisson_number_of_equal_losses() -> None:
+    from scipy.stats import chi2
+
+    for seen in (0, 1, 3, 10, 25, 100):
+        sums = np.zeros(100_000)
+        sums[:seen] = 1.0
+        bound = float(upper_bound(sums, np.ones_like(sums), np.array(1.0), 0.025)) * len(sums)
+        exact = chi2.isf(0.025, 2 * seen + 2) / 2
+        assert 0.99 * exact < bound < 1.07 * exact + 0.3
+
+
+def test_the_interval_is_that_of_student_without_skewness() -> None:
+    sums = np.concatenate([np.linspace(-1, 1, 200)])
+    low, high = interval(sums, np.ones(200))
+    half = 1.9719565 * sums.std(ddof=1) / np.sqrt(200)
+    assert (low, high) == pytest.approx((-half, half), rel=1e-5)
+
+
+RARE = [(0.005, 0.5, 8000, 4000), (0.01, 0.5, 4000, 8000), (0.05, 0.5, 1000, 20_000), (0.1, 0.01, 500, 20_000)]
+
+
+@pytest.mark.parametrize(("rate", "factor", "n", "worlds"), RARE)
+def test_harm_to_a_rare_class_at_the_margin_passes_at_most_alpha(
+    rate: float, factor: float, n: int, worlds: int
+) -> None:
+    rng = np.random.default_rng(n)
+    active, candidate = ((1 - MIXED) * p + MIXED / 2 for p in (rate, rate * factor))
+    loss, gain = np.log(active / candidate), np.log((1 - active) / (1 - candidate))
+    harm = rate * loss + (1 - rate) * gain
+    # The bound depends on the number of positives alone, so every possible number is computed once.
+    counts = rng.binomial(n, rate, worlds)
+    bounds = {}
+    for count in np.unique(counts):
+        sums = np.full(n, gain)
+        sums[:count] = loss
+        bounds[count] = upper_bound(sums, np.ones(n), np.array(loss), 0.025)
+    passed = sum(count >= 25 and bounds[count] < harm for count in counts)
+    assert at_most(passed, 0.025, worlds), passed / worlds
+
+
+@pytest.mark.parametrize(
+    ("share", "chance", "loss", "n"),
+    [(0.05, 0.04, 4.0, 366), (0.02, 0.5, 1.0, 366), (1.0, 0.01, 5.0, 1000), (1.0, 0.002, 5.0, 1000)],
+)
+def test_harm_in_few_rows_passes_at_most_alpha_where_a_t_bound_fails(
+    share: float, chance: float, loss: float, n: int
+) -> None:
+    rng, worlds, margin = np.random.default_rng(n), 20_000, 0.002
+    gain = (margin - share * chance * loss) / (1 - share * chance)
+    counts = rng.binomial(n, share * chance, worlds)
+    passed = naive = 0
+    for count, times in zip(*np.unique(counts, return_counts=True), strict=True):
+        sums = np.full(n, gain)
+        sums[:count] = loss
+        passed += times * bool(upper_bound(sums, np.ones(n), np.array(loss), 0.025) < margin)
+        naive += times * bool(sums.mean() + 1.96 * sums.std(ddof=1) / np.sqrt(n) < margin)
+    assert at_most(passed, 0.025, worlds), passed / worlds
+    assert naive / worlds > 0.05
+
+
+@pytest.mark.parametrize("per_group", [1, 4])
+@pytest.mark.parametrize(("active", "candidate"), [(1.0, 0.5), (0.5, 1.0)])
+def test_temperatures_at_the_margin_pass_at_most_alpha(active: float, candidate: float, per_group: int) -> None:
+    """Whole comparisons: the margin is the true difference, so that each pass is a false one."""
+    n, worlds = 300, 1000
+    population = compare(*sides(400_000, active, candidate, seed=1), mode="superior", attempt=1)
+    new, old, labels = sides(n * worlds, active, candidate, seed=2)
+    passed = covered = 0
+    for world in range(worlds):
+        rows = np.repeat(np.arange(world * n, (world + 1) * n), per_group)
+        result = compare(
+            new[rows],
+            old[rows],
+            labels[rows],
+            rows,
+            mode="non_inferior",
+            attempt=1,
+            margin=population.difference,
+            brier_margin=2.0,
+        )
+        passed += result.passed
+        covered += result.nll.interval[0] <= population.difference <= result.nll.interval[1]
+    assert at_most(passed, 0.025, worlds), passed / worlds
+    assert 0.93 <= covered / worlds <= 0.975
+
+
+def test_a_clearly_better_candidate_passes() -> None:
+    passed = [compare(*sides(1500, 0.6, 1.0, seed=seed), mode="superior", attempt=1).passed for seed in range(200)]
+    assert np.mean(passed) >= 0.95
+
+
+def test_a_harmless_candidate_passes_with_the_margin() -> None:
+    passed = [compare(*sides(2000, 1.0, 1.02, seed=seed), mode="non_inferior", attempt=1).passed for seed in range(200)]
+    assert np.mean(passed) >= 0.95
