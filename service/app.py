@@ -15,6 +15,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import Response
+from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
 from service import errors
@@ -51,7 +52,8 @@ _STATUS: dict[type[CandorError], int] = {
     errors.DeadlineExceededError: 504,
 }
 _PREDICT = re.compile(r"(?:/v1/models/(?P<model>[^/]+))?/predict")
-_OPEN = frozenset({"/livez", "/readyz"})
+# Health, and documentation that holds nothing the source does not say (docs/decisions/0003-open-paths.md).
+_OPEN = re.compile(r"/livez|/readyz|/openapi\.json|/docs(?:/.*)?")
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -104,7 +106,7 @@ class Candor:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
-        if path not in _OPEN:
+        if not _OPEN.fullmatch(path):
             scope["principal"] = await self._access.principal(header(scope, b"authorization"))
         match = _PREDICT.fullmatch(path)
         if match is None or scope["method"] != "POST":
@@ -139,12 +141,14 @@ def create_app(settings: Settings) -> Candor:
             await runtime.jobs.close()
             await asyncio.to_thread(runtime.close)
 
-    api = FastAPI(
+    api = FastAPIOffline(  # its /docs works without a content-delivery network
         title="Candor",
         version=VERSION,
         summary="Calibrated probabilities and certified decisions over HTTP.",
         lifespan=lifespan,
         redoc_url=None,
+        static_url="/docs/static",
+        swagger_ui_oauth2_redirect_url="/docs/oauth2-redirect",
     )
     api.state.runtime = runtime
     api.include_router(control.router())
@@ -279,7 +283,7 @@ def _openapi(api: FastAPI) -> dict[str, Any]:
                 operation["responses"].pop("422", None)
                 operation["responses"].setdefault("4XX", {"$ref": "#/components/responses/Problem"})
                 operation["responses"].setdefault("5XX", {"$ref": "#/components/responses/Problem"})
-                if path in _OPEN:
+                if _OPEN.fullmatch(path):
                     operation["security"] = []
         api.openapi_schema = document
     return api.openapi_schema
