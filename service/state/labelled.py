@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -113,13 +115,13 @@ _COLUMNS = (
     predictions.c.id,
     predictions.c.logits,
     predictions.c.propensity,
-    predictions.c.cluster,
-    predictions.c.created_at,
     predictions.c.action,
-    predictions.c.sought,
     feedback.c.label,
     feedback.c.source,
-    feedback.c.labelled_at,
+    predictions.c.cluster,
+    predictions.c.created_at,
+    predictions.c.sought,
+    func.coalesce(feedback.c.labelled_at, feedback.c.received_at),
     feedback.c.received_at,
     feedback.c.batch,
     feedback.c.position,
@@ -145,41 +147,34 @@ class _Labels:
     def __init__(self, label_names: Sequence[str], priority: Sequence[str]) -> None:
         self._classes = len(label_names)
         self._priority = priority
-        self._label_codes = {name: code for code, name in enumerate(label_names)}
-        self._prediction_codes: dict[str, int] = {}
-        self._action_codes: dict[str | None, int] = {}
+        self._prediction_codes = _Codes()
+        self._action_codes = _Codes()
+        self._label_codes = _Codes()
+        self._label_codes.of(label_names)
         self._logits = [np.empty((0, self._classes), dtype=np.float32)]
         self._propensity = [np.empty(0, dtype=np.float64)]
         self._numbers = [np.empty((11, 0), dtype=np.int64)]
 
     def take(self, columns: list[tuple[Any, ...]]) -> None:
         """Convert one chunk of rows, given as columns in the order of `_COLUMNS`."""
-        ids, logits, propensity, cluster, created_at, action, sought, label, source, labelled_at, *rest = columns
-        received_at, batch, position = rest
+        ids, logits, propensity, action, label, source, *integers = columns
         strength = {name: weight(name, self._priority) for name in set(source)}
-        said_at = [received if said is None else said for said, received in zip(labelled_at, received_at, strict=True)]
         numbers = (
-            _codes(self._prediction_codes, ids),
-            cluster,
-            created_at,
-            _codes(self._action_codes, action),
-            sought,
-            _codes(self._label_codes, label),
-            [strength[name] for name in source],
-            said_at,
-            received_at,
-            batch,
-            position,
+            self._prediction_codes.of(ids),
+            self._action_codes.of(action),
+            self._label_codes.of(label),
+            np.fromiter(map(strength.__getitem__, source), np.int64, len(source)),
+            *(np.array(column, dtype=np.int64) for column in integers),
         )
         self._logits.append(np.frombuffer(b"".join(logits), dtype="<f4").reshape(-1, self._classes))
         self._propensity.append(np.array(propensity, dtype=np.float64))
-        self._numbers.append(np.array(numbers, dtype=np.int64))
+        self._numbers.append(np.stack(numbers))
 
     def resolve(self, limit: int | None, *, pending: int, sought: int) -> LabelledRows:
         """Return the rows; `pending` and `sought` are handed on."""
         logits, propensity = np.concatenate(self._logits), np.concatenate(self._propensity)
         numbers = np.concatenate(self._numbers, axis=1)
-        prediction, cluster, created_at, action, was_sought, label, strength, said_at, received_at, *place = numbers
+        prediction, action, label, strength, cluster, created_at, was_sought, said_at, received_at, *place = numbers
         batch, position = place
 
         order = np.lexsort((position, batch, said_at, strength, prediction))
@@ -212,9 +207,14 @@ class _Labels:
         )
 
 
-def _codes(codes: dict[Any, int], values: Iterable[Any]) -> list[int]:
-    """Number values in the order in which they are first met, going on from the numbers given before."""
-    return [codes.setdefault(value, len(codes)) for value in values]
+class _Codes(defaultdict[Any, int]):
+    """Numbers values in the order in which they are first met."""
+
+    def __init__(self) -> None:
+        super().__init__(count().__next__)
+
+    def of(self, values: Sequence[Any]) -> NDArray[np.int64]:
+        return np.fromiter(map(self.__getitem__, values), np.int64, len(values))
 
 
 def _per_group(reduce: np.ufunc, values: NDArray[np.int64], first: NDArray[np.intp]) -> NDArray[np.int64]:

@@ -14,7 +14,6 @@ import pytest
 
 from service.state.database import Database
 from service.state.predictions import PredictionBatch, PredictionLog
-from service.state.tables import metadata
 
 DIGEST = "9f2c" * 16
 LABELS = ("cat", "dog", "eel")

@@ -43,9 +43,9 @@ def test_postgresql_cannot_truncate_it(database: Database) -> None:
 
 
 def test_what_is_rolled_back_was_not_done(database: Database) -> None:
-    with pytest.raises(RuntimeError), database.begin() as connection:
+    with database.begin() as connection:
         audit.append(connection, model=None, by="ops", action="x", subject="y")
-        raise RuntimeError
+        connection.rollback()
     assert audit.read(database) == []
 
 

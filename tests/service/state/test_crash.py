@@ -37,8 +37,8 @@ from service.state.revisions import RevisionStore
 store = RevisionStore(Database.open(sys.argv[1]))
 epoch = 0
 while True:
-    revision = store.propose(model="pets", bundle_id="b", bundle_version=1, model_digest="d", calibrator={}, policies={},
-                             parent=None, cause="policy", by="ops", gate="not_run")
+    revision = store.propose(model="pets", bundle_id="b", bundle_version=1, model_digest="d", calibrator={},
+                             policies={}, parent=None, cause="policy", by="ops", gate="not_run")
     epoch = store.activate("pets", revision.id, expected_epoch=epoch, by="ops").epoch
     print(epoch, flush=True)
 """

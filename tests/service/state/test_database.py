@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from service.errors import ConfigurationError, StateUnavailableError
 from service.state.database import Database
-from service.state.tables import metadata, numbers
+from service.state.tables import numbers
 
 
 def sqlite_url(path: Path) -> str:
@@ -41,12 +41,18 @@ def test_two_databases_have_different_secrets(tmp_path: Path) -> None:
         database.close()
 
 
-def test_a_write_transaction_is_whole_or_absent(database: Database) -> None:
-    with pytest.raises(RuntimeError, match="half-way"), database.begin() as connection:
-        connection.execute(insert(numbers).values(series="a", last=1))
-        raise RuntimeError("half-way")
+def write(database: Database, *series: str, broken: bool = False) -> None:
     with database.begin() as connection:
-        connection.execute(insert(numbers).values(series="b", last=2))
+        for name in series:
+            connection.execute(insert(numbers).values(series=name, last=1))
+        if broken:
+            raise RuntimeError("half-way")
+
+
+def test_a_write_transaction_is_whole_or_absent(database: Database) -> None:
+    with pytest.raises(RuntimeError, match="half-way"):
+        write(database, "a", broken=True)
+    write(database, "b")
     with database.connect() as connection:
         assert connection.execute(select(numbers.c.series)).scalars().all() == ["b"]
 
@@ -62,17 +68,16 @@ def test_a_read_transaction_sees_one_state(tmp_path: Path) -> None:
 
 
 def test_mistakes_are_not_taken_for_an_outage(database: Database) -> None:
-    with pytest.raises(IntegrityError), database.begin() as connection:
-        for _ in range(2):
-            connection.execute(insert(numbers).values(series="a", last=1))
+    with pytest.raises(IntegrityError):
+        write(database, "a", "a")
 
 
 def test_readonly_reads_beside_a_server_and_changes_nothing(database: Database, url: str) -> None:
     reader = Database.open(url, readonly=True)
     try:
         assert reader.secret == database.secret
-        with pytest.raises(StateUnavailableError), reader.begin() as connection:
-            connection.execute(insert(numbers).values(series="a", last=1))
+        with pytest.raises(StateUnavailableError):
+            write(reader, "a")
     finally:
         reader.close()
     with database.connect() as connection:
@@ -86,7 +91,9 @@ def test_readonly_makes_nothing(url: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("bad", ["", "state.db", "mysql://host/db", "sqlite://", "sqlite:///:memory:", "sqlite:///a?b=c"])
+@pytest.mark.parametrize(
+    "bad", ["", "state.db", "mysql://host/db", "sqlite://", "sqlite:///:memory:", "sqlite:///a?b=c"]
+)
 def test_a_url_that_names_no_lasting_database_is_refused(bad: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         Database.open(bad)

@@ -29,7 +29,9 @@ def test_any_other_text_is_not(database: Database, change: object) -> None:
     assert store.authenticate(change(text)) is None  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("text", ["cnd_", "cnd__", "cnd_x_", "cnd_\x00_x", "cnd_\ud800_x", "cnd_%_y", "Bearer x", "é" * 99])
+@pytest.mark.parametrize(
+    "text", ["cnd_", "cnd__", "cnd_x_", "cnd_\x00_x", "cnd_\ud800_x", "cnd_%_y", "Bearer x", "é" * 99]
+)
 def test_strange_texts_are_no_keys(database: Database, text: str) -> None:
     assert KeyStore(database).authenticate(text) is None
 

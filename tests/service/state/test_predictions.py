@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from itertools import count
 
 import numpy as np
@@ -151,7 +151,10 @@ def test_many_threads_lose_nothing(database: Database, log: PredictionLog) -> No
 
 
 def test_an_outage_holds_nobody_up_and_what_does_not_fit_is_counted(
-    database: Database, monkeypatch: pytest.MonkeyPatch, ids: Callable[[int], list[str]], caplog: pytest.LogCaptureFixture
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    ids: Callable[[int], list[str]],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     outage = Outage(database, monkeypatch)
     log = PredictionLog(database, capacity=10)
@@ -217,9 +220,7 @@ def test_a_commit_whose_answer_was_lost_is_not_written_twice(
     assert (log.written, log.dropped, len(stored(database))) == (3, 0, 3)
 
 
-@pytest.mark.parametrize(
-    "bad", [{"references": ["a\x00b"]}, {"references": ["\ud800"]}, {"logits": np.zeros((2, 3), np.float32)}]
-)
+@pytest.mark.parametrize("bad", [{"references": ["\ud800"]}, {"logits": np.zeros((2, 3), np.float32)}])
 def test_one_batch_that_cannot_be_stored_takes_no_other_along(
     database: Database,
     ids: Callable[[int], list[str]],
@@ -227,17 +228,11 @@ def test_one_batch_that_cannot_be_stored_takes_no_other_along(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     log = PredictionLog(database, commit_interval_s=3600)
-    good = [ids(2) for _ in range(4)]
-    for names in good[:2]:
-        log.append(batch(names))
-    log.append(batch(ids(1), **bad))
-    for names in good[2:]:
-        log.append(batch(names))
+    for changes in ({}, {}, bad, {}):
+        log.append(batch(ids(1), **changes))
     log.close()
-    lost = 0 if "references" in bad and database.engine.dialect.name == "sqlite" and "\x00" in str(bad) else 1
-    assert len(stored(database)) >= 8
-    assert log.written + log.dropped == 9
-    assert log.dropped <= lost or "\x00" in repr(bad["references"])
+    assert (log.written, log.dropped, len(stored(database))) == (3, 1, 3)
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
 
 def test_close_is_final_and_may_be_repeated(log: PredictionLog, ids: Callable[[int], list[str]]) -> None:
