@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-_MODEL = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+from bundle.manifest import MODEL_NAME
+
+_MODEL = re.compile(MODEL_NAME)
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 
 

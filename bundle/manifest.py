@@ -18,10 +18,11 @@ REFERENCE_FILE = "reference.npz"
 GOLDEN_FILE = "golden.npz"
 REPORT_FILE = "report/report.json"
 REQUIRED_FILES = (MODEL_FILE, CALIBRATOR_FILE, REFERENCE_FILE, GOLDEN_FILE, REPORT_FILE)
+MODEL_NAME = r"[a-z0-9][a-z0-9_-]{0,63}"
 DIAGRAM_PATTERN = re.compile(r"report/[a-z0-9][a-z0-9-]{0,63}\.svg")
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-ModelName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+ModelName = Annotated[str, Field(pattern=f"^{MODEL_NAME}$")]
 Label = Annotated[str, Field(min_length=1, max_length=256)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 

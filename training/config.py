@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeVar
 
+from bundle.manifest import MODEL_NAME
 from training.data.splits import Splits, split
 from training.errors import ConfigurationError
 
 Entry = TypeVar("Entry")
+_LARGEST_STEP = 1e6
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,14 @@ class TrainConfig:
                 raise ConfigurationError(f"{name} is {value}, expected at least 1")
         if not 0 <= self.seed < 2**63:
             raise ConfigurationError(f"seed is {self.seed}, expected 0 … 2**63 − 1")
-        if not 0 < self.learning_rate < float("inf"):
-            raise ConfigurationError(f"learning_rate is {self.learning_rate}, expected a positive number")
+        if not 0 < self.learning_rate <= _LARGEST_STEP:
+            raise ConfigurationError(
+                f"learning_rate is {self.learning_rate}, expected a positive number of at most {_LARGEST_STEP:g}"
+            )
+        if self.name is not None and not re.fullmatch(MODEL_NAME, self.name):
+            raise ConfigurationError(
+                f"name is {self.name!r}, expected up to 64 lower-case letters, digits, _ and -, a letter or digit first"
+            )
         if not 0 <= self.dropout < 1:
             raise ConfigurationError(f"dropout is {self.dropout}, expected at least 0 and less than 1")
         if not (self.fit_share > 0 and self.certify_share > 0 and self.fit_share + self.certify_share < 1):

@@ -14,6 +14,7 @@ from torch import nn
 
 import bundle
 from bundle import Architecture, BundleContents, InputSpec, LabelledLogits, Loss, Part, Reference, TrainingRecord
+from calibrators import CALIBRATORS
 from training import export
 from training.calibrate import calibrate
 from training.config import TrainConfig, choose
@@ -33,9 +34,12 @@ def run(config: TrainConfig, root: Path, *, on_epoch: Callable[[Epoch], None] | 
     """See `training.train_bundle`."""
     data = choose("data set", DATASETS, config.dataset)()
     loss = choose("loss", LOSSES, config.loss)
+    architecture = choose("model", MODELS, config.model)
+    choose("calibrator", CALIBRATORS, config.calibrator)
     parts = config.splits(len(data))
     with deterministic(config.seed, config.threads):
-        module = _module(config, data, data.images[parts.train])
+        network = architecture(data.images.shape[3], len(data.label_names), dropout=config.dropout)
+        module = nn.Sequential(ImageInput(channel_rms(data.images[parts.train]), architecture.size), network)
         history = train(
             module,
             partial(loss, **config.coefficients),
@@ -90,12 +94,6 @@ def run(config: TrainConfig, root: Path, *, on_epoch: Callable[[Epoch], None] | 
             diagrams=draw(reference, calibrator),
         ),
     )
-
-
-def _module(config: TrainConfig, data: Dataset, train_images: NDArray[np.uint8]) -> nn.Module:
-    architecture = choose("model", MODELS, config.model)
-    network = architecture(data.images.shape[3], len(data.label_names), dropout=config.dropout)
-    return nn.Sequential(ImageInput(channel_rms(train_images), architecture.size), network)
 
 
 def _held_out(module: nn.Module, data: Dataset, rows: NDArray[np.int64]) -> LabelledLogits:

@@ -1,0 +1,28 @@
+"""A tiny configuration, and one bundle that many tests read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import bundle
+from training import TrainConfig, train_bundle
+
+TINY = TrainConfig(epochs=3, train_rows=100, reference_rows=60)
+
+
+@pytest.fixture(scope="session")
+def tiny() -> TrainConfig:
+    return TINY
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a bundle; not to be changed."""
+    return train_bundle(TINY, tmp_path_factory.mktemp("bundles"))
+
+
+@pytest.fixture(scope="session")
+def trained_bundle(trained: Path) -> bundle.Bundle:
+    return bundle.verify(trained)

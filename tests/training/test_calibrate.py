@@ -1,0 +1,41 @@
+"""Calibrating a bundle that is there already."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import bundle
+from training import ConfigurationError
+from training.calibrate import calibrate_bundle
+
+
+@pytest.fixture
+def copied(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "digits" / "1"))
+
+
+def test_a_new_version_differs_in_its_calibrator_alone(copied: Path) -> None:
+    path = calibrate_bundle(copied, "histogram")
+    assert path == copied.parent / "2"
+    old, new = bundle.verify(copied), bundle.verify(path)
+    assert new.calibrator.name == "histogram"
+    assert new.model_digest == old.model_digest
+    assert new.manifest.files["reference.npz"] == old.manifest.files["reference.npz"]
+    assert new.manifest.files["golden.npz"] == old.manifest.files["golden.npz"]
+    assert new.report["before"] == old.report["before"]
+    assert new.report["training"] == old.report["training"]
+
+
+def test_the_same_calibrator_gives_the_same_files(copied: Path) -> None:
+    new = bundle.verify(calibrate_bundle(copied, "temperature"))
+    assert new.manifest.files == bundle.verify(copied).manifest.files
+
+
+def test_a_bundle_under_another_name_is_refused(trained: Path, tmp_path: Path) -> None:
+    elsewhere = Path(shutil.copytree(trained, tmp_path / "other" / "1"))
+    with pytest.raises(ConfigurationError, match=r"'other'.*'digits'"):
+        calibrate_bundle(elsewhere, "temperature")
+    assert [entry.name for entry in elsewhere.parent.iterdir()] == ["1"]

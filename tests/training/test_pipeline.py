@@ -1,0 +1,62 @@
+"""From configuration to bundle."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bundle
+from training import DivergedError, TrainConfig, train_bundle
+from training.data import DATASETS
+from training.losses import LOSSES, cross_entropy
+
+
+def test_the_bundle_says_how_it_came_about(trained_bundle: bundle.Bundle, tiny: TrainConfig) -> None:
+    manifest = trained_bundle.manifest
+    assert (manifest.model, manifest.version) == ("digits", 1)
+    assert manifest.labels == tuple("0123456789")
+    assert manifest.input == bundle.InputSpec(kind="image", dtype="uint8", shape=(8, 8, 1))
+    assert (manifest.architecture.name, manifest.architecture.parameters) == ("lenet5", 61_706)
+    assert manifest.training.loss.name == "cross_entropy"
+    assert (manifest.training.seed, manifest.training.epochs) == (tiny.seed, tiny.epochs)
+    assert set(manifest.versions) >= {"candor", "torch", "onnxruntime", "numpy", "python"}
+    assert set(trained_bundle.diagrams) == {
+        f"{kind}-{side}" for kind in ("reliability", "confidence") for side in ("before", "after")
+    }
+    assert len(trained_bundle.report["training"]["epochs"]) == tiny.epochs
+
+
+def test_the_split_is_recorded_and_can_be_made_again(trained_bundle: bundle.Bundle, tiny: TrainConfig) -> None:
+    data = DATASETS["digits"]()
+    parts = tiny.splits(len(data))
+    for name, part in trained_bundle.manifest.training.splits.items():
+        rows = getattr(parts, name)
+        assert part.rows == len(rows)
+        assert part.sha256 == hashlib.sha256(rows.tobytes()).hexdigest()
+    for name in ("fit", "certify", "gate"):
+        np.testing.assert_array_equal(getattr(trained_bundle.reference, name).labels, data.labels[getattr(parts, name)])
+
+
+def test_the_same_seed_gives_the_same_files(trained_bundle: bundle.Bundle, tiny: TrainConfig, tmp_path: Path) -> None:
+    again = bundle.verify(train_bundle(tiny, tmp_path))
+    assert again.manifest.files == trained_bundle.manifest.files
+
+
+def test_interrupted_training_writes_nothing(tiny: TrainConfig, tmp_path: Path) -> None:
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_bundle(tiny, tmp_path / "out", on_epoch=interrupt)
+    assert not (tmp_path / "out").exists()
+
+
+def test_diverged_training_writes_nothing(tiny: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LOSSES, "broken", lambda logits, labels: cross_entropy(logits, labels) * float("nan"))
+    with pytest.raises(DivergedError):
+        train_bundle(replace(tiny, loss="broken"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()

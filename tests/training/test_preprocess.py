@@ -1,0 +1,39 @@
+"""Preprocessing inside the graph."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from training.preprocess import ImageInput, channel_rms
+
+
+def test_scale_layout_and_size() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 2)).astype(np.uint8)
+    seen = ImageInput([10.0, 20.0], 32)(torch.from_numpy(images))
+    assert seen.dtype == torch.float32
+    assert seen.shape == (3, 2, 32, 32)
+    for channel, rms in enumerate((10.0, 20.0)):
+        plane = Image.fromarray(images[0, :, :, channel].astype(np.float32))
+        expected = np.asarray(plane.resize((32, 32), Image.Resampling.BILINEAR)) / rms
+        np.testing.assert_allclose(seen[0, channel].numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_right_size_is_left_alone() -> None:
+    images = torch.arange(16, dtype=torch.uint8).reshape(1, 4, 4, 1)
+    assert ImageInput([1.0], 4)(images).flatten().tolist() == list(range(16))
+
+
+def test_black_stays_zero_and_dimmer_is_smaller() -> None:
+    module = ImageInput([50.0], 8)
+    images = torch.full((1, 8, 8, 1), 100, dtype=torch.uint8)
+    assert not module(torch.zeros_like(images)).any()
+    torch.testing.assert_close(module(images // 2), module(images) / 2)
+
+
+def test_rms_is_by_channel_and_never_zero() -> None:
+    images = np.zeros((2, 1, 1, 2), np.uint8)
+    images[0, 0, 0, 0] = 200
+    assert channel_rms(images) == pytest.approx([200 / np.sqrt(2), 1.0])
