@@ -180,8 +180,11 @@ def overconfident_and_mended(
 
 def one_image(client: Client, url: str) -> None:
     """Show a request and its answer."""
-    console.print("[dim]curl -H 'Content-Type: image/png' --data-binary @examples/seven.png \\[/dim]")
-    console.print(f"[dim]     '{url}/predict?policy=auto-read&top=2'[/dim]")
+    console.print(
+        "curl -H 'Content-Type: image/png' --data-binary @examples/seven.png "
+        f"'{url}/predict?policy=auto-read&top=2'",
+        style="dim",
+    )
     answer = client.predict_file(ROOT / "examples" / "seven.png", policy="auto-read", top=2)
     console.print_json(json.dumps(answer))
 

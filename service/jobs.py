@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 import structlog
 
-from service.errors import CandorError, error_document, error_from_document
+from service.errors import CandorError, EpochStaleError, error_document, error_from_document
 from service.metrics import Metrics
 from service.models import EVERY_ROW_SEEN, Models
 from service.refit import RefitRequest, RefitTask
@@ -152,9 +152,12 @@ class Jobs:
             return {**result, "state": "refused"}
         if request.mode == "propose":
             return {**result, "state": "proposed"}
-        pointer = await asyncio.to_thread(
-            self._models.activate, job.model, revision.id, expected_epoch=epoch, by=job.by, reason=f"job {job.id}"
-        )
+        try:
+            pointer = await asyncio.to_thread(
+                self._models.activate, job.model, revision.id, expected_epoch=epoch, by=job.by, reason=f"job {job.id}"
+            )
+        except EpochStaleError as error:  # somebody was faster; the refit is kept for a person to judge
+            return {**result, "state": "proposed", "summary": f"{result['summary']} Not activated: {error}"}
         return {**result, "state": "active", "epoch": pointer.epoch}
 
     async def _in_child(self, job: Job, task: RefitTask) -> dict[str, Any]:

@@ -149,8 +149,7 @@ def refit(
         {
             "gate": int(gate.labelled_at.min()),
             "certify": {
-                key: {"basis": basis, "earliest": int(certify.labelled_at.min(initial=0))}
-                for key, basis in bases.items()
+                key: {"basis": basis, "earliest": int(certify.labelled_at.min())} for key, basis in bases.items()
             },
         }
     )

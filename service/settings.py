@@ -16,9 +16,9 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="Address to listen on; anything beyond loopback needs an API key.")
     port: int = Field(8000, ge=1, le=65535, description="Port to listen on.")
-    bundles: Path = Field(Path("var/bundles"), description="Folder of bundles: <model>/<version>/.")
+    bundles: Path = Field(Path("var/bundles"), description="Folder of bundles, `{model}/{version}/` in it.")
     policies: Path | None = Field(
-        None, description="Folder of policies, <model>/<policy>.yaml; read when a model is first activated."
+        None, description="Folder of policies, `{model}/{policy}.yaml` in it; read when a model is first activated."
     )
     database_url: str = Field(
         "sqlite:///var/state.db", description="SQLAlchemy URL of the state (SQLite or PostgreSQL)."
