@@ -23,6 +23,7 @@ from calibrators.histogram import Histogram
 from calibrators.identity import Identity
 from calibrators.softmax import logits_from_probabilities, softmax
 from calibrators.temperature import Temperature
+from calibrators.vector import Vector
 
 __all__ = [
     "CALIBRATORS",
@@ -33,6 +34,7 @@ __all__ = [
     "Histogram",
     "Identity",
     "Temperature",
+    "Vector",
     "confidence_histogram",
     "from_dict",
     "logits_from_probabilities",
@@ -44,6 +46,7 @@ __all__ = [
 CALIBRATORS: dict[str, type[Calibrator]] = {
     "identity": Identity,
     "temperature": Temperature,
+    "vector": Vector,
     "histogram": Histogram,
 }
 
@@ -60,8 +63,8 @@ def from_dict(document: object) -> Calibrator:
     Example:
         >>> from_dict({"method": "magic"})
         Traceback (most recent call last):
-        calibrators.errors.CalibrationDataError: Unknown method: field 'method' is 'magic'; expected one of 'identity',
-        'temperature', 'histogram'
+        calibrators.errors.CalibrationDataError: Unknown method: field 'method' is 'magic'; expected
+        one of 'identity', ...
     """
     method = document.get("method") if isinstance(document, dict) else None
     if not isinstance(document, dict) or not isinstance(method, str) or method not in CALIBRATORS:

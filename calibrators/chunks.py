@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from calibrators.arrays import Doubles, Floats
+from calibrators.arrays import Doubles, Floats, Labels
 from calibrators.errors import CalibrationDataError
 
 CHUNK_ENTRIES = 65_536
@@ -52,6 +52,28 @@ def check_maxima(maxima: Floats, chunk: Floats, start: int) -> None:
         found=str(chunk[row, column]),
         expected="a finite number, or -inf for a probability of zero",
     )
+
+
+def check_label_logits(label_logits: Floats, labels: Labels, start: int) -> None:
+    """Refuses a row whose own label has a probability of zero: no map of finite logits gives it a finite NLL.
+
+    Args:
+        label_logits: (n,) logit of each row's own label, or its distance from the row's largest.
+        labels: (N,) all labels.
+        start: Number of the first of the n rows.
+
+    Raises:
+        CalibrationDataError: Naming the first row at fault.
+    """
+    impossible = label_logits == -np.inf
+    if impossible.any():
+        row = start + int(np.argmax(impossible))
+        raise CalibrationDataError(
+            "Impossible label",
+            where=f"logits[{row}, {labels[row]}]",
+            found="-inf (a probability of zero) for the row's own label",
+            expected="a finite logit there",
+        )
 
 
 def logit_chunks(logits: Floats) -> Iterator[tuple[slice, Doubles, Doubles]]:

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from calibrators.arrays import Doubles, Floats, Labels
+from calibrators.arrays import Doubles, Floats
 from calibrators.calibrator import Calibrator
-from calibrators.chunks import check_maxima, row_chunks
+from calibrators.chunks import check_label_logits, check_maxima, row_chunks
 from calibrators.documents import Document
-from calibrators.errors import CalibrationDataError, CalibrationFitError
+from calibrators.errors import CalibrationFitError
 from calibrators.validation import LabelledRows
 
 LOWEST_TEMPERATURE = 0.05
@@ -173,7 +173,7 @@ def _derivatives(rows: LabelledRows, beta: float) -> _Derivatives:
             label_below = below[np.arange(len(below)), labels[part]].astype(np.float64)
             mean, variance = _moments(below, beta)
             if not np.isfinite(variance).all():
-                _check_label_logits(label_below, labels, part.start)
+                check_label_logits(label_below, labels, part.start)
                 mean, variance = _moments(np.maximum(below, _floor(below.dtype)), beta)
         difference = mean - label_below
         if weight is None:
@@ -212,7 +212,7 @@ def _binary_derivatives(rows: LabelledRows, beta: float) -> _Derivatives:
             first, second = _logistic_moments(deficit, beta, weight, part)
             if not math.isfinite(first + second):
                 check_maxima(np.maximum.reduce(chunk, axis=1), chunk, part.start)
-                _check_label_logits(-deficit, labels, part.start)
+                check_label_logits(-deficit, labels, part.start)
                 first, second = _logistic_moments(np.maximum(deficit, _floor(deficit.dtype)), beta, weight, part)
         slope += first
         curvature += second
@@ -235,19 +235,6 @@ def _logistic_moments(deficit: Floats, beta: float, weight: Doubles | None, part
 def _floor(dtype: np.dtype[Any]) -> float:
     """Raising differences to this is exact: below it, shares underflow to zero at every T in range."""
     return -15_000.0 if dtype == np.float64 else -2_200.0
-
-
-def _check_label_logits(label_below: Floats, labels: Labels, start: int) -> None:
-    """Refuses a row whose own label has a probability of zero: its NLL is infinite at every temperature."""
-    impossible = label_below == -np.inf
-    if impossible.any():
-        row = start + int(np.argmax(impossible))
-        raise CalibrationDataError(
-            "Impossible label",
-            where=f"logits[{row}, {labels[row]}]",
-            found="-inf (a probability of zero) for the row's own label",
-            expected="a finite logit there",
-        )
 
 
 def _depends_on_temperature(logits: Floats) -> bool:
