@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import re
 import time
 from collections.abc import AsyncIterator, MutableMapping
@@ -54,6 +55,7 @@ _STATUS: dict[type[CandorError], int] = {
 _PREDICT = re.compile(r"(?:/v1/models/(?P<model>[^/]+))?/predict")
 # Health, and documentation that holds nothing the source does not say (docs/decisions/0003-open-paths.md).
 _OPEN = re.compile(r"/livez|/readyz|/openapi\.json|/docs(?:/.*)?")
+_LONGEST_ECHO = 500  # characters of what a client sent that an error repeats
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -109,11 +111,14 @@ class Candor:
         if not _OPEN.fullmatch(path):
             scope["principal"] = await self._access.principal(header(scope, b"authorization"))
         match = _PREDICT.fullmatch(path)
-        if match is None or scope["method"] != "POST":
+        if match is None:
             await self.api(scope, LimitedReceive(receive, self.runtime.settings.max_body_bytes), send)
-            return
-        scope["principal"].require("predict")
-        await self._predict(scope, receive, send, match["model"])
+        elif scope["method"] != "POST":
+            document = {"type": "about:blank", "title": "Method Not Allowed", "status": 405}
+            await _send(_problem(document, {"allow": "POST"}), send)
+        else:
+            scope["principal"].require("predict")
+            await self._predict(scope, receive, send, match["model"])
 
 
 def create_app(settings: Settings) -> Candor:
@@ -169,17 +174,16 @@ def problem(error: CandorError) -> Response:
     document = {"type": f"/errors/{error.kind}", "title": error.title, "status": status, "detail": str(error)}
     for key in ("where", "found", "expected", "remedy"):
         if (value := getattr(error, key)) is not None:
-            document[key] = value
+            document[key] = value[:_LONGEST_ECHO] if isinstance(value, str) else value
     return _problem(document, headers)
 
 
 def _problem(document: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
-    return Response(
-        orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS, default=str),
-        document["status"],
-        headers,
-        media_type="application/problem+json",
-    )
+    try:
+        content = orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS, default=str)
+    except TypeError:  # what was found may hold half a surrogate pair, or an integer beyond 64 bits
+        content = json.dumps(document, default=str).encode()
+    return Response(content, document["status"], headers, media_type="application/problem+json")
 
 
 def _unexpected() -> Response:
@@ -238,6 +242,10 @@ def _add_error_handlers(api: FastAPI) -> None:
     @api.exception_handler(CandorError)
     async def domain(_: Request, error: CandorError) -> Response:
         return problem(error)
+
+    @api.exception_handler(Exception)
+    async def unexpected(_: Request, __: Exception) -> Response:
+        return _unexpected()
 
     @api.exception_handler(RequestValidationError)
     async def validation(_: Request, error: RequestValidationError) -> Response:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from bundle import InputSpec
 from calibrators import Calibrator
 from service.decisions.decide import SolvedPolicy, decide, score_rows
-from service.errors import NotReadyError, UnknownPolicyError
+from service.errors import InputShapeError, NotReadyError, UnknownPolicyError
 from service.ids import new_ids
 from service.inference.batcher import Batcher
 from service.inference.inputs import conform
@@ -140,6 +140,14 @@ class Plane:
             raise NotReadyError("No revision is in service yet.", remedy="Wait until /readyz answers 200.")
         fitting = conform(inputs, served.input)
         nothing = [None] * len(fitting)
+        for key, names in (("references", references), ("groups", groups)):
+            if names is not None and len(names) != len(fitting):
+                raise InputShapeError(
+                    f"`{key}` must have one entry for each input.",
+                    where=f"/{key}",
+                    found=len(names),
+                    expected=len(fitting),
+                )
         request = _Request(served, fitting, served.policy(policy), references or nothing, groups or nothing)
         return await self._batcher.submit(request, deadline_s=deadline_s)
 

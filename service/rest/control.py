@@ -13,7 +13,7 @@ from service.decisions.policy import Policy
 from service.errors import InputValueError, RevisionStateError, UnknownPolicyError
 from service.rest import feedback, recalibrate
 from service.rest.dependencies import Approver, EpochDep, ModelDep, Reader, Recalibrator, RuntimeDep, model_in_path
-from service.rest.schema import Body
+from service.rest.schema import Body, Text
 from service.revision import Revision
 from service.state.revisions import Pointer
 from service.times import iso
@@ -22,7 +22,7 @@ from service.times import iso
 class ReasonBody(Body):
     """Why somebody moves the pointer; it goes into the audit log."""
 
-    reason: str | None = Field(None, min_length=1, max_length=1000)
+    reason: Text | None = Field(None, max_length=1000)
 
 
 async def list_revisions(

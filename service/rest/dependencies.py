@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from fastapi import Depends, Header, Path, Request
@@ -49,7 +50,7 @@ def _expected_epoch(
             remedy="Read the revisions and send their ETag back as If-Match.",
         )
     text = if_match.strip().strip('"')
-    if not (text.isascii() and text.isdigit()):
+    if not re.fullmatch(r"[0-9]{1,18}", text):
         raise EpochStaleError(
             "If-Match is not an epoch.", where="If-Match", found=if_match, expected="the ETag of GET …/revisions"
         )

@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from service.errors import FeedbackError, MalformedPredictionIdError, UnknownLabelError
 from service.ids import is_prediction_id
 from service.rest.dependencies import Feeder, ModelDep, RuntimeDep
-from service.rest.schema import Body
+from service.rest.schema import Body, Text
 from service.state.feedback import FeedbackItem
 from service.times import microseconds
 
@@ -29,9 +29,9 @@ class FeedbackEntry(Body):
     """The true label of one earlier prediction, named by its id or by the client's own reference."""
 
     prediction_id: str | None = Field(None, description="Id from the prediction's answer.")
-    reference: str | None = Field(None, min_length=1, max_length=200, description="Your own id of the row.")
+    reference: Text | None = Field(None, max_length=200, description="Your own id of the row.")
     label: str = Field(description="The true label, as the model names it.")
-    source: str = Field("client", min_length=1, max_length=100, description="Who says so: reviewer, system, client …")
+    source: Text = Field("client", max_length=100, description="Who says so: reviewer, system, client …")
     labelled_at: AwareDatetime | None = Field(None, description="When it was found out; left out: now.")
 
 

@@ -24,6 +24,7 @@ from service.errors import (
 NPY_TYPES = ("application/x-npy", "application/octet-stream")
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp")
 _MAX_HEADER = 4096
+_MAX_AXES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def _json(body: bytes, spec: InputSpec, limits: Limits) -> Payload:
         raise InputShapeError("There are no inputs.", where="/inputs", found=0, expected="at least 1 example")
     _limit_rows(len(rows), limits)
     inputs = _array(rows, spec)
-    names = {key: _names(document.get(key), key, len(inputs)) for key in ("references", "groups")}
+    names = {key: _names(document.get(key), key) for key in ("references", "groups")}
     return Payload(inputs, **names)
 
 
@@ -105,12 +106,16 @@ def _npy(body: bytes, spec: InputSpec, limits: Limits) -> Payload:
         version = np.lib.format.read_magic(stream)
         read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read_header(stream, max_header_size=_MAX_HEADER)
-    except (ValueError, EOFError) as error:
+    except Exception as error:  # NumPy's parser raises nearly anything on hostile bytes
         raise MalformedBodyError(
             f"The body is not a NumPy .npy file: {error}", expected="NumPy format 1.0 or 2.0"
         ) from error
     if dtype.hasobject or dtype.kind not in "biuf":
         raise InputTypeError("The array does not hold numbers.", where="/inputs", found=str(dtype), expected=spec.dtype)
+    if len(shape) > _MAX_AXES or not all(type(side) is int and side >= 0 for side in shape):
+        raise MalformedBodyError(
+            "The header's shape is none.", where="/inputs", found=str(shape), expected="a few sizes of 0 or more"
+        )
     count = 1
     for side in shape:  # Python integers: a hostile shape must not overflow
         count *= side
@@ -197,24 +202,20 @@ def _array(rows: list[Any], spec: InputSpec) -> npt.NDArray[Any]:
     raise InputTypeError("Inputs must be numbers.", where="/inputs", found=str(inputs.dtype), expected=spec.dtype)
 
 
-def _names(value: Any, key: str, rows: int) -> list[str | None] | None:
+def _names(value: Any, key: str) -> list[str | None] | None:
     if value is None:
         return None
     if not isinstance(value, list) or not all(name is None or isinstance(name, str) for name in value):
         raise InputTypeError(
             f"`{key}` must be an array of strings.", where=f"/{key}", expected="array of strings or nulls"
         )
-    if len(value) != rows:
-        raise InputShapeError(
-            f"`{key}` must have one entry for each input.", where=f"/{key}", found=len(value), expected=rows
-        )
     for index, name in enumerate(value):
-        if name is not None and not 0 < len(name) <= 200:
+        if name is not None and (not 0 < len(name) <= 200 or "\0" in name):
             raise InputValueError(
-                f"Entries of `{key}` have 1 to 200 characters.",
+                f"Entries of `{key}` have 1 to 200 characters, none of them NUL.",
                 where=f"/{key}/{index}",
-                found=f"{len(name)} characters",
-                expected="1 to 200 characters",
+                found=f"{len(name)} characters" + ", with a NUL" * ("\0" in name),
+                expected="1 to 200 characters without NUL",
             )
     return value
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -18,6 +19,8 @@ from service.plane import Answer
 from service.rest import payloads
 from service.rest.bodies import ClientGoneError, Receive, Scope, Send, header, read_body
 from service.settings import Settings
+
+_POSITIVE: Final = re.compile(r"[1-9][0-9]{0,8}")
 
 
 class Predict:
@@ -105,8 +108,8 @@ def _query(query_string: bytes) -> tuple[str | None, int | None]:
             "Unknown query parameter.", where=f"?{unknown[0]}", found=unknown[0], expected=["policy", "top"]
         )
     top = values.get("top")
-    if top is not None and not (top.isascii() and top.isdigit() and int(top[:9]) > 0):
-        raise InputValueError("`top` must be a positive integer.", where="?top", found=top, expected="1 or more")
+    if top is not None and not _POSITIVE.fullmatch(top):
+        raise InputValueError("`top` must be a positive integer.", where="?top", found=top, expected="1 to 999999999")
     return values.get("policy"), int(top) if top else None
 
 

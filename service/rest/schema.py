@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, StringConstraints
+
+Text = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00]*$")]
+"""Text that every database stores: not empty, and without NUL, which PostgreSQL does not take."""
 
 
 class Body(BaseModel):

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import psycopg
 import pytest
+import structlog
 import uvicorn
 
 import bundle as bundles
@@ -234,6 +235,18 @@ def settings_of(digits: Digits, state: Path | str, **changes: Any) -> Settings:
     url = state if isinstance(state, str) else f"sqlite:///{state}/state.db"
     fields = {"bundles": digits.root, "policies": POLICIES, "database_url": url, "poll_interval_s": 0.05} | changes
     return Settings(**fields)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _plain_logs() -> None:
+    """Services in this process log plainly; the default renders every local variable of a traceback."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ]
+    )
 
 
 @pytest.fixture(autouse=True)
