@@ -100,7 +100,7 @@ def test_certificates_are_false_at_most_delta_of_the_time(name: str) -> None:
 def test_whole_solutions_are_false_at_most_delta_of_the_time(name: str) -> None:
     promise, precision, fit_rows, test_rows, plateaus = WORLDS_BY_NAME[name]
     rng = np.random.default_rng(100 + list(WORLDS_BY_NAME).index(name))
-    truth, wanted, worlds, violations = precision_above(precision), policy(promise), WORLDS // 20, 0
+    truth, wanted, worlds, violations = precision_above(precision), policy(promise), WORLDS // 5, 0
     for _ in range(worlds):
         fit, test = draw(rng, fit_rows, precision, plateaus), draw(rng, test_rows, precision, plateaus)
         threshold = solve(wanted, version=1, fit=fit, certify=test, look=1, basis="traffic").bands[0].threshold
@@ -111,7 +111,7 @@ def test_whole_solutions_are_false_at_most_delta_of_the_time(name: str) -> None:
 def test_labels_sought_by_chance_certify_at_most_delta_falsely() -> None:
     """Rows labelled for certain are good; the explored ones are just bad enough that all together break the promise."""
     rng = np.random.default_rng(11)
-    wanted, violations, worlds = policy(0.9), 0, WORLDS // 10
+    wanted, violations, worlds = policy(0.9), 0, WORLDS // 5
     truth = precision_above(cliff)
 
     def rows(n: int) -> ScoredRows:
