@@ -1,7 +1,7 @@
 """The main job in five beats: train, calibrate, serve, drift, recalibrate, roll back. Run it with `make demo`.
 
 Everything is real: a CNN trained here on scikit-learn's digits, the service in a process of its own, HTTP between them.
-What it leaves behind is in var/demo: the bundle, the state, and the reliability diagrams of the last beats.
+What it leaves behind is in var/demo (or $CANDOR_DEMO): bundle, state, log, and the reliability diagrams.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from training import TrainConfig, train_bundle
 from training.data import DATASETS, drift
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / "var" / "demo"
+FOLDER = Path(os.environ.get("CANDOR_DEMO", ROOT / "var" / "demo"))
 SEED = 9
 ROWS_PER_REQUEST = 100
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
@@ -111,7 +111,7 @@ def train(config: TrainConfig) -> Path:
             FOLDER / "bundles",
             on_epoch=lambda epoch: progress.update(task, advance=1, loss=f"{epoch.loss:.4f}"),
         )
-    console.print(f"bundle {path.relative_to(ROOT)}: exported to ONNX, golden inputs agree with PyTorch")
+    console.print(f"bundle {path}: exported to ONNX, golden inputs agree with PyTorch")
     return path
 
 
@@ -274,7 +274,7 @@ def ending(seconds: float) -> None:
     """Say where things are and what to try next."""
     console.print(Rule())
     console.print(
-        f"That took {seconds:.0f} s. Bundle, state, log and diagrams are in {FOLDER.relative_to(ROOT)}.\n\n"
+        f"That took {seconds:.0f} s. Bundle, state, log and diagrams are in {FOLDER}.\n\n"
         "Try next:\n"
         "  make serve                               leaves the service running and prints a curl line\n"
         "  http://127.0.0.1:8000/docs               every endpoint, with examples\n"

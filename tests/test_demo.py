@@ -1,0 +1,77 @@
+"""The main job as a new user runs it: everything real, from training to rollback."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    folder = tmp_path_factory.mktemp("demo")
+    done = subprocess.run(
+        [sys.executable, "examples/demo.py"],
+        cwd=ROOT,
+        env={**os.environ, "CANDOR_DEMO": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, folder
+
+
+def test_the_story_has_its_five_beats_in_order(story: tuple[str, Path]) -> None:
+    beats = re.findall(r"─ (\d)  ", story[0])
+    assert beats == ["1", "2", "3", "4", "5"]
+
+
+def test_calibration_mends_the_overconfidence(story: tuple[str, Path]) -> None:
+    loss = re.search(
+        r"log loss \(nats\)\s+([\d.]+)\s+([\d.]+)\s+([-+][\d.]+)\s+\(([-+][\d.]+) to ([-+][\d.]+)\)", story[0]
+    )
+    assert loss is not None
+    before, after, _, low, high = map(float, loss.groups())
+    assert after < before
+    assert low < high < 0, "the interval of the paired difference excludes no difference"
+
+
+def test_accepts_collapse_and_come_back(story: tuple[str, Path]) -> None:
+    accepted = {
+        name: float(share)
+        for name, share in re.findall(
+            r"^(clean|dimmed|r\d, (?:before|after))\s+[\d.]+%\s+[\d.]+%\s+([\d.]+)%", story[0], re.M
+        )
+    }
+    assert accepted["dimmed"] < accepted["clean"] / 2
+    assert accepted["r2, after"] > 2 * accepted["r1, before"]
+
+
+def test_the_second_proposal_is_refused_and_the_first_rolled_back(story: tuple[str, Path]) -> None:
+    assert "Better: log loss falls by at least" in story[0]
+    assert re.search(r"Refused: \w+", story[0])
+    assert "attempt 2 at alpha 0.0083" in story[0]
+    assert "412" in story[0]
+    assert "r1 serves again" in story[0]
+
+
+def test_an_ece_never_stands_alone(story: tuple[str, Path]) -> None:
+    for line in story[0].splitlines():
+        if "ECE" in line:
+            assert "calibrated" in line, line
+
+
+def test_it_leaves_what_it_says(story: tuple[str, Path]) -> None:
+    text, folder = story
+    assert (folder / "bundles" / "digits" / "1" / "manifest.json").exists()
+    assert (folder / "reliability-before.svg").read_text().startswith("<?xml")
+    assert all(hint in text for hint in ("make serve", "/docs", "candor predict examples/seven.png"))
+    assert "Traceback" not in (folder / "service.log").read_text()
