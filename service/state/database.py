@@ -48,12 +48,14 @@ class Database:
         self._writer = threading.Lock() if engine.dialect.name == "sqlite" else None
 
     @classmethod
-    def open(cls, url: str, *, readonly: bool = False) -> Self:
+    def open(cls, url: str, *, readonly: bool = False, beside_server: bool = False) -> Self:
         """Open a database, make it where it is missing, and bring its schema up to date.
 
         Args:
             url: "sqlite:////absolute/path/state.db" or "postgresql://user:password@host/name".
-            readonly: Take no lock and change nothing: for the refit's child process and the command line.
+            readonly: Take no lock and change nothing: for the refit's child process.
+            beside_server: Where a server has the SQLite file already, write beside it, and leave the schema to it: for
+                the command line.
 
         Raises:
             ConfigurationError: The URL, the file or its folder cannot be used, the file is damaged, another server has
@@ -66,7 +68,11 @@ class Database:
             file = sqlite.file_of(parsed)
             if not readonly:
                 sqlite.prepare(file)
-                lock = ServerLock(file)
+                try:
+                    lock = ServerLock(file)
+                except ConfigurationError:
+                    if not beside_server:
+                        raise
             elif not file.is_file():
                 raise _no_schema(parsed, "no file")
             engine = sqlite.make_engine(file, readonly=readonly)
@@ -74,7 +80,7 @@ class Database:
             engine = postgresql.make_engine(parsed, readonly=readonly)
         database = cls(engine, lock)
         try:
-            database._load_secret(readonly=readonly)
+            database._load_secret(migrate=lock is not None or not (readonly or engine.dialect.name == "sqlite"))
         except BaseException as error:
             database.close()
             if isinstance(error, StateUnavailableError) and engine.dialect.name == "sqlite":
@@ -115,8 +121,8 @@ class Database:
     def _alone(self) -> _Turn | nullcontext[None]:
         return nullcontext() if self._writer is None else _Turn(self._writer)
 
-    def _load_secret(self, *, readonly: bool) -> None:
-        if not readonly:
+    def _load_secret(self, *, migrate: bool) -> None:
+        if migrate:
             with self.begin() as connection:
                 if self.engine.dialect.name == "postgresql":
                     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})

@@ -10,6 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psycopg
 import pytest
 from sqlalchemy import insert, select, text
 from sqlalchemy.exc import IntegrityError
@@ -84,9 +85,9 @@ def test_readonly_reads_beside_a_server_and_changes_nothing(database: Database, 
         assert connection.execute(select(numbers)).all() == []
 
 
-def test_readonly_makes_nothing(url: str, tmp_path: Path) -> None:
+def test_readonly_makes_nothing(empty_url: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="holds no state") as caught:
-        Database.open(url, readonly=True)
+        Database.open(empty_url, readonly=True)
     assert caught.value.remedy is not None
     assert list(tmp_path.iterdir()) == []
 
@@ -108,25 +109,49 @@ def test_postgresql_that_does_not_answer_is_unavailable_and_keeps_its_password()
     assert "Start PostgreSQL" in str(caught.value.remedy)
 
 
-def test_many_replicas_may_open_an_empty_postgresql_at_once(url: str) -> None:
-    if url.startswith("sqlite"):
+def test_many_replicas_may_open_an_empty_postgresql_at_once(empty_url: str) -> None:
+    if empty_url.startswith("sqlite"):
         pytest.skip("one server for each SQLite file")
     with ThreadPoolExecutor(4) as pool:
-        opened = list(pool.map(lambda _: Database.open(url), range(4)))
+        opened = list(pool.map(lambda _: Database.open(empty_url), range(4)))
     assert len({database.secret for database in opened}) == 1
     for database in opened:
         database.close()
 
 
-def test_a_newer_schema_is_refused(database: Database, url: str) -> None:
+def test_a_newer_schema_is_refused(empty_url: str) -> None:
+    database = Database.open(empty_url)
     with database.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     database.close()
     with pytest.raises(ConfigurationError, match="newer") as caught:
-        Database.open(url)
+        Database.open(empty_url)
     assert caught.value.found == "schema 9999"
     with pytest.raises(ConfigurationError, match="holds no state"):
-        Database.open(url, readonly=True)
+        Database.open(empty_url, readonly=True)
+
+
+def test_a_postgresql_that_was_restarted_is_found_again(database: Database, url: str) -> None:
+    if url.startswith("sqlite"):
+        pytest.skip("SQLite has no server to restart")
+
+    def cut() -> None:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+
+    write(database, "before")
+    cut()
+    write(database, "after")
+    unfinished = database.begin()
+    unfinished.__enter__().execute(insert(numbers).values(series="during", last=1))
+    cut()
+    with pytest.raises(StateUnavailableError, match="cannot be used"):
+        unfinished.__exit__(None, None, None)
+    with database.connect() as connection:
+        assert set(connection.scalars(select(numbers.c.series))) == {"before", "after"}
 
 
 class TestSqliteFile:

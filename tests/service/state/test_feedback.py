@@ -156,18 +156,16 @@ def test_the_same_label_from_many_servers_is_stored_once(database: Database, oth
     assert sorted(statuses(receipt)[0] for receipt in receipts) == ["duplicate"] * 7 + ["pending"]
 
 
-@pytest.mark.parametrize(
-    ("item", "where"),
-    [
+def test_an_unusable_item_is_named_and_nothing_is_stored(database: Database) -> None:
+    unusable = [
         (FeedbackItem(None, None, "cat", "client"), "/items/1"),
         (FeedbackItem(A, "tx-1", "cat", "client"), "/items/1"),
         (by_reference("a\x00b", "cat"), "/items/1/reference"),
         (by_id(A, "\ud800"), "/items/1/label"),
         (by_id(A, "cat", "\x00"), "/items/1/source"),
-    ],
-)
-def test_an_unusable_item_is_named_and_nothing_is_stored(database: Database, item: FeedbackItem, where: str) -> None:
-    with pytest.raises(FeedbackError) as caught:
-        FeedbackStore(database).add("pets", [by_id(B, "cat"), item], by="till")
-    assert caught.value.where == where
+    ]
+    for item, where in unusable:
+        with pytest.raises(FeedbackError) as caught:
+            FeedbackStore(database).add("pets", [by_id(B, "cat"), item], by="till")
+        assert caught.value.where == where
     assert count(database) == 0

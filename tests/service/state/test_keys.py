@@ -22,18 +22,12 @@ def test_a_key_is_known_by_its_text_alone(database: Database) -> None:
     assert {found.name for found in store.list()} == {"till-4", "ops"}
 
 
-@pytest.mark.parametrize("change", [lambda t: t[:-1], lambda t: t + "x", lambda t: t.upper(), lambda t: ""])
-def test_any_other_text_is_not(database: Database, change: object) -> None:
+def test_any_other_text_is_not(database: Database) -> None:
     store = KeyStore(database)
     _, text = store.create("till-4", ["predict"])
-    assert store.authenticate(change(text)) is None  # type: ignore[operator]
-
-
-@pytest.mark.parametrize(
-    "text", ["cnd_", "cnd__", "cnd_x_", "cnd_\x00_x", "cnd_\ud800_x", "cnd_%_y", "Bearer x", "é" * 99]
-)
-def test_strange_texts_are_no_keys(database: Database, text: str) -> None:
-    assert KeyStore(database).authenticate(text) is None
+    strange = ("", "cnd_", "cnd__", "cnd_x_", "cnd_\x00_x", "cnd_\ud800_x", "cnd_%_y", "Bearer x", "é" * 99)
+    for other in (text[:-1], text + "x", text.upper(), *strange):
+        assert store.authenticate(other) is None
 
 
 def test_the_text_is_stored_nowhere(database: Database) -> None:
@@ -69,9 +63,10 @@ def test_admin_may_do_everything_and_others_what_they_are_for(database: Database
     assert [scope for scope in SCOPES if till.allows(scope)] == ["predict"]
 
 
-@pytest.mark.parametrize("scopes", [[], ["root"], ["predict", "everything"]])
-def test_unknown_scopes_are_refused(database: Database, scopes: list[str]) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        KeyStore(database).create("till", scopes)
-    assert caught.value.expected == list(SCOPES)
-    assert not KeyStore(database).any()
+def test_unknown_scopes_are_refused(database: Database) -> None:
+    store = KeyStore(database)
+    for scopes in ([], ["root"], ["predict", "everything"]):
+        with pytest.raises(ConfigurationError) as caught:
+            store.create("till", scopes)
+        assert caught.value.expected == list(SCOPES)
+    assert not store.any()

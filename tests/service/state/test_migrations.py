@@ -10,10 +10,12 @@ from service.state.database import Database
 from service.state.tables import metadata
 
 
-def test_the_tables_are_those_that_the_queries_believe_in(database: Database) -> None:
+def test_the_tables_are_those_that_the_queries_believe_in(empty_url: str) -> None:
+    database = Database.open(empty_url)
     with database.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, metadata) == []
+    database.close()
 
 
 def test_an_upgrade_of_the_newest_schema_changes_nothing(database: Database) -> None:

@@ -74,14 +74,14 @@ def test_listing_goes_backwards_in_pages(database: Database) -> None:
     assert store.list("boats") == ()
 
 
-@pytest.mark.parametrize("id_", ["r9", "j1", "r", "", "r1 OR 1=1", "r-1", "r" + "9" * 30])
-def test_unknown_revisions(database: Database, id_: str) -> None:
+def test_unknown_revisions(database: Database) -> None:
     store = RevisionStore(database)
     propose(store)
-    with pytest.raises(UnknownRevisionError):
-        store.get("pets", id_)
-    with pytest.raises(UnknownRevisionError):
-        store.activate("pets", id_, expected_epoch=None, by="ops")
+    for id_ in ("r9", "j1", "r", "", "r1 OR 1=1", "r-1", "r" + "9" * 30):
+        with pytest.raises(UnknownRevisionError):
+            store.get("pets", id_)
+        with pytest.raises(UnknownRevisionError):
+            store.activate("pets", id_, expected_epoch=None, by="ops")
     assert store.pointer("pets") is None
 
 
