@@ -389,7 +389,7 @@ def _keys(database_url: str | None) -> Iterator[Any]:
     from service.state.database import Database
     from service.state.keys import KeyStore
 
-    database = Database.open(_settings({"database_url": database_url}).database_url)
+    database = Database.open(_settings({"database_url": database_url}).database_url, beside_server=True)
     try:
         yield KeyStore(database)
     finally:

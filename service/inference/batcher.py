@@ -168,12 +168,11 @@ class Batcher(Generic[Work, Result]):
 
     def _attempt(self, batch: list[_Queued[Work, Result]]) -> list[_Outcome[Work, Result]]:
         try:
-            results = self._run([queued.work for queued in batch])
+            return list(zip(batch, self._run([queued.work for queued in batch]), strict=True))
         except Exception as error:  # noqa: BLE001 — whatever a model raises belongs to its callers, not to this thread
             if len(batch) == 1:
                 return [(batch[0], error)]
             return [outcome for queued in batch for outcome in self._attempt([queued])]
-        return list(zip(batch, results, strict=True))
 
 
 def _deliver(outcomes: list[tuple[asyncio.Future[Result], Result | Exception]]) -> None:

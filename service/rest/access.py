@@ -54,7 +54,8 @@ class Access:
     async def principal(self, authorization: str | None) -> Principal:
         """Return who sends this Authorization header; only what is not remembered leaves the event loop.
 
-        While the service has no key at all (it then listens on loopback only), everybody is the local administrator.
+        As long as nobody has ever made a key (the service then listens on loopback only), everybody is the local
+        administrator. Revoking the last key opens nothing.
 
         Raises:
             UnauthenticatedError: A key is needed and none, or no valid one, came.
@@ -97,7 +98,7 @@ class Access:
         checked_at, without = self._open
         now = time.monotonic()
         if now - checked_at > self._remember_s:
-            without = not await asyncio.to_thread(self._keys.any)
+            without = not await asyncio.to_thread(self._keys.list)
             self._open = (now, without)
         return without
 

@@ -256,21 +256,31 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def shared(digits: Digits, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InThread]:
+def launch(digits: Digits) -> Callable[..., InThread]:
+    """Start a service on a state folder; whoever does closes it."""
+
+    def run(state: Path | str, **changes: Any) -> InThread:
+        return InThread(settings_of(digits, state, **changes))
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def shared(launch: Callable[..., InThread], tmp_path_factory: pytest.TempPathFactory) -> Iterator[InThread]:
     """One service for all tests that leave its revisions as they are."""
-    running = InThread(settings_of(digits, tmp_path_factory.mktemp("shared")))
+    running = launch(tmp_path_factory.mktemp("shared"))
     yield running
     running.close()
 
 
 @pytest.fixture
-def start(digits: Digits, tmp_path: Path) -> Iterator[Callable[..., InThread]]:
+def start(launch: Callable[..., InThread], tmp_path: Path) -> Iterator[Callable[..., InThread]]:
     """Start services of one's own, in this process; settings may be given."""
     started: list[InThread] = []
 
     def run(**changes: Any) -> InThread:
         state = changes.pop("state", tmp_path)
-        started.append(InThread(settings_of(digits, state, **changes)))
+        started.append(launch(state, **changes))
         return started[-1]
 
     yield run

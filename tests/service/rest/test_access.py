@@ -1,0 +1,179 @@
+"""Keys and scopes: who may do what, and from when on no longer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.errors import ConfigurationError, ForbiddenError
+from service.rest.access import Access, Principal, is_loopback
+from service.state.database import Database, now_us
+from service.state.keys import SCOPES, KeyStore
+
+# Every endpoint below /v1 with the scope that it takes; the answer without the scope is 403 whatever else is wrong.
+ENDPOINTS = [
+    ("POST", "/predict", "predict"),
+    ("POST", "/v1/models/digits/predict", "predict"),
+    ("GET", "/v1/models", "predict"),
+    ("GET", "/v1/models/digits/revisions", "predict"),
+    ("GET", "/v1/models/digits/revisions/r1", "predict"),
+    ("GET", "/v1/models/digits/policies/auto-read", "predict"),
+    ("GET", "/v1/jobs/j1", "predict"),
+    ("POST", "/feedback", "feedback"),
+    ("POST", "/v1/models/digits/feedback", "feedback"),
+    ("POST", "/recalibrate", "calibrate"),
+    ("POST", "/v1/models/digits/recalibrate", "calibrate"),
+    ("PUT", "/v1/models/digits/policies/mine", "calibrate"),
+    ("POST", "/v1/models/digits/revisions/r1/activate", "approve"),
+    ("POST", "/v1/models/digits/rollback", "approve"),
+]
+BODIES = {
+    "feedback": {"items": [{"reference": "a", "label": "1"}]},
+    "predict": {"inputs": [[[0] * 8] * 8]},
+    "mine": {"positive": "top", "bands": [{"action": "review"}]},
+}
+
+
+def ask(service: Any, method: str, path: str, key: str | None) -> Any:
+    headers = {"if-match": '"0"'} | ({"authorization": f"Bearer {key}"} if key else {})
+    body = BODIES.get(path.rpartition("/")[2]) if method != "GET" else None
+    return service.http.request(method, path, json=body, headers=headers)
+
+
+@pytest.fixture(scope="module")
+def locked(launch: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A service that has keys."""
+    running = launch(tmp_path_factory.mktemp("locked"))
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def keys(locked: Any) -> dict[str, str]:
+    """One key for each scope."""
+    store = KeyStore(locked.runtime.database)
+    made = {scope: store.create(scope, [scope])[1] for scope in SCOPES}
+    while ask(locked, "GET", "/v1/models", None).status_code != 401:  # until the first key has been noticed
+        pass
+    return made
+
+
+@pytest.mark.parametrize(("method", "path", "scope"), ENDPOINTS)
+def test_every_endpoint_takes_its_scope_and_no_other(
+    locked: Any, keys: dict[str, str], method: str, path: str, scope: str
+) -> None:
+    for name, key in keys.items():
+        response = ask(locked, method, path, key)
+        if name in (scope, "admin"):
+            assert response.status_code not in (401, 403), (name, response.text)
+        else:
+            assert response.status_code == 403, (name, response.text)
+            document = response.json()
+            assert (document["type"], document["found"], document["expected"]) == ("/errors/forbidden", [name], scope)
+    for wrong in (None, "cnd_", "cnd_0_0", keys[scope][:-1], keys[scope] + "x", "é"):
+        headers = {} if wrong is None else {"authorization": f"Bearer {wrong}".encode()}
+        response = locked.http.request(method, path, headers=headers)
+        assert response.status_code == 401
+        assert response.json()["type"] == "/errors/unauthenticated"
+        assert response.headers["www-authenticate"] == "Bearer"
+
+
+def test_the_endpoints_above_are_all(locked: Any) -> None:
+    document = locked.application.api.openapi()
+    described = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
+    named = {
+        (method, path.replace("/digits", "/{model}").replace("/r1", "/{revision}").replace("/j1", "/{job}"))
+        for method, path, _ in ENDPOINTS
+    }
+    named = {(method, path.replace("/auto-read", "/{policy}").replace("/mine", "/{policy}")) for method, path in named}
+    rest = {path for _, path in described - named}
+    assert named <= described
+    assert not {path for path in rest if path.startswith("/v1")}
+
+
+def test_activate_through_a_refit_needs_the_scope_to_approve(locked: Any, keys: dict[str, str]) -> None:
+    headers = {"authorization": f"Bearer {keys['calibrate']}"}
+    response = locked.http.post("/recalibrate", json={"mode": "activate"}, headers=headers)
+    assert response.status_code == 403
+    assert response.json()["expected"] == "approve"
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/nowhere", "/v1", "/openapi.jsonx", "/livez/"])
+def test_what_is_not_named_open_needs_a_key(locked: Any, keys: dict[str, str], path: str) -> None:
+    assert locked.http.get(path).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
+def test_the_documentation_is_open(locked: Any, keys: dict[str, str], path: str) -> None:
+    assert locked.http.get(path).status_code == 200
+
+
+def test_liveness_and_readiness_are_open(locked: Any, keys: dict[str, str]) -> None:
+    assert locked.http.get("/livez").json()["live"] is True
+    assert locked.http.get("/readyz").json() == {
+        "ready": True,
+        "stale_for_s": locked.http.get("/readyz").json()["stale_for_s"],
+        "models": {"digits": "r1"},
+        "problems": {},
+    }
+
+
+def test_a_revoked_key_stops_within_a_poll_and_the_audit_log_names_callers(service: Any) -> None:
+    store = KeyStore(service.runtime.database)
+    _, admin = store.create("boss", ["admin"])
+    key, secret = store.create("temp", ["calibrate"])
+    while ask(service, "GET", "/v1/models", None).status_code != 401:
+        pass
+    made = ask(service, "PUT", "/v1/models/digits/policies/mine", secret)
+    assert made.status_code == 201
+    assert made.json()["by"] == "temp"
+    store.revoke(key.prefix)
+    while ask(service, "PUT", "/v1/models/digits/policies/mine", secret).status_code != 401:
+        pass  # ends within a poll interval, or the suite's time limit says so
+    assert ask(service, "GET", "/v1/models", admin).status_code == 200
+
+
+def test_revoking_the_last_key_opens_nothing(service: Any) -> None:
+    store = KeyStore(service.runtime.database)
+    key, secret = store.create("only", ["admin"])
+    while ask(service, "GET", "/v1/models", None).status_code != 401:
+        pass
+    store.revoke(key.prefix)
+    while ask(service, "GET", "/v1/models", secret).status_code != 401:
+        pass
+    for _ in range(3):
+        assert ask(service, "GET", "/v1/models", None).status_code == 401
+
+
+class TestUnit:
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Iterator[KeyStore]:
+        database = Database.open(f"sqlite:///{tmp_path}/state.db")
+        yield KeyStore(database)
+        database.close()
+
+    @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "example.org", ""])
+    def test_beyond_loopback_a_key_is_needed(self, store: KeyStore, host: str) -> None:
+        access = Access(store, remember_s=60)
+        with pytest.raises(ConfigurationError) as caught:
+            access.check_bind(host)
+        assert "candor keys create" in str(caught.value.remedy)
+        store.create("late", ["predict"], expires_at=now_us() - 1)
+        with pytest.raises(ConfigurationError):
+            access.check_bind(host)
+        store.create("ops", ["admin"])
+        access.check_bind(host)
+
+    @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+    def test_loopback_needs_none(self, store: KeyStore, host: str) -> None:
+        Access(store, remember_s=60).check_bind(host)
+        assert is_loopback(host)
+
+    def test_admin_may_do_everything_and_others_what_they_name(self) -> None:
+        for scope in SCOPES:
+            Principal("boss", frozenset({"admin"})).require(scope)
+        with pytest.raises(ForbiddenError):
+            Principal("reader", frozenset({"predict", "feedback", "calibrate"})).require("approve")
