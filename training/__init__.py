@@ -20,12 +20,19 @@ if TYPE_CHECKING:
 __all__ = ["ConfigurationError", "DivergedError", "ExportError", "TrainConfig", "TrainingError", "train_bundle"]
 
 
-def train_bundle(config: TrainConfig, root: Path, *, on_epoch: Callable[[Epoch], None] | None = None) -> Path:
+def train_bundle(
+    config: TrainConfig,
+    root: Path,
+    *,
+    weights: Path | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+) -> Path:
     """Train, calibrate, export and check a model, and write it as a bundle: all of it or nothing.
 
     Args:
         config: What to do.
         root: Folder of bundles.
+        weights: File to keep the trained network in as well, for `candor-train export`; None for none.
         on_epoch: Called after every epoch.
 
     Returns:
@@ -39,4 +46,4 @@ def train_bundle(config: TrainConfig, root: Path, *, on_epoch: Callable[[Epoch],
     """
     from training.pipeline import run  # imports torch
 
-    return run(config, root, on_epoch=on_epoch)
+    return run(config, root, weights=weights, on_epoch=on_epoch)

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -80,6 +81,10 @@ def train_command(
     threads: Annotated[
         int, typer.Option(help="Threads to compute with.", rich_help_panel="Training")
     ] = _DEFAULT.threads,
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="File to keep the trained network in, for `export`.", rich_help_panel="What"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Train a network, calibrate it on held-out rows, and write it as a bundle.
@@ -106,8 +111,33 @@ def train_command(
             threads=threads,
         )
         with _progress(f"Training {model} on {dataset}", epochs) as on_epoch:
-            path = train_bundle(config, out, on_epoch=on_epoch)
+            path = train_bundle(config, out, weights=weights, on_epoch=on_epoch)
         _show(path, as_json=as_json)
+
+
+@app.command("export")
+def export_command(
+    weights: Annotated[
+        Path, typer.Argument(metavar="WEIGHTS", help="File that `train --weights` wrote.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of bundles; the new one is OUT/NAME/VERSION.", show_default=False)],
+    calibrator: Annotated[
+        str | None, typer.Option(help="Calibrator to fit; as trained if not given.", show_default=False)
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the model; as trained if not given.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a bundle of a network that was trained before, without training it again."""
+    with _told():
+        from training.pipeline import export_bundle
+        from training.trained import load
+
+        trained = load(weights)
+        config = trained.config
+        config = replace(config, calibrator=calibrator or config.calibrator, name=name or config.name)
+        _show(export_bundle(replace(trained, config=config), out), as_json=as_json)
 
 
 @app.command("calibrate")
@@ -117,9 +147,9 @@ def calibrate_command(
     as_json: Json = False,
 ) -> None:
     """Fit another calibrator on a bundle's held-out rows; writes the model's next version."""
-    from training.calibrate import calibrate_bundle
-
     with _told():
+        from training.calibrate import calibrate_bundle
+
         _show(calibrate_bundle(path, calibrator), as_json=as_json)
 
 

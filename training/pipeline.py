@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import partial
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -21,36 +20,47 @@ from training.config import TrainConfig, choose
 from training.data import DATASETS, Dataset
 from training.determinism import deterministic
 from training.diagrams import draw
-from training.loop import Epoch, train
-from training.losses import LOSSES
-from training.models import MODELS
-from training.preprocess import ImageInput, channel_rms
+from training.loop import Epoch
 from training.report import headline, make_report
+from training.trained import Trained, learn, save
 
-_PACKAGES = ("candor", "numpy", "onnx", "onnxruntime", "scipy", "torch")
+_PACKAGES = ("candor", "numpy", "onnx", "onnxruntime", "onnxruntime-gpu", "scipy", "torch")
 
 
-def run(config: TrainConfig, root: Path, *, on_epoch: Callable[[Epoch], None] | None = None) -> Path:
+def run(
+    config: TrainConfig,
+    root: Path,
+    *,
+    weights: Path | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+) -> Path:
     """See `training.train_bundle`."""
-    data = choose("data set", DATASETS, config.dataset)()
-    loss = choose("loss", LOSSES, config.loss)
-    architecture = choose("model", MODELS, config.model)
     choose("calibrator", CALIBRATORS, config.calibrator)
+    trained = learn(config, on_epoch=on_epoch)
+    if weights is not None:
+        save(trained, weights)
+    return export_bundle(trained, root)
+
+
+def export_bundle(trained: Trained, root: Path) -> Path:
+    """Calibrate a trained network on its held-out rows, export and check it, and write it as a bundle.
+
+    Args:
+        trained: The network and its configuration.
+        root: Folder of bundles.
+
+    Returns:
+        The bundle's folder, `<root>/<name>/<version>`.
+
+    Raises:
+        ConfigurationError: No such calibrator, or the held-out rows do not determine it.
+        ExportError: The exported graph does not do what the network does.
+        bundle.BundleError, OSError: The bundle could not be written.
+    """
+    config, module = trained.config, trained.module
+    data = choose("data set", DATASETS, config.dataset)()
     parts = config.splits(len(data))
     with deterministic(config.seed, config.threads):
-        network = architecture(data.images.shape[3], len(data.label_names), dropout=config.dropout)
-        module = nn.Sequential(ImageInput(channel_rms(data.images[parts.train]), architecture.size), network)
-        history = train(
-            module,
-            partial(loss, **config.coefficients),
-            data.images[parts.train],
-            data.labels[parts.train],
-            epochs=config.epochs,
-            batch_size=config.batch_size,
-            learning_rate=config.learning_rate,
-            seed=config.seed,
-            on_epoch=on_epoch,
-        )
         reference = Reference(*(_held_out(module, data, rows) for rows in (parts.fit, parts.certify, parts.gate)))
         golden = export.make_golden(module, data.images[parts.fit])
         model_bytes = export.to_onnx(module, golden.inputs)
@@ -58,7 +68,7 @@ def run(config: TrainConfig, root: Path, *, on_epoch: Callable[[Epoch], None] | 
     calibrator = calibrate(config.calibrator, reference.fit)
     report = make_report(reference, calibrator)
     report["training"] = {
-        "epochs": [{"loss": epoch.loss, "accuracy": epoch.accuracy} for epoch in history],
+        "epochs": [{"loss": epoch.loss, "accuracy": epoch.accuracy} for epoch in trained.history],
         "export_difference": difference,
     }
     return bundle.write(
@@ -88,7 +98,7 @@ def run(config: TrainConfig, root: Path, *, on_epoch: Callable[[Epoch], None] | 
                     name: Part(rows=rows, sha256=digest) for name, (rows, digest) in parts.sizes_and_digests().items()
                 },
             ),
-            versions={"python": sys.version.split()[0], **{name: version(name) for name in _PACKAGES}},
+            versions=_versions(),
             metrics=headline(report),
             report=report,
             diagrams=draw(reference, calibrator),
@@ -98,3 +108,13 @@ def run(config: TrainConfig, root: Path, *, on_epoch: Callable[[Epoch], None] | 
 
 def _held_out(module: nn.Module, data: Dataset, rows: NDArray[np.int64]) -> LabelledLogits:
     return LabelledLogits(export.logits_of(module, data.images[rows]), data.labels[rows])
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": sys.version.split()[0]}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue  # one of the two runtimes is there, not both
+    return found

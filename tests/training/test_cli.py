@@ -102,7 +102,7 @@ def test_calibrate_writes_the_next_version(trained: Path, tmp_path: Path) -> Non
     assert json.loads(out)["bundle"] == str(tmp_path / "digits" / "2")
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["calibrate"], ["report"]])
+@pytest.mark.parametrize("command", [[], ["train"], ["export"], ["calibrate"], ["report"]])
 def test_help_is_there(command: list[str]) -> None:
     code, out, _ = run(*command, "--help")
     assert code == 0
@@ -111,12 +111,12 @@ def test_help_is_there(command: list[str]) -> None:
 
 def test_ctrl_c_leaves_nothing_and_says_so(tmp_path: Path) -> None:
     code = (
-        "import training.loop, training.pipeline\n"
-        "real = training.pipeline.train\n"
+        "import training.trained\n"
+        "real = training.trained.train\n"
         "def told(*args, **kwargs):\n"
         "    print('training', flush=True)\n"
         "    return real(*args, **kwargs)\n"
-        "training.pipeline.train = told\n"
+        "training.trained.train = told\n"
         "from training.cli import main\n"
         "main()"
     )

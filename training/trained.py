@@ -1,0 +1,114 @@
+"""A trained network, and keeping it in a file between training and export."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import zipfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from training.config import TrainConfig, choose
+from training.data import DATASETS, Dataset
+from training.determinism import deterministic
+from training.errors import ConfigurationError
+from training.loop import Epoch, train
+from training.losses import LOSSES
+from training.models import MODELS
+from training.preprocess import ImageInput, channel_rms
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training leaves behind.
+
+    Attributes:
+        config: What was asked for.
+        module: From stored inputs to logits, preprocessing included; in evaluation mode.
+        history: Its epochs.
+    """
+
+    config: TrainConfig
+    module: nn.Module
+    history: list[Epoch]
+
+
+def learn(config: TrainConfig, *, on_epoch: Callable[[Epoch], None] | None = None) -> Trained:
+    """Train a network on the training part of its data set.
+
+    Raises:
+        ConfigurationError: Something in the configuration cannot work.
+        DivergedError: The loss became NaN or infinite.
+    """
+    data = choose("data set", DATASETS, config.dataset)()
+    loss = choose("loss", LOSSES, config.loss)
+    try:
+        inspect.signature(loss).bind(None, None, **config.coefficients)
+    except TypeError as error:
+        raise ConfigurationError(f"the loss {config.loss!r} has no such coefficients: {error}") from None
+    rows = config.splits(len(data)).train
+    with deterministic(config.seed, config.threads):
+        module = _build(config, data)
+        history = train(
+            module,
+            partial(loss, **config.coefficients),
+            data.images[rows],
+            data.labels[rows],
+            epochs=config.epochs,
+            batch_size=config.batch_size,
+            learning_rate=config.learning_rate,
+            seed=config.seed,
+            on_epoch=on_epoch,
+        )
+    return Trained(config, module, history)
+
+
+def save(trained: Trained, path: Path) -> None:
+    """Write the weights and what they came from to one `.npz` file, whole or not at all."""
+    config = {field.name: getattr(trained.config, field.name) for field in fields(trained.config)}
+    config["coefficients"] = dict(trained.config.coefficients)
+    document = {"config": config, "history": [asdict(epoch) for epoch in trained.history]}
+    arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in trained.module.state_dict().items()}
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    try:
+        with unfinished.open("wb") as stream:
+            np.savez_compressed(stream, document=np.frombuffer(json.dumps(document).encode(), np.uint8), **arrays)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def load(path: Path) -> Trained:
+    """Read what `save` wrote, without pickle.
+
+    Raises:
+        ConfigurationError: This is no such file.
+    """
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+            document = json.loads(archive["document"].tobytes())
+            config = TrainConfig(**document["config"])
+            history = [Epoch(**epoch) for epoch in document["history"]]
+            module = _build(config, choose("data set", DATASETS, config.dataset)()).eval()
+            module.load_state_dict(
+                {name: torch.from_numpy(archive[name]) for name in archive.files if name != "document"}
+            )
+    except FileNotFoundError:
+        raise ConfigurationError(f"{path}: no such file, expected weights that candor-train saved") from None
+    except (OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError, zipfile.BadZipFile) as error:
+        raise ConfigurationError(f"{path} holds no weights that candor-train saved: {error}") from error
+    return Trained(config, module, history)
+
+
+def _build(config: TrainConfig, data: Dataset) -> nn.Module:
+    architecture = choose("model", MODELS, config.model)
+    network = architecture(data.images.shape[3], len(data.label_names), dropout=config.dropout)
+    rms = channel_rms(data.images[config.splits(len(data)).train])
+    return nn.Sequential(ImageInput(rms, architecture.size), network)
