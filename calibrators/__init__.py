@@ -18,9 +18,11 @@ from __future__ import annotations
 from calibrators import metrics
 from calibrators.calibrator import Calibrator
 from calibrators.diagrams import confidence_histogram, reliability_diagram
+from calibrators.dirichlet import Dirichlet
 from calibrators.errors import CalibrationDataError, CalibrationError, CalibrationFitError
 from calibrators.histogram import Histogram
 from calibrators.identity import Identity
+from calibrators.matrix import Matrix
 from calibrators.softmax import logits_from_probabilities, softmax
 from calibrators.temperature import Temperature
 from calibrators.vector import Vector
@@ -31,8 +33,10 @@ __all__ = [
     "CalibrationError",
     "CalibrationFitError",
     "Calibrator",
+    "Dirichlet",
     "Histogram",
     "Identity",
+    "Matrix",
     "Temperature",
     "Vector",
     "confidence_histogram",
@@ -47,6 +51,8 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "identity": Identity,
     "temperature": Temperature,
     "vector": Vector,
+    "matrix": Matrix,
+    "dirichlet": Dirichlet,
     "histogram": Histogram,
 }
 

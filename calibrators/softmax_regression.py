@@ -7,6 +7,7 @@ gradients finds its minimum from Hessian-vector products, each one pass over row
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -17,7 +18,7 @@ from scipy import optimize
 
 from calibrators.arrays import Doubles
 from calibrators.chunks import check_label_logits, logit_chunks
-from calibrators.errors import CalibrationFitError
+from calibrators.errors import CalibrationDataError, CalibrationFitError
 from calibrators.validation import LabelledRows
 
 Features: TypeAlias = Callable[[Doubles, Doubles], Doubles]
@@ -120,6 +121,13 @@ def fit_affine(
     weights, intercepts = objective.split(found.x)
     weights = weights / scale
     return AffineMap(weights, intercepts - _apply(weights, centre[None])[0])
+
+
+def check_penalty(value: float, name: str) -> float:
+    """Refuses a penalty that is not a finite number of 0 or more; raises CalibrationDataError."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise CalibrationDataError("Bad option", where=name, found=repr(value), expected="a finite number of 0 or more")
+    return float(value)
 
 
 class _Objective:

@@ -148,7 +148,7 @@ def test_extremes_give_distributions_and_no_warning(name, classes, world):
 
 @EVERY
 def test_a_thousand_classes(name, world):
-    logits, labels = world(150, 1000, 1.5, dtype=np.float32)
+    logits, labels = world(40, 1000, 1.5, dtype=np.float32)
     probabilities = fitted(name, logits, labels).predict_proba(logits)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
 
