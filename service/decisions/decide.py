@@ -7,6 +7,7 @@ float32, the same numbers when thresholds are solved and when rows are served.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -86,9 +87,14 @@ class SolvedPolicy:
     def cuts(self) -> tuple[tuple[float, float], ...]:
         """Threshold pairs of all bands but the last, as plain floats that hold float32 values."""
         return tuple(
-            (band.threshold.probability, band.threshold.score) if band.threshold else (np.inf, np.inf)
+            (band.threshold.probability, band.threshold.score) if band.threshold else (math.inf, math.inf)
             for band in self.bands[:-1]
         )
+
+    @cached_property
+    def ties(self) -> tuple[float, ...]:
+        """Probabilities at which the raw score decides."""
+        return tuple(cut for cut, tie in self.cuts if math.isfinite(tie))
 
     @cached_property
     def single(self) -> tuple[NDArray[np.intp], ...]:
@@ -226,52 +232,34 @@ def decide(solved: SolvedPolicy, probability: NDArray[np.float32], score: NDArra
     return indices
 
 
-class Decider:
-    """A solved policy bound to a model's labels, as the hot path calls it.
-
-    Gives what `score_rows` and `decide` give, but computes raw scores only for rows that stand on a threshold.
+def decide_rows(
+    solved: SolvedPolicy,
+    labels: Sequence[str],
+    logits: NDArray[np.floating[Any]],
+    probabilities: NDArray[np.floating[Any]],
+    top_labels: NDArray[np.int64],
+    confidence: NDArray[np.floating[Any]],
+) -> NDArray[np.intp]:
+    """Return what `decide` gives on `score_rows`, computing raw scores only for rows that stand on a threshold.
 
     Args:
         solved: The solved policy.
-        labels: The model's labels.
+        labels: The model's K ≥ 2 labels.
+        logits: Raw logits, shape (N, K).
+        probabilities: Calibrated probabilities, shape (N, K).
+        top_labels: Predicted label per row, shape (N,).
+        confidence: Its calibrated probability, shape (N,).
 
-    Raises:
-        PolicyError: When the policy's positive class is not among the labels.
+    Returns:
+        Band indices, shape (N,). Treat as read-only.
     """
-
-    __slots__ = ("_column", "_labels", "_ties", "solved")
-
-    def __init__(self, solved: SolvedPolicy, labels: Sequence[str]) -> None:
-        solved.policy.check_labels(labels)
-        self.solved = solved
-        self._labels = tuple(labels)
-        self._column = None if solved.policy.positive == TOP else self._labels.index(solved.policy.positive)
-        self._ties = tuple(cut for cut, tie in solved.cuts if np.isfinite(tie))
-
-    def __call__(
-        self,
-        logits: NDArray[np.floating[Any]],
-        probabilities: NDArray[np.floating[Any]],
-        top_labels: NDArray[np.int64],
-        confidence: NDArray[np.floating[Any]],
-    ) -> NDArray[np.intp]:
-        """Return each row's index into `solved.actions`.
-
-        Args:
-            logits: Raw logits, shape (N, K).
-            probabilities: Calibrated probabilities, shape (N, K).
-            top_labels: Predicted label per row, shape (N,).
-            confidence: Its calibrated probability, shape (N,).
-
-        Returns:
-            Band indices, shape (N,). Treat as read-only.
-        """
-        values = confidence if self._column is None else probabilities[:, self._column]
-        probability = values if values.dtype == np.float32 else values.astype(np.float32)
-        if len(probability) == 1 and probability.item() not in self._ties:
-            return decide(self.solved, probability, probability)
-        tied = np.flatnonzero(np.isin(probability, np.array(self._ties, dtype=np.float32)))
-        score = np.zeros(len(probability), dtype=np.float32)
-        if len(tied):
-            score[tied] = log_odds(logits[tied], top_labels[tied] if self._column is None else self._column)
-        return decide(self.solved, probability, score)
+    column = None if solved.policy.positive == TOP else labels.index(solved.policy.positive)
+    values = confidence if column is None else probabilities[:, column]
+    probability = values if values.dtype == np.float32 else values.astype(np.float32)
+    if len(probability) == 1 and probability.item() not in solved.ties:
+        return decide(solved, probability, probability)
+    tied = np.flatnonzero(np.isin(probability, np.array(solved.ties, dtype=np.float32)))
+    score = np.zeros(len(probability), dtype=np.float32)
+    if len(tied):
+        score[tied] = log_odds(logits[tied], top_labels[tied] if column is None else column)
+    return decide(solved, probability, score)

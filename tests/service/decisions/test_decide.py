@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from service.decisions.decide import Decider, SolvedBand, SolvedPolicy, decide, log_odds, order_keys, score_rows
+from service.decisions.decide import SolvedBand, SolvedPolicy, decide, decide_rows, log_odds, order_keys, score_rows
 from service.decisions.policy import Policy
-from service.errors import PolicyError
 from service.revision import Certificate, Threshold
 
 POLICY = Policy.from_dict(
@@ -163,18 +162,12 @@ def test_the_hot_path_decides_as_scoring_every_row_does(policy: Policy, dtype: t
     p, s = score_rows(policy, labels, logits, probabilities, top, confidence)
     cut = (float(np.sort(p)[-150]), float(np.median(s)))
     target = solved(policy, *((cut, (0.3, -math.inf)) if policy is POLICY else (cut,)))
-    decider = Decider(target, labels)
     expected = decide(target, p, s)
     assert len(set(expected[p == np.float32(cut[0])])) == 2
-    assert np.array_equal(decider(logits, probabilities, top, confidence), expected)
+    assert np.array_equal(decide_rows(target, labels, logits, probabilities, top, confidence), expected)
     for i in range(len(p)):
         row = slice(i, i + 1)
-        assert decider(logits[row], probabilities[row], top[row], confidence[row])[0] == expected[i]
-
-
-def test_the_hot_path_refuses_a_class_that_the_model_lacks() -> None:
-    with pytest.raises(PolicyError):
-        Decider(solved(FLAG, (0.5, 0.0)), ("a", "b"))
+        assert decide_rows(target, labels, logits[row], probabilities[row], top[row], confidence[row])[0] == expected[i]
 
 
 @given(st.floats(0, 1, width=32), st.one_of(st.just(-math.inf), finite32), st.booleans())
