@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from service.client import DEFAULT_URL, ApiError, Client, UnreachableError
 from service.errors import CandorError
@@ -115,7 +115,9 @@ def predict(
     if as_json:
         _print_json(answers[0] if len(answers) == 1 else answers)
         return
-    table = Table("file", "label", "confidence", "decision", "next best", "prediction id", box=None, pad_edge=False)
+    table = Table(
+        "file", "label", "confidence", "decision", "next best", _whole("prediction id"), box=None, pad_edge=False
+    )
     for path, answer in zip(files, answers, strict=True):
         for prediction in answer["predictions"]:
             others = [(label, p) for label, p in prediction["probabilities"].items() if label != prediction["label"]]
@@ -203,7 +205,17 @@ def revisions(
     if as_json or revision:
         _print_json(answer)
         return
-    table = Table("revision", "state", "cause", "gate", "by", "created", "summary", box=None, pad_edge=False)
+    table = Table(
+        _whole("revision"),
+        _whole("state"),
+        "cause",
+        "gate",
+        "by",
+        _whole("created"),
+        "summary",
+        box=None,
+        pad_edge=False,
+    )
     for item in answer["items"]:
         row = [item[key] for key in ("id", "state", "cause", "gate", "by")] + [item["created_at"][:19], item["summary"]]
         table.add_row(*(escape(cell or "—") for cell in row), style="bold" if item["state"] == "active" else None)
@@ -317,6 +329,11 @@ def print_recalibration(answer: dict[str, Any], out: Console) -> None:
         out.print(f"policy {policy}: {change['flipped']} of {rows['gate']} decisions change ({counts})")
     if answer["revision"]:
         out.print(f"revision {answer['revision']}: {answer['state']}")
+
+
+def _whole(name: str) -> Column:
+    """Return a column whose cells are copied by hand: never cut off."""
+    return Column(name, no_wrap=True, overflow="ignore")
 
 
 def _certificates(policy: dict[str, Any] | None) -> Iterator[str]:
