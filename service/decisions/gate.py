@@ -100,6 +100,7 @@ def compare(
     margin: float = 0.002,
     brier_margin: float = 0.001,
     propensity: NDArray[np.float64] | None = None,
+    traffic: tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]] | None = None,
     seed: int = 0,
 ) -> GateResult:
     """Compare a candidate with the active revision on gate rows.
@@ -118,6 +119,8 @@ def compare(
         brier_margin: Tolerated Brier difference.
         propensity: Probability in [0, 1] with which each label was sought, NaN where unknown; rows of unknown or zero
             propensity are left out, the others thinned to the smallest. None when every label was sought.
+        traffic: Probabilities (candidate, active) on any other recent rows, each of shape (M, K). They need no labels:
+            what the worst label would do there tells of harm in regions that the gate rows miss.
         seed: Of the draw that thins; fixed before any label is seen.
 
     Returns:
@@ -138,6 +141,8 @@ def compare(
     if attempt < 1:
         raise ValueError(f"attempts are counted from 1, found {attempt}")
     _check(candidate, active, labels, groups, propensity)
+    if traffic is not None:
+        _check_sides(*traffic, "traffic", "traffic")
     total = len(labels)
     if propensity is not None:
         kept = _thin(propensity, seed)
@@ -153,9 +158,16 @@ def compare(
         )
     level = alpha / (attempt * (attempt + 1))
     new, old = _mixed(candidate), _mixed(active)
-    nll_losses, brier_losses = _log_losses(new, old, labels), _brier_losses(new, old, labels)
-    nll = _compare(*nll_losses, cluster, level, 0.0 if mode == "superior" else margin)
-    brier = _compare(*brier_losses, cluster, level, brier_margin)
+    nll_worst, brier_worst = _log_worst(new, old), _brier_worst(new, old)
+    elsewhere = (0.0, 0.0)
+    if traffic is not None:
+        sides = _mixed(traffic[0]), _mixed(traffic[1])
+        elsewhere = _log_worst(*sides).max(initial=0.0), _brier_worst(*sides).max(initial=0.0)
+    rows = np.arange(len(labels))
+    nll_losses = -np.log(new[rows, labels]), -np.log(old[rows, labels])
+    brier_losses = _brier(new, labels), _brier(old, labels)
+    nll = _compare(*nll_losses, nll_worst, elsewhere[0], cluster, level, 0.0 if mode == "superior" else margin)
+    brier = _compare(*brier_losses, brier_worst, elsewhere[1], cluster, level, brier_margin)
     binary = new.shape[1] == 2
     rare = labels == np.bincount(labels, minlength=2).argmin() if binary else labels != active.argmax(axis=1)
     objection = _objection(len(np.unique(cluster[rare])), binary, nll, brier)
@@ -256,13 +268,14 @@ def _compare(
     after: NDArray[np.float64],
     before: NDArray[np.float64],
     worst: NDArray[np.float64],
+    elsewhere: float,
     cluster: NDArray[np.intp],
     level: float,
     margin: float,
 ) -> Comparison:
     sizes = np.bincount(cluster).astype(np.float64)
     sums = np.bincount(cluster, after - before).astype(np.float64)
-    potential = np.asarray(np.bincount(cluster, np.maximum(worst, 0.0)).max(), dtype=np.float64)
+    potential = np.asarray(max(elsewhere, np.bincount(cluster, np.maximum(worst, 0.0)).max()), dtype=np.float64)
     low, high = interval(sums, sizes)
     return Comparison(
         before=float(before.mean()),
@@ -279,22 +292,22 @@ def _mixed(probabilities: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     return mixed
 
 
-def _log_losses(
-    new: NDArray[np.float64], old: NDArray[np.float64], labels: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return the log loss per row after and before, and the largest difference that any label could have made."""
-    rows = np.arange(len(labels))
-    return -np.log(new[rows, labels]), -np.log(old[rows, labels]), np.log((old / new).max(axis=1))
+def _brier(side: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    scores: NDArray[np.float64] = 1.0 + np.einsum("nk,nk->n", side, side) - 2.0 * side[np.arange(len(labels)), labels]
+    return scores
 
 
-def _brier_losses(
-    new: NDArray[np.float64], old: NDArray[np.float64], labels: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return the Brier score per row after and before, and the largest difference that any label could have made."""
-    rows = np.arange(len(labels))
-    after, before = (np.einsum("nk,nk->n", side, side) + 1.0 for side in (new, old))
-    worst = after - before + 2.0 * (old - new).max(axis=1)
-    return after - 2.0 * new[rows, labels], before - 2.0 * old[rows, labels], worst
+def _log_worst(new: NDArray[np.float64], old: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the largest log-loss difference that any label could make, per row."""
+    worst: NDArray[np.float64] = np.log((old / new).max(axis=1))
+    return worst
+
+
+def _brier_worst(new: NDArray[np.float64], old: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the largest Brier difference that any label could make, per row."""
+    squares = np.einsum("nk,nk->n", new, new) - np.einsum("nk,nk->n", old, old)
+    worst: NDArray[np.float64] = squares + 2.0 * (old - new).max(axis=1)
+    return worst
 
 
 def _thin(propensity: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
@@ -337,19 +350,11 @@ def _check(
     groups: NDArray[np.int64] | None,
     propensity: NDArray[np.float64] | None,
 ) -> None:
-    if candidate.ndim != 2 or candidate.shape[1] < 2:
-        raise InputShapeError("Expected (N, K ≥ 2).", where="candidate", found=candidate.shape, expected="(N, K)")
+    _check_sides(candidate, active, "candidate", "active")
     expected = (len(candidate),)
-    if active.shape != candidate.shape:
-        raise InputShapeError(
-            "Both sides need the same rows.", where="active", found=active.shape, expected=candidate.shape
-        )
     for name, column in (("labels", labels), ("groups", groups), ("propensity", propensity)):
         if column is not None and column.shape != expected:
             raise InputShapeError("Rows have unequal shapes.", where=name, found=column.shape, expected=expected)
-    for name, side in (("candidate", candidate), ("active", active)):
-        if not ((side >= 0) & (side <= 1)).all():
-            raise InputValueError("A probability is not in [0, 1].", where=name, expected="probabilities in [0, 1]")
     if len(labels) and not (labels.min() >= 0 and labels.max() < candidate.shape[1]):
         raise InputValueError(
             "A label is not one of the classes.",
@@ -359,3 +364,17 @@ def _check(
         )
     if propensity is not None and ((propensity < 0) | (propensity > 1)).any():
         raise InputValueError("A propensity is not in [0, 1].", where="propensity", expected="numbers in [0, 1] or NaN")
+
+
+def _check_sides(
+    candidate: NDArray[np.floating[Any]], active: NDArray[np.floating[Any]], where_candidate: str, where_active: str
+) -> None:
+    if candidate.ndim != 2 or candidate.shape[1] < 2:
+        raise InputShapeError("Expected (N, K ≥ 2).", where=where_candidate, found=candidate.shape, expected="(N, K)")
+    if active.shape != candidate.shape:
+        raise InputShapeError(
+            "Both sides need the same rows.", where=where_active, found=active.shape, expected=candidate.shape
+        )
+    for name, side in ((where_candidate, candidate), (where_active, active)):
+        if not ((side >= 0) & (side <= 1)).all():
+            raise InputValueError("A probability is not in [0, 1].", where=name, expected="probabilities in [0, 1]")

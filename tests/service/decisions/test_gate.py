@@ -128,6 +128,19 @@ def test_a_probability_of_zero_costs_a_finite_loss() -> None:
     assert result.nll.after <= -np.log(MIXED / 2)
 
 
+def test_harm_in_a_region_without_gate_rows_shows_in_unlabelled_traffic() -> None:
+    candidate, active, labels = sides(2000, 0.6, 1.0)
+    plain = compare(candidate, active, labels, mode="superior", attempt=1)
+    assert plain.passed
+    same = compare(candidate, active, labels, mode="superior", attempt=1, traffic=(candidate, active))
+    assert same == plain
+    # One class in two is given no chance at all: if those labels came, they would cost nine nats each.
+    region = np.array([[1.0, 0.0]]), np.array([[0.5, 0.5]])
+    result = compare(candidate, active, labels, mode="superior", attempt=1, traffic=region)
+    assert result.upper > plain.upper + 8 / 2000
+    assert result.difference == plain.difference
+
+
 def test_rows_are_thinned_to_the_smallest_propensity() -> None:
     candidate, active, labels = sides(40_000, 0.5, 1.0)
     propensity = np.tile([1.0, 0.1, 0.0, np.nan], 10_000)
@@ -161,6 +174,8 @@ def test_bad_rows_name_themselves() -> None:
         (InputValueError, "candidate", {"candidate": candidate * 2}),
         (InputValueError, "active", {"active": active * np.nan}),
         (InputValueError, "propensity", {"propensity": np.full(50, 1.5)}),
+        (InputShapeError, "traffic", {"traffic": (active, active[:-1])}),
+        (InputValueError, "traffic", {"traffic": (active, active + 1)}),
     ]
     for error, where, columns in cases:
         arguments = {"candidate": candidate, "active": active, "labels": labels} | columns
