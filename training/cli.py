@@ -217,29 +217,32 @@ def _show(path: Path, *, as_json: bool) -> None:
         document = {"bundle": str(path), "id": found.id, "manifest": found.manifest.model_dump(mode="json")}
         sys.stdout.write(json.dumps(document | {"report": found.report}, ensure_ascii=False) + "\n")
         return
-    report = found.report
+    report, manifest = found.report, found.manifest
     console = Console()
-    table = Table(title=f"{found.manifest.model} {found.manifest.version}", title_justify="left")
-    table.add_column(f"{report['rows']['evaluated']} held-out rows")
-    for heading in ("before", f"after ({report['calibrator']['method']})", "difference, 95 % interval"):
+    console.print(f"[bold]{manifest.model} {manifest.version}[/bold], calibrator: {report['calibrator']['method']}")
+    console.print(_table(f"{report['rows']['evaluated']} reference rows that it was not fitted on", report))
+    if "test" in report:
+        console.print(_table(f"{report['test']['rows']} rows that are not in the bundle", report["test"]))
+    console.print(f"{path}  verified, id {found.id[:12]}", highlight=False, soft_wrap=True)
+
+
+def _table(title: str, comparison: dict[str, Any]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="", show_edge=False, pad_edge=False)
+    table.add_column()
+    for heading in ("before", "after", "difference", "95 % interval"):
         table.add_column(heading, justify="right")
+    before, after = comparison["before"], comparison["after"]
     rows = {"accuracy": "accuracy", "confidence": "mean confidence", "nll": "NLL", "brier": "Brier"}
     for name, label in rows.items():
-        interval = report["difference"].get(name)
-        table.add_row(
-            label,
-            *(f"{report[side][name]['value']:.4f}" for side in ("before", "after")),
-            f"{interval['estimate']:+.4f} ({interval['low']:+.4f} … {interval['high']:+.4f})" if interval else "",
-        )
-    errors = [report[side]["ece"] for side in ("before", "after")]
-    table.add_row(f"ECE, {errors[0]['bins']} bins", *(f"{error['value']:.4f}" for error in errors), "")
-    table.add_row(
-        "  if calibrated, mean and 95 %",
-        *(f"{error['null']['mean']:.4f}, {error['null']['q95']:.4f}" for error in errors),
-        "",
-    )
-    console.print(table)
-    console.print(f"{path}  verified, id {found.id[:12]}", highlight=False, soft_wrap=True)
+        cells = [f"{side[name]['value']:.4f}" for side in (before, after)]
+        if name in comparison["difference"]:
+            change = comparison["difference"][name]
+            cells += [f"{change['estimate']:+.4f}", f"{change['low']:+.4f} … {change['high']:+.4f}"]
+        table.add_row(label, *cells)
+    table.add_row(f"ECE, {before['ece']['bins']} bins", *(f"{side['ece']['value']:.4f}" for side in (before, after)))
+    for key, label in (("mean", "  if calibrated, mean"), ("q95", "  if calibrated, 95 %")):
+        table.add_row(label, *(f"{side['ece']['null'][key]:.4f}" for side in (before, after)))
+    return table
 
 
 def _copy_report(found: bundle.Bundle, to: Path) -> None:

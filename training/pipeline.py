@@ -24,6 +24,7 @@ from training.loop import Epoch
 from training.report import headline, make_report
 from training.trained import Trained, learn, save
 
+_FEWEST_TEST_ROWS = 2
 _PACKAGES = ("candor", "numpy", "onnx", "onnxruntime", "onnxruntime-gpu", "scipy", "torch")
 
 
@@ -62,11 +63,12 @@ def export_bundle(trained: Trained, root: Path) -> Path:
     parts = config.splits(len(data))
     with deterministic(config.seed, config.threads):
         reference = Reference(*(_held_out(module, data, rows) for rows in (parts.fit, parts.certify, parts.gate)))
+        test = _held_out(module, data, parts.feedback) if len(parts.feedback) >= _FEWEST_TEST_ROWS else None
         golden = export.make_golden(module, data.images[parts.fit])
         model_bytes = export.to_onnx(module, golden.inputs)
     difference = export.check(model_bytes, golden)
     calibrator = calibrate(config.calibrator, reference.fit)
-    report = make_report(reference, calibrator)
+    report = make_report(reference, calibrator, test)
     report["training"] = {
         "epochs": [{"loss": epoch.loss, "accuracy": epoch.accuracy} for epoch in trained.history],
         "export_difference": difference,

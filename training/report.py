@@ -14,10 +14,11 @@ BINS = 15
 FLOOR = 1e-4
 
 
-def make_report(reference: Reference, calibrator: Calibrator) -> dict[str, Any]:
-    """Compare the plain softmax with the calibrator on reference rows that it was not fitted on.
+def make_report(reference: Reference, calibrator: Calibrator, test: LabelledLogits | None = None) -> dict[str, Any]:
+    """Compare the plain softmax with the calibrator on rows that it was not fitted on.
 
-    The rows are those that certify and those of the gate, together: many more than either, and neither was fitted on.
+    The rows are the reference's, those that certify and those of the gate together, so that all versions of a model
+    compare on what their bundles hold; and, in a section of its own, rows that no bundle holds, where there are any.
     Calibration errors always stand beside their null: the mean and the 95 % quantile that the same confidences would
     give if they were right exactly as often as they say. Differences are of the same rows, after − before, with a 95 %
     interval. NLL and Brier score are of (1 − 1e−4) p + 1e−4 / K, as everywhere in Candor where losses are compared, so
@@ -26,14 +27,14 @@ def make_report(reference: Reference, calibrator: Calibrator) -> dict[str, Any]:
     Args:
         reference: The reference rows.
         calibrator: Fitted on `reference.fit`.
+        test: Rows that are neither reference nor training rows, at least two; None for none.
 
     Returns:
         A JSON-able document.
     """
-    rows = evaluation_rows(reference)
     identity = CALIBRATORS["identity"]().fit(reference.fit.logits, reference.fit.labels)
-    losses = [_losses(each.predict_proba(rows.logits), rows) for each in (identity, calibrator)]
-    return {
+    rows = evaluation_rows(reference)
+    report = {
         "schema_version": 1,
         "calibrator": calibrator.to_dict(),
         "rows": {
@@ -41,13 +42,11 @@ def make_report(reference: Reference, calibrator: Calibrator) -> dict[str, Any]:
             "evaluated": len(rows.labels),
             "evaluated_on": "the reference's certify and gate rows",
         },
-        "before": _metrics(identity, rows),
-        "after": _metrics(calibrator, rows),
-        "difference": {
-            name: _interval(metrics.paired_interval(after, before))
-            for name, before, after in zip(("nll", "brier"), *losses, strict=True)
-        },
+        **_comparison(identity, calibrator, rows),
     }
+    if test is not None:
+        report["test"] = {"rows": len(test.labels), **_comparison(identity, calibrator, test)}
+    return report
 
 
 def headline(report: dict[str, Any]) -> dict[str, float]:
@@ -65,6 +64,18 @@ def evaluation_rows(reference: Reference) -> LabelledLogits:
     return LabelledLogits(
         np.concatenate([part.logits for part in parts]), np.concatenate([part.labels for part in parts])
     )
+
+
+def _comparison(identity: Calibrator, calibrator: Calibrator, rows: LabelledLogits) -> dict[str, Any]:
+    losses = [_losses(each.predict_proba(rows.logits), rows) for each in (identity, calibrator)]
+    return {
+        "before": _metrics(identity, rows),
+        "after": _metrics(calibrator, rows),
+        "difference": {
+            name: _interval(metrics.paired_interval(after, before))
+            for name, before, after in zip(("nll", "brier"), *losses, strict=True)
+        },
+    }
 
 
 def _losses(probabilities: NDArray[Any], rows: LabelledLogits) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -30,6 +30,13 @@ def test_the_bundle_says_how_it_came_about(trained_bundle: bundle.Bundle, tiny: 
     assert len(trained_bundle.report["training"]["epochs"]) == tiny.epochs
 
 
+def test_the_rows_outside_the_bundle_are_reported_apart(trained_bundle: bundle.Bundle, tiny: TrainConfig) -> None:
+    test = trained_bundle.report["test"]
+    assert test["rows"] == 1797 - tiny.train_rows - tiny.reference_rows
+    assert test["before"].keys() == trained_bundle.report["before"].keys()
+    assert test["difference"]["nll"]["low"] < test["difference"]["nll"]["high"]
+
+
 def test_the_split_is_recorded_and_can_be_made_again(trained_bundle: bundle.Bundle, tiny: TrainConfig) -> None:
     data = DATASETS["digits"]()
     parts = tiny.splits(len(data))
