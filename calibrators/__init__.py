@@ -16,6 +16,7 @@ Every calibrator takes logits (never guessed from probabilities: see `logits_fro
 from __future__ import annotations
 
 from calibrators import metrics
+from calibrators.beta import Beta
 from calibrators.calibrator import Calibrator
 from calibrators.diagrams import confidence_histogram, reliability_diagram
 from calibrators.dirichlet import Dirichlet
@@ -23,12 +24,14 @@ from calibrators.errors import CalibrationDataError, CalibrationError, Calibrati
 from calibrators.histogram import Histogram
 from calibrators.identity import Identity
 from calibrators.matrix import Matrix
+from calibrators.platt import Platt
 from calibrators.softmax import logits_from_probabilities, softmax
 from calibrators.temperature import Temperature
 from calibrators.vector import Vector
 
 __all__ = [
     "CALIBRATORS",
+    "Beta",
     "CalibrationDataError",
     "CalibrationError",
     "CalibrationFitError",
@@ -37,6 +40,7 @@ __all__ = [
     "Histogram",
     "Identity",
     "Matrix",
+    "Platt",
     "Temperature",
     "Vector",
     "confidence_histogram",
@@ -53,6 +57,8 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "vector": Vector,
     "matrix": Matrix,
     "dirichlet": Dirichlet,
+    "platt": Platt,
+    "beta": Beta,
     "histogram": Histogram,
 }
 

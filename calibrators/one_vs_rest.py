@@ -1,0 +1,73 @@
+"""Binary curves made into a calibrator: one for two classes, one for each class of more, renormalised."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrators.arrays import Doubles
+from calibrators.calibrator import Calibrator
+from calibrators.log_odds import all_row_totals, row_totals
+from calibrators.softmax import softmax_in_place
+from calibrators.validation import LabelledRows
+
+
+class OneVsRest(Calibrator):
+    """A calibrator of log-odds against all other classes; final classes say what a curve is.
+
+    With two classes there is one curve, for class 1. With more, each class has its own and rows are divided by their
+    sum; a row of nothing but zeros gets its softmax. A class whose probability is zero or one beyond doubt (all logits
+    but one are −inf) stays so, and such rows teach the curves nothing.
+    """
+
+    def _fit(self, rows: LabelledRows) -> None:
+        classes = rows.logits.shape[1]
+        totals = all_row_totals(rows)
+        curves = []
+        for k in [1] if classes == 2 else range(classes):
+            scores = totals.log_odds(rows.logits[:, k].astype(np.float64), k)
+            hits, weight = rows.labels == k, rows.weight
+            open_rows = np.isfinite(scores)
+            if not open_rows.all():
+                scores, hits = scores[open_rows], hits[open_rows]
+                weight = None if weight is None else weight[open_rows]
+            curves.append(self._fit_curve(scores, hits, weight))
+        self._keep(curves)
+        self.classes_ = classes
+
+    def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
+        totals = row_totals(logits, maxima)
+        result = np.empty_like(logits)
+        if self.classes_ == 2:
+            result[:, 1], result[:, 0] = self._curve(totals.log_odds(logits[:, 1], 1), 0)
+            return result
+        for k in range(self.classes_):
+            result[:, k], _ = self._curve(totals.log_odds(logits[:, k], k), k)
+        sums = np.add.reduce(result, axis=1, keepdims=True)
+        empty = sums[:, 0] == 0
+        if empty.any():
+            result[empty] = softmax_in_place(logits[empty], maxima[empty])
+            sums[empty] = 1
+        result /= sums
+        return result
+
+    def _curve(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
+        certain, impossible = np.isposinf(scores), np.isneginf(scores)
+        chance, rest = self._evaluate(np.where(certain | impossible, 0.0, scores), curve)
+        chance[certain], rest[certain] = 1, 0
+        chance[impossible], rest[impossible] = 0, 1
+        return chance, rest
+
+    @abstractmethod
+    def _fit_curve(self, scores: Doubles, hits: npt.NDArray[np.bool_], weight: Doubles | None) -> Doubles:
+        """Learns one curve from finite log-odds (N,), N ≥ 0, and hits (N,)."""
+
+    @abstractmethod
+    def _evaluate(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
+        """Probabilities p (n,) of finite log-odds (n,) under a fitted curve, and 1 − p, exact where p rounds to 1."""
+
+    @abstractmethod
+    def _keep(self, curves: list[Doubles]) -> None:
+        """Stores what `_fit_curve` returned for each curve."""

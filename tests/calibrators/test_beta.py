@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import optimize, special
+
+from calibrators import Beta, CalibrationDataError, Platt, metrics
+
+
+def objective(theta, scores, hits, weight=None):
+    u = theta[0] * special.log_expit(scores) - theta[1] * special.log_expit(-scores) + theta[2]
+    return np.average(np.logaddexp(0, u) - hits * u, weights=weight)
+
+
+def bent(rows, a, b, c, seed=0):
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(0, 2, rows)
+    chance = special.expit(a * special.log_expit(scores) - b * special.log_expit(-scores) + c)
+    return np.stack([np.zeros(rows), scores], axis=1), (rng.random(rows) < chance).astype(int)
+
+
+@pytest.mark.parametrize(
+    "truth", [(1.0, 1.0, 0.0), (0.4, 1.8, 0.5), (2.0, 0.0, 1.0), (-0.6, 1.5, 0.0), (1.5, -0.6, 0.0), (-1.0, -1.0, 0.3)]
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_reaches_the_optimum_with_a_and_b_not_negative(truth, weighted):
+    logits, labels = bent(1500, *truth)
+    weight = np.random.default_rng(1).uniform(0.1, 2, 1500) if weighted else None
+    found = Beta().fit(logits, labels, weight).coefficients_[0]
+    least = optimize.minimize(
+        objective,
+        [1.0, 1.0, 0.0],
+        (logits[:, 1], labels, weight),
+        method="L-BFGS-B",
+        bounds=[(0, None), (0, None), (None, None)],
+        options={"ftol": 1e-15, "gtol": 1e-9},
+    ).fun
+    assert (found[:2] >= 0).all()
+    assert objective(found, logits[:, 1], labels, weight) <= least + 1e-7
+
+
+def test_finds_the_curve_that_made_the_labels():
+    found = Beta().fit(*bent(100_000, 0.5, 1.6, 0.4)).coefficients_[0]
+    np.testing.assert_allclose(found, [0.5, 1.6, 0.4], atol=0.08)
+
+
+def test_never_behind_platt_on_its_own_rows():
+    logits, labels = bent(3000, 0.5, 1.6, 0.4)
+    beta, platt = (
+        metrics.negative_log_likelihood(method().fit(logits, labels).predict_proba(logits), labels)
+        for method in (Beta, Platt)
+    )
+    assert beta <= platt + 1e-7
+
+
+def test_one_curve_for_each_class(world):
+    logits, labels = world(800, 4, 1.6)
+    calibrator = Beta().fit(logits, labels)
+    for k in range(4):
+        scores = logits[:, k] - special.logsumexp(np.delete(logits, k, axis=1), axis=1)
+        least = optimize.minimize(objective, [1.0, 1.0, 0.0], (scores, labels == k), options={"gtol": 1e-8}).fun
+        assert objective(calibrator.coefficients_[k], scores, labels == k) <= least + 1e-7
+
+
+def test_separable_and_missing_classes_stay_finite(world):
+    logits, _ = world(300, 2)
+    for labels in (logits.argmax(axis=1), np.zeros(300, np.int64), np.ones(300, np.int64)):
+        calibrator = Beta().fit(logits, labels)
+        assert np.isfinite(calibrator.coefficients_).all()
+        assert metrics.accuracy(calibrator.predict_proba(logits), labels) == 1
+
+
+def test_small_probabilities_are_exact():
+    calibrator = Beta().fit(*bent(1000, 1.0, 1.0, 0.0))
+    probabilities = calibrator.predict_proba([[0.0, 200.0], [0.0, -200.0]])
+    assert 0 < probabilities[0, 0] < 1e-60
+    assert 0 < probabilities[1, 1] < 1e-60
+
+
+def test_a_negative_coefficient_is_refused(world):
+    document = Beta().fit(*world(100, 2)).to_dict()
+    with pytest.raises(CalibrationDataError, match="negative"):
+        Beta.from_dict({**document, "coefficients": [[-0.1, 1.0, 0.0]]})
