@@ -18,11 +18,13 @@ from __future__ import annotations
 from calibrators import metrics
 from calibrators.beta import Beta
 from calibrators.calibrator import Calibrator
+from calibrators.centred_isotonic import CentredIsotonic
 from calibrators.diagrams import confidence_histogram, reliability_diagram
 from calibrators.dirichlet import Dirichlet
 from calibrators.errors import CalibrationDataError, CalibrationError, CalibrationFitError
 from calibrators.histogram import Histogram
 from calibrators.identity import Identity
+from calibrators.isotonic import Isotonic
 from calibrators.matrix import Matrix
 from calibrators.platt import Platt
 from calibrators.softmax import logits_from_probabilities, softmax
@@ -36,9 +38,11 @@ __all__ = [
     "CalibrationError",
     "CalibrationFitError",
     "Calibrator",
+    "CentredIsotonic",
     "Dirichlet",
     "Histogram",
     "Identity",
+    "Isotonic",
     "Matrix",
     "Platt",
     "Temperature",
@@ -59,6 +63,8 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "dirichlet": Dirichlet,
     "platt": Platt,
     "beta": Beta,
+    "isotonic": Isotonic,
+    "centred_isotonic": CentredIsotonic,
     "histogram": Histogram,
 }
 

@@ -1,0 +1,46 @@
+"""Isotonic regression."""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrators.arrays import Doubles
+from calibrators.isotonic_curves import IsotonicCurves
+
+
+@final
+class Isotonic(IsotonicCurves):
+    """The best non-decreasing map of probabilities, joined linearly between the data, constant beyond them.
+
+    With two classes there is one curve, for class 1; with more, one for each class, rows are divided by their sum, and
+    a row of nothing but zeros gets its softmax. Probabilities of exactly 0 and 1 occur, where one kind of label stands
+    alone at an end: the log loss of a later row there can be infinite.
+
+    Preserves: with two classes the order of all rows, but levels of many rows become equal (ties).
+    When to use: two classes and thousands of labels, where no formula fits; `centred_isotonic` where ties hurt.
+
+    Attributes:
+        inputs_: One array for each curve, (M,) increasing probabilities.
+        outputs_: Likewise (M,) non-decreasing.
+
+    References:
+        Zadrozny, Elkan (2002), Transforming classifier scores into accurate multiclass probability estimates.
+
+    Example:
+        >>> import numpy as np
+        >>> logits = np.array([[0.0, -1.0], [0.0, 0.0], [0.0, 1.0], [0.0, 2.0]])
+        >>> Isotonic().fit(logits, np.array([0, 1, 0, 1])).predict_proba(logits)[:, 1]
+        array([0. , 0.5, 0.5, 1. ])
+    """
+
+    name: ClassVar[str] = "isotonic"
+    version: ClassVar[int] = 1
+    preserves_order: ClassVar[bool] = True
+
+    @staticmethod
+    def _knots(inputs: Doubles, levels: Doubles, weight: Doubles, blocks: npt.NDArray[np.intp]) -> Doubles:  # noqa: ARG004
+        kept = np.union1d(blocks[:-1], blocks[1:] - 1)
+        return np.stack([inputs[kept], levels[kept]])

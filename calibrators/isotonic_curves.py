@@ -1,0 +1,83 @@
+"""Isotonic regression by pool adjacent violators: what the two isotonic calibrators share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize, special
+
+from calibrators.arrays import Doubles
+from calibrators.documents import Document
+from calibrators.one_vs_rest import OneVsRest
+
+
+class IsotonicCurves(OneVsRest):
+    """Non-decreasing piecewise linear curves of the probability; final classes say which points they join.
+
+    Attributes:
+        inputs_: One array for each curve, (M,) increasing probabilities.
+        outputs_: Likewise (M,) non-decreasing: the calibrated probabilities there. Constant beyond the two ends.
+    """
+
+    inputs_: list[Doubles]
+    outputs_: list[Doubles]
+
+    @staticmethod
+    @abstractmethod
+    def _knots(inputs: Doubles, levels: Doubles, weight: Doubles, blocks: npt.NDArray[np.intp]) -> Doubles:
+        """Points (2, M) to join: inputs and outputs.
+
+        Args:
+            inputs: (U,) distinct probabilities, increasing.
+            levels: (U,) the isotonic regression there.
+            weight: (U,) weight of the rows there.
+            blocks: (B + 1,) bounds of the runs of equal level.
+        """
+
+    def _fit_curve(self, scores: Doubles, hits: npt.NDArray[np.bool_], weight: Doubles | None) -> Doubles:
+        if len(scores) == 0:
+            return np.array([[0.0, 1.0], [0.0, 1.0]])
+        inputs, place = np.unique(special.expit(scores), return_inverse=True)
+        mass = np.bincount(place, weight).astype(np.float64)
+        right = np.bincount(place[hits], None if weight is None else weight[hits], len(inputs))
+        found = optimize.isotonic_regression(right / mass, weights=mass)
+        levels = np.clip(found.x, 0, 1)
+        blocks = np.concatenate([[0], np.flatnonzero(np.diff(levels)) + 1, [len(levels)]])
+        return self._knots(inputs, levels, mass, blocks)
+
+    def _evaluate(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
+        chance = np.interp(special.expit(scores), self.inputs_[curve], self.outputs_[curve])
+        return chance, 1 - chance
+
+    def _keep(self, curves: list[Doubles]) -> None:
+        self.inputs_ = [curve[0] for curve in curves]
+        self.outputs_ = [curve[1] for curve in curves]
+
+    def _parameters(self) -> dict[str, Any]:
+        return {
+            "classes": self.classes_,
+            "inputs": [values.tolist() for values in self.inputs_],
+            "outputs": [values.tolist() for values in self.outputs_],
+        }
+
+    @classmethod
+    def _restore(cls, document: Document) -> Self:
+        calibrator = cls()
+        calibrator.classes_ = document.count("classes", least=2)
+        curves = 1 if calibrator.classes_ == 2 else calibrator.classes_
+        calibrator.inputs_ = document.rows_of_numbers("inputs", 0.0, 1.0)
+        calibrator.outputs_ = document.rows_of_numbers("outputs", 0.0, 1.0)
+        for field, lists in (("inputs", calibrator.inputs_), ("outputs", calibrator.outputs_)):
+            if len(lists) != curves:
+                document.refuse(field, f"{len(lists)} lists", f"{curves}, as 'classes' says")
+        for i, (inputs, outputs) in enumerate(zip(calibrator.inputs_, calibrator.outputs_, strict=True)):
+            if len(inputs) == 0 or not (np.diff(inputs) > 0).all():
+                document.refuse(f"inputs[{i}]", f"{len(inputs)} numbers", "at least one, increasing")
+            if len(outputs) != len(inputs):
+                document.refuse(f"outputs[{i}]", f"{len(outputs)} numbers", f"{len(inputs)}, as there are inputs")
+            if not (np.diff(outputs) >= 0).all():
+                document.refuse(f"outputs[{i}]", "numbers out of order", "numbers that never decrease")
+        return calibrator
