@@ -77,6 +77,7 @@ def serve(
     import uvicorn
 
     from service.app import create_app
+    from service.errors import ConfigurationError
     from service.logs import configure_logs
 
     given = {"host": host, "port": port, "bundles": bundles, "policies": policies, "database_url": database_url}
@@ -84,17 +85,24 @@ def serve(
         settings = _settings(given)
         configure_logs()
         application = create_app(settings)
-        uvicorn.run(
-            application,
-            host=settings.host,
-            port=settings.port,
-            loop="uvloop",
-            http="httptools",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            timeout_graceful_shutdown=round(settings.drain_timeout_s),
-        )
+        try:
+            uvicorn.run(
+                application,
+                host=settings.host,
+                port=settings.port,
+                loop="uvloop",
+                http="httptools",
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                timeout_graceful_shutdown=round(settings.drain_timeout_s),
+            )
+        except SystemExit:  # uvicorn's way to say that it could not bind the address
+            raise ConfigurationError(
+                f"The service could not listen on {settings.host}:{settings.port}; the log above says why.",
+                where="CANDOR_PORT",
+                remedy="Choose another port with --port, or stop what uses this one.",
+            ) from None
 
 
 @app.command()
@@ -419,7 +427,10 @@ def _reporting() -> Iterator[None]:
     try:
         yield
     except UnreachableError as error:
-        complaints.print(f"[red]{escape(str(error))}[/red]\nStart one with [bold]make serve[/bold], or set CANDOR_URL.")
+        complaints.print(
+            f"[red]{escape(str(error))}[/red]\nStart one with [bold]make serve[/bold], or set CANDOR_URL.",
+            soft_wrap=True,
+        )
         raise typer.Exit(UNREACHABLE) from None
     except ApiError as error:
         _complain(error.problem.get("title"), str(error), error.problem)
@@ -430,15 +441,15 @@ def _reporting() -> Iterator[None]:
         )
         raise typer.Exit(USAGE) from None
     except ValueError as error:
-        complaints.print(f"[red]{escape(str(error))}[/red]")
+        complaints.print(f"[red]{escape(str(error))}[/red]", soft_wrap=True)
         raise typer.Exit(USAGE) from None
 
 
 def _complain(title: str | None, message: str, details: dict[str, Any]) -> None:
-    complaints.print(f"[bold red]{escape(title or 'Error')}[/bold red]: {escape(message)}")
+    complaints.print(f"[bold red]{escape(title or 'Error')}[/bold red]: {escape(message)}", soft_wrap=True)
     for key in ("where", "found", "expected", "remedy"):
         if details.get(key) is not None:
-            complaints.print(f"  [dim]{key}:[/dim] {escape(str(details[key]))}")
+            complaints.print(f"  [dim]{key}:[/dim] {escape(str(details[key]))}", soft_wrap=True)
 
 
 if __name__ == "__main__":

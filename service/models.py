@@ -284,9 +284,8 @@ class Models:
     def _first_revision(self, location: BundleLocation) -> Revision:
         verified = self._verify(location.path)
         self._open_session(verified)  # a bundle that fails its golden inputs must not become a revision
-        return self._propose_bundle(
-            verified, [(policy, 1) for policy in self._policy_files(location.model)], parent=None
-        )
+        policies = self._policy_files(location.model, verified.manifest.labels)
+        return self._propose_bundle(verified, [(policy, 1) for policy in policies], parent=None)
 
     def _propose_new_bundles(self, name: str, locations: list[BundleLocation]) -> None:
         """Turn each bundle newer than the active one, and not yet known, into a proposal with the active policies."""
@@ -336,13 +335,15 @@ class Models:
             policy, version=version, bundle=verified, calibrator=calibrator_from_dict(calibrator), look=look
         )
 
-    def _policy_files(self, model: str) -> list[Policy]:
+    def _policy_files(self, model: str, labels: tuple[str, ...]) -> list[Policy]:
         if self._settings.policies is None:
             return []
         policies = []
         for path in sorted((self._settings.policies / model).glob("*.yaml")):
             try:
-                policies.append(Policy.from_dict(yaml.safe_load(path.read_text(encoding="utf-8"))))
+                policy = Policy.from_dict(yaml.safe_load(path.read_text(encoding="utf-8")))
+                policy.check_labels(labels)
+                policies.append(policy)
             except yaml.YAMLError as error:
                 raise PolicyError(f"{path} is not YAML: {error}", where=str(path)) from error
             except PolicyError as error:

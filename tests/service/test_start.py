@@ -1,0 +1,308 @@
+"""How the service starts, what it refuses to start on, and what it never imports."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bundle as bundles
+from bundle import BundleContents
+from service.errors import BundleRefusedError, ConfigurationError, PolicyError
+from service.inference.session import Session, resolve_provider
+from service.models import Models
+from service.settings import Settings
+from service.state.database import Database
+from service.state.revisions import RevisionStore
+
+FILES = sorted(["manifest.json", "model.onnx", "calibrator.json", "reference.npz", "golden.npz", "report/report.json"])
+
+
+@pytest.fixture
+def root(digits: Any, tmp_path: Path) -> Path:
+    """A copy of the bundles that may be damaged."""
+    return Path(shutil.copytree(digits.root, tmp_path / "bundles"))
+
+
+def flip(path: Path) -> None:
+    """Change one bit in the middle of a file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def contents(bundle: bundles.Bundle, **changes: Any) -> BundleContents:
+    """What a bundle was written from, with changes."""
+    manifest = bundle.manifest
+    fields = {
+        "model": manifest.model,
+        "labels": manifest.labels,
+        "input": manifest.input,
+        "model_bytes": bundle.model_bytes,
+        "calibrator": bundle.calibrator,
+        "reference": bundle.reference,
+        "golden": bundle.golden,
+        "architecture": manifest.architecture,
+        "training": manifest.training,
+        "versions": manifest.versions,
+        "metrics": manifest.metrics,
+        "report": bundle.report,
+        "diagrams": bundle.diagrams,
+    }
+    return BundleContents(**(fields | changes))
+
+
+@pytest.fixture
+def other_golden(digits: Any) -> BundleContents:
+    """A bundle whose digests are right and whose model does not give its golden logits."""
+    golden = digits.bundle.golden
+    return contents(
+        digits.bundle, golden=bundles.Golden(golden.inputs, golden.logits + np.float32(0.5), golden.encoded)
+    )
+
+
+class TestProcess:
+    def test_a_flipped_bit_is_refused_with_the_name_of_the_file(self, spawn: Any, root: Path) -> None:
+        flip(root / "digits" / "1" / "model.onnx")
+        status, said = spawn(wait=False, bundles=str(root)).end()
+        assert status == 2, said
+        assert "Bundle refused" in said
+        assert "model.onnx" in said
+        assert "Traceback" not in said
+
+    @pytest.mark.parametrize(
+        ("changes", "says"),
+        [
+            ({"provider": "cuda"}, "cuda provider was asked for"),
+            ({"provider": "tpu"}, "CANDOR_PROVIDER"),
+            ({"host": "0.0.0.0"}, "candor keys create"),
+            ({"threads": "0"}, "CANDOR_THREADS"),
+            ({"database_url": "sqlite://"}, "Unusable configuration"),
+            ({"database_url": "nonsense"}, "Unusable configuration"),
+            ({"database_url": "postgresql+psycopg://postgres@127.0.0.1:1/x"}, "postgresql"),
+            ({"max_batch_size": "0"}, "CANDOR_MAX_BATCH_SIZE"),
+        ],
+    )
+    def test_settings_that_cannot_work_end_with_code_2_and_a_sentence(
+        self, spawn: Any, changes: dict[str, str], says: str
+    ) -> None:
+        if changes.get("provider") == "cuda" and resolve_provider("auto") == "cuda":
+            pytest.skip("this machine has CUDA")
+        status, said = spawn(wait=False, **changes).end()
+        assert status == 2, said
+        assert says in said
+        assert "Traceback" not in said
+
+    def test_a_policy_that_cannot_be_used_is_named_by_its_file(self, spawn: Any, tmp_path: Path) -> None:
+        folder = tmp_path / "policies" / "digits"
+        folder.mkdir(parents=True)
+        (folder / "mine.yaml").write_text("id: mine\npositive: eleven\nbands: [{action: review}]\n")
+        status, said = spawn(wait=False, policies=str(folder.parent)).end()
+        assert status == 2, said
+        assert "mine.yaml" in said
+        assert "eleven" in said
+        (folder / "mine.yaml").write_text("id: [")
+        status, said = spawn(wait=False, policies=str(folder.parent)).end()
+        assert status == 2, said
+        assert "mine.yaml is not YAML" in " ".join(said.split())
+
+    def test_a_taken_port_and_a_second_server_on_the_same_state_are_refused(self, spawn: Any) -> None:
+        first = spawn()
+        second = spawn(wait=False)
+        status, said = second.end()
+        assert status == 2, said
+        assert str(first.popen.pid) in said
+        port = first.url.rpartition(":")[2]
+        done = spawn.run("serve", "--port", port, database_url=f"{spawn.environment['CANDOR_DATABASE_URL']}.other")
+        assert done.returncode == 2, done.stderr
+        assert f"127.0.0.1:{port}" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert first.http.get("/readyz").status_code == 200
+
+    def test_without_bundles_it_lives_and_is_not_ready(self, spawn: Any, tmp_path: Path) -> None:
+        empty = tmp_path / "empty"
+        empty.mkdir()
+        running = spawn(bundles=str(empty))
+        assert running.http.get("/livez").status_code == 200
+        ready = running.http.get("/readyz")
+        assert (ready.status_code, ready.json()["ready"]) == (503, False)
+        answer = running.http.post("/predict", json={"inputs": [0]})
+        assert answer.status_code == 404
+        assert str(empty) in answer.json()["remedy"]
+
+    def test_a_stop_ends_politely(self, spawn: Any) -> None:
+        running = spawn()
+        running.http.get("/livez")
+        running.popen.terminate()
+        _, said = running.end()
+        assert "Traceback" not in said
+        assert "Finished server process" in said
+
+
+# Runs in an interpreter of its own: serves one prediction over ASGI, then says which modules came with it.
+PROBE = """
+import asyncio, json, sys
+from service.settings import Settings
+from service.app import create_app
+
+application = create_app(Settings())
+sent = []
+
+async def ask():
+    messages = [{"type": "http.request", "body": json.dumps({"inputs": [[[0] * 8] * 8]}).encode()}]
+    async def receive():
+        return messages.pop() if messages else await asyncio.Future()
+    async def send(message):
+        sent.append(message)
+    scope = {"type": "http", "method": "POST", "path": "/predict", "query_string": b"", "headers": []}
+    await application(scope, receive, send)
+
+asyncio.run(ask())
+assert sent[0]["status"] == 200, sent
+application.runtime.close()
+print(json.dumps(sorted(name for name in sys.modules if "." not in name)))
+"""
+
+
+class TestImports:
+    def test_a_service_that_has_predicted_holds_no_torch_no_training_and_no_plotting(self, spawn: Any) -> None:
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", PROBE],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=spawn.environment,
+        )
+        assert done.returncode == 0, done.stderr
+        modules = set(json.loads(done.stdout.splitlines()[-1]))
+        assert {"service", "onnxruntime", "numpy"} <= modules
+        assert not modules & {"torch", "training", "matplotlib", "sklearn", "onnx", "pandas", "pytest"}
+
+    def test_the_command_line_needs_no_server_to_say_what_it_can_do(self, spawn: Any) -> None:
+        code = "import sys; import service.cli; print('\\n'.join(sys.modules))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+        assert not set(done.stdout.split()) & {"fastapi", "onnxruntime", "sqlalchemy", "uvicorn", "torch", "numpy"}
+
+
+class TestBundles:
+    @pytest.fixture
+    def open_models(self, tmp_path: Path) -> Any:
+        """Start models on a folder of bundles, as the service does."""
+        databases = []
+
+        def run(root: Path) -> Models:
+            database = Database.open(f"sqlite:///{tmp_path}/models.db")
+            databases.append(database)
+            models = Models(Settings(bundles=root, policies=None), database, lambda *_: None)
+            models.start()
+            return models
+
+        yield run
+        for database in databases:
+            database.close()
+
+    @pytest.mark.parametrize("file", FILES)
+    def test_one_flipped_bit_in_any_file_is_refused(self, open_models: Any, root: Path, file: str) -> None:
+        flip(root / "digits" / "1" / file)
+        with pytest.raises(BundleRefusedError) as caught:
+            open_models(root)
+        assert caught.value.where == file
+        assert file in str(caught.value)
+
+    def test_the_files_above_are_all_but_the_diagrams(self, digits: Any) -> None:
+        there = {str(path.relative_to(digits.bundle.path)) for path in digits.bundle.path.rglob("*") if path.is_file()}
+        assert {name for name in there if not name.endswith(".svg")} == set(FILES)
+
+    def test_other_logits_than_the_golden_ones_are_refused(
+        self, open_models: Any, tmp_path: Path, other_golden: BundleContents
+    ) -> None:
+        bundles.write(tmp_path / "wrong", other_golden)
+        with pytest.raises(BundleRefusedError, match="golden inputs give other logits") as caught:
+            open_models(tmp_path / "wrong")
+        assert "0.5" in caught.value.found
+
+    def test_a_model_that_cannot_be_loaded_is_refused(self, digits: Any, tmp_path: Path) -> None:
+        model_bytes = digits.bundle.model_bytes.replace(b"Conv", b"Vnoc")
+        path = bundles.write(tmp_path, contents(digits.bundle, model_bytes=model_bytes))
+        with pytest.raises(BundleRefusedError, match=r"cannot load model\.onnx"):
+            Session(bundles.verify(path), provider="cpu", threads=1)
+
+    def test_an_unknown_provider_is_a_configuration_error(self, digits: Any) -> None:
+        if resolve_provider("auto") == "cuda":
+            pytest.skip("this machine has CUDA")
+        with pytest.raises(ConfigurationError, match="cuda") as caught:
+            Session(digits.bundle, provider="cuda", threads=1)
+        assert "gpu" in str(caught.value.remedy)
+
+    def test_a_newer_damaged_bundle_leaves_the_old_one_in_service(self, start: Any, root: Path, digits: Any) -> None:
+        first = start(bundles=root)
+        before = first.predict(digits.images[:5])
+        first.close()
+        newer = bundles.write(root, contents(digits.bundle))
+        flip(newer / "model.onnx")
+        second = start(bundles=root)
+        assert second.http.get("/readyz").status_code == 200
+        assert [item["id"] for item in second.revisions()["items"]] == ["r1"]
+        after = second.predict(digits.images[:5])
+        assert [row["probabilities"] for row in after] == [row["probabilities"] for row in before]
+
+    def test_a_newer_good_bundle_is_a_proposal_that_needs_a_reason(self, start: Any, root: Path, digits: Any) -> None:
+        start(bundles=root).close()
+        bundles.write(root, contents(digits.bundle, report=digits.bundle.report | {"note": "second"}))
+        service = start(bundles=root)
+        newest = service.revisions()["items"][0]
+        assert (newest["id"], newest["state"], newest["cause"], newest["bundle"]) == ("r2", "proposed", "bundle", 2)
+        path = "revisions/r2/activate"
+        without = service.move(path, service.revisions()["epoch"])
+        assert (without.status_code, without.json()["type"]) == (409, "/errors/revision-state")
+        service.activate("r2", reason="trained on more data")
+        answer = service.http.post("/predict", json={"inputs": digits.images[:1].tolist()}).json()
+        assert answer["revision"] == "r2"
+        service.close()
+        again = start(bundles=root)  # nothing new: nothing proposed
+        assert [item["id"] for item in again.revisions()["items"]] == ["r2", "r1"]
+        assert again.revisions()["active"] == "r2"
+        assert again.rollback()["active"] == "r1"
+
+    def test_a_proposal_whose_model_fails_its_golden_inputs_cannot_be_activated(
+        self, start: Any, root: Path, digits: Any, other_golden: BundleContents
+    ) -> None:
+        start(bundles=root).close()
+        bundles.write(root, other_golden)
+        service = start(bundles=root)
+        if "r2" in {item["id"] for item in service.revisions()["items"]}:
+            refused = service.move("revisions/r2/activate", service.revisions()["epoch"], reason="hope")
+            assert (refused.status_code, refused.json()["type"]) == (409, "/errors/bundle-refused")
+        assert service.http.get("/readyz").status_code == 200
+        assert service.revisions()["active"] == "r1"
+        assert service.predict(digits.images[:1])
+
+    def test_an_active_bundle_that_was_exchanged_is_refused(self, start: Any, root: Path, digits: Any) -> None:
+        start(bundles=root).close()
+        shutil.rmtree(root / "digits" / "1")
+        written = bundles.write(root / "new", contents(digits.bundle, report={"note": "another"}))
+        shutil.move(written, root / "digits" / "1")
+        with pytest.raises(BundleRefusedError, match="not the one that revision r1 was made from"):
+            start(bundles=root)
+        shutil.rmtree(root / "digits" / "1")
+        with pytest.raises(BundleRefusedError, match="No such file"):
+            start(bundles=root)
+
+    def test_a_first_policy_that_names_an_unknown_label_leaves_nothing_behind(self, start: Any, tmp_path: Path) -> None:
+        folder = tmp_path / "policies" / "digits"
+        folder.mkdir(parents=True)
+        (folder / "mine.yaml").write_text("id: mine\npositive: eleven\nbands: [{action: review}]\n")
+        with pytest.raises(PolicyError):
+            start(policies=folder.parent)
+        database = Database.open(f"sqlite:///{tmp_path}/state.db")
+        assert RevisionStore(database).pointers() == {}
+        database.close()
+        (folder / "mine.yaml").write_text("id: mine\npositive: '1'\nbands: [{action: review}]\n")
+        assert start(policies=folder.parent).http.get("/readyz").status_code == 200
