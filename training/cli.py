@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -185,11 +186,11 @@ def _told() -> Iterator[None]:
     except bundle.BundleError as error:
         _fail(error, REFUSED)
     except KeyboardInterrupt:
-        _fail("interrupted; nothing was written", INTERRUPTED)
+        _fail("interrupted; a bundle is there whole or not at all", INTERRUPTED)
 
 
 def _fail(message: object, code: int) -> None:
-    Console(stderr=True).print(f"[bold red]error[/] {message}", highlight=False, soft_wrap=True)
+    Console(stderr=True).print(f"[bold red]error[/] {escape(str(message))}", highlight=False, soft_wrap=True)
     raise typer.Exit(code)
 
 
@@ -223,7 +224,7 @@ def _show(path: Path, *, as_json: bool) -> None:
     console.print(_table(f"{report['rows']['evaluated']} reference rows that it was not fitted on", report))
     if "test" in report:
         console.print(_table(f"{report['test']['rows']} rows that are not in the bundle", report["test"]))
-    console.print(f"{path}  verified, id {found.id[:12]}", highlight=False, soft_wrap=True)
+    console.print(f"{escape(str(path))}  verified, id {found.id[:12]}", highlight=False, soft_wrap=True)
 
 
 def _table(title: str, comparison: dict[str, Any]) -> Table:

@@ -73,9 +73,11 @@ def test_a_diverging_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_report_copies_the_diagrams(trained: Path, tmp_path: Path) -> None:
-    code, out, _ = run("report", trained, "--to", tmp_path / "report")
+    folder = Path(shutil.copytree(trained, tmp_path / "[/red]" / "digits" / "1"))  # no markup, whatever it looks like
+    code, out, _ = run("report", folder, "--to", tmp_path / "report")
     assert code == 0
     assert "ECE, 15 bins" in out
+    assert str(folder) in out
     assert json.loads((tmp_path / "report" / "report.json").read_text()) == bundle.verify(trained).report
     svgs = list((tmp_path / "report").glob("*.svg"))
     assert len(svgs) == 4
@@ -132,5 +134,5 @@ def test_ctrl_c_leaves_nothing_and_says_so(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
     assert process.returncode == INTERRUPTED
-    assert "nothing was written" in err
+    assert "interrupted" in err
     assert not (tmp_path / "out").exists()
