@@ -1,0 +1,154 @@
+"""The HTTP side of docker/smoke-test: each verb is one check against a running service, and exits 1 when it fails.
+
+The service is CANDOR_URL, the key CANDOR_API_KEY; what later checks need is kept in the folder SMOKE_WORK.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+MODEL = "/v1/models/digits"
+ROWS, BATCH = 600, 100
+WORK = Path(os.environ.get("SMOKE_WORK", "."))
+
+
+def refused(http: httpx.Client) -> str:
+    """A call without a key, and one with a wrong key, get a 401 that says what to do."""
+    for headers in ({"authorization": ""}, {"authorization": "Bearer cnd_000000000000_wrong"}):
+        response = http.post("/predict", json={"inputs": []}, headers=headers)
+        expect(response.status_code == 401, f"expected 401, found {response.status_code}: {response.text}")
+        expect(bool(response.json().get("detail")), "the refusal says nothing")
+    return "401 without a key and with a wrong one"
+
+
+def image(http: httpx.Client, path: str) -> str:
+    """An image gets a label, probabilities that sum to one and a decision."""
+    headers = {"content-type": "image/png"}
+    answer = ok(http.post("/predict", params={"policy": "auto-read"}, content=Path(path).read_bytes(), headers=headers))
+    (prediction,) = answer["predictions"]
+    total = sum(prediction["probabilities"].values())
+    expect(abs(total - 1) < 1e-4, f"the probabilities sum to {total}")
+    expect(prediction["decision"]["action"] in ("accept", "review", "block"), f"decision {prediction['decision']}")
+    return f"{path}: {prediction['label']} at {prediction['confidence']:.3f}, {prediction['decision']['action']}"
+
+
+def feedback(http: httpx.Client) -> str:
+    """Real digits are predicted; their labels are stored and acknowledged."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    pixels = (digits.images[-ROWS:, :, :, None] * (255 / 16)).round().astype("uint8")
+    labels = [str(label) for label in digits.target[-ROWS:]]
+    items, right = [], 0
+    for start in range(0, ROWS, BATCH):
+        body = {"inputs": pixels[start : start + BATCH].tolist()}
+        predictions = ok(http.post("/predict", params={"policy": "auto-read"}, json=body))["predictions"]
+        for prediction, label in zip(predictions, labels[start : start + BATCH], strict=True):
+            right += prediction["label"] == label
+            items.append({"prediction_id": prediction["prediction_id"], "label": label, "source": "smoke"})
+    receipt = ok(http.post("/feedback", json={"items": items}))
+    expect(receipt["stored"] == ROWS, f"stored {receipt['stored']} of {ROWS}")
+    (WORK / "items.json").write_text(json.dumps(items), encoding="utf-8")
+    expect(right > 0.8 * ROWS, f"only {right} of {ROWS} right: this is not the digits model")
+    return f"{ROWS} predictions ({right} right), {receipt['stored']} labels stored"
+
+
+def dry_run(http: httpx.Client) -> str:
+    """A dry run refits on the labels, answers in numbers and keeps nothing."""
+    before = state(http)
+    result = _refit(http, "dry_run")
+    rows = sum(result["rows"][role] for role in ("fit", "certify", "gate"))
+    expect(rows == ROWS, f"the refit saw {rows} of {ROWS} labels")
+    expect(state(http) == before, "a dry run has changed the revisions")
+    return f"{rows} rows; {result['summary']}"
+
+
+def activate(http: httpx.Client) -> str:
+    """A refit is kept as a proposal, and an operator puts it into service."""
+    proposal = _refit(http, "propose")["revision"]
+    epoch = state(http)["epoch"]
+    response = http.post(
+        f"{MODEL}/revisions/{proposal}/activate", json={"reason": "smoke test"}, headers={"if-match": f'"{epoch}"'}
+    )
+    expect(ok(response)["active"] == proposal, "another revision is active")
+    remember(http)
+    return f"{proposal} is active, epoch {epoch + 1}"
+
+
+def remember(http: httpx.Client) -> str:
+    """Write down what must survive."""
+    (WORK / "state.json").write_text(json.dumps(state(http)), encoding="utf-8")
+    return "noted"
+
+
+def survived(http: httpx.Client) -> str:
+    """The revisions are as they were, the active one answers, and every label is still there."""
+    expected = json.loads((WORK / "state.json").read_text(encoding="utf-8"))
+    found = state(http)
+    expect(found == expected, f"expected {expected}, found {found}")
+    served = ok(http.get("/readyz"))["models"]["digits"]
+    expect(served == expected["active"], f"{served} is served, not {expected['active']}")
+    items = json.loads((WORK / "items.json").read_text(encoding="utf-8"))
+    receipt = ok(http.post("/feedback", json={"items": items}))
+    expect(receipt["duplicates"] == ROWS, f"{receipt['duplicates']} of {ROWS} labels were known")
+    return f"{served} in service, {receipt['duplicates']} labels known"
+
+
+def state(http: httpx.Client) -> dict[str, Any]:
+    """Return what the state says of the model's revisions."""
+    answer = ok(http.get(f"{MODEL}/revisions"))
+    revisions = {item["id"]: item["state"] for item in answer["items"]}
+    return {"active": answer["active"], "epoch": answer["epoch"], "revisions": revisions}
+
+
+def ok(response: httpx.Response) -> dict[str, Any]:
+    """Return the document of a successful response."""
+    expect(response.is_success, f"{response.request.url.path}: HTTP {response.status_code}: {response.text[:500]}")
+    document: dict[str, Any] = response.json()
+    return document
+
+
+def expect(condition: bool, complaint: str) -> None:
+    """End with a complaint unless the condition holds."""
+    if not condition:
+        sys.exit(f"failed: {complaint}")
+
+
+def _refit(http: httpx.Client, mode: str) -> dict[str, Any]:
+    body = {"mode": mode, "calibrator": "temperature"}
+    answer = ok(http.post("/recalibrate", json=body, headers={"prefer": "wait=60"}))
+    give_up = time.monotonic() + 120
+    while "result" in answer:  # a job; a result stands alone
+        expect(answer["error"] is None, f"the refit failed: {answer['error']}")
+        if answer["result"] is not None:
+            result: dict[str, Any] = answer["result"]
+            return result
+        expect(time.monotonic() < give_up, f"job {answer['job']} takes too long")
+        time.sleep(0.2)
+        answer = ok(http.get(f"/v1/jobs/{answer['job']}"))
+    return answer
+
+
+VERBS: dict[str, Callable[..., str]] = {
+    verb.__name__: verb for verb in (refused, image, feedback, dry_run, activate, remember, survived)
+}
+
+
+def main() -> None:
+    """Run the verb that the command line names."""
+    verb, *arguments = sys.argv[1:]
+    headers = {"authorization": f"Bearer {os.environ.get('CANDOR_API_KEY', '')}"}
+    with httpx.Client(base_url=os.environ["CANDOR_URL"], headers=headers, timeout=90, trust_env=False) as http:
+        sys.stdout.write(VERBS[verb](http, *arguments) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""candor-state: what is backed up comes back, and nothing is replaced by what is no back-up."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from service.state.database import Database
+from service.state.keys import KeyStore
+
+SCRIPT = Path(__file__).parents[2] / "docker" / "candor-state"
+
+
+def run(file: Path, verb: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    environment = {**os.environ, "CANDOR_DATABASE_URL": f"sqlite:///{file}"}
+    return subprocess.run(
+        [sys.executable, SCRIPT, verb], input=given, capture_output=True, env=environment, check=False
+    )
+
+
+def names(file: Path) -> list[str]:
+    database = Database.open(f"sqlite:///{file}", readonly=True)
+    try:
+        return [key.name for key in KeyStore(database).list()]
+    finally:
+        database.close()
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[Database]:
+    """State with one key, open as a running service holds it."""
+    database = Database.open(f"sqlite:///{tmp_path / 'state.db'}")
+    KeyStore(database).create("first", ["admin"])
+    yield database
+    database.close()
+
+
+def test_a_backup_beside_a_running_service_comes_back(serving: Database, tmp_path: Path) -> None:
+    copy = run(tmp_path / "state.db", "backup")
+    assert copy.returncode == 0, copy.stderr
+    KeyStore(serving).create("second", ["predict"])
+    refused = run(tmp_path / "state.db", "restore", copy.stdout)
+    assert refused.returncode == 1
+    assert b"stop it first" in refused.stderr
+    serving.close()
+
+    restored = run(tmp_path / "state.db", "restore", copy.stdout)
+    assert restored.returncode == 0, restored.stderr
+    assert names(tmp_path / "state.db") == ["first"]
+    assert names(tmp_path / "state.db.before-restore") == ["first", "second"]
+    assert sorted(path.name for path in tmp_path.glob(".*")) == []
+
+
+def test_a_restore_into_an_empty_folder(serving: Database, tmp_path: Path) -> None:
+    copy = run(tmp_path / "state.db", "backup").stdout
+    folder = tmp_path / "new"
+    folder.mkdir()
+    assert run(folder / "state.db", "restore", copy).returncode == 0
+    assert names(folder / "state.db") == ["first"]
+    assert (folder / "state.db").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("given", [b"", b"no database at all" * 100], ids=["empty", "text"])
+def test_what_is_no_backup_changes_nothing(serving: Database, tmp_path: Path, given: bytes) -> None:
+    serving.close()
+    refused = run(tmp_path / "state.db", "restore", given)
+    assert refused.returncode == 1
+    assert b"Nothing has changed" in refused.stderr
+    assert names(tmp_path / "state.db") == ["first"]
+
+
+def test_a_damaged_backup_is_refused(serving: Database, tmp_path: Path) -> None:
+    copy = bytearray(run(tmp_path / "state.db", "backup").stdout)
+    copy[4096:12288] = bytes(8192)
+    serving.close()
+    assert run(tmp_path / "state.db", "restore", bytes(copy)).returncode == 1
+    assert names(tmp_path / "state.db") == ["first"]
+
+
+def test_an_abandoned_lock_file_is_no_obstacle(tmp_path: Path) -> None:
+    """A killed server leaves its pid behind, and in a container the next one has the same pid."""
+    (tmp_path / "state.db.lock").write_text(str(os.getpid()))
+    database = Database.open(f"sqlite:///{tmp_path / 'state.db'}")
+    with (tmp_path / "state.db.lock").open("a") as lock, pytest.raises(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    database.close()
+    with closing(sqlite3.connect(tmp_path / "state.db")) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
