@@ -27,6 +27,7 @@ from calibrators.identity import Identity
 from calibrators.isotonic import Isotonic
 from calibrators.matrix import Matrix
 from calibrators.platt import Platt
+from calibrators.scaling_binning import ScalingBinning
 from calibrators.softmax import logits_from_probabilities, softmax
 from calibrators.temperature import Temperature
 from calibrators.vector import Vector
@@ -45,6 +46,7 @@ __all__ = [
     "Isotonic",
     "Matrix",
     "Platt",
+    "ScalingBinning",
     "Temperature",
     "Vector",
     "confidence_histogram",
@@ -66,6 +68,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "isotonic": Isotonic,
     "centred_isotonic": CentredIsotonic,
     "histogram": Histogram,
+    "scaling_binning": ScalingBinning,
 }
 
 

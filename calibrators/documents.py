@@ -82,6 +82,19 @@ class Document:
         """Takes a list of such lists; they may differ in length."""
         return [self._row(f"{field}[{i}]", row, least, most) for i, row in enumerate(self.objects(field))]
 
+    def edges(self, field: str, bins: int) -> Doubles:
+        """Takes the edges of at most ``bins`` bins over [0, 1]."""
+        edges = self.numbers(field, 0.0, 1.0)
+        self.check_edges(field, edges, bins)
+        return edges
+
+    def check_edges(self, field: str, edges: Doubles, bins: int) -> None:
+        """Refuses what are not the edges of at most ``bins`` bins over [0, 1]; the first bin may be the point 0."""
+        if not (2 <= len(edges) <= bins + 1 and edges[0] == 0 and edges[-1] == 1):
+            self.refuse(field, f"{len(edges)} edges", f"2 to {bins + 1} edges from 0 to 1")
+        if not (np.diff(edges)[1:] > 0).all():
+            self.refuse(field, "edges out of order", "edges that increase")
+
     def refuse(self, field: str, found: str, expected: str) -> NoReturn:
         """Raises for a field whose value contradicts another."""
         raise CalibrationDataError("Bad document", where=f"field {field!r}", found=found, expected=expected)

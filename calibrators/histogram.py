@@ -8,11 +8,12 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias, final
 import numpy as np
 import numpy.typing as npt
 
-from calibrators.arrays import Doubles, Labels
+from calibrators.arrays import Doubles
 from calibrators.binning import SCHEMES, Scheme, bin_edges, bin_index
 from calibrators.calibrator import Calibrator
 from calibrators.chunks import logit_chunks
 from calibrators.documents import Document
+from calibrators.top_confidence import replace_confidence, row_confidence, top_confidences
 from calibrators.validation import LabelledRows, check_choice, check_count
 
 Target: TypeAlias = Literal["top_label", "per_class"]
@@ -78,7 +79,7 @@ class Histogram(Calibrator):
 
     def _fit(self, rows: LabelledRows) -> None:
         if self.on == "top_label":
-            confidence, predicted = _top_labels(rows)
+            confidence, predicted = top_confidences(rows)
             fitted = [_fit_bins(confidence, predicted == rows.labels, rows.weight, self.bins, self.scheme)]
         else:
             totals = _log_totals(rows)
@@ -103,18 +104,8 @@ class Histogram(Calibrator):
                 logits[:, k] = values[bin_index(_shares(logits[:, k], totals), edges)]
             logits /= np.add.reduce(logits, axis=1, keepdims=True)
             return logits
-        confidence = self.values_[0][bin_index(_confidence(logits, maxima), self.edges_[0])]
-        top = (np.arange(len(logits)), np.argmax(logits, axis=1))
-        logits[top] = -np.inf
-        others = np.maximum.reduce(logits, axis=1, keepdims=True)
-        logits[others[:, 0] == -np.inf] = 0.0
-        logits[top] = -np.inf
-        with np.errstate(over="ignore"):
-            logits -= np.where(others == -np.inf, 0.0, others)
-        np.exp(logits, out=logits)
-        logits *= (1 - confidence[:, None]) / np.add.reduce(logits, axis=1, keepdims=True)
-        logits[top] = confidence
-        return logits
+        confidence = self.values_[0][bin_index(row_confidence(logits, maxima), self.edges_[0])]
+        return replace_confidence(logits, confidence)
 
     def _parameters(self) -> dict[str, Any]:
         return {
@@ -140,11 +131,7 @@ class Histogram(Calibrator):
             if len(lists) != curves:
                 document.refuse(field, f"{len(lists)} lists", f"{curves}, as 'on' and 'classes' say")
         for i, (edges, values) in enumerate(zip(calibrator.edges_, calibrator.values_, strict=True)):
-            steps = np.diff(edges)
-            if not (2 <= len(edges) <= bins + 1 and edges[0] == 0 and edges[-1] == 1 and steps[0] >= 0):
-                document.refuse(f"edges[{i}]", f"{len(edges)} edges", f"2 to {bins + 1} edges from 0 to 1")
-            if not (steps[1:] > 0).all():
-                document.refuse(f"edges[{i}]", "edges out of order", "edges that increase")
+            document.check_edges(f"edges[{i}]", edges, bins)
             if len(values) != len(edges) - 1:
                 document.refuse(f"values[{i}]", f"{len(values)} values", f"{len(edges) - 1}, one for each bin")
             if not ((values > 0) & (values < 1)).all():
@@ -173,21 +160,6 @@ def _fit_bins(scores: Doubles, hits: npt.NDArray[np.bool_], weight: Doubles | No
     values = (right + 0.5) / (total + 1)
     centres = (edges[:-1] + edges[1:]) / 2
     return _Bins(edges, np.where(total > 0, values, centres))
-
-
-def _top_labels(rows: LabelledRows) -> tuple[Doubles, Labels]:
-    confidence = np.empty(len(rows.labels))
-    predicted = np.empty(len(rows.labels), np.int64)
-    for part, chunk, maxima in logit_chunks(rows.logits):
-        np.argmax(chunk, axis=1, out=predicted[part])
-        confidence[part] = _confidence(chunk, maxima)
-    return confidence, predicted
-
-
-def _confidence(logits: Doubles, maxima: Doubles) -> Doubles:
-    """Largest softmax probability (n,) of each row."""
-    with np.errstate(over="ignore"):
-        return np.asarray(1 / np.add.reduce(np.exp(logits - maxima), axis=1))
 
 
 def _log_totals(rows: LabelledRows) -> Doubles:

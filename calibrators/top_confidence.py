@@ -1,0 +1,55 @@
+"""The confidence of the class with the largest logit: reading it, and putting another in its place."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from calibrators.arrays import Doubles, Labels
+from calibrators.chunks import logit_chunks
+from calibrators.validation import LabelledRows
+
+
+def row_confidence(logits: Doubles, maxima: Doubles) -> Doubles:
+    """Largest softmax probability (n,) of each row of logits (n, K) with maxima (n, 1)."""
+    with np.errstate(over="ignore"):
+        return np.asarray(1 / np.add.reduce(np.exp(logits - maxima), axis=1))
+
+
+def top_confidences(rows: LabelledRows) -> tuple[Doubles, Labels]:
+    """Confidence (N,) and class (N,) of the largest logit of every row, read chunk by chunk.
+
+    Raises:
+        CalibrationDataError: NaN, +inf, or a row of nothing but −inf.
+    """
+    confidence = np.empty(len(rows.labels))
+    predicted = np.empty(len(rows.labels), np.int64)
+    for part, chunk, maxima in logit_chunks(rows.logits):
+        np.argmax(chunk, axis=1, out=predicted[part])
+        confidence[part] = row_confidence(chunk, maxima)
+    return confidence, predicted
+
+
+def replace_confidence(logits: Doubles, confidence: Doubles) -> Doubles:
+    """Gives each row's largest logit's class a new probability, and the others the rest in their old proportions.
+
+    The proportions are a softmax over the others alone, so they survive where their probabilities underflow. Where no
+    other class is possible, the others share evenly.
+
+    Args:
+        logits: (n, K) float64; overwritten.
+        confidence: (n,) in [0, 1].
+
+    Returns:
+        ``logits``, now probabilities.
+    """
+    top = (np.arange(len(logits)), np.argmax(logits, axis=1))
+    logits[top] = -np.inf
+    others = np.maximum.reduce(logits, axis=1, keepdims=True)
+    logits[others[:, 0] == -np.inf] = 0.0
+    logits[top] = -np.inf
+    with np.errstate(over="ignore"):
+        logits -= np.where(others == -np.inf, 0.0, others)
+    np.exp(logits, out=logits)
+    logits *= (1 - confidence[:, None]) / np.add.reduce(logits, axis=1, keepdims=True)
+    logits[top] = confidence
+    return logits
