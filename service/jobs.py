@@ -170,6 +170,7 @@ class Jobs:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             limit=_LINE_LIMIT,
+            start_new_session=True,  # Ctrl-C is for the service, which starts an interrupted refit again
         )
         assert child.stdin is not None and child.stdout is not None and child.stderr is not None  # noqa: S101, PT018 — pipes were asked for
         complaints = asyncio.create_task(child.stderr.read())
