@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Connection, distinct, exists, func, select
+from sqlalchemy import Connection, distinct, exists, func, select
 
 from service.state.resolution import PRIORITY, weight
 from service.state.tables import feedback, origins, predictions
+from service.state.window import Window
 
-ROWS_PER_FETCH = 20_000
+ROWS_PER_FETCH = 1_000  # small chunks stay in the processor's cache, and out of the collector's oldest generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class LabelledRows:
         labels: int64 (N,): places in the `label_names` that were asked for, 0 … K − 1.
         cluster: int64 (N,): keyed hash of the group, else of the input.
         propensity: float64 (N,): probability with which a label was sought, nan where unknown.
+        label_sought: bool (N,): whether this row's label was sought; False for a label that came unasked.
         predicted_at: int64 (N,), microseconds since the epoch, ascending.
         first_labelled_at: int64 (N,): when the row's first label was received.
         actions: object (N,): str, or None where no policy decided.
@@ -43,6 +45,7 @@ class LabelledRows:
     labels: NDArray[np.int64]
     cluster: NDArray[np.int64]
     propensity: NDArray[np.float64]
+    label_sought: NDArray[np.bool_]
     predicted_at: NDArray[np.int64]
     first_labelled_at: NDArray[np.int64]
     actions: NDArray[np.object_]
@@ -90,24 +93,18 @@ def load_labelled_rows(
         >>> rows.logits.shape, rows.pending
         ((0, 2), 0)
     """
-    same_model_file = select(origins.c.id).where(origins.c.model == model, origins.c.model_digest == model_digest)
-    made_here = list(connection.scalars(same_model_file))
-    window: list[ColumnElement[bool]] = []
-    if since_us is not None:
-        window.append(predictions.c.created_at >= since_us)
-    if until_us is not None:
-        window.append(predictions.c.created_at < until_us)
-
+    window = Window(model, model_digest, since_us, until_us)
+    made_here, times = window.origins(connection), window.times()
     labels = _Labels(label_names, priority)
     # Without a start in time, "+ 0" keeps SQLite from walking through every prediction in search of its labels.
     origin = predictions.c.origin + 0 if since_us is None else predictions.c.origin
     for by_reference, name in enumerate((predictions.c.id, predictions.c.reference)):
         query = select(*_COLUMNS).join(predictions, name == feedback.c.target)
         query = query.where(feedback.c.model == model, feedback.c.by_reference == by_reference)
-        query = query.where(origin.in_(made_here), *window)
+        query = query.where(origin.in_(made_here), *times)
         for chunk in connection.execute(query.execution_options(yield_per=ROWS_PER_FETCH)).partitions():
             labels.take(list(zip(*chunk, strict=True)))
-    sought = select(func.count()).where(predictions.c.origin.in_(made_here), predictions.c.sought, *window)
+    sought = select(func.count()).where(predictions.c.origin.in_(made_here), predictions.c.sought, *times)
     return labels.resolve(limit, pending=_pending(connection, model), sought=connection.execute(sought).scalar_one())
 
 
@@ -196,6 +193,7 @@ class _Labels:
             labels=label[rows],
             cluster=cluster[rows],
             propensity=propensity[rows],
+            label_sought=was_sought[rows].astype(np.bool_),
             predicted_at=created_at[rows],
             first_labelled_at=first_labelled_at[keep],
             actions=actions[action[rows]],

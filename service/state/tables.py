@@ -87,13 +87,14 @@ predictions = Table(
     sqlite_with_rowid=False,
 )
 
-# One row a label received; target is a prediction id (by_reference 0) or the client's reference (1).
+# One row a label received; target is a prediction id (by_reference 0) or the client's reference (1). It leads the key:
+# behind the model, a PostgreSQL without fresh statistics reads all of the model's labels to find a few targets.
 feedback = Table(
     "feedback",
     metadata,
-    Column("model", KEY, primary_key=True),
-    Column("by_reference", SmallInteger, primary_key=True, autoincrement=False),
     Column("target", KEY, primary_key=True),
+    Column("by_reference", SmallInteger, primary_key=True, autoincrement=False),
+    Column("model", KEY, primary_key=True),
     Column("batch", BigInteger, primary_key=True, autoincrement=False),
     Column("position", Integer, primary_key=True, autoincrement=False),
     Column("label", Text, nullable=False),

@@ -65,9 +65,9 @@ def upgrade() -> None:
     )
     op.create_table(
         "feedback",
-        sa.Column("model", KEY, primary_key=True),
-        sa.Column("by_reference", sa.SmallInteger, primary_key=True, autoincrement=False),
         sa.Column("target", KEY, primary_key=True),
+        sa.Column("by_reference", sa.SmallInteger, primary_key=True, autoincrement=False),
+        sa.Column("model", KEY, primary_key=True),
         sa.Column("batch", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("label", sa.Text, nullable=False),
