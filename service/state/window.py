@@ -1,0 +1,40 @@
+"""Which logged predictions a question is about: those of one model file, made in a span of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, Connection, select
+
+from service.state.tables import origins, predictions
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Predictions of one model file in [since_us, until_us).
+
+    Attributes:
+        model: Model name.
+        model_digest: Only predictions whose logits this model file made.
+        since_us: Microseconds since the epoch, None for no start.
+        until_us: Microseconds since the epoch, None for no end.
+    """
+
+    model: str
+    model_digest: str
+    since_us: int | None = None
+    until_us: int | None = None
+
+    def origins(self, connection: Connection) -> list[int]:
+        """Return the numbers of the model file's origins."""
+        query = select(origins.c.id).where(origins.c.model == self.model, origins.c.model_digest == self.model_digest)
+        return list(connection.scalars(query))
+
+    def times(self) -> list[ColumnElement[bool]]:
+        """Return the conditions on the time of prediction."""
+        conditions: list[ColumnElement[bool]] = []
+        if self.since_us is not None:
+            conditions.append(predictions.c.created_at >= self.since_us)
+        if self.until_us is not None:
+            conditions.append(predictions.c.created_at < self.until_us)
+        return conditions
