@@ -229,6 +229,8 @@ class Models:
 
     def _swap_in(self, model: Model, pointer: Pointer) -> None:
         with self._swap:
+            if pointer.epoch < model.pointer.epoch:  # read before somebody else moved on
+                return
             served = self._load(model, self._store.get(model.name, pointer.active))
             model.plane.served = served
             model.pointer = pointer

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from bundle import InputSpec
 from calibrators import Calibrator
-from service.decisions.decide import SolvedPolicy, decide, score_rows
+from service.decisions.decide import SolvedPolicy, decide_rows
 from service.errors import InputShapeError, NotReadyError, UnknownPolicyError
 from service.ids import new_ids
 from service.inference.batcher import Batcher
@@ -202,8 +202,7 @@ class Plane:
         if solved is None:
             nothing = [None] * request.rows
             return list(nothing), list(nothing), [False] * request.rows
-        scores = score_rows(solved.policy, request.lane.labels, logits, probabilities, labels, confidence)
-        bands = decide(solved, *scores)
+        bands = decide_rows(solved, request.lane.labels, logits, probabilities, labels, confidence)
         actions: list[str | None] = [solved.actions[band] for band in bands]
         propensities = [float(solved.propensities[band]) for band in bands]
         # Drawn here, before any label exists, and independently of the row's role in a refit.

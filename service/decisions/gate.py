@@ -324,6 +324,8 @@ def _objection(evidence: int, binary: bool, nll: Comparison, brier: Comparison) 
         what = "with a row of the rarer class" if binary else "with a row that the active revision gets wrong"
         return f"Not judged: {evidence} groups {what} are too few to see harm; at least {MIN_ROWS} are needed."
     if nll.upper >= nll.margin:
+        if nll.difference == nll.upper == brier.difference == brier.upper == 0:
+            return "Nothing gained: on every gate row the refit gives the probabilities that are in service."
         goal = f"the tolerated {nll.margin:g}" if nll.margin else "0"
         return (
             f"Not shown to be {'harmless' if nll.margin else 'better'}: log loss changes by {nll.difference:+.4f} "

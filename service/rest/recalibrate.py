@@ -19,6 +19,7 @@ from service.rest.dependencies import ModelDep, Reader, Recalibrator, RuntimeDep
 from service.rest.schema import Body
 from service.runtime import Runtime
 from service.state.jobs import Job
+from service.state.window import Window
 from service.times import iso, microseconds
 
 _LONGEST_WAIT_S = 60
@@ -133,20 +134,13 @@ def _request(body: RecalibrateBody, by: Principal) -> RefitRequest:
 def _check_enough(runtime: Runtime, model: Model, request: RefitRequest) -> None:
     """Refuse at once what cannot succeed, before a process is started for it."""
     wanted = runtime.settings.refit_min_rows
-    served = model.served
-    rows = runtime.feedback.labelled_rows(
-        model.name,
-        served.revision.model_digest,
-        since_us=request.since_us,
-        until_us=request.until_us,
-        label_names=served.labels,
-        limit=wanted,
-    )
-    if len(rows.labels) < wanted:
+    window = Window(model.name, model.served.revision.model_digest, request.since_us, request.until_us)
+    found = runtime.feedback.count_labelled(window, at_most=wanted)
+    if found < wanted:
         raise TooFewLabelsError(
             "There is too little labelled feedback to refit.",
             where="/source/feedback",
-            found=f"{len(rows.labels)} labelled predictions of the model in service, {rows.pending} labels pending",
+            found=f"{found} labelled predictions of the model in service",
             expected=f"at least {wanted}",
             remedy="Send labels to /feedback, or widen the window.",
         )

@@ -15,6 +15,8 @@ from service.state.labelled import LabelledRows, load_labelled_rows
 from service.state.numbering import take_number
 from service.state.resolution import PRIORITY, rank
 from service.state.tables import feedback, feedback_batches, origins, predictions
+from service.state.unlabelled import UnlabelledRows, count_labelled, load_unlabelled_rows
+from service.state.window import Window
 
 Status = Literal["stored", "pending", "duplicate", "conflict"]
 TARGETS_PER_QUERY = 2_000
@@ -160,6 +162,16 @@ class FeedbackStore:
                 limit=limit,
                 priority=priority,
             )
+
+    def unlabelled_rows(self, window: Window, *, classes: int) -> UnlabelledRows:
+        """Return the predictions that no label is about; see `load_unlabelled_rows`."""
+        with self._database.connect() as connection:
+            return load_unlabelled_rows(connection, window, classes=classes)
+
+    def count_labelled(self, window: Window, *, at_most: int) -> int:
+        """Return how many predictions have a label, counting no further than `at_most`."""
+        with self._database.connect() as connection:
+            return count_labelled(connection, window, at_most=at_most)
 
 
 def _target(position: int, item: FeedbackItem) -> _Target:

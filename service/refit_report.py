@@ -1,0 +1,133 @@
+"""What a refit says about itself: metrics of both sides, decisions that change, one sentence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrators import Calibrator, metrics
+from service.decisions.decide import SolvedPolicy, decide_rows
+from service.decisions.gate import GateResult
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Side:
+    """One of the two that are compared: the revision in service, or the refit.
+
+    Attributes:
+        calibrator: Fitted calibrator.
+        policies: Solved policies by id.
+        probabilities: float32 (N, K), of the gate rows.
+        labels: int64 (N,), the label that it predicts for each.
+        confidence: float32 (N,), the probability of that label.
+    """
+
+    calibrator: Calibrator
+    policies: Mapping[str, SolvedPolicy]
+    probabilities: npt.NDArray[np.float32]
+    labels: npt.NDArray[np.int64]
+    confidence: npt.NDArray[np.float32]
+
+    @classmethod
+    def of(cls, calibrator: Calibrator, policies: Mapping[str, SolvedPolicy], logits: npt.NDArray[np.float32]) -> Side:
+        """Calibrate the gate rows' logits (N, K)."""
+        probabilities = calibrator.predict_proba(logits)
+        return cls(calibrator, policies, probabilities, *calibrator.top_label(logits, probabilities))
+
+
+def compared_metrics(
+    verdict: GateResult, before: Side, after: Side, truth: npt.NDArray[np.int64], seed: int
+) -> dict[str, Any]:
+    """Return metrics on the gate rows: proper scores with the interval of their paired difference, ECE with its null.
+
+    Args:
+        verdict: Holds the paired comparisons.
+        before: The revision in service.
+        after: The refit.
+        truth: int64 (N,), true labels of the gate rows.
+        seed: Of the draws behind the null of the ECE.
+    """
+    sides = [_metrics(side, truth, seed) for side in (before, after)]
+    compared: dict[str, Any] = {
+        name: {"before": loss.before, "after": loss.after, "interval": list(loss.interval)}
+        for name, loss in (("nll", verdict.nll), ("brier", verdict.brier))
+    }
+    compared["ece"] = {
+        "before": sides[0]["ece"],
+        "after": sides[1]["ece"],
+        "null": sides[1]["null"],
+        "null_before": sides[0]["null"],
+    }
+    for name in ("accuracy", "refinement_auroc", "reliability"):
+        compared[name] = {"before": sides[0][name], "after": sides[1][name]}
+    return compared
+
+
+def changed_decisions(
+    names: Sequence[str], before: Side, after: Side, logits: npt.NDArray[np.float32]
+) -> dict[str, Any]:
+    """Count the gate rows whose action would change, under each policy and under any of them.
+
+    Args:
+        names: The model's labels.
+        before: The revision in service.
+        after: The refit, with the same policies.
+        logits: float32 (N, K), of the gate rows.
+    """
+    any_flip = np.zeros(len(logits), dtype=bool)
+    policies = {}
+    for key in before.policies:
+        old, new = (_actions(side, key, names, logits) for side in (before, after))
+        any_flip |= old != new
+        counts = Counter(old.tolist()), Counter(new.tolist())
+        policies[key] = {
+            "flipped": int((old != new).sum()),
+            "actions": {
+                action: {"before": counts[0][action], "after": counts[1][action]}
+                for action in before.policies[key].actions
+            },
+        }
+    return {"flipped": int(any_flip.sum()), "of": len(logits), "policies": policies}
+
+
+def certified(policies: Mapping[str, SolvedPolicy]) -> dict[str, Any]:
+    """Return what is certified of each policy's actions."""
+    return {
+        key: {
+            "review_all": solved.review_all,
+            "certified": {band.action: band.certificate.to_dict() for band in solved.bands if band.certificate},
+        }
+        for key, solved in policies.items()
+    }
+
+
+def summary(verdict: GateResult) -> str:
+    """Return the verdict as one sentence."""
+    return verdict.reason if verdict.passed else f"Refused. {verdict.reason}"
+
+
+def _metrics(side: Side, truth: npt.NDArray[np.int64], seed: int) -> dict[str, Any]:
+    test = metrics.calibration_test(side.probabilities, truth, predicted=side.labels, seed=seed)
+    curve = metrics.reliability_curve(side.probabilities, truth, predicted=side.labels)
+    right = side.labels == truth
+    return {
+        "accuracy": float(right.mean()),
+        # Undefined where all answers are right or all wrong.
+        "refinement_auroc": metrics.refinement_auroc(side.probabilities, truth, predicted=side.labels)
+        if 0 < right.sum() < len(right)
+        else None,
+        "ece": test.error,
+        "null": {"mean": test.null_mean, "q95": test.null_quantile},
+        "reliability": {name: getattr(curve, name).tolist() for name in ("confidence", "accuracy", "count")},
+    }
+
+
+def _actions(side: Side, policy: str, names: Sequence[str], logits: npt.NDArray[np.float32]) -> npt.NDArray[np.str_]:
+    solved = side.policies[policy]
+    bands = decide_rows(solved, names, logits, side.probabilities, side.labels, side.confidence)
+    return np.array(solved.actions)[bands]

@@ -1,0 +1,134 @@
+"""The rows that a refit works with: every logged prediction of the window, divided by role."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from service.decisions.split import CERTIFY, FIT, GATE, roles
+from service.errors import TooFewLabelsError
+from service.state.labelled import LabelledRows
+from service.state.unlabelled import UnlabelledRows
+
+# Inverse-propensity weights above this are cut: a single row must not decide a fit.
+LARGEST_WEIGHT = 20.0
+_NO_LABEL = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """N logged predictions as columns.
+
+    Attributes:
+        logits: float32 (N, K).
+        labels: int64 (N,), −1 where none has come.
+        cluster: int64 (N,).
+        propensity: float64 (N,), NaN where unknown.
+        tested: bool (N,): the label was sought, with a known propensity, and has come. Only such rows test anything: of
+            other labels nobody knows how they came to be.
+        predicted_at: int64 (N,), microseconds; 0 for unlabelled rows.
+        labelled_at: int64 (N,), microseconds; 0 for unlabelled rows.
+    """
+
+    logits: npt.NDArray[np.float32]
+    labels: npt.NDArray[np.int64]
+    cluster: npt.NDArray[np.int64]
+    propensity: npt.NDArray[np.float64]
+    tested: npt.NDArray[np.bool_]
+    predicted_at: npt.NDArray[np.int64]
+    labelled_at: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @classmethod
+    def of(cls, labelled: LabelledRows, unlabelled: UnlabelledRows) -> Self:
+        """Put labelled and unlabelled rows into one table."""
+        none = np.zeros(len(unlabelled), dtype=np.int64)
+        return cls(
+            np.concatenate([labelled.logits, unlabelled.logits]),
+            np.concatenate([labelled.labels, none + _NO_LABEL]),
+            np.concatenate([labelled.cluster, unlabelled.cluster]),
+            np.concatenate([labelled.propensity, unlabelled.propensity]),
+            np.concatenate([labelled.label_sought & (labelled.propensity > 0), none.astype(np.bool_)]),
+            np.concatenate([labelled.predicted_at, none]),
+            np.concatenate([labelled.first_labelled_at, none]),
+        )
+
+    def take(self, which: npt.NDArray[np.bool_]) -> Rows:
+        """Return the rows that `which` marks."""
+        return Rows(*(getattr(self, name)[which] for name in self.__slots__))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Division:
+    """The rows by what they are for. No group has rows in two of fit, certify and gate.
+
+    Attributes:
+        fitting: Labelled rows of role fit that the calibrator is fitted on.
+        fit: All rows of role fit, from which candidate thresholds are chosen.
+        certify: All rows of role certify; the tested ones certify, the others say what they do not cover.
+        gate: Tested rows of role gate.
+        others: Rows of role gate that test nothing: they show where gate rows are missing.
+    """
+
+    fitting: Rows
+    fit: Rows
+    certify: Rows
+    gate: Rows
+    others: Rows
+
+
+def divide(rows: Rows, *, unsought_may_fit: bool, min_rows: int) -> Division:
+    """Divide the rows by the keyed hash of their groups.
+
+    Args:
+        rows: Every logged prediction of the window.
+        unsought_may_fit: Whether labels that nobody sought enter the fit.
+        min_rows: Usable labelled rows below which nothing is done.
+
+    Raises:
+        TooFewLabelsError: There are fewer, or a role has none.
+    """
+    role = roles(rows.cluster)
+    usable = rows.tested | (unsought_may_fit & (role == FIT) & (rows.labels != _NO_LABEL))
+    counts = [int((usable & (role == part)).sum()) for part in (FIT, CERTIFY, GATE)]
+    if sum(counts) < min_rows or min(counts) == 0:
+        raise TooFewLabelsError(
+            "There is too little usable feedback to refit.",
+            where="/source/feedback",
+            found=f"{sum(counts)} usable of {int((rows.labels != _NO_LABEL).sum())} labelled rows: "
+            f"{counts[0]} to fit, {counts[1]} to certify, {counts[2]} to gate",
+            expected=f"at least {min_rows}, some of each",
+            remedy="A label tests a refit only where the policy sought it (action `review`, or `explore`). "
+            "Widen `explore`, or let labels that nobody sought into the fit with unknown_propensity=fit.",
+        )
+    return Division(
+        fitting=rows.take(usable & (role == FIT)),
+        fit=rows.take(role == FIT),
+        certify=rows.take(role == CERTIFY),
+        gate=rows.take(rows.tested & (role == GATE)),
+        others=rows.take(~rows.tested & (role == GATE)),
+    )
+
+
+def fit_weights(propensity: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return capped inverse propensities (N,); 1 where the propensity is zero or unknown.
+
+    >>> fit_weights(np.array([1.0, 0.5, 0.001, np.nan]))
+    array([ 1.,  2., 20.,  1.])
+    """
+    known = propensity > 0
+    return np.where(known, np.minimum(1 / np.where(known, propensity, 1.0), LARGEST_WEIGHT), 1.0)
+
+
+def effective_rows(weights: npt.NDArray[np.float64]) -> float:
+    """Return how many equal rows the weighted ones are worth (Kish's effective sample size).
+
+    >>> effective_rows(np.array([1.0, 1.0, 1.0])), effective_rows(np.array([1.0, 0.0]))
+    (3.0, 1.0)
+    """
+    return float(weights.sum() ** 2 / (weights**2).sum())

@@ -1,0 +1,78 @@
+"""Logged predictions that nobody has labelled: what a claim about all traffic must not forget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, exists, select
+
+from service.state.labelled import ROWS_PER_FETCH
+from service.state.tables import feedback, predictions
+from service.state.window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class UnlabelledRows:
+    """N predictions of one model file without any label, oldest first, as columns.
+
+    Attributes:
+        logits: float32 (N, K).
+        cluster: int64 (N,): keyed hash of the group, else of the input.
+        propensity: float64 (N,): probability with which a label was sought, nan where unknown.
+    """
+
+    logits: NDArray[np.float32]
+    cluster: NDArray[np.int64]
+    propensity: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.cluster)
+
+
+def load_unlabelled_rows(connection: Connection, window: Window, *, classes: int) -> UnlabelledRows:
+    """Return the predictions of a window that no label is about.
+
+    Args:
+        connection: Inside a read transaction.
+        window: Which predictions.
+        classes: Number K of the model's labels.
+    """
+    labels = (
+        exists().where(
+            feedback.c.model == window.model, feedback.c.by_reference == by_reference, feedback.c.target == name
+        )
+        for by_reference, name in enumerate((predictions.c.id, predictions.c.reference))
+    )
+    query = (
+        select(predictions.c.logits, predictions.c.cluster, predictions.c.propensity)
+        .where(predictions.c.origin.in_(window.origins(connection)), *window.times())
+        .where(*(~label for label in labels))
+        .order_by(predictions.c.created_at, predictions.c.id)
+    )
+    logits = [np.empty((0, classes), dtype=np.float32)]
+    clusters = [np.empty(0, dtype=np.int64)]
+    propensities = [np.empty(0, dtype=np.float64)]
+    for chunk in connection.execute(query.execution_options(yield_per=ROWS_PER_FETCH)).partitions():
+        blobs, cluster, propensity = zip(*chunk, strict=True)
+        logits.append(np.frombuffer(b"".join(blobs), dtype="<f4").reshape(-1, classes))
+        clusters.append(np.array(cluster, dtype=np.int64))
+        propensities.append(np.array(propensity, dtype=np.float64))
+    return UnlabelledRows(np.concatenate(logits), np.concatenate(clusters), np.concatenate(propensities))
+
+
+def count_labelled(connection: Connection, window: Window, *, at_most: int) -> int:
+    """Return how many predictions of a window have a label, counting no further than `at_most`."""
+    made_here, found = window.origins(connection), set[str]()
+    for by_reference, name in enumerate((predictions.c.id, predictions.c.reference)):
+        query = (
+            select(predictions.c.id)
+            .join(feedback, name == feedback.c.target)
+            .where(feedback.c.model == window.model, feedback.c.by_reference == by_reference)
+            .where(predictions.c.origin.in_(made_here), *window.times())
+            .distinct()
+            .limit(at_most)
+        )
+        found.update(connection.scalars(query))
+    return min(len(found), at_most)

@@ -1,0 +1,260 @@
+"""The refit as a computation: what may fit, what may test, what a certificate on traffic covers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from bundle import LabelledLogits, Reference
+from calibrators import Temperature
+from service.decisions.policy import Policy
+from service.decisions.split import FIT, roles
+from service.errors import InputValueError, TooFewLabelsError
+from service.refit import RefitRequest, RefitTask, refit
+from service.refit_rows import Rows, divide
+from service.revision import Revision
+from service.solve import solve_on_reference
+from service.state.labelled import LabelledRows
+from service.state.unlabelled import UnlabelledRows
+
+K = 4
+NAMES = ("a", "b", "c", "d")
+SCALE = 6.0
+POLICY = Policy.from_dict(
+    {
+        "id": "auto",
+        "bands": [
+            {"action": "accept", "when": {"min_precision": 0.9}},
+            {"action": "review"},
+        ],
+    }
+)
+
+
+class StandIn:
+    """What a refit reads of a bundle: its labels and its reference rows."""
+
+    class manifest:  # noqa: N801 — an attribute of that name
+        labels = NAMES
+
+    def __init__(self, reference: Reference) -> None:
+        self.reference = reference
+
+
+def draw(rows: int, seed: int, temperature: float = 1.0) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """Logits and labels for which softmax(logits / temperature) is exactly right."""
+    rng = np.random.default_rng(seed)
+    logits = (SCALE * rng.standard_normal((rows, K))).astype(np.float32)
+    gumbel = rng.gumbel(size=(rows, K))
+    return logits, (logits / temperature + gumbel).argmax(axis=1)
+
+
+def logged(
+    logits: npt.NDArray[np.float32],
+    labels: npt.NDArray[np.int64],
+    *,
+    propensity: npt.NDArray[np.float64] | None = None,
+    sought: npt.NDArray[np.bool_] | None = None,
+    has_label: npt.NDArray[np.bool_] | None = None,
+    seed: int = 0,
+) -> tuple[LabelledRows, UnlabelledRows]:
+    n = len(labels)
+    rng = np.random.default_rng(seed)
+    cluster = rng.integers(-(2**63), 2**63 - 1, n)
+    propensity = np.ones(n) if propensity is None else propensity
+    sought = np.ones(n, dtype=bool) if sought is None else sought
+    has = np.ones(n, dtype=bool) if has_label is None else has_label
+    times = np.arange(n, dtype=np.int64) + 1_700_000_000_000_000
+    labelled = LabelledRows(
+        ids=np.array([str(i) for i in range(n)])[has],
+        logits=logits[has],
+        labels=labels[has],
+        cluster=cluster[has],
+        propensity=propensity[has],
+        label_sought=sought[has],
+        predicted_at=times[has],
+        first_labelled_at=times[has] + 10,
+        actions=np.array([None] * int(has.sum()), dtype=object),
+        pending=3,
+        conflicts=0,
+        unknown_labels=0,
+        sought=int(sought.sum()),
+        sought_unlabelled=int((sought & ~has).sum()),
+    )
+    return labelled, UnlabelledRows(logits[~has], cluster[~has], propensity[~has])
+
+
+@pytest.fixture(scope="module")
+def bundle() -> Any:
+    logits, labels = draw(900, seed=99)
+    parts = (LabelledLogits(logits[i : i + 300], labels[i : i + 300]) for i in (0, 300, 600))
+    return StandIn(Reference(*parts))
+
+
+@pytest.fixture(scope="module")
+def revision(bundle: Any) -> Revision:
+    """In service: T = 1, right for the reference, and the policy solved there."""
+    calibrator = Temperature.from_dict(
+        {"method": "temperature", "version": 1, "classes": K, "temperature": 1.0, "at_bound": False}
+    )
+    solved = solve_on_reference(POLICY, version=2, bundle=bundle, calibrator=calibrator, look=1)
+    assert not solved.review_all
+    return Revision(
+        id="r1",
+        model="m",
+        bundle_id="b",
+        bundle_version=1,
+        model_digest="d",
+        calibrator=calibrator.to_dict(),
+        policies={"auto": solved.to_dict()},
+        parent=None,
+        cause="bundle",
+        by="test",
+        gate="not_run",
+        created_at=0,
+    )
+
+
+def run(
+    revision: Revision,
+    bundle: Any,
+    rows: tuple[LabelledRows, UnlabelledRows],
+    *,
+    shown: list[dict[str, Any]] | None = None,
+    **request: Any,
+) -> dict[str, Any]:
+    task = RefitTask("", str(Path()), "m", "r1", min_rows=60, alpha=0.05, margin=0.002, request=RefitRequest(**request))
+
+    def show(looks: dict[str, Any]) -> dict[str, Any]:
+        if shown is not None:
+            shown.append(looks)
+        return {"attempt": 1, "looks": dict.fromkeys(looks["certify"], 1)}
+
+    return refit(task, revision, bundle, *rows, seed=1, show=show)
+
+
+def certificate(outcome: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = outcome["report"]["policies"]["auto"]["certified"]["accept"]
+    return found
+
+
+def test_a_drift_is_mended_and_the_gate_passes(revision: Revision, bundle: Any) -> None:
+    outcome = run(revision, bundle, logged(*draw(3000, seed=1, temperature=2.5)))
+    assert outcome["calibrator"]["temperature"] == pytest.approx(2.5, rel=0.1)
+    report = outcome["report"]
+    assert report["gate"]["passed"]
+    assert report["metrics"]["nll"]["after"] < report["metrics"]["nll"]["before"]
+    assert report["metrics"]["nll"]["interval"][1] < 0
+    assert set(report["metrics"]["ece"]) == {"before", "after", "null", "null_before"}
+    assert report["rows"]["pending"] == 3
+    assert report["summary"].startswith("Better")
+    assert certificate(outcome)["basis"] == "traffic"
+    assert outcome["policies"]["auto"]["version"] == 2
+
+
+def test_nothing_changed_is_refused(revision: Revision, bundle: Any) -> None:
+    outcome = run(revision, bundle, logged(*draw(1500, seed=2)))
+    assert not outcome["report"]["gate"]["passed"]
+    assert outcome["report"]["summary"].startswith("Refused. Not shown to be better")
+
+
+def test_looks_are_recorded_before_anything_is_compared(revision: Revision, bundle: Any) -> None:
+    shown: list[dict[str, Any]] = []
+    rows = logged(*draw(1500, seed=3))
+    run(revision, bundle, rows, shown=shown)
+    (looks,) = shown
+    role = roles(rows[0].cluster)
+    assert looks["gate"] == rows[0].first_labelled_at[role == 2].min()
+    assert looks["certify"]["auto"] == {"basis": "traffic", "earliest": rows[0].first_labelled_at[role == 1].min()}
+
+
+def test_few_rows_are_certified_on_the_reference(revision: Revision, bundle: Any) -> None:
+    outcome = run(revision, bundle, logged(*draw(90, seed=4)))
+    assert certificate(outcome)["basis"] == "reference"
+
+
+def test_what_nobody_labels_cannot_be_certified(revision: Revision, bundle: Any) -> None:
+    """Accepted rows whose labels nobody seeks: the labelled rest says nothing of them."""
+    logits, labels = draw(6000, seed=5, temperature=2.5)
+    confident = logits.max(axis=1) - np.sort(logits, axis=1)[:, -2] > 3
+    blind = logged(logits, labels, propensity=np.where(confident, 0.0, 1.0), sought=~confident, has_label=~confident)
+    assert certificate(run(revision, bundle, blind))["valid"] is False
+    explored = logged(logits, labels)
+    assert certificate(run(revision, bundle, explored))["valid"] is True
+
+
+def test_labels_that_were_sought_and_have_not_come_void_the_certificate(revision: Revision, bundle: Any) -> None:
+    logits, labels = draw(3000, seed=6, temperature=2.5)
+    has_label = np.random.default_rng(0).random(3000) > 0.2
+    found = certificate(run(revision, bundle, logged(logits, labels, has_label=has_label)))
+    assert not found["valid"]
+    assert "have not come" in found["reason"]
+
+
+def test_labels_that_nobody_sought_fit_on_request_and_never_test() -> None:
+    logits, labels = draw(600, seed=7)
+    unsought = np.arange(600) % 2 == 0
+    propensity = np.where(unsought, np.nan, 1.0)
+    rows = Rows.of(*logged(logits, labels, propensity=propensity, sought=~unsought))
+    strict = divide(rows, unsought_may_fit=False, min_rows=60)
+    open_ = divide(rows, unsought_may_fit=True, min_rows=60)
+    assert len(open_.fitting) == int((roles(rows.cluster) == FIT).sum()) > len(strict.fitting)
+    for division in (strict, open_):
+        assert division.gate.tested.all()
+        assert not np.isnan(division.gate.propensity).any()
+    assert len(open_.gate) == len(strict.gate)
+
+
+def test_a_spontaneous_label_of_an_explored_action_tests_nothing() -> None:
+    """Its propensity is known, but it was not drawn: that it came says something about the row."""
+    logits, labels = draw(600, seed=8)
+    drawn = np.arange(600) % 2 == 0
+    rows = Rows.of(*logged(logits, labels, propensity=np.full(600, 0.5), sought=drawn))
+    assert int(rows.tested.sum()) == 300
+
+
+def test_no_group_has_two_roles() -> None:
+    logits, labels = draw(400, seed=9)
+    labelled, unlabelled = logged(logits, labels)
+    shared = replace(labelled, cluster=np.repeat(labelled.cluster[:100], 4))
+    division = divide(Rows.of(shared, unlabelled), unsought_may_fit=False, min_rows=60)
+    parts = [set(part.cluster.tolist()) for part in (division.fit, division.certify, division.gate)]
+    assert sum(len(part) for part in parts) == len(set.union(*parts))
+
+
+def test_few_errors_draw_the_temperature_towards_the_one_in_service(revision: Revision, bundle: Any) -> None:
+    logits, labels = draw(400, seed=10, temperature=0.25)  # hardly any errors
+    free = Temperature().fit(logits, labels).temperature_
+    drawn = run(revision, bundle, logged(logits, labels))["calibrator"]["temperature"]
+    assert free < drawn < 1.0
+
+
+def test_other_methods_need_errors_to_learn_from(revision: Revision, bundle: Any) -> None:
+    rows = logged(*draw(400, seed=10, temperature=0.25))
+    with pytest.raises(TooFewLabelsError, match="needs more errors"):
+        run(revision, bundle, rows, calibrator="histogram")
+
+
+def test_too_few_rows_are_counted_by_role(revision: Revision, bundle: Any) -> None:
+    with pytest.raises(TooFewLabelsError, match="too little usable") as refused:
+        run(revision, bundle, logged(*draw(30, seed=11)))
+    assert "to fit" in str(refused.value.found)
+
+
+@pytest.mark.parametrize("method", ["identity", "temperature", "histogram"])
+def test_every_method_of_the_slice_gives_a_whole_answer(method: str, revision: Revision, bundle: Any) -> None:
+    outcome = run(revision, bundle, logged(*draw(2000, seed=12, temperature=2.0)), calibrator=method)
+    assert outcome["calibrator"]["method"] == method
+    assert outcome["report"]["gate"]["reason"]
+
+
+def test_a_label_that_cannot_be_fitted_is_refused(revision: Revision, bundle: Any) -> None:
+    logits, labels = draw(600, seed=13)
+    logits[np.arange(600), labels] = -np.inf
+    with pytest.raises(InputValueError, match="cannot be fitted"):
+        run(revision, bundle, logged(logits, labels))
