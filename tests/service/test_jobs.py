@@ -1,0 +1,158 @@
+"""The child process of a refit: what it says, and what happens when it dies, hangs or babbles."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from service import jobs
+
+
+@pytest.fixture
+def taught(start: Callable[..., Any], digits: Any) -> Callable[..., Any]:
+    """Start a service that has labels enough."""
+
+    def run(**changes: Any) -> Any:
+        service = start(**changes)
+        service.teach(digits.dimmed[:400], digits.labels[:400])
+        return service
+
+    return run
+
+
+def children(service: Any) -> list[int]:
+    """Process ids of the refits that this process has started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                command = (entry / "cmdline").read_bytes()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if parent == os.getpid() and b"service.refit" in command:
+                found.append(int(entry.name))
+    return found
+
+
+def ended(service: Any, location: str) -> dict[str, Any]:
+    job = service.http.get(location).json()
+    while job["state"] in ("queued", "running"):
+        job = service.http.get(location).json()
+    return job
+
+
+def test_a_child_that_dies_fails_its_job_and_nothing_else(taught: Any, digits: Any) -> None:
+    service = taught()
+    answer = service.http.post("/recalibrate")
+    while not (found := children(service)):
+        pass
+    os.kill(found[0], signal.SIGKILL)
+    job = ended(service, answer.headers["location"])
+    assert job["state"] == "failed"
+    assert job["error"]["message"] == "The refit's process ended without a result."
+    assert "-9" in job["error"]["found"]
+    assert service.predict(digits.images[:3])
+    assert service.recalibrate().status_code == 200
+
+
+def test_a_child_that_takes_too_long_is_stopped(taught: Any, digits: Any) -> None:
+    service = taught(refit_timeout_s=0.05)
+    response = service.recalibrate()
+    assert response.status_code == 500
+    document = response.json()
+    assert document["found"] == "more than 0.05 s"
+    assert "CANDOR_REFIT_TIMEOUT_S" in document["remedy"]
+    assert service.predict(digits.images[:1])
+    assert children(service) == []
+
+
+@pytest.mark.parametrize(
+    ("program", "found"),
+    [
+        ("raise SystemExit('no luck')", "exit status 1: no luck"),
+        ("import os; os.write(2, b'x' * 10_000_000); raise SystemExit(3)", "exit status 3"),
+        ("print('not json')", None),
+        ("print('7')", None),
+        ("print('{}')", None),
+        ("print('{\"outcome\": {}}')", None),
+        ("print('{\"error\": {}}')", None),
+        ("print('{\"show\": {}}')", None),
+    ],
+)
+def test_a_child_that_babbles_fails_its_job(
+    taught: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, found: str | None
+) -> None:
+    """Another program in the child's place: the service must take nothing on trust."""
+    fake = tmp_path / "python"
+    fake.write_text(f"#!{sys.executable}\n{program}\n")
+    fake.chmod(0o755)
+
+    class Sys:
+        executable = str(fake)
+
+    service = taught()
+    monkeypatch.setattr(jobs, "sys", Sys)
+    response = service.recalibrate()
+    assert response.status_code == 500, response.text
+    assert response.json()["type"] == "/errors/error"
+    if found is not None:
+        assert found in response.json()["found"]
+    monkeypatch.undo()
+    assert service.recalibrate().status_code == 200
+
+
+def test_the_child_speaks_one_document_a_line_and_ends_when_nobody_listens() -> None:
+    task = {
+        "database_url": "sqlite:////nowhere/state.db",
+        "bundle": "/nowhere",
+        "model": "digits",
+        "revision": "r1",
+        "min_rows": 60,
+        "alpha": 0.05,
+        "margin": 0.002,
+        "request": {"mode": "dry_run"},
+    }
+    command = [sys.executable, "-m", "service.refit"]
+    done = subprocess.run(command, input=orjson.dumps(task) + b"\n", capture_output=True, timeout=60, check=True)
+    (message,) = [orjson.loads(line) for line in done.stdout.splitlines()]
+    assert message["error"]["class"] == "ConfigurationError"
+    done = subprocess.run(command, input=b"", capture_output=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert b"has gone" in done.stderr
+
+
+def test_refits_of_one_model_run_one_at_a_time(taught: Any) -> None:
+    service = taught()
+    locations = [service.http.post("/recalibrate").headers["location"] for _ in range(3)]
+    found = [ended(service, location) for location in locations]
+    assert [job["state"] for job in found] == ["done"] * 3
+    for earlier, later in itertools.pairwise(found):
+        assert earlier["finished_at"] <= later["started_at"]
+    assert [job["result"]["gate"]["attempt"] for job in found] == [1, 2, 3]
+
+
+def test_an_activation_that_came_too_late_keeps_the_proposal(taught: Any, digits: Any) -> None:
+    """The pointer moves while the refit runs: what it compared with is no longer in service."""
+    service = taught()
+    service.teach(digits.dimmed[400:1000], digits.labels[400:1000])
+    policy = service.propose_policy()
+    answer = service.http.post("/recalibrate", json={"mode": "activate"})
+    while service.http.get(answer.headers["location"]).json()["state"] == "queued":
+        pass
+    service.activate(policy)
+    job = ended(service, answer.headers["location"])
+    assert (job["state"], job["result"]["state"]) == ("done", "proposed")
+    assert "Not activated" in job["result"]["summary"]
+    listed = service.revisions()
+    assert listed["active"] == policy
+    assert [item["state"] for item in listed["items"]] == ["proposed", "active", "previous"]

@@ -1,0 +1,240 @@
+"""Moving the pointer under load: no request is dropped, and none sees half of it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from calibrators import Temperature
+from service.inference.session import Session
+from service.models import Models
+from service.settings import Settings
+from service.state.database import Database, now_us
+from service.state.revisions import Pointer, RevisionStore
+
+MOVES = 10
+CLIENTS = 4
+
+
+def propose_temperature(store: RevisionStore, temperature: float) -> str:
+    """Keep a revision like the first one with another calibrator."""
+    first = store.get("digits", "r1")
+    return store.propose(
+        model="digits",
+        bundle_id=first.bundle_id,
+        bundle_version=first.bundle_version,
+        model_digest=first.model_digest,
+        calibrator=first.calibrator | {"temperature": temperature},
+        policies=first.policies,
+        parent="r1",
+        cause="recalibrate",
+        by="test",
+        gate="passed",
+        created_at=now_us(),
+        report={},
+    ).id
+
+
+def test_clients_see_no_error_and_no_half_of_a_revision(service: Any, digits: Any) -> None:
+    store = service.runtime.revisions
+    temperatures = {propose_temperature(store, 1 + n): 1.0 + n for n in range(3)}
+    image = digits.dimmed[:1]
+    logits = Session(digits.bundle, provider="cpu", threads=1).run(image)
+    expected = {"r1": digits.bundle.calibrator.predict_proba(logits)[0]}
+    for revision in temperatures:
+        calibrator = Temperature.from_dict(store.get("digits", revision).calibrator)
+        expected[revision] = calibrator.predict_proba(logits)[0]
+    body = {"inputs": image.tolist()}
+    stop = threading.Event()
+    problems: list[str] = []
+    seen: list[set[str]] = [set() for _ in range(CLIENTS)]
+    counts = [0] * CLIENTS
+
+    def ask(which: int) -> None:
+        with httpx.Client(base_url=service.url, timeout=60) as http:
+            while not stop.is_set():
+                response = http.post("/predict?policy=auto-read", json=body)
+                if response.status_code != 200:
+                    problems.append(response.text)
+                    return
+                answer = response.json()
+                got = np.float32(list(answer["predictions"][0]["probabilities"].values()))
+                if not np.allclose(got, expected[answer["revision"]], atol=1e-6):
+                    problems.append(f"{answer['revision']} answered {got}")
+                seen[which].add(answer["revision"])
+                counts[which] += 1
+
+    clients = [threading.Thread(target=ask, args=(which,)) for which in range(CLIENTS)]
+    for client in clients:
+        client.start()
+    active, used = "r1", set()
+    for move in range(MOVES):
+        before = list(counts)
+        others = [revision for revision in temperatures if revision != active]
+        moved = service.rollback() if move % 3 == 2 else service.activate(others[move % 2])
+        active = moved["active"]
+        used.add(active)
+        # Whoever asks after the answer gets the new revision.
+        assert service.http.post("/predict", json=body).json()["revision"] == moved["active"]
+        while not problems and any(now == then for now, then in zip(counts, before, strict=True)):
+            pass
+    stop.set()
+    for client in clients:
+        client.join(60)
+    assert not problems
+    assert set.union(*seen) >= used
+
+
+class Interrupted(RevisionStore):
+    """A store whose reader falls asleep between reading the pointers and handing them on."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.meanwhile: Any = None
+
+    def pointers(self) -> dict[str, Pointer]:
+        found = super().pointers()
+        if self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile()
+        return found
+
+
+def test_a_slow_look_at_the_state_does_not_undo_an_activation(digits: Any, tmp_path: Any) -> None:
+    database = Database.open(f"sqlite:///{tmp_path}/state.db")
+    models = Models(Settings(bundles=digits.root), database, lambda *_: None)
+    models.start()
+    store = Interrupted(database)
+    models._store = store
+    newer = propose_temperature(store, 2.0)
+    epoch = models.get("digits").pointer.epoch
+    store.meanwhile = lambda: models.activate("digits", newer, expected_epoch=epoch, by="test")
+    models.follow()
+    assert models.get("digits").served.revision.id == newer
+    assert models.get("digits").pointer.active == newer
+    models.close()
+    database.close()
+
+
+class TestReplicas:
+    @pytest.fixture
+    def two(self, postgresql_url: str, digits: Any) -> Any:
+        url = postgresql_url.replace("postgresql://", "postgresql+psycopg://")
+        databases = [Database.open(url) for _ in range(2)]
+        both = [Models(Settings(bundles=digits.root), database, lambda *_: None) for database in databases]
+        for models in both:
+            models.start()
+        yield both
+        for models, database in zip(both, databases, strict=True):
+            models.close()
+            database.close()
+
+    def test_they_agree_through_the_pointer(self, two: Any) -> None:
+        one, other = two
+        assert other.get("digits").served.revision.id == "r1"
+        newer = propose_temperature(one._store, 2.0)
+        pointer = one.activate("digits", newer, expected_epoch=one.get("digits").pointer.epoch, by="test")
+        assert other.get("digits").served.revision.id == "r1"
+        other.follow()
+        assert other.get("digits").served.revision.id == newer
+        other.rollback("digits", expected_epoch=pointer.epoch, by="test")
+        one.follow()
+        assert one.get("digits").served.revision.id == "r1"
+
+    def test_one_that_lacks_the_bundle_keeps_its_revision_and_is_not_ready(self, two: Any, tmp_path: Any) -> None:
+        one, other = two
+        first = one._store.get("digits", "r1")
+        fields = {name: getattr(first, name) for name in ("model", "model_digest", "calibrator", "policies")}
+        missing = one._store.propose(
+            **fields, bundle_id="0" * 64, bundle_version=99, parent="r1", cause="bundle", by="test", gate="not_run"
+        )
+        pointer = one._store.activate("digits", missing.id, expected_epoch=1, by="another replica")
+        other.follow()
+        assert other.get("digits").served.revision.id == "r1"
+        assert "99" in other.problems()["digits"]
+        one._store.rollback("digits", expected_epoch=pointer.epoch, by="another replica")
+        other.follow()
+        assert other.problems() == {}
+
+
+class TestDisconnect:
+    def test_a_client_that_goes_takes_its_queued_work_along(self, service: Any, digits: Any) -> None:
+        """The worker is held up, a client asks and leaves; when the worker goes on, nothing of it is run."""
+        plane = service.runtime.models.get("digits").plane
+        go, busy = threading.Event(), threading.Event()
+        real = plane._batcher._run
+        ran: list[int] = []
+
+        def slow(requests: list[Any]) -> Any:
+            busy.set()
+            assert go.wait(60)
+            ran.extend(request.rows for request in requests)
+            return real(requests)
+
+        plane._batcher._run = slow
+        images = digits.images
+        answers: list[int] = []
+        first = threading.Thread(target=lambda: answers.append(len(service.predict(images[:1]))))
+        first.start()
+        assert busy.wait(60)
+
+        body = httpx.Request("POST", "http://x/predict", json={"inputs": images[:7].tolist()}).content
+        leaver = socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])))
+        leaver.sendall(b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        while plane.queued_rows != 7:
+            pass
+        leaver.close()
+        while service.metric("candor_http_requests_total", status="499") != 1:
+            pass
+        go.set()
+        first.join(60)
+        assert len(service.predict(images[:2])) == 2
+        assert answers == [1]
+        assert ran == [1, 2]
+
+    def test_half_a_body_is_no_request(self, service: Any) -> None:
+        leaver = socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])))
+        leaver.sendall(b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{")
+        leaver.close()
+        while service.metric("candor_http_requests_total", status="499") != 1:
+            pass
+        assert service.http.get("/livez").status_code == 200
+
+
+def test_a_full_queue_answers_503_and_an_overdue_request_504(start: Any, digits: Any) -> None:
+    service = start(max_queued_rows=4, deadline_s=1e-9)
+    late = service.http.post("/predict", json={"inputs": digits.images[:1].tolist()})
+    assert (late.status_code, late.json()["type"]) == (504, "/errors/deadline-exceeded")
+    plane = service.runtime.models.get("digits").plane
+    go, busy = threading.Event(), threading.Event()
+    real = plane._batcher._run
+
+    def slow(requests: list[Any]) -> Any:
+        busy.set()
+        assert go.wait(60)
+        return real(requests)
+
+    plane._batcher._run = slow
+    # Straight into the queue, with time enough, so that the worker is busy and the queue is full.
+    loop = asyncio.new_event_loop()
+    running = threading.Thread(target=loop.run_forever)
+    running.start()
+    patient = [asyncio.run_coroutine_threadsafe(plane.predict(digits.images[:1], deadline_s=60), loop)]
+    assert busy.wait(60)
+    patient.append(asyncio.run_coroutine_threadsafe(plane.predict(digits.images[:4], deadline_s=60), loop))
+    while plane.queued_rows != 4:
+        pass
+    full = service.http.post("/predict", json={"inputs": digits.images[:1].tolist()})
+    assert (full.status_code, full.json()["type"]) == (503, "/errors/overloaded")
+    assert full.headers["retry-after"] == "1"
+    go.set()
+    assert [len(answer.result(60).ids) for answer in patient] == [1, 4]
+    loop.call_soon_threadsafe(loop.stop)
+    running.join(60)
+    loop.close()
