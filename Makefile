@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml requirements/lock.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Candor needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12 setup"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint requirements/lock.txt --editable '.[serve,$(RUNTIME),train,dev]'
+	$(BIN)/python -m pip install --quiet --constraint requirements/lock.txt --editable '.[serve,postgres,$(RUNTIME),train,dev]'
 	@rm -f $(VENV)/.candor-*; touch $@
 
 demo: setup  ## Train, calibrate, serve, drift, recalibrate, roll back: the main job in five beats.

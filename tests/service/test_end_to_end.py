@@ -204,7 +204,7 @@ class TestRecalibration:
         refused = service.recalibrate(mode="propose").json()
         assert refused["gate"]["passed"] is False
         assert refused["state"] == "refused"
-        assert refused["summary"].startswith("Refused: ")
+        assert refused["summary"].startswith("Refused. Nothing gained")
         assert refused["gate"]["reason"]
         blocked = service.move(f"revisions/{refused['revision']}/activate", service.revisions()["epoch"])
         assert blocked.status_code == 409

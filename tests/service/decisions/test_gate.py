@@ -46,7 +46,7 @@ def test_the_same_revision_is_harmless_and_not_better() -> None:
     candidate, _, labels = sides(1000, 1.0, 1.0)
     superior = compare(candidate, candidate, labels, mode="superior", attempt=1)
     assert (superior.passed, superior.difference, superior.upper) == (False, 0.0, 0.0)
-    assert superior.reason.startswith("Not shown to be better")
+    assert superior.reason.startswith("Nothing gained")
     harmless = compare(candidate, candidate, labels, mode="non_inferior", attempt=1)
     assert harmless.passed
     assert harmless.reason.startswith("No harm")
