@@ -24,6 +24,7 @@ import numpy as np
 from service.state.database import Database
 from service.state.feedback import FeedbackItem, FeedbackStore
 from service.state.predictions import PredictionBatch, PredictionLog
+from service.state.window import Window
 
 DIGEST = "0" * 64
 LABELS = ("allow", "fraud", "review", "other", "a", "b", "c", "d", "e", "f")
@@ -114,7 +115,7 @@ def main() -> None:
         feedback = give_feedback(database, ids)
         names = LABELS[: options.classes]
         store = FeedbackStore(database)
-        seconds, rows = timed(lambda: store.labelled_rows("fraud", DIGEST, label_names=names))
+        seconds, rows = timed(lambda: store.labelled_rows(Window("fraud", DIGEST), label_names=names))
         report = {
             "database": database.engine.dialect.name,
             "machine": f"{platform.machine()}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}",

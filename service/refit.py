@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -283,7 +283,7 @@ def main() -> None:
             names = bundle.manifest.labels
             window = Window(task.model, revision.model_digest, task.request.since_us, task.request.until_us)
             store = FeedbackStore(database)
-            labelled = store.labelled_rows(*astuple(window), label_names=names)
+            labelled = store.labelled_rows(window, label_names=names)
             unlabelled = store.unlabelled_rows(window, classes=len(names))
             seed = int.from_bytes(database.secret[:8], "little")
         finally:

@@ -140,28 +140,11 @@ class FeedbackStore:
         return receipt
 
     def labelled_rows(
-        self,
-        model: str,
-        model_digest: str,
-        since_us: int | None = None,
-        until_us: int | None = None,
-        *,
-        label_names: Sequence[str],
-        limit: int | None = None,
-        priority: Sequence[str] = PRIORITY,
+        self, window: Window, *, label_names: Sequence[str], priority: Sequence[str] = PRIORITY
     ) -> LabelledRows:
         """Join labels with the predictions that they are about; see `load_labelled_rows`."""
         with self._database.connect() as connection:
-            return load_labelled_rows(
-                connection,
-                model,
-                model_digest,
-                since_us,
-                until_us,
-                label_names=label_names,
-                limit=limit,
-                priority=priority,
-            )
+            return load_labelled_rows(connection, window, label_names=label_names, priority=priority)
 
     def unlabelled_rows(self, window: Window, *, classes: int) -> UnlabelledRows:
         """Return the predictions that no label is about; see `load_unlabelled_rows`."""

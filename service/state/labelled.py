@@ -60,26 +60,14 @@ class LabelledRows:
 
 
 def load_labelled_rows(
-    connection: Connection,
-    model: str,
-    model_digest: str,
-    since_us: int | None = None,
-    until_us: int | None = None,
-    *,
-    label_names: Sequence[str],
-    limit: int | None = None,
-    priority: Sequence[str] = PRIORITY,
+    connection: Connection, window: Window, *, label_names: Sequence[str], priority: Sequence[str] = PRIORITY
 ) -> LabelledRows:
     """Join a model's labels with the predictions that they are about and resolve the current label of each.
 
     Args:
         connection: Inside a read transaction.
-        model: The model.
-        model_digest: Only predictions whose logits this model file made.
-        since_us: Only predictions made then or later.
-        until_us: Only predictions made before.
+        window: Which predictions.
         label_names: The model's K labels, in the order of its logits.
-        limit: Only the latest so many predictions; the counts are of all.
         priority: Sources, strongest first; every other source is weaker. Among equals the later label wins.
 
     Example:
@@ -88,24 +76,23 @@ def load_labelled_rows(
         >>> with TemporaryDirectory() as folder:
         ...     database = Database.open(f"sqlite:///{folder}/state.db")
         ...     with database.connect() as connection:
-        ...         rows = load_labelled_rows(connection, "digits", "9f2c", label_names=["cat", "dog"])
+        ...         rows = load_labelled_rows(connection, Window("digits", "9f2c"), label_names=["cat", "dog"])
         ...     database.close()
         >>> rows.logits.shape, rows.pending
         ((0, 2), 0)
     """
-    window = Window(model, model_digest, since_us, until_us)
     made_here, times = window.origins(connection), window.times()
     labels = _Labels(label_names, priority)
     # Without a start in time, "+ 0" keeps SQLite from walking through every prediction in search of its labels.
-    origin = predictions.c.origin + 0 if since_us is None else predictions.c.origin
+    origin = predictions.c.origin + 0 if window.since_us is None else predictions.c.origin
     for by_reference, name in enumerate((predictions.c.id, predictions.c.reference)):
         query = select(*_COLUMNS).join(predictions, name == feedback.c.target)
-        query = query.where(feedback.c.model == model, feedback.c.by_reference == by_reference)
+        query = query.where(feedback.c.model == window.model, feedback.c.by_reference == by_reference)
         query = query.where(origin.in_(made_here), *times)
         for chunk in connection.execute(query.execution_options(yield_per=ROWS_PER_FETCH)).partitions():
             labels.take(list(zip(*chunk, strict=True)))
     sought = select(func.count()).where(predictions.c.origin.in_(made_here), predictions.c.sought, *times)
-    return labels.resolve(limit, pending=_pending(connection, model), sought=connection.execute(sought).scalar_one())
+    return labels.resolve(pending=_pending(connection, window.model), sought=connection.execute(sought).scalar_one())
 
 
 _COLUMNS = (
@@ -167,7 +154,7 @@ class _Labels:
         self._propensity.append(np.array(propensity, dtype=np.float64))
         self._numbers.append(np.stack(numbers))
 
-    def resolve(self, limit: int | None, *, pending: int, sought: int) -> LabelledRows:
+    def resolve(self, *, pending: int, sought: int) -> LabelledRows:
         """Return the rows; `pending` and `sought` are handed on."""
         logits, propensity = np.concatenate(self._logits), np.concatenate(self._propensity)
         numbers = np.concatenate(self._numbers, axis=1)
@@ -185,7 +172,6 @@ class _Labels:
         known = label[current] < self._classes
         keep = np.lexsort((ids, created_at[current]))
         keep = keep[known[keep]]
-        keep = keep[max(0, len(keep) - limit) :] if limit is not None else keep
         rows = current[keep]
         return LabelledRows(
             ids=ids[keep],

@@ -17,6 +17,7 @@ from service.state.database import Database
 from service.state.feedback import FeedbackStore
 from service.state.jobs import JobStore
 from service.state.revisions import RevisionStore
+from service.state.window import Window
 
 KILLS = 3
 
@@ -66,7 +67,7 @@ def test_acknowledged_feedback_outlives_kill_9(spawn: Any, digits: Any, state: A
         sender.join(60)
     database = state()
     store = FeedbackStore(database)
-    rows = store.labelled_rows("digits", digits.bundle.model_digest, label_names=digits.bundle.manifest.labels)
+    rows = store.labelled_rows(Window("digits", digits.bundle.model_digest), label_names=digits.bundle.manifest.labels)
     assert len(acknowledged) == len(set(acknowledged))
     # A batch may be stored and its answer lost in the crash: one more batch each time, never one fewer, never half.
     assert len(acknowledged) <= rows.pending <= len(acknowledged) + 3 * KILLS

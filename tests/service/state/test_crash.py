@@ -14,6 +14,7 @@ from service.state.database import Database
 from service.state.feedback import FeedbackStore
 from service.state.revisions import RevisionStore
 from service.state.tables import feedback, predictions
+from service.state.window import Window
 
 from .conftest import DIGEST, LABELS
 
@@ -92,7 +93,7 @@ def test_acknowledged_feedback(url: str) -> None:
         rows = connection.execute(select(func.count()).select_from(feedback)).scalar_one()
     assert rows >= (acknowledged + 1) * 5
     assert rows % 5 == 0
-    assert FeedbackStore(database).labelled_rows("pets", DIGEST, label_names=LABELS).pending == rows
+    assert FeedbackStore(database).labelled_rows(Window("pets", DIGEST), label_names=LABELS).pending == rows
     assert clean(database)
     database.close()
 

@@ -17,6 +17,7 @@ from service.state.feedback import FeedbackItem, FeedbackStore
 from service.state.labelled import LabelledRows
 from service.state.predictions import PredictionLog
 from service.state.resolution import weight
+from service.state.window import Window
 
 from .conftest import DIGEST, LABELS, batch, prediction_id
 
@@ -34,7 +35,7 @@ def label(store: FeedbackStore, *items: tuple[Any, ...]) -> None:
 
 
 def load(store: FeedbackStore, *window: int | None, names: Sequence[str] = LABELS, **options: Any) -> LabelledRows:
-    return store.labelled_rows("pets", DIGEST, *window, label_names=names, **options)
+    return store.labelled_rows(Window("pets", DIGEST, *window), label_names=names, **options)
 
 
 def test_columns_belong_together(store: FeedbackStore, logged: Write) -> None:
@@ -149,14 +150,12 @@ def test_the_window_is_of_predictions_and_half_open(store: FeedbackStore, logged
         assert (rows.sought, rows.sought_unlabelled) == (len(expected), 0)
 
 
-def test_rows_come_oldest_first_and_a_limit_keeps_the_latest(store: FeedbackStore, logged: Write) -> None:
+def test_rows_come_oldest_first(store: FeedbackStore, logged: Write) -> None:
     for id_, at in ((A, 30), (B, 10), (D, 20), (C, 20)):
         logged([id_], created_at=at)
         label(store, (id_, None, "cat", "client"))
     assert load(store).ids.tolist() == [B, C, D, A]
-    assert load(store, limit=2).ids.tolist() == [D, A]
-    assert load(store, limit=0).ids.tolist() == []
-    assert load(store, limit=9).ids.tolist() == [B, C, D, A]
+    assert load(store).ids.tolist() == [B, C, D, A]
 
 
 def test_labels_that_were_sought_and_have_not_come_are_counted(store: FeedbackStore, logged: Write) -> None:
@@ -216,3 +215,24 @@ def test_the_current_label_is_the_one_that_the_rule_names(
     assert dict(zip(rows.ids.tolist(), (LABELS[code] for code in rows.labels), strict=True)) == expected
     assert rows.conflicts == sum(len({label[-1] for label in labels}) > 1 for labels in history.values())
     database.close()
+
+
+def test_what_has_no_label_is_found_and_counted(store: FeedbackStore, logged: Write) -> None:
+    logits = np.arange(12, dtype=np.float32).reshape(4, 3)
+    logged([A, B, C, D], logits=logits, propensities=[0.5, 1.0, None, 0.0], references=[None, "b", "c", None])
+    label(store, (A, None, "dog", "client"), (None, "b", "dog", "client"))
+    window = Window("pets", DIGEST)
+    rows = store.unlabelled_rows(window, classes=3)
+    assert rows.logits.tolist() == logits[2:].tolist()
+    np.testing.assert_array_equal(rows.propensity, [np.nan, 0.0])
+    assert len(rows) == len(rows.cluster) == 2
+    assert len(store.unlabelled_rows(Window("pets", "another"), classes=3)) == 0
+    assert [store.count_labelled(window, at_most=most) for most in (0, 1, 2, 9)] == [0, 1, 2, 2]
+    assert store.count_labelled(Window("cars", DIGEST), at_most=9) == 0
+
+
+def test_labels_of_the_same_prediction_count_once(store: FeedbackStore, logged: Write) -> None:
+    logged([A], logits=np.zeros((1, 3), dtype=np.float32), references=["a"])
+    label(store, (A, None, "dog", "client"), (None, "a", "cat", "reviewer"))
+    assert store.count_labelled(Window("pets", DIGEST), at_most=9) == 1
+    assert load(store).label_sought.tolist() == [True]
