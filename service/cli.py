@@ -25,6 +25,7 @@ from service.client import DEFAULT_URL, ApiError, Client, UnreachableError
 from service.errors import CandorError
 
 REFUSED, USAGE, UNREACHABLE, CLIENT_ERROR, SERVER_ERROR = 1, 2, 3, 4, 5
+_FIELDS = frozenset({"prediction_id", "reference", "label", "source", "labelled_at"})
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -380,13 +381,21 @@ def _utc(time: datetime | None) -> str | None:
 
 
 def _items(path: Path) -> list[dict[str, Any]]:
-    text = path.read_text(encoding="utf-8")
-    if path.suffix.lower() == ".csv":
-        return [{key: value for key, value in row.items() if value} for row in csv.DictReader(text.splitlines())]
     try:
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
-    except json.JSONDecodeError as error:
-        raise typer.BadParameter(f"{path}: not NDJSON: {error}") from error
+        text = path.read_text(encoding="utf-8")
+        if path.suffix.lower() == ".csv":
+            rows = csv.DictReader(text.splitlines(), restkey="more columns than the header names")
+            items = [{key: value for key, value in row.items() if value} for row in rows]
+        else:
+            items = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except ValueError as error:
+        raise typer.BadParameter(f"{path}: {error}") from error
+    for number, item in enumerate(items, 1):
+        if not isinstance(item, dict) or not item.keys() <= _FIELDS:
+            raise typer.BadParameter(f"{path}, item {number}: found {item}, expected {', '.join(sorted(_FIELDS))}")
+    if not items:
+        raise typer.BadParameter(f"{path}: there are no items in it")
+    return items
 
 
 def _print_json(document: Any) -> None:

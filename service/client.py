@@ -59,13 +59,19 @@ class Client:
         api_key: Sent as a bearer token.
         model: Model name; None is the service's default model.
         timeout_s: How long one request may take.
+
+    Raises:
+        ValueError: The URL is none.
     """
 
     def __init__(
         self, url: str = DEFAULT_URL, *, api_key: str | None = None, model: str | None = None, timeout_s: float = 70.0
     ) -> None:
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-        self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s)
+        try:
+            self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s)
+        except httpx.InvalidURL as error:
+            raise ValueError(f"{url} is no URL: {error}") from error
         self._model = model
 
     def __enter__(self) -> Self:

@@ -331,7 +331,7 @@ class Spawn:
             text=True,
             timeout=PATIENCE_S,
             check=False,
-            env=environment | {"COLUMNS": "200", "NO_COLOR": "1"},
+            env={"COLUMNS": "200", "NO_COLOR": "1"} | environment,
         )
 
 

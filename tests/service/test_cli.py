@@ -1,0 +1,212 @@
+"""The `candor` command through a subprocess: what it prints, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bundle.images import encode_png
+
+
+@pytest.fixture
+def candor(spawn: Any) -> Any:
+    """Run `candor` against a service."""
+
+    def run(*arguments: str | Path, service: Any = None, **changes: str) -> Any:
+        url = {"url": service.url} if service else {}
+        return spawn.run(*arguments, **(url | changes))
+
+    return run
+
+
+@pytest.fixture
+def seven(digits: Any, tmp_path: Path) -> Path:
+    path = tmp_path / "seven.png"
+    path.write_bytes(encode_png(digits.images[digits.labels.index("7")]))
+    return path
+
+
+def test_the_main_job_from_a_terminal(candor: Any, service: Any, digits: Any, seven: Path, tmp_path: Path) -> None:
+    """predict, feedback from files, recalibrate, revisions, activate, roll back; for people and for scripts."""
+    shown = candor("predict", seven, "--policy", "auto-read", service=service)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "seven.png" in shown.stdout
+    assert "digits r1" in shown.stdout
+    answer = json.loads(candor("predict", seven, "--json", service=service).stdout)
+    (prediction,) = answer["predictions"]
+    assert len(prediction["probabilities"]) == 10
+    assert service.runtime.log.flush()
+
+    one = candor("feedback", prediction["prediction_id"], "7", "--json", service=service)
+    assert json.loads(one.stdout)["stored"] == 1
+
+    predictions = service.predict(digits.dimmed[:1000], policy="auto-read")
+    assert service.runtime.log.flush()
+    rows = [(row["prediction_id"], label) for row, label in zip(predictions, digits.labels[:1000], strict=True)]
+    table = tmp_path / "labels.csv"
+    table.write_text("prediction_id,label\n" + "".join(f"{i},{label}\n" for i, label in rows[:500]))
+    lines = tmp_path / "labels.ndjson"
+    lines.write_text(
+        "".join(json.dumps({"prediction_id": i, "label": label, "source": "x"}) + "\n" for i, label in rows[500:])
+    )
+    for file in (table, lines):
+        done = candor("feedback", "--file", file, "--source", "reviewer", service=service)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout == "500 stored, 0 pending, 0 duplicates, 0 conflicts of 500\n"
+
+    proposed = candor("recalibrate", "--mode", "propose", "--json", service=service)
+    assert proposed.returncode == 0, proposed.stderr
+    result = json.loads(proposed.stdout)
+    assert result["gate"]["passed"] is True
+
+    moved = candor("activate", result["revision"], "--reason", "dim", "--json", service=service)
+    assert json.loads(moved.stdout)["active"] == result["revision"]
+    refused = candor("recalibrate", service=service)
+    assert refused.returncode == 1
+    assert "Refused" in refused.stdout
+    assert "a calibrated model shows" in refused.stdout  # no ECE without its null value
+
+    listed = candor("revisions", service=service)
+    assert listed.returncode == 0
+    assert result["revision"] in listed.stdout
+    assert json.loads(candor("revisions", "--json", service=service).stdout)["active"] == result["revision"]
+    assert json.loads(candor("revisions", "r1", service=service).stdout)["id"] == "r1"
+    back = candor("rollback", service=service)
+    assert (back.returncode, back.stdout) == (0, "r1 is active (epoch 3)\n")
+
+
+def test_ids_are_whole_even_where_the_output_is_narrow(candor: Any, service: Any, seven: Path, spawn: Any) -> None:
+    spawn.environment["COLUMNS"] = "80"
+    seven = seven.rename(seven.with_name("a-long-name-that-somebody-gave-to-the-scan-of-a-seven.png"))
+    done = candor("predict", seven, service=service)
+    answer = json.loads(candor("predict", seven, "--json", service=service).stdout)
+    identifier = answer["predictions"][0]["prediction_id"]
+    assert any(len(word) == len(identifier) and word.startswith(identifier[:3]) for word in done.stdout.split())
+
+
+class TestExitCodes:
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ("predict", "no-such-file.png"),
+            ("feedback",),
+            ("feedback", "only-an-id"),
+            ("recalibrate", "--mode", "yolo"),
+            ("activate",),
+            ("nonsense",),
+            ("serve", "--port", "0"),
+            ("keys", "create", "--name", "a", "--scope", "magic"),
+        ],
+    )
+    def test_2_wrong_usage(self, candor: Any, arguments: tuple[str, ...]) -> None:
+        done = candor(*arguments)
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        assert done.stderr
+
+    @pytest.mark.parametrize(
+        ("name", "text"),
+        [
+            ("labels.ndjson", "{"),
+            ("labels.ndjson", "5\n"),
+            ("labels.ndjson", "[]\n"),
+            ("labels.csv", "prediction_id,label\na,b,c,d\n"),
+            ("labels.csv", ""),
+            ("labels.ndjson", ""),
+            ("labels.csv", b"\xff\xfe"),
+        ],
+    )
+    def test_2_files_that_are_none(
+        self, candor: Any, service: Any, tmp_path: Path, name: str, text: str | bytes
+    ) -> None:
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        done = candor("feedback", "--file", path, service=service)
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        assert name in done.stderr
+
+    def test_2_a_file_of_an_unknown_kind(self, candor: Any, service: Any, tmp_path: Path) -> None:
+        path = tmp_path / "image.gif"
+        path.write_bytes(b"GIF89a")
+        done = candor("predict", path, service=service)
+        assert done.returncode == 2
+        assert "image.gif" in done.stderr
+
+    @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "nonsense", "http://[::1", "ftp://127.0.0.1"])
+    def test_3_nobody_answers(self, candor: Any, url: str) -> None:
+        done = candor("revisions", url=url)
+        assert done.returncode in (2, 3) if url != "http://127.0.0.1:1" else done.returncode == 3, done.stderr
+        assert "Traceback" not in done.stderr
+        assert done.stderr
+
+    def test_4_the_service_refuses(self, candor: Any, shared: Any, tmp_path: Path) -> None:
+        path = tmp_path / "wrong.npy"
+        np.save(path, np.zeros((7, 7)))
+        for arguments in (
+            ("predict", path),
+            ("feedback", "banana", "1"),
+            ("activate", "r99"),
+            ("activate", "r1", "--epoch", "77"),
+            ("rollback",),
+            ("revisions", "r99"),
+            ("revisions", "--model", "nobody"),
+        ):
+            done = candor(*arguments, service=shared)
+            assert done.returncode == 4, (arguments, done.stdout, done.stderr)
+            assert "Traceback" not in done.stderr
+            assert done.stdout == ""
+            assert done.stderr
+
+    def test_5_the_service_fails(self, candor: Any, start: Any, seven: Path) -> None:
+        done = candor("predict", seven, service=start(deadline_s=1e-9))
+        assert done.returncode == 5
+        assert "Deadline exceeded" in done.stderr
+
+    def test_0_help_names_every_verb(self, candor: Any) -> None:
+        done = candor("--help")
+        assert done.returncode == 0
+        for verb in ("serve", "predict", "feedback", "recalibrate", "revisions", "activate", "rollback", "keys"):
+            assert verb in done.stdout
+
+
+def test_keys_beside_a_running_service(candor: Any, spawn: Any, tmp_path: Path) -> None:
+    service = spawn()
+    secret_file = tmp_path / "key"
+    made = candor("keys", "create", "--name", "boss", "--scope", "admin", "--file", secret_file)
+    assert made.returncode == 0, made.stderr
+    assert stat.S_IMODE(secret_file.stat().st_mode) == 0o600
+    admin = secret_file.read_text().strip()
+    assert admin not in made.stdout + made.stderr
+    again = candor("keys", "create", "--name", "boss", "--scope", "admin", "--file", secret_file)
+    assert again.returncode == 2
+    assert secret_file.read_text().strip() == admin
+    nothing = candor("keys", "create", "--name", "x", "--scope", "admin", "--if-none")
+    assert (nothing.returncode, nothing.stdout) == (0, "")
+
+    printed = candor("keys", "create", "--name", "reader", "--scope", "predict", "--scope", "feedback")
+    reader = printed.stdout.strip()
+    assert reader.startswith("cnd_")
+    while service.http.get("/v1/models").status_code != 401:
+        pass
+    refused = candor("revisions", service=service)
+    assert refused.returncode == 4
+    assert "candor keys create" in refused.stderr
+    assert candor("revisions", service=service, api_key=reader).returncode == 0
+
+    listed = candor("keys", "list").stdout
+    prefix = reader.split("_")[1]
+    assert prefix in listed
+    assert "reader" in listed
+    assert reader not in listed
+    assert candor("keys", "revoke", prefix).returncode == 0
+    assert candor("keys", "revoke", prefix).returncode == 1
+    while service.http.get("/v1/models", headers={"authorization": f"Bearer {reader}"}).status_code != 401:
+        pass
+    assert service.http.get("/v1/models", headers={"authorization": f"Bearer {admin}"}).status_code == 200
+    assert "revoked" in candor("keys", "list").stdout
