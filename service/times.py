@@ -14,7 +14,7 @@ def iso(us: int) -> str:
     >>> iso(1_700_000_000_000_000)
     '2023-11-14T22:13:20.000000Z'
     """
-    return (_EPOCH + us * _MICROSECOND).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return (_EPOCH + us * _MICROSECOND).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def microseconds(time: datetime) -> int:

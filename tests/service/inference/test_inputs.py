@@ -1,0 +1,83 @@
+"""Arrays fit the model's input exactly, or are refused with the reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from bundle import InputSpec
+from service.errors import InputError, InputShapeError, InputTypeError, InputValueError
+from service.inference.inputs import conform
+
+IMAGE = InputSpec(kind="image", dtype="uint8", shape=(3, 2, 1))
+COLOUR = InputSpec(kind="image", dtype="uint8", shape=(3, 2, 3))
+ROWS = InputSpec(kind="array", dtype="float32", shape=(4,))
+TOKENS = InputSpec(kind="tokens", dtype="int32", shape=(5,))
+SPECS = st.sampled_from([IMAGE, COLOUR, ROWS, TOKENS])
+DTYPES = npst.scalar_dtypes() | npst.unicode_string_dtypes() | st.just(np.dtype(object))
+
+
+def shapes_near(spec: InputSpec) -> st.SearchStrategy[tuple[int, ...]]:
+    exact = st.sampled_from([spec.shape, spec.shape[:-1], (2, *spec.shape), (3, *spec.shape[:-1]), (0, *spec.shape)])
+    return exact | npst.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=4)
+
+
+@given(data=st.data(), spec=SPECS)
+def test_it_gives_the_same_numbers_in_the_models_form_or_an_input_error(data: Any, spec: InputSpec) -> None:
+    array = data.draw(npst.arrays(data.draw(DTYPES), data.draw(shapes_near(spec))))
+    try:
+        fitted = conform(array, spec)
+    except InputError:
+        return
+    assert fitted.dtype == spec.dtype
+    assert fitted.shape[1:] == spec.shape
+    assert fitted.flags.c_contiguous
+    assert len(fitted) >= 1
+    assert fitted.size == array.size
+    flat = array.reshape(-1)
+    if spec.dtype == "float32":
+        assert np.isfinite(fitted).all()
+        np.testing.assert_array_equal(fitted.reshape(-1), flat.astype(np.float32))
+    else:
+        assert [int(value) for value in fitted.reshape(-1)] == [int(value) for value in flat]
+
+
+@pytest.mark.parametrize(
+    ("array", "spec", "kind", "where", "found"),
+    [
+        (np.zeros((2, 3, 2, 1), np.float32), IMAGE, InputTypeError, "/inputs", "float32"),
+        (np.zeros((2, 3, 2, 1), bool), IMAGE, InputTypeError, "/inputs", "bool"),
+        (np.zeros((2, 3, 2, 1), object), IMAGE, InputTypeError, "/inputs", "values that are not numbers"),
+        (
+            np.int16([[[[0], [0]]] * 3, [[[0], [256]]] * 3]).reshape(2, 3, 2, 1),
+            IMAGE,
+            InputValueError,
+            "/inputs/1",
+            256,
+        ),
+        (np.float64([[0, 1, 2, 3], [0, 1, np.nan, 3]]), ROWS, InputValueError, "/inputs/1", "nan"),
+        (np.float64([[0, 1, 2, -np.inf]]), ROWS, InputValueError, "/inputs/0", "-inf"),
+        (np.float64([[0, 1, 2, 1e300]]), ROWS, InputValueError, "/inputs/0", "inf"),
+        (np.float32([0, 1, 2, np.nan]), ROWS, InputValueError, "/inputs/0", "nan"),
+        (np.int64([[0, 1, 2, 3, 2**31]]), TOKENS, InputValueError, "/inputs/0", 2**31),
+        (np.zeros((0, 4), np.float32), ROWS, InputShapeError, "/inputs", 0),
+        (np.zeros((2, 5), np.float32), ROWS, InputShapeError, "/inputs/0", [5]),
+        (np.float32(1), ROWS, InputShapeError, "/inputs/0", []),
+    ],
+)
+def test_what_is_wrong_is_said(
+    array: np.ndarray, spec: InputSpec, kind: type[InputError], where: str, found: Any
+) -> None:
+    with pytest.raises(kind) as caught:
+        conform(array, spec)
+    assert (caught.value.where, caught.value.found) == (where, found)
+
+
+def test_what_already_fits_is_not_copied() -> None:
+    array = np.zeros((2, 3, 2, 1), np.uint8)
+    assert np.shares_memory(conform(array, IMAGE), array)

@@ -1,0 +1,134 @@
+"""The OpenAPI document is whole, consistent and true, and /docs shows it without a network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+METHODS = {"get", "put", "post", "delete", "patch", "head", "options"}
+
+
+@pytest.fixture(scope="module")
+def document(shared: Any) -> dict[str, Any]:
+    response = shared.http.get("/openapi.json")
+    assert response.status_code == 200
+    return response.json()
+
+
+def walk(node: Any, path: str = "#") -> Iterator[tuple[str, Any]]:
+    yield path, node
+    for key, child in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
+        yield from walk(child, f"{path}/{key}")
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            yield method, path, operation
+
+
+def test_every_route_is_described_and_every_description_is_a_route(shared: Any, document: dict[str, Any]) -> None:
+    described = {(method.upper(), path) for method, path, _ in operations(document)}
+    assert {path for _, path in described} == {
+        "/livez",
+        "/readyz",
+        "/metrics",
+        "/v1/models",
+        "/v1/jobs/{job}",
+        *("/predict", "/feedback", "/recalibrate"),
+        *(
+            f"/v1/models/{{model}}/{rest}"
+            for rest in (
+                *("predict", "feedback", "recalibrate", "rollback"),
+                *("revisions", "revisions/{revision}", "revisions/{revision}/activate", "policies/{policy}"),
+            )
+        ),
+    }
+    for method, path in described:
+        response = shared.http.request(method, re.sub(r"{\w+}", "x", path))
+        assert response.status_code != 405
+        assert response.status_code != 404 or response.json()["type"] != "about:blank"
+
+
+def test_the_document_is_well_formed(document: dict[str, Any]) -> None:
+    assert re.fullmatch(r"3\.1\.\d", document["openapi"])
+    assert document["info"]["title"] == "Candor"
+    assert document["info"]["version"]
+    for path, node in walk(document):
+        if isinstance(node, dict) and isinstance(reference := node.get("$ref"), str):
+            target: Any = document
+            for part in reference.removeprefix("#/").split("/"):
+                assert part in target, f"{path}: {reference} leads nowhere"
+                target = target[part]
+        if isinstance(node, dict) and isinstance(node.get("required"), list) and "properties" in node:
+            assert set(node["required"]) <= set(node["properties"]), path
+    schemes = document["components"]["securitySchemes"]
+    for requirement in document["security"]:
+        assert set(requirement) <= set(schemes)
+
+
+def test_operations_are_complete(document: dict[str, Any]) -> None:
+    seen = set()
+    for method, path, operation in operations(document):
+        assert method in METHODS
+        assert operation["operationId"] not in seen
+        seen.add(operation["operationId"])
+        assert operation["tags"]
+        assert operation["summary"]
+        assert operation["description"], path
+        named = {p["name"] for p in operation.get("parameters", ()) if p["in"] == "path"}
+        assert named == set(re.findall(r"{(\w+)}", path)), path
+        for parameter in operation.get("parameters", ()):
+            assert parameter["schema"]
+            assert parameter["in"] in ("path", "query", "header")
+            if parameter["in"] == "path":
+                assert parameter["required"] is True
+        assert any(status.startswith("2") for status in operation["responses"]), path
+        for answer in operation["responses"].values():
+            assert "description" in answer or "$ref" in answer
+        assert ("security" in operation) == (path in ("/livez", "/readyz"))
+
+
+def test_what_an_endpoint_says_is_in_its_schema(shared: Any, digits: Any, document: dict[str, Any]) -> None:
+    answer = shared.http.post("/predict?policy=auto-read", json={"inputs": digits.images[:1].tolist()}).json()
+    content = document["paths"]["/predict"]["post"]["responses"]["200"]["content"]["application/json"]
+    fits(answer, content["schema"])
+    fits(content["example"], content["schema"])
+    assert set(answer) == set(content["schema"]["properties"])
+    row = content["schema"]["properties"]["predictions"]["items"]
+    assert set(answer["predictions"][0]) == set(row["properties"])
+    certificate = content["schema"]["properties"]["policy"]["properties"]["certified"]["additionalProperties"]
+    assert set(answer["policy"]["certified"]["accept"]) == set(certificate["properties"])
+
+
+def fits(value: Any, schema: dict[str, Any]) -> None:
+    """Check a value against the few words of JSON Schema that the document uses."""
+    if "enum" in schema:
+        assert value in schema["enum"]
+    kinds = schema.get("type", [])
+    names = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
+    kind = "null" if value is None else names[type(value)]
+    wanted = kinds if isinstance(kinds, list) else [kinds]
+    assert not wanted or kind in wanted or (kind == "integer" and "number" in wanted), (value, schema)
+    if isinstance(value, dict):
+        for key, child in value.items():
+            inner = schema.get("properties", {}).get(key) or schema.get("additionalProperties")
+            if isinstance(inner, dict):
+                fits(child, inner)
+    if isinstance(value, list) and isinstance(schema.get("items"), dict):
+        for child in value:
+            fits(child, schema["items"])
+
+
+def test_docs_answer_without_a_network(shared: Any) -> None:
+    page = shared.http.get("/docs")
+    assert page.status_code == 200
+    assert page.headers["content-type"].startswith("text/html")
+    assets = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    assert assets
+    for asset in assets:
+        assert not asset.startswith(("http:", "https:", "//"))
+        assert shared.http.get(asset).status_code == 200
