@@ -62,7 +62,7 @@ def test_it_runs_as_nobody_in_particular() -> None:
 def test_it_stops_when_asked_and_says_how_it_is() -> None:
     assert "STOPSIGNAL SIGTERM" in RUNTIME
     assert 'CMD ["candor", "serve"]' in RUNTIME, "a shell in between would swallow the signal"
-    assert re.search(r"HEALTHCHECK .*CMD \[\"python\", .*healthcheck\.py\"\]", RUNTIME)
+    assert re.search(r"HEALTHCHECK .*CMD \[\"python\", .*candor-healthcheck\"\]", RUNTIME)
     assert "PYTHONUNBUFFERED=1" in RUNTIME
 
 
