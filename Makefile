@@ -24,7 +24,7 @@ demo: setup  ## Train, calibrate, serve, drift, recalibrate, roll back: the main
 	$(BIN)/python examples/demo.py
 
 var/bundles/digits: | $(STAMP)
-	$(BIN)/candor-train train --dataset digits --out var/bundles --seed 0
+	$(BIN)/candor-train train --dataset digits --out var/bundles --seed 9
 
 train: setup var/bundles/digits  ## Train the digits bundle that `make serve` serves.
 

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from bundle import Bundle, ImageError
-from bundle.images import decode_image
+from bundle import Bundle
+from bundle.images import check_golden
 from service.errors import BundleRefusedError, ConfigurationError
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
@@ -92,21 +92,15 @@ class Session:
 
     def _check_golden(self, bundle: Bundle) -> None:
         golden = bundle.golden
-        for image in golden.encoded:
-            try:
-                decoded = decode_image(image.data, bundle.manifest.input, max_pixels=1 << 24)
-            except ImageError as error:
-                raise BundleRefusedError(
-                    f"Bundle {bundle.path}: a golden {image.media_type} cannot be decoded: {error}", where="golden.npz"
-                ) from error
-            # Lossy formats may decode a little differently from one library version to the next.
-            if np.abs(decoded.astype(int) - golden.inputs[image.row].astype(int)).max() > 2:
-                raise BundleRefusedError(
-                    f"Bundle {bundle.path}: golden input {image.row} decodes to other pixels than at its export.",
-                    where="golden.npz",
-                )
-        # One row at a time and all at once: a graph whose batch axis is fixed or mixed up must not pass.
-        for logits in (self.run(golden.inputs), np.concatenate([self.run(row[None]) for row in golden.inputs])):
+        try:
+            check_golden(golden, bundle.manifest.input)
+            # One row at a time and all at once: a graph whose batch axis is fixed or mixed up must not pass.
+            runs = self.run(golden.inputs), np.concatenate([self.run(row[None]) for row in golden.inputs])
+        except Exception as error:  # a bundle's error, or one of ONNX Runtime's many
+            raise BundleRefusedError(
+                f"Bundle {bundle.path}: the golden inputs cannot be run: {error}", where="golden.npz"
+            ) from error
+        for logits in runs:
             if logits.shape != golden.logits.shape:
                 raise BundleRefusedError(
                     f"Bundle {bundle.path}: the golden inputs give logits of another shape.",
