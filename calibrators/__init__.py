@@ -21,6 +21,7 @@ from calibrators.calibrator import Calibrator
 from calibrators.centred_isotonic import CentredIsotonic
 from calibrators.diagrams import confidence_histogram, reliability_diagram
 from calibrators.dirichlet import Dirichlet
+from calibrators.ensemble_temperature import EnsembleTemperature
 from calibrators.errors import CalibrationDataError, CalibrationError, CalibrationFitError
 from calibrators.histogram import Histogram
 from calibrators.identity import Identity
@@ -41,6 +42,7 @@ __all__ = [
     "Calibrator",
     "CentredIsotonic",
     "Dirichlet",
+    "EnsembleTemperature",
     "Histogram",
     "Identity",
     "Isotonic",
@@ -69,6 +71,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "centred_isotonic": CentredIsotonic,
     "histogram": Histogram,
     "scaling_binning": ScalingBinning,
+    "ensemble_temperature": EnsembleTemperature,
 }
 
 

@@ -82,6 +82,15 @@ class Document:
         """Takes a list of such lists; they may differ in length."""
         return [self._row(f"{field}[{i}]", row, least, most) for i, row in enumerate(self.objects(field))]
 
+    def shares(self, field: str, count: int) -> Doubles:
+        """Takes ``count`` numbers of 0 or more that add up to one."""
+        shares = self.numbers(field, 0.0, 1.0)
+        if len(shares) != count:
+            self.refuse(field, f"{len(shares)} numbers", str(count))
+        if abs(float(shares.sum()) - 1) > 1e-9:
+            self.refuse(field, f"numbers that add up to {shares.sum():g}", "a sum of 1")
+        return shares
+
     def edges(self, field: str, bins: int) -> Doubles:
         """Takes the edges of at most ``bins`` bins over [0, 1]."""
         edges = self.numbers(field, 0.0, 1.0)

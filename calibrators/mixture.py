@@ -1,0 +1,89 @@
+"""Weights of a mixture of fixed distributions: the maximum of their likelihood on the simplex."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+import numpy as np
+from scipy import linalg, optimize
+
+from calibrators.arrays import Doubles
+from calibrators.errors import CalibrationFitError
+
+Passes: TypeAlias = Callable[[], Iterable[tuple[Doubles, Doubles]]]
+
+# What the mean log-likelihood may still gain at the most.
+_GAP = 1e-9
+_MAX_STEPS = 200
+
+
+def mixture_weights(passes: Passes, components: int) -> Doubles:
+    """Maximises Σ_i s_i log Σ_k w_k c_ik over w ≥ 0 with Σ w = 1.
+
+    Sequential quadratic programming on the simplex; the objective is concave, and max_k Σ_i s_i c_ik / (Σ_j w_j c_ij)
+    − 1 bounds from above what is left to gain, so the optimum is certified.
+
+    Args:
+        passes: Makes an iterator over chunks of the data: chances (n, M) of 0 or more, some entry of each row above 0,
+            and shares s (n,), which add up to one over all chunks.
+        components: M.
+
+    Returns:
+        (M,) float64 of 0 or more that add up to one.
+
+    Raises:
+        CalibrationFitError: No convergence.
+
+    References:
+        Kim, Carbonetto, Stephens, Anitescu (2020), A fast algorithm for maximum likelihood estimation of mixture
+        proportions using sequential quadratic programming.
+    """
+    weights = np.full(components, 1 / components)
+    gap = math.inf
+    for _ in range(_MAX_STEPS):
+        value, pull, curvature = 0.0, np.zeros(components), np.zeros((components, components))
+        for chances, share in passes():
+            # Rows scaled to a largest chance of one: the weights do not depend on it, and nothing underflows.
+            relative = chances / np.maximum.reduce(chances, axis=1, keepdims=True)
+            mixed = relative @ weights
+            relative /= mixed[:, None]
+            value -= float(share @ np.log(mixed))
+            pull += share @ relative
+            curvature += (relative * share[:, None]).T @ relative
+        gap = float(pull.max()) - 1
+        if gap <= _GAP:
+            return weights
+        goal = _quadratic_step(curvature, pull)
+        step, length = goal - weights, 1.0
+        expected = float((1 - pull) @ step)
+        while length > 1e-8 and not _value(passes, weights + length * step) <= value + 1e-4 * length * min(expected, 0):
+            length /= 2
+        # Where rounding spoils the step, one of expectation maximisation never loses.
+        weights = weights + length * step if length > 1e-8 else weights * pull
+        weights /= weights.sum()
+    raise CalibrationFitError(
+        "No convergence",
+        where="mixture weights",
+        found=f"a mean log-likelihood within {gap:.3g} of its maximum",
+        expected=f"one within {_GAP:g}",
+    )
+
+
+def _quadratic_step(curvature: Doubles, pull: Doubles) -> Doubles:
+    """Minimises the second-order model ½ yᵀ H y − yᵀ (2 pull − 1) over y ≥ 0, scaled to the simplex."""
+    ridge = 1e-10 * float(np.trace(curvature)) / len(pull) + 1e-300
+    root = linalg.cholesky(curvature + ridge * np.eye(len(pull)))
+    found, _ = optimize.nnls(root, linalg.solve_triangular(root, 2 * pull - 1, trans=1), maxiter=30 * len(pull))
+    total = float(found.sum())
+    return found / total if total > 0 else pull / pull.sum()
+
+
+def _value(passes: Passes, weights: Doubles) -> float:
+    value = 0.0
+    with np.errstate(divide="ignore"):
+        for chances, share in passes():
+            mixed = (chances / np.maximum.reduce(chances, axis=1, keepdims=True)) @ weights
+            value -= float(share @ np.log(mixed))
+    return value
