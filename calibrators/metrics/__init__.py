@@ -11,10 +11,15 @@ from calibrators.metrics.calibration_error import (
     debiased_calibration_error,
     expected_calibration_error,
 )
+from calibrators.metrics.corp import CorpCurve, CorpDecomposition, corp_decomposition, corp_reliability
+from calibrators.metrics.ece_decomposition import EceDecomposition, ece_decomposition
 from calibrators.metrics.intervals import Interval, bootstrap_interval, paired_interval
+from calibrators.metrics.kolmogorov_smirnov import kolmogorov_smirnov_error
 from calibrators.metrics.null_test import CalibrationTest, calibration_test
-from calibrators.metrics.refinement import refinement_auroc
+from calibrators.metrics.overconfidence import overconfidence_error
+from calibrators.metrics.refinement import refinement_aupr, refinement_auroc
 from calibrators.metrics.reliability import ReliabilityCurve, reliability_curve
+from calibrators.metrics.risk_coverage import area_under_risk_coverage, excess_area_under_risk_coverage
 from calibrators.metrics.scoring import (
     BrierDecomposition,
     accuracy,
@@ -24,24 +29,45 @@ from calibrators.metrics.scoring import (
     negative_log_likelihood,
     squared_errors,
 )
+from calibrators.metrics.slope_intercept import SlopeIntercept, calibration_slope_intercept
+from calibrators.metrics.smooth_calibration import smooth_calibration_error
+from calibrators.metrics.spiegelhalter import SpiegelhalterTest, spiegelhalter_test
+from calibrators.metrics.total_variation import total_variation_calibration_error
 
 __all__ = [
     "BrierDecomposition",
     "CalibrationTest",
+    "CorpCurve",
+    "CorpDecomposition",
+    "EceDecomposition",
     "Interval",
     "ReliabilityCurve",
+    "SlopeIntercept",
+    "SpiegelhalterTest",
     "accuracy",
+    "area_under_risk_coverage",
     "bootstrap_interval",
     "brier_decomposition",
     "brier_score",
+    "calibration_slope_intercept",
     "calibration_test",
     "classwise_calibration_error",
+    "corp_decomposition",
+    "corp_reliability",
     "debiased_calibration_error",
+    "ece_decomposition",
+    "excess_area_under_risk_coverage",
     "expected_calibration_error",
+    "kolmogorov_smirnov_error",
     "log_losses",
     "negative_log_likelihood",
+    "overconfidence_error",
     "paired_interval",
+    "refinement_aupr",
     "refinement_auroc",
     "reliability_curve",
+    "smooth_calibration_error",
+    "spiegelhalter_test",
     "squared_errors",
+    "total_variation_calibration_error",
 ]

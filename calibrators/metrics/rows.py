@@ -11,7 +11,7 @@ import numpy.typing as npt
 from calibrators.arrays import ArrayLike, Doubles, Floats, Labels
 from calibrators.chunks import probability_chunks
 from calibrators.errors import CalibrationDataError
-from calibrators.validation import as_labels, as_matrix, as_weight
+from calibrators.validation import as_labels, as_matrix, as_weight, check_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,44 @@ def top_labels(
         kept = weight > 0
         return TopLabels(confidence[kept], correct[kept], weight[kept])
     return TopLabels(confidence, correct, weight)
+
+
+def event_rows(
+    probabilities: ArrayLike,
+    labels: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    predicted: ArrayLike | None = None,
+    positive: int | None = None,
+) -> TopLabels:
+    """Reads one probability a row and whether its event came about; rows of weight zero are dropped.
+
+    Args:
+        probabilities: (N, K), rows sum to one.
+        labels: (N,) true labels.
+        sample_weight: (N,) or None.
+        predicted: As in `top_labels`.
+        positive: None: the event is that the predicted label is right; a class: that this class is the true one.
+
+    Raises:
+        CalibrationDataError: Wrong shapes, types, values or options.
+    """
+    if positive is None:
+        return top_labels(probabilities, labels, sample_weight, predicted)
+    matrix, truth, _ = check_rows(probabilities, labels, sample_weight)
+    check_positive(positive, matrix.shape[1], predicted)
+    return top_labels(matrix, truth, sample_weight, np.full(len(truth), positive))
+
+
+def check_positive(positive: int, classes: int, predicted: ArrayLike | None) -> None:
+    """Refuses a positive class that is none of the classes, or one beside predicted labels."""
+    check_count(positive, "positive", least=0)
+    if positive >= classes or predicted is not None:
+        raise CalibrationDataError(
+            "Bad option",
+            where="positive",
+            found=str(positive) if predicted is None else "given together with predicted",
+            expected=f"a class from 0 to {classes - 1}" if predicted is None else "one of the two",
+        )
 
 
 def class_columns(probabilities: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None) -> Iterator[TopLabels]:

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 from calibrators import CalibrationDataError, Temperature, softmax
-from calibrators.metrics import refinement_auroc
+from calibrators.metrics import refinement_aupr, refinement_auroc
 
 
 @pytest.mark.parametrize("decimals", [1, 12])
@@ -19,6 +19,11 @@ def test_agrees_with_scikit_learn(decimals, world):
     for weight in (None, np.random.default_rng(0).uniform(0.1, 2, 600)):
         expected = roc_auc_score(1 - wrong, first, sample_weight=weight)
         assert refinement_auroc(pairs, wrong, weight, predicted=predicted) == pytest.approx(expected, abs=1e-12)
+        expected = average_precision_score(1 - wrong, first, sample_weight=weight)
+        assert refinement_aupr(pairs, wrong, weight, predicted=predicted) == pytest.approx(expected, abs=1e-12)
+        expected = average_precision_score(wrong, -first, sample_weight=weight)
+        found = refinement_aupr(pairs, wrong, weight, predicted=predicted, detect="wrong")
+        assert found == pytest.approx(expected, abs=1e-12)
 
 
 def test_by_counting_pairs():
@@ -39,5 +44,11 @@ def test_rows_of_weight_zero_are_absent():
 
 @pytest.mark.parametrize(("labels", "found"), [([0, 0], "all predicted right"), ([1, 1], "all predicted wrong")])
 def test_one_kind_of_answer_has_no_refinement(labels, found):
-    with pytest.raises(CalibrationDataError, match=found):
-        refinement_auroc([[0.9, 0.1], [0.8, 0.2]], labels)
+    for metric in (refinement_auroc, refinement_aupr):
+        with pytest.raises(CalibrationDataError, match=found):
+            metric([[0.9, 0.1], [0.8, 0.2]], labels)
+
+
+def test_what_to_detect_is_right_or_wrong():
+    with pytest.raises(CalibrationDataError, match="detect"):
+        refinement_aupr([[0.9, 0.1], [0.8, 0.2]], [0, 1], detect="all")

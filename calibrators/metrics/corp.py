@@ -1,0 +1,192 @@
+"""CORP: reliability by isotonic regression, with no bins to choose, and the decomposition of a score that it gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from scipy import optimize, special
+
+from calibrators.arrays import ArrayLike, Doubles
+from calibrators.metrics.intervals import check_level
+from calibrators.metrics.kolmogorov_smirnov import residuals_by_confidence
+from calibrators.metrics.rows import TopLabels, event_rows
+from calibrators.validation import check_choice, check_count
+
+Score: TypeAlias = Literal["brier", "log"]
+SCORES: tuple[Score, ...] = ("brier", "log")
+_BAND_POINTS = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class CorpDecomposition:
+    """Parts of a mean score: ``score = miscalibration − discrimination + uncertainty`` exactly.
+
+    Attributes:
+        score: Of the probabilities as they are.
+        miscalibration: What the best non-decreasing recalibration would save; 0 or more.
+        discrimination: What that recalibration gains over one constant probability; 0 or more, higher is better.
+        uncertainty: The score of the constant probability, the event's frequency: the rows' own doing.
+    """
+
+    score: float
+    miscalibration: float
+    discrimination: float
+    uncertainty: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CorpCurve:
+    """A reliability curve without bins; one entry for each distinct probability, increasing; U of them.
+
+    Attributes:
+        probability: (U,) stated.
+        frequency: (U,) the isotonic estimate of how often the event comes about there.
+        lower: (U,) a calibrated model's curve lies between these two with the given probability at each point.
+        upper: (U,).
+        share: (U,) of all weight; sums to one.
+    """
+
+    probability: Doubles
+    frequency: Doubles
+    lower: Doubles
+    upper: Doubles
+    share: Doubles
+
+
+def corp_decomposition(
+    probabilities: ArrayLike,
+    labels: ArrayLike,
+    score: Score = "brier",
+    sample_weight: ArrayLike | None = None,
+    *,
+    predicted: ArrayLike | None = None,
+    positive: int | None = None,
+) -> CorpDecomposition:
+    """Splits a proper score of one probability a row into miscalibration, discrimination and uncertainty.
+
+    With c the isotonic regression of the outcomes on the probabilities and m their mean: miscalibration is
+    score(p) − score(c), discrimination score(m) − score(c), uncertainty score(m). No bins, nothing to tune.
+    Miscalibration is biased upwards on finite data, since the curve also fits noise.
+
+    Args:
+        probabilities: (N, K), N ≥ 1, rows sum to one.
+        labels: (N,) integers in 0 … K−1.
+        score: ``"brier"``: mean of (p − y)², 0 … 1, half of `brier_score` with two classes; ``"log"``: mean of
+            −log of the probability given to what happened, infinite where that was zero.
+        sample_weight: (N,) importance weights of 0 or more, or None.
+        predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
+        positive: None: the event is that the predicted label is right; a class: that this class is the true one.
+
+    Raises:
+        CalibrationDataError: Wrong shapes, types, values or options.
+
+    References:
+        Dimitriadis, Gneiting, Jordan (2021), Stable reliability diagrams for probabilistic classifiers, eq. 4 to 6.
+
+    Example:
+        >>> parts = corp_decomposition([[0.9, 0.1], [0.9, 0.1], [0.6, 0.4]], [0, 0, 1])
+        >>> round(parts.miscalibration, 4), round(parts.discrimination, 4), round(parts.uncertainty, 4)
+        (0.1267, 0.2222, 0.2222)
+    """
+    check_choice(score, SCORES, "score")
+    rows = event_rows(probabilities, labels, sample_weight, predicted, positive)
+    stated, frequency, weight = _pooled(rows)
+    share = weight / weight.sum()
+    fitted = _isotonic(frequency, weight)
+    overall = np.full(len(share), min(float(share @ frequency), 1.0))
+    raw, best, flat = (_mean_score(guess, frequency, share, score) for guess in (stated, fitted, overall))
+    return CorpDecomposition(raw, max(raw - best, 0.0), max(flat - best, 0.0), flat)
+
+
+def corp_reliability(
+    probabilities: ArrayLike,
+    labels: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    *,
+    predicted: ArrayLike | None = None,
+    positive: int | None = None,
+    level: float = 0.9,
+    resamples: int = 400,
+    seed: int = 0,
+) -> CorpCurve:
+    """A reliability curve by isotonic regression, with consistency bands.
+
+    The bands show where the curve of a calibrated model would lie: outcomes are drawn from the probabilities
+    themselves, for the same rows and weights, and the regression repeated. They hold at each point, not for all
+    at once. Above 1,024 distinct probabilities the draws are pooled over neighbours of about equal weight.
+
+    Args:
+        probabilities: (N, K), N ≥ 1, rows sum to one.
+        labels: (N,) integers in 0 … K−1.
+        sample_weight: (N,) importance weights of 0 or more, or None.
+        predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
+        positive: None: the event is that the predicted label is right; a class: that this class is the true one.
+        level: Probability that a calibrated model's curve lies inside the band, at each point.
+        resamples: Number of calibrated worlds drawn.
+        seed: Seed of their draws.
+
+    Raises:
+        CalibrationDataError: Wrong shapes, types, values or options.
+
+    References:
+        Dimitriadis, Gneiting, Jordan (2021), Stable reliability diagrams for probabilistic classifiers; consistency
+        resampling: Bröcker, Smith (2007).
+
+    Example:
+        >>> curve = corp_reliability([[0.9, 0.1]] * 50 + [[0.6, 0.4]] * 50, [0] * 40 + [1] * 10 + [0] * 30 + [1] * 20)
+        >>> curve.probability.tolist(), curve.frequency.tolist()
+        ([0.6, 0.9], [0.6, 0.8])
+        >>> bool(curve.lower[0] < 0.6 < curve.upper[0]), bool(curve.frequency[1] < curve.lower[1])
+        (True, True)
+    """
+    check_level(level)
+    check_count(resamples, "resamples")
+    check_count(seed, "seed", least=0)
+    rows = event_rows(probabilities, labels, sample_weight, predicted, positive)
+    stated, frequency, weight = _pooled(rows)
+    lower, upper = _bands(rows, stated, weight, level, resamples, seed)
+    return CorpCurve(stated, _isotonic(frequency, weight), lower, upper, weight / weight.sum())
+
+
+def _pooled(rows: TopLabels) -> tuple[Doubles, Doubles, Doubles]:
+    """Distinct probabilities, the event's frequency at each, and the weight there."""
+    stated, residuals, weight = residuals_by_confidence(rows)
+    return stated, np.clip(stated - residuals / weight, 0, 1), weight
+
+
+def _isotonic(frequency: Doubles, weight: Doubles) -> Doubles:
+    return np.clip(optimize.isotonic_regression(frequency, weights=weight).x, 0, 1)
+
+
+def _mean_score(guess: Doubles, frequency: Doubles, share: Doubles, score: Score) -> float:
+    if score == "brier":
+        return float(share @ (frequency * (1 - guess) ** 2 + (1 - frequency) * guess**2))
+    return -float(share @ (special.xlogy(frequency, guess) + special.xlog1py(1 - frequency, -guess)))
+
+
+def _bands(
+    rows: TopLabels, stated: Doubles, weight: Doubles, level: float, resamples: int, seed: int
+) -> tuple[Doubles, Doubles]:
+    """Pointwise quantiles (U,) of the curves of calibrated worlds."""
+    place = (np.cumsum(weight) - weight / 2) / weight.sum() * _BAND_POINTS
+    point = np.unique(place.astype(np.intp), return_inverse=True)[1] if len(stated) > _BAND_POINTS else None
+    number = np.searchsorted(stated, rows.confidence)
+    if point is not None:
+        number = point[number]
+    size = int(number.max()) + 1
+    rng = np.random.default_rng(seed)
+    curves = np.empty((resamples, size))
+    if rows.weight is None:
+        counts = np.bincount(number, minlength=size)
+        chance = np.clip(np.bincount(number, rows.confidence, size) / counts, 0, 1)
+        for curve in curves:
+            curve[:] = _isotonic(rng.binomial(counts, chance) / counts, counts.astype(np.float64))
+    else:
+        total = np.bincount(number, rows.weight, size).astype(np.float64)
+        for curve in curves:
+            drawn = rng.random(len(number)) < rows.confidence
+            curve[:] = _isotonic(np.bincount(number, rows.weight * drawn, size) / total, total)
+    lower, upper = np.quantile(curves, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return (lower, upper) if point is None else (lower[point], upper[point])

@@ -1,0 +1,183 @@
+"""Calibration slope and intercept: a straight line between stated and true log-odds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from calibrators.arrays import ArrayLike, Doubles
+from calibrators.chunks import probability_chunks
+from calibrators.errors import CalibrationDataError
+from calibrators.logistic import fit_logistic
+from calibrators.metrics.rows import check_positive, check_rows
+from calibrators.validation import as_labels
+
+
+@dataclass(frozen=True, slots=True)
+class SlopeIntercept:
+    """The line log-odds(event) = intercept + slope · log-odds(stated); (0, 1) is calibrated.
+
+    Attributes:
+        slope: Below 1: probabilities too extreme (overconfident); above 1: too modest.
+        intercept: Where 0.5 was stated, the true log-odds.
+        slope_error: Its standard error.
+        intercept_error: Likewise.
+        in_the_large: The intercept that fits when the slope is held at 1: above 0 the event is more frequent than
+            stated.
+        p_value: Of the joint hypothesis slope = 1 and intercept = 0 (Wald). A large one is no evidence of calibration.
+    """
+
+    slope: float
+    intercept: float
+    slope_error: float
+    intercept_error: float
+    in_the_large: float
+    p_value: float
+
+
+def calibration_slope_intercept(
+    probabilities: ArrayLike,
+    labels: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    *,
+    predicted: ArrayLike | None = None,
+    positive: int | None = None,
+) -> SlopeIntercept:
+    """Logistic regression of what happened on the log-odds that were stated.
+
+    The odds are those of the probability against the sum of all others, so a float32 probability that rounds to one
+    keeps its place. A row whose event was certain (probability 0 or 1) and came out so has a likelihood of one for
+    every positive slope and is left out; certain and wrong is refused. Standard errors and p-value come from per-row
+    influence (sandwich), with the Kish effective number of rows.
+
+    Args:
+        probabilities: (N, K), rows sum to one.
+        labels: (N,) integers in 0 … K−1.
+        sample_weight: (N,) importance weights of 0 or more, or None.
+        predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
+        positive: None: the event is that the predicted label is right; a class: that this class is the true one.
+
+    Raises:
+        CalibrationDataError: Wrong shapes, types, values or options; all outcomes alike, fewer than two distinct
+            log-odds, outcomes that the log-odds separate perfectly (no finite line), or a certain event that failed.
+        CalibrationFitError: No convergence.
+
+    References:
+        Cox (1958), Two further applications of a model for binary regression; Van Calster et al. (2019), Calibration:
+        the Achilles heel of predictive analytics; sandwich: White (1982).
+
+    Example:
+        >>> import numpy as np
+        >>> p = np.repeat([0.2, 0.8], 5)
+        >>> happened = [0, 0, 1, 0, 1, 1, 1, 0, 1, 0]
+        >>> line = calibration_slope_intercept(np.stack([1 - p, p], axis=1), happened, positive=1)
+        >>> round(line.slope, 4), round(abs(line.intercept), 4)
+        (0.2925, 0.0)
+    """
+    log_odds, event, weight = _stated_log_odds(probabilities, labels, sample_weight, predicted, positive)
+    _check_line_exists(log_odds, event)
+    share = np.full(len(event), 1 / len(event)) if weight is None else weight / weight.sum()
+    centre = float(share @ log_odds)
+    scale = math.sqrt(float(share @ (log_odds - centre) ** 2))
+    features = np.stack([np.ones(len(event)), (log_odds - centre) / scale], axis=1)
+    targets = event.astype(np.float64)
+    theta, _ = fit_logistic(features, targets, weight, centre=np.array([0.0, scale]))
+    slope, intercept = theta[1] / scale, theta[0] - theta[1] * centre / scale
+    covariance = _covariance(features, targets, share, theta)
+    back = np.array([[1, -centre / scale], [0, 1 / scale]])
+    covariance = back @ covariance @ back.T
+    away = np.array([intercept, slope - 1])
+    wald = float(away @ np.linalg.lstsq(covariance, away, rcond=None)[0])
+    return SlopeIntercept(
+        float(slope),
+        float(intercept),
+        math.sqrt(covariance[1, 1]),
+        math.sqrt(covariance[0, 0]),
+        _shift(log_odds, targets, share),
+        float(special.chdtrc(2, wald)),
+    )
+
+
+def _stated_log_odds(
+    probabilities: ArrayLike,
+    labels: ArrayLike,
+    sample_weight: ArrayLike | None,
+    predicted: ArrayLike | None,
+    positive: int | None,
+) -> tuple[Doubles, npt.NDArray[np.bool_], Doubles | None]:
+    """Finite log-odds (n,), whether the event came about, and weights, of the rows that say something."""
+    matrix, truth, weight = check_rows(probabilities, labels, sample_weight)
+    rows, classes = matrix.shape
+    if positive is not None:
+        check_positive(positive, classes, predicted)
+        predicted = np.full(rows, positive)
+    chosen = None if predicted is None else as_labels(predicted, rows, classes, "predicted")
+    log_odds, event = np.empty(rows), np.empty(rows, np.bool_)
+    for part, chunk in probability_chunks(matrix):
+        index = np.argmax(chunk, axis=1) if chosen is None else chosen[part]
+        others = chunk.astype(np.float64)
+        own = (np.arange(len(index)), index)
+        stated = others[own]
+        others[own] = 0
+        with np.errstate(divide="ignore"):
+            log_odds[part] = np.log(stated) - np.log(np.add.reduce(others, axis=1))
+        event[part] = index == truth[part]
+    certain = np.isinf(log_odds)
+    counted = np.ones(rows, np.bool_) if weight is None else weight > 0
+    failed = counted & certain & (event != (log_odds > 0))
+    if failed.any():
+        row = int(np.argmax(failed))
+        raise CalibrationDataError(
+            "Certain and wrong",
+            where=f"probabilities[{row}]",
+            found="a probability of exactly 0 or 1 for what turned out otherwise",
+            expected="probabilities inside (0, 1), or a row that came out as stated",
+        )
+    kept = counted & ~certain
+    return log_odds[kept], event[kept], None if weight is None else weight[kept]
+
+
+def _check_line_exists(log_odds: Doubles, event: npt.NDArray[np.bool_]) -> None:
+    found = ""
+    if event.all() or not event.any():
+        found = f"{len(event)} rows with an uncertain event, all with the same outcome"
+    elif log_odds.min() == log_odds.max():
+        found = "one log-odds in every row"
+    elif log_odds[event].min() >= log_odds[~event].max() or log_odds[event].max() <= log_odds[~event].min():
+        found = "log-odds that separate the outcomes perfectly"
+    if found:
+        raise CalibrationDataError(
+            "No calibration line", where="probabilities", found=found, expected="outcomes that overlap in log-odds"
+        )
+
+
+def _covariance(features: Doubles, targets: Doubles, share: Doubles, theta: Doubles) -> Doubles:
+    """Sandwich covariance (2, 2), with the degrees of freedom of Kish's effective number of rows."""
+    chance = special.expit(features @ theta)
+    bread = np.linalg.inv((features * (share * chance * (1 - chance))[:, None]).T @ features)
+    influence = (features * (share * (targets - chance))[:, None]) @ bread
+    effective = 1 / float(share @ share)
+    return np.asarray(influence.T @ influence * (effective / max(effective - 2, 1.0)))
+
+
+def _shift(log_odds: Doubles, targets: Doubles, share: Doubles) -> float:
+    """The a at which the mean of σ(a + log-odds) is the event's frequency, by Newton's method inside a bracket."""
+    wanted = float(share @ targets)
+    low, high = special.logit(wanted) - log_odds.max(), special.logit(wanted) - log_odds.min()
+    shift = 0.0 if low <= 0 <= high else (low + high) / 2
+    for _ in range(200):
+        chance = special.expit(log_odds + shift)
+        gap = float(share @ chance) - wanted
+        low, high = (low, shift) if gap > 0 else (shift, high)
+        slope = float(share @ (chance * (1 - chance)))
+        following = shift - gap / slope if slope > 0 else math.inf
+        if not low <= following <= high:
+            following = (low + high) / 2
+        if abs(following - shift) <= 1e-12 * (1 + abs(shift)):
+            return float(following)
+        shift = following
+    return float(shift)

@@ -1,0 +1,79 @@
+"""Spiegelhalter's test: is the Brier score what the probabilities themselves predict?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from calibrators.arrays import ArrayLike
+from calibrators.chunks import probability_chunks
+from calibrators.errors import CalibrationDataError
+from calibrators.metrics.rows import check_rows
+
+
+@dataclass(frozen=True, slots=True)
+class SpiegelhalterTest:
+    """Outcome of the test.
+
+    Attributes:
+        statistic: z; above zero the score is worse than stated (overconfident), below zero better.
+        p_value: Two-sided, from the normal distribution.
+    """
+
+    statistic: float
+    p_value: float
+
+
+def spiegelhalter_test(
+    probabilities: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None = None
+) -> SpiegelhalterTest:
+    """Compares the Brier score with its mean and variance under perfect calibration.
+
+    If the probabilities hold, a row's score Σ_k (p_k − y_k)² has mean 1 − Σ p² and variance 4 (Σ p³ − (Σ p²)²). With
+    two classes this is Spiegelhalter's z; the form for K classes follows from the same two moments. Weights enter the
+    variance squared, row by row. It sees only what moves the Brier score on average: a large p-value is not evidence of
+    calibration.
+
+    Args:
+        probabilities: (N, K), N ≥ 1, rows sum to one.
+        labels: (N,) integers in 0 … K−1.
+        sample_weight: (N,) importance weights of 0 or more, or None.
+
+    Raises:
+        CalibrationDataError: Wrong shapes, types or values; or every row says 0, 1 or the same for all classes and
+            none is contradicted, so that there is nothing to test.
+
+    References:
+        Spiegelhalter (1986), Probabilistic prediction in patient management and clinical trials, section 4.
+
+    Example:
+        >>> test = spiegelhalter_test([[0.9, 0.1]] * 10, [0, 0, 0, 0, 0, 0, 0, 1, 1, 1])
+        >>> round(test.statistic, 3), round(test.p_value, 3)
+        (2.108, 0.035)
+    """
+    matrix, truth, weight = check_rows(probabilities, labels, sample_weight)
+    excess = variance = 0.0
+    for part, chunk in probability_chunks(matrix):
+        values = chunk.astype(np.float64)
+        values /= np.add.reduce(values, axis=1, keepdims=True)
+        squares = np.vecdot(values, values)
+        own = values[np.arange(len(values)), truth[part]]
+        spread = np.vecdot(values, (values - squares[:, None]) ** 2)
+        share = np.ones(len(values)) if weight is None else weight[part]
+        excess += float(share @ (squares - own))
+        variance += float((share * share) @ spread)
+    scale = 1e-14 * (float(len(truth)) if weight is None else float(weight.sum()))
+    if variance <= scale * scale:
+        if abs(excess) <= scale:
+            raise CalibrationDataError(
+                "Nothing to test",
+                where="probabilities",
+                found="certain or uniform in every row",
+                expected="rows whose Brier score is uncertain",
+            )
+        return SpiegelhalterTest(math.copysign(math.inf, excess), 0.0)
+    statistic = excess / math.sqrt(variance)
+    return SpiegelhalterTest(statistic, float(2 * special.ndtr(-abs(statistic))))

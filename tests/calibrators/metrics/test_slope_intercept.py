@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import special
+from sklearn.linear_model import LogisticRegression
+
+from calibrators import CalibrationDataError, softmax
+from calibrators.metrics import calibration_slope_intercept
+
+
+def binary(chance):
+    return np.stack([1 - chance, chance], axis=1)
+
+
+@pytest.mark.parametrize("positive", [None, 1])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_agrees_with_scikit_learn(positive, weighted, world):
+    logits, labels = world(900, 3, 2.0)
+    probabilities = softmax(logits)
+    weight = np.random.default_rng(0).uniform(0.1, 2, 900) if weighted else None
+    chance = probabilities.max(axis=1) if positive is None else probabilities[:, positive]
+    event = probabilities.argmax(axis=1) == labels if positive is None else labels == positive
+    oracle = LogisticRegression(C=1e12, tol=1e-12, max_iter=1000).fit(special.logit(chance)[:, None], event, weight)
+    line = calibration_slope_intercept(probabilities, labels, weight, positive=positive)
+    assert line.slope == pytest.approx(oracle.coef_[0, 0], abs=1e-5)
+    assert line.intercept == pytest.approx(oracle.intercept_[0], abs=1e-5)
+    shifted = special.expit(special.logit(chance) + line.in_the_large)
+    assert np.average(shifted, weights=weight) == pytest.approx(np.average(event, weights=weight), abs=1e-10)
+
+
+def test_slope_is_the_temperature(world):
+    logits, labels = world(50_000, 2, 2.0)
+    line = calibration_slope_intercept(softmax(logits), labels, positive=1)
+    assert abs(line.slope - 0.5) < 4 * line.slope_error
+    assert abs(line.intercept) < 4 * line.intercept_error
+    assert line.p_value < 1e-10
+
+
+def test_errors_and_p_value_hold_over_worlds():
+    rng = np.random.default_rng(0)
+    slopes, errors, intercepts, rejected = [], [], [], 0
+    for _ in range(400):
+        x = rng.normal(0, 1.5, 400)
+        weight = rng.uniform(0.2, 2, 400)
+        line = calibration_slope_intercept(
+            binary(special.expit(x)), (rng.random(400) < special.expit(x)).astype(int), weight, positive=1
+        )
+        slopes.append(line.slope)
+        errors.append((line.slope_error, line.intercept_error))
+        intercepts.append(line.intercept)
+        rejected += line.p_value < 0.05
+    assert np.std(slopes) == pytest.approx(np.mean([e[0] for e in errors]), rel=0.12)
+    assert np.std(intercepts) == pytest.approx(np.mean([e[1] for e in errors]), rel=0.12)
+    assert 6 <= rejected <= 40  # 20 expected; the sandwich is a little narrow at this size
+
+
+def test_unit_weights_change_nothing_and_scale_neither(world):
+    logits, labels = world(300, 2, 1.5)
+    plain = calibration_slope_intercept(softmax(logits), labels, positive=1)
+    scaled = calibration_slope_intercept(softmax(logits), labels, np.full(300, 7.0), positive=1)
+    for field in ("slope", "intercept", "slope_error", "intercept_error", "in_the_large", "p_value"):
+        assert getattr(plain, field) == pytest.approx(getattr(scaled, field), rel=1e-7)
+
+
+def test_a_confidence_that_rounds_to_one_keeps_its_place(world):
+    logits, labels = world(2000, 3, 8.0, spread=12.0)
+    single = softmax(logits.astype(np.float32))
+    assert (single.max(axis=1) == 1).any()
+    exact = calibration_slope_intercept(softmax(logits), labels)
+    assert calibration_slope_intercept(single, labels).slope == pytest.approx(exact.slope, rel=1e-4)
+
+
+def test_certain_rows_that_came_true_say_nothing_and_those_that_failed_are_refused():
+    probabilities = binary(np.array([0.3, 0.3, 0.6, 0.6, 0.6]))
+    labels = [0, 1, 1, 0, 1]
+    plain = calibration_slope_intercept(probabilities, labels, positive=1)
+    certain = calibration_slope_intercept([*probabilities.tolist(), [0.0, 1.0]], [*labels, 1], positive=1)
+    assert certain == plain
+    with pytest.raises(CalibrationDataError, match=r"probabilities\[5\]"):
+        calibration_slope_intercept([*probabilities.tolist(), [0.0, 1.0]], [*labels, 0], positive=1)
+    ignored = calibration_slope_intercept(
+        [*probabilities.tolist(), [0.0, 1.0]], [*labels, 0], [1, 1, 1, 1, 1, 0], positive=1
+    )
+    assert ignored.slope == pytest.approx(plain.slope, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("chance", "labels", "found"),
+    [
+        ([0.2, 0.8], [1, 1], "same outcome"),
+        ([0.3, 0.3], [0, 1], "one log-odds"),
+        ([0.2, 0.3, 0.8], [0, 0, 1], "separate"),
+        ([0.2, 0.3, 0.8], [1, 1, 0], "separate"),
+        ([1.0, 0.0], [1, 0], "same outcome"),
+    ],
+)
+def test_where_no_line_exists_that_is_said(chance, labels, found):
+    with pytest.raises(CalibrationDataError, match=found):
+        calibration_slope_intercept(binary(np.array(chance)), labels, positive=1)
