@@ -28,6 +28,7 @@ from calibrators.identity import Identity
 from calibrators.isotonic import Isotonic
 from calibrators.matrix import Matrix
 from calibrators.platt import Platt
+from calibrators.quadratic import Quadratic
 from calibrators.scaling_binning import ScalingBinning
 from calibrators.softmax import logits_from_probabilities, softmax
 from calibrators.temperature import Temperature
@@ -48,6 +49,7 @@ __all__ = [
     "Isotonic",
     "Matrix",
     "Platt",
+    "Quadratic",
     "ScalingBinning",
     "Temperature",
     "Vector",
@@ -72,6 +74,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "histogram": Histogram,
     "scaling_binning": ScalingBinning,
     "ensemble_temperature": EnsembleTemperature,
+    "quadratic": Quadratic,
 }
 
 

@@ -1,0 +1,109 @@
+"""Quadratic scaling: a sigmoid of the log-odds and their square."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self, final
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from calibrators.arrays import Doubles
+from calibrators.documents import Document
+from calibrators.logistic import fit_logistic
+from calibrators.one_vs_rest import OneVsRest
+
+# Keeps the optimum finite where classes are separable or missing; elsewhere it moves the mean NLL by less than 1e-7.
+_RIDGE = 1e-8
+# Beyond this the square overflows, and the probability has long been 0 or 1.
+_FARTHEST = 1e150
+
+
+@final
+class Quadratic(OneVsRest):
+    """Bends the log-odds by a parabola: p = σ(a t² + b t + c), t = (s − m) / d, s = log-odds against all other classes.
+
+    What follows when the log-odds of either class are normally distributed, each with a variance of its own; a = 0 is
+    an affine map as in `platt`. With two classes s = z_1 − z_0 and there is one curve; with more, one for each class,
+    and rows are divided by their sum. The exact maximum of the likelihood, up to a ridge of 1e-8 that keeps it finite;
+    m and d (mean and standard deviation of the log-odds in the fit) only keep the numbers of the order of one.
+
+    Preserves: nothing for certain. A parabola turns: beyond its vertex, often outside the data, the order is reversed.
+    When to use: two classes that the model separates with unequal spread; look at the curve before thresholds are set.
+
+    Attributes:
+        coefficients_: (C, 3) float64, rows (a, b, c); C is 1 for two classes, else K.
+        centres_: (C,) float64, m.
+        scales_: (C,) float64, d, above 0.
+
+    References:
+        Berta, Holzmüller, Jordan, Bach (2025), Structured matrix scaling for multi-class calibration, on binary
+        calibration, arXiv 2511.03685.
+
+    Example:
+        >>> import numpy as np
+        >>> logits = np.array([[0.0, 2.0]] * 4)
+        >>> Quadratic().fit(logits, np.array([1, 1, 1, 0])).predict_proba(logits[:1]).round(4)
+        array([[0.25, 0.75]])
+    """
+
+    name: ClassVar[str] = "quadratic"
+    version: ClassVar[int] = 1
+    preserves_order: ClassVar[bool] = False
+
+    coefficients_: Doubles
+    centres_: Doubles
+    scales_: Doubles
+
+    def _fit_curve(self, scores: Doubles, hits: npt.NDArray[np.bool_], weight: Doubles | None) -> Doubles:
+        if len(scores) == 0:
+            return np.array([0.0, 1.0, 0.0, 0.0, 1.0])
+        # Of scores divided by the largest, so that squares neither overflow nor vanish.
+        largest = float(np.abs(scores).max()) or 1.0
+        middle = np.average(scores / largest, weights=weight)
+        spread = float(np.sqrt(np.average((scores / largest - middle) ** 2, weights=weight)))
+        centre, scale = float(middle * largest), spread * largest
+        if not (spread > 1e-12 and scale > 1e-300):
+            centre, scale = 0.0, largest
+        standard = (scores - centre) / scale
+        features = np.stack([standard**2, standard, np.ones(len(scores))], axis=1)
+        theta, _ = fit_logistic(
+            features, hits.astype(np.float64), weight, ridge=_RIDGE, centre=np.array([0.0, 1.0, 0.0])
+        )
+        return np.array([*theta, centre, scale])
+
+    def _evaluate(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
+        a, b, c = self.coefficients_[curve]
+        with np.errstate(over="ignore"):
+            standard = np.clip((scores - self.centres_[curve]) / self.scales_[curve], -_FARTHEST, _FARTHEST)
+            calibrated = (a * standard + b) * standard + c
+        return special.expit(calibrated), special.expit(-calibrated)
+
+    def _keep(self, curves: list[Doubles]) -> None:
+        stacked = np.stack(curves)
+        self.coefficients_, self.centres_, self.scales_ = stacked[:, :3], stacked[:, 3], stacked[:, 4]
+
+    def _parameters(self) -> dict[str, Any]:
+        return {
+            "classes": self.classes_,
+            "coefficients": self.coefficients_.tolist(),
+            "centres": self.centres_.tolist(),
+            "scales": self.scales_.tolist(),
+        }
+
+    @classmethod
+    def _restore(cls, document: Document) -> Self:
+        calibrator = cls()
+        calibrator.classes_ = document.count("classes", least=2)
+        curves = 1 if calibrator.classes_ == 2 else calibrator.classes_
+        coefficients = document.rows_of_numbers("coefficients")
+        if len(coefficients) != curves or any(len(row) != 3 for row in coefficients):
+            document.refuse("coefficients", f"{len(coefficients)} lists", f"{curves} lists of 3, as 'classes' says")
+        calibrator.coefficients_ = np.stack(coefficients)
+        calibrator.centres_, calibrator.scales_ = document.numbers("centres"), document.numbers("scales", 0.0)
+        for field, values in (("centres", calibrator.centres_), ("scales", calibrator.scales_)):
+            if len(values) != curves:
+                document.refuse(field, f"{len(values)} numbers", f"{curves}, as 'classes' says")
+        if not calibrator.scales_.all():
+            document.refuse("scales", "a scale of 0", "numbers above 0")
+        return calibrator
