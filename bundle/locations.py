@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from bundle.errors import BundleError
 from bundle.manifest import MODEL_NAME
 
 _MODEL = re.compile(MODEL_NAME)
@@ -34,13 +35,19 @@ def find(root: Path) -> list[BundleLocation]:
 
     Args:
         root: Folder of bundles; it need not exist.
+
+    Raises:
+        BundleError: The folder cannot be read.
     """
-    return sorted(
-        BundleLocation(model.name, version, model / str(version))
-        for model in (root.iterdir() if root.is_dir() else ())
-        if _MODEL.fullmatch(model.name) and model.is_dir()
-        for version in versions(model)
-    )
+    try:
+        return sorted(
+            BundleLocation(model.name, version, model / str(version))
+            for model in (root.iterdir() if root.is_dir() else ())
+            if _MODEL.fullmatch(model.name) and model.is_dir()
+            for version in versions(model)
+        )
+    except OSError as error:
+        raise BundleError(f"{root} cannot be read", found=str(error), expected="a readable folder") from error
 
 
 def versions(folder: Path) -> list[int]:

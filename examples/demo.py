@@ -29,8 +29,8 @@ from rich.rule import Rule
 from rich.table import Table
 
 from calibrators import metrics, reliability_diagram, softmax
-from service.cli import print_recalibration
 from service.client import ApiError, Client
+from service.commands.output import print_recalibration
 from training import TrainConfig, train_bundle
 from training.data import DATASETS, drift
 
@@ -181,8 +181,7 @@ def overconfident_and_mended(
 def one_image(client: Client, url: str) -> None:
     """Show a request and its answer."""
     console.print(
-        "curl -H 'Content-Type: image/png' --data-binary @examples/seven.png "
-        f"'{url}/predict?policy=auto-read&top=2'",
+        f"curl -H 'Content-Type: image/png' --data-binary @examples/seven.png '{url}/predict?policy=auto-read&top=2'",
         style="dim",
     )
     answer = client.predict_file(ROOT / "examples" / "seven.png", policy="auto-read", top=2)

@@ -13,16 +13,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
-import yaml
 
 import bundle as bundles
 from bundle import Bundle, BundleError, BundleLocation
 from calibrators import from_dict as calibrator_from_dict
 from service.decisions.decide import SolvedPolicy
 from service.decisions.policy import Policy
-from service.errors import BundleRefusedError, NotReadyError, PolicyError, StateUnavailableError, UnknownModelError
+from service.errors import (
+    BundleRefusedError,
+    ConfigurationError,
+    NotReadyError,
+    PolicyError,
+    StateUnavailableError,
+    UnknownModelError,
+)
 from service.inference.session import Session
 from service.plane import Log, Plane, Served
+from service.policy_files import read_policies
 from service.revision import Revision
 from service.settings import Settings
 from service.solve import solve_on_reference
@@ -81,7 +88,7 @@ class Models:
         """
         pointers = self._store.pointers()
         locations: dict[str, list[BundleLocation]] = {}
-        for location in bundles.find(self._settings.bundles):
+        for location in self._find():
             locations.setdefault(location.model, []).append(location)
         for name in sorted({*pointers, *locations}):
             if name not in pointers:
@@ -268,6 +275,16 @@ class Models:
         model.loaded[revision.id] = served
         return served
 
+    def _find(self) -> list[BundleLocation]:
+        try:
+            return bundles.find(self._settings.bundles)
+        except BundleError as error:
+            raise ConfigurationError(
+                str(error),
+                where="CANDOR_BUNDLES",
+                remedy="Let the service's user read the folder: chmod -R a+rX, or another owner.",
+            ) from error
+
     def _verify(self, path: Path) -> Bundle:
         try:
             return bundles.verify(path)
@@ -286,7 +303,7 @@ class Models:
     def _first_revision(self, location: BundleLocation) -> Revision:
         verified = self._verify(location.path)
         self._open_session(verified)  # a bundle that fails its golden inputs must not become a revision
-        policies = self._policy_files(location.model, verified.manifest.labels)
+        policies = read_policies(self._settings.policies, location.model, verified.manifest.labels)
         return self._propose_bundle(verified, [(policy, 1) for policy in policies], parent=None)
 
     def _propose_new_bundles(self, name: str, locations: list[BundleLocation]) -> None:
@@ -336,24 +353,3 @@ class Models:
         return solve_on_reference(
             policy, version=version, bundle=verified, calibrator=calibrator_from_dict(calibrator), look=look
         )
-
-    def _policy_files(self, model: str, labels: tuple[str, ...]) -> list[Policy]:
-        if self._settings.policies is None:
-            return []
-        policies = []
-        for path in sorted((self._settings.policies / model).glob("*.yaml")):
-            try:
-                policy = Policy.from_dict(yaml.safe_load(path.read_text(encoding="utf-8")))
-                policy.check_labels(labels)
-                policies.append(policy)
-            except yaml.YAMLError as error:
-                raise PolicyError(f"{path} is not YAML: {error}", where=str(path)) from error
-            except PolicyError as error:
-                raise PolicyError(
-                    f"{path}: {error}",
-                    where=error.where,
-                    found=error.found,
-                    expected=error.expected,
-                    remedy=error.remedy,
-                ) from error
-        return policies

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,15 @@ def test_a_child_that_takes_too_long_is_stopped(taught: Any, digits: Any) -> Non
     assert children(service) == []
 
 
+@pytest.fixture(scope="module")
+def used(launch: Callable[..., Any], digits: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One service with labels for all tests of this module that only run jobs."""
+    service = launch(tmp_path_factory.mktemp("used"))
+    service.teach(digits.dimmed[:400], digits.labels[:400])
+    yield service
+    service.close()
+
+
 @pytest.mark.parametrize(
     ("program", "found"),
     [
@@ -90,7 +99,7 @@ def test_a_child_that_takes_too_long_is_stopped(taught: Any, digits: Any) -> Non
     ],
 )
 def test_a_child_that_babbles_fails_its_job(
-    taught: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, found: str | None
+    used: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, found: str | None
 ) -> None:
     """Another program in the child's place: the service must take nothing on trust."""
     fake = tmp_path / "python"
@@ -100,15 +109,13 @@ def test_a_child_that_babbles_fails_its_job(
     class Sys:
         executable = str(fake)
 
-    service = taught()
     monkeypatch.setattr(jobs, "sys", Sys)
-    response = service.recalibrate()
+    response = used.recalibrate()
     assert response.status_code == 500, response.text
     assert response.json()["type"] == "/errors/error"
     if found is not None:
         assert found in response.json()["found"]
-    monkeypatch.undo()
-    assert service.recalibrate().status_code == 200
+    assert used.http.get("/readyz").status_code == 200
 
 
 def test_the_child_speaks_one_document_a_line_and_ends_when_nobody_listens() -> None:

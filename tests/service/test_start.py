@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import bundle as bundles
 from bundle import BundleContents
+from service.cli import app
 from service.errors import BundleRefusedError, ConfigurationError, PolicyError
 from service.inference.session import Session, resolve_provider
 from service.models import Models
@@ -79,12 +81,7 @@ class TestProcess:
     @pytest.mark.parametrize(
         ("changes", "says"),
         [
-            ({"provider": "cuda"}, "cuda provider was asked for"),
-            ({"provider": "tpu"}, "CANDOR_PROVIDER"),
             ({"host": "0.0.0.0"}, "candor keys create"),
-            ({"threads": "0"}, "CANDOR_THREADS"),
-            ({"database_url": "sqlite://"}, "Unusable configuration"),
-            ({"database_url": "nonsense"}, "Unusable configuration"),
             ({"database_url": "postgresql+psycopg://postgres@127.0.0.1:1/x"}, "postgresql"),
             ({"max_batch_size": "0"}, "CANDOR_MAX_BATCH_SIZE"),
         ],
@@ -92,12 +89,36 @@ class TestProcess:
     def test_settings_that_cannot_work_end_with_code_2_and_a_sentence(
         self, spawn: Any, changes: dict[str, str], says: str
     ) -> None:
-        if changes.get("provider") == "cuda" and resolve_provider("auto") == "cuda":
-            pytest.skip("this machine has CUDA")
         status, said = spawn(wait=False, **changes).end()
         assert status == 2, said
         assert says in said
         assert "Traceback" not in said
+
+    @pytest.mark.parametrize(
+        ("changes", "says"),
+        [
+            ({"provider": "cuda"}, "cuda provider was asked for"),
+            ({"provider": "tpu"}, "CANDOR_PROVIDER"),
+            ({"threads": "0"}, "CANDOR_THREADS"),
+            ({"database_url": "sqlite://"}, "Unusable configuration"),
+            ({"database_url": "nonsense"}, "Unusable configuration"),
+        ],
+    )
+    def test_other_settings_that_cannot_work(
+        self, spawn: Any, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], says: str
+    ) -> None:
+        """The same without a process for each."""
+        if changes.get("provider") == "cuda" and resolve_provider("auto") == "cuda":
+            pytest.skip("this machine has CUDA")
+        for name, value in spawn.environment.items():
+            if name.startswith("CANDOR_"):
+                monkeypatch.setenv(name, value)
+        for name, value in changes.items():
+            monkeypatch.setenv(f"CANDOR_{name.upper()}", value)
+        monkeypatch.setattr("service.logs.configure_logs", lambda: None)
+        done = CliRunner().invoke(app, ["serve"])
+        assert done.exit_code == 2, done.output
+        assert says in done.stderr
 
     def test_a_policy_that_cannot_be_used_is_named_by_its_file(self, spawn: Any, tmp_path: Path) -> None:
         folder = tmp_path / "policies" / "digits"
@@ -110,7 +131,7 @@ class TestProcess:
         (folder / "mine.yaml").write_text("id: [")
         status, said = spawn(wait=False, policies=str(folder.parent)).end()
         assert status == 2, said
-        assert "mine.yaml is not YAML" in " ".join(said.split())
+        assert "mine.yaml is no YAML file" in " ".join(said.split())
 
     def test_a_taken_port_and_a_second_server_on_the_same_state_are_refused(self, spawn: Any) -> None:
         first = spawn()

@@ -1,0 +1,94 @@
+"""What the command line prints, and how its errors become exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Column, Table
+
+from service.client import ApiError, UnreachableError
+from service.errors import CandorError
+
+REFUSED, USAGE, UNREACHABLE, CLIENT_ERROR, SERVER_ERROR = 1, 2, 3, 4, 5
+
+console = Console()
+complaints = Console(stderr=True)
+
+
+@contextmanager
+def reporting() -> Iterator[None]:
+    """Turn errors into a few plain lines on standard error and an exit code that means something."""
+    try:
+        yield
+    except UnreachableError as error:
+        complaints.print(
+            f"[red]{escape(str(error))}[/red]\nStart one with [bold]make serve[/bold], or set CANDOR_URL.",
+            soft_wrap=True,
+        )
+        raise typer.Exit(UNREACHABLE) from None
+    except ApiError as error:
+        _complain(error.problem.get("title"), str(error), error.problem)
+        raise typer.Exit(SERVER_ERROR if error.status >= 500 else CLIENT_ERROR) from None
+    except CandorError as error:
+        _complain(
+            error.title, str(error), {key: getattr(error, key) for key in ("where", "found", "expected", "remedy")}
+        )
+        raise typer.Exit(USAGE) from None
+    except ValueError as error:
+        complaints.print(f"[red]{escape(str(error))}[/red]", soft_wrap=True)
+        raise typer.Exit(USAGE) from None
+
+
+def _complain(title: str | None, message: str, details: dict[str, Any]) -> None:
+    complaints.print(f"[bold red]{escape(title or 'Error')}[/bold red]: {escape(message)}", soft_wrap=True)
+    for key in ("where", "found", "expected", "remedy"):
+        if details.get(key) is not None:
+            complaints.print(f"  [dim]{key}:[/dim] {escape(str(details[key]))}", soft_wrap=True)
+
+
+def print_json(document: Any) -> None:
+    """Print a document for scripts."""
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+
+def whole_column(name: str) -> Column:
+    """Return a column whose cells are copied by hand: never cut off."""
+    return Column(name, no_wrap=True, overflow="ignore")
+
+
+def print_recalibration(answer: dict[str, Any], out: Console) -> None:
+    """Print what a refit found, for people."""
+    gate, metrics, rows = answer["gate"], answer["metrics"], answer["rows"]
+    colour = "green" if gate["passed"] else "yellow"
+    out.print(f"[bold {colour}]{escape(answer['summary'])}[/bold {colour}]")
+    table = Table("on the gate rows", f"{answer['base']} in service", "refitted", "", box=None, pad_edge=False)
+    for key, name in (("nll", "log loss (nats)"), ("brier", "Brier score")):
+        low, high = metrics[key]["interval"]
+        table.add_row(
+            name,
+            f"{metrics[key]['before']:.4f}",
+            f"{metrics[key]['after']:.4f}",
+            f"difference, 95 % interval: {low:+.4f} to {high:+.4f}",
+        )
+    ece = metrics["ece"]
+    table.add_row("ECE, 15 bins", f"{ece['before']:.4f}", f"{ece['after']:.4f}", "")
+    nulls = [f"{null['mean']:.4f}, 95 % below {null['q95']:.4f}" for null in (ece["null_before"], ece["null"])]
+    table.add_row("  if it were calibrated", *nulls, "")
+    out.print(table)
+    out.print(
+        f"gate: {gate['mode']}, attempt {gate['attempt']} at alpha {gate['alpha']:.4g}; log-loss difference "
+        f"{gate['difference']:+.4f}, upper bound {gate['upper']:+.4f}\n"
+        f"rows: {rows['fit']} fit, {rows['certify']} certify, {rows['gate']} gate, {rows['pending']} pending"
+    )
+    for policy, change in answer["decisions"]["policies"].items():
+        counts = ", ".join(f"{name} {n['before']} → {n['after']}" for name, n in change["actions"].items())
+        out.print(f"policy {policy}: {change['flipped']} of {rows['gate']} decisions change ({counts})")
+    if answer["revision"]:
+        out.print(f"revision {answer['revision']}: {answer['state']}")

@@ -1,0 +1,241 @@
+"""The verbs that are HTTP calls to CANDOR_URL."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from service.client import DEFAULT_URL, Client
+from service.commands.output import REFUSED, console, print_json, print_recalibration, reporting, whole_column
+
+_FIELDS = frozenset({"prediction_id", "reference", "label", "source", "labelled_at"})
+
+Url = Annotated[str, typer.Option(envvar="CANDOR_URL", help="Where the service is.")]
+Key = Annotated[str | None, typer.Option("--api-key", envvar="CANDOR_API_KEY", help="API key.", show_envvar=True)]
+Model = Annotated[str | None, typer.Option(help="Model; left out: the service's default.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON, for scripts.")]
+Reason = Annotated[str | None, typer.Option(help="Why; goes into the audit log.")]
+
+
+class Mode(StrEnum):
+    """What may come of a refit."""
+
+    dry_run = "dry_run"
+    propose = "propose"
+    activate = "activate"
+
+
+class Gate(StrEnum):
+    """What a refit must show."""
+
+    superior = "superior"
+    non_inferior = "non_inferior"
+
+
+def predict(
+    files: Annotated[
+        list[Path], typer.Argument(help="PNG, JPEG, WebP, .npy or JSON files.", exists=True, dir_okay=False)
+    ],
+    policy: Annotated[str | None, typer.Option(help="Policy that decides.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="Show this many probabilities.")] = 3,
+    url: Url = DEFAULT_URL,
+    api_key: Key = None,
+    model: Model = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask for calibrated probabilities and a decision."""
+    with reporting(), Client(url, api_key=api_key, model=model) as client:
+        answers = [client.predict_file(path, policy=policy, top=None if as_json else top) for path in files]
+    if as_json:
+        print_json(answers[0] if len(answers) == 1 else answers)
+        return
+    table = Table(
+        "file", "label", "confidence", "decision", "next best", whole_column("prediction id"), box=None, pad_edge=False
+    )
+    for path, answer in zip(files, answers, strict=True):
+        for prediction in answer["predictions"]:
+            others = [(label, p) for label, p in prediction["probabilities"].items() if label != prediction["label"]]
+            table.add_row(
+                escape(path.name),
+                escape(prediction["label"]),
+                f"{prediction['confidence']:.4f}",
+                escape(prediction["decision"]["action"]) if prediction["decision"] else "—",
+                escape(", ".join(f"{label} {p:.4f}" for label, p in others[: top - 1])) or "—",
+                prediction["prediction_id"],
+            )
+    console.print(table)
+    answer = answers[-1]
+    console.print(f"[dim]{answer['model']} {answer['revision']}[/dim]")
+    for line in _certificates(answer["policy"]):
+        console.print(f"[dim]{escape(line)}[/dim]")
+
+
+def feedback(
+    prediction_id: Annotated[str | None, typer.Argument(help="Id from the prediction's answer.")] = None,
+    label: Annotated[str | None, typer.Argument(help="The true label.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="CSV with a header, or NDJSON: prediction_id or reference, label."
+        ),
+    ] = None,
+    source: Annotated[str, typer.Option(help="Who says so.")] = "client",
+    idempotency_key: Annotated[str | None, typer.Option(help="Makes a repeated call harmless.")] = None,
+    url: Url = DEFAULT_URL,
+    api_key: Key = None,
+    model: Model = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what was true: one label on the command line, or many in a file."""
+    if (file is None) == (prediction_id is None or label is None):
+        raise typer.BadParameter("give PREDICTION_ID and LABEL, or --file")
+    with reporting(), Client(url, api_key=api_key, model=model) as client:
+        items = _items(file) if file else [{"prediction_id": prediction_id, "label": label}]
+        answer = client.feedback([{"source": source, **item} for item in items], idempotency_key=idempotency_key)
+    if as_json:
+        print_json(answer)
+        return
+    counts = ", ".join(f"{answer[key]} {key}" for key in ("stored", "pending", "duplicates", "conflicts"))
+    console.print(f"{counts} of {len(answer['items'])}")
+
+
+def recalibrate(
+    mode: Annotated[Mode, typer.Option(help="What may come of it.")] = Mode.dry_run,
+    calibrator: Annotated[str | None, typer.Option(help="Method; left out: the one in service.")] = None,
+    gate: Annotated[Gate, typer.Option(help="What must be shown.")] = Gate.superior,
+    since: Annotated[datetime | None, typer.Option(help="Predictions made at or after this time (UTC).")] = None,
+    until: Annotated[datetime | None, typer.Option(help="Predictions made before this time (UTC).")] = None,
+    url: Url = DEFAULT_URL,
+    api_key: Key = None,
+    model: Model = None,
+    as_json: AsJson = False,
+) -> None:
+    """Refit the calibrator on labelled feedback and test it against the one in service. Exits 1 when it is refused."""
+    with reporting(), Client(url, api_key=api_key, model=model) as client, console.status("refitting …"):
+        answer = client.recalibrate(
+            mode=mode.value, calibrator=calibrator, gate=gate.value, since=_utc(since), until=_utc(until)
+        )
+    if as_json:
+        print_json(answer)
+    else:
+        print_recalibration(answer, console)
+    if not answer["gate"]["passed"]:
+        raise typer.Exit(REFUSED)
+
+
+def revisions(
+    revision: Annotated[str | None, typer.Argument(help="Show this one whole.")] = None,
+    url: Url = DEFAULT_URL,
+    api_key: Key = None,
+    model: Model = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the revisions of a model, newest first, or show one whole."""
+    with reporting(), Client(url, api_key=api_key, model=model) as client:
+        answer = client.revision(revision) if revision else client.revisions()
+    if as_json or revision:
+        print_json(answer)
+        return
+    table = Table(
+        whole_column("revision"),
+        whole_column("state"),
+        "cause",
+        "gate",
+        "by",
+        whole_column("created"),
+        "summary",
+        box=None,
+        pad_edge=False,
+    )
+    for item in answer["items"]:
+        row = [item[key] for key in ("id", "state", "cause", "gate", "by")] + [item["created_at"][:19], item["summary"]]
+        table.add_row(*(escape(cell or "—") for cell in row), style="bold" if item["state"] == "active" else None)
+    console.print(table)
+    console.print(f"[dim]epoch {answer['epoch']}[/dim]")
+
+
+def activate(
+    revision: Annotated[str, typer.Argument(help="Revision to put into service.")],
+    reason: Reason = None,
+    epoch: Annotated[int | None, typer.Option(help="Epoch that you decided on; left out: the present one.")] = None,
+    url: Url = DEFAULT_URL,
+    api_key: Key = None,
+    model: Model = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put a revision into service."""
+    _move(url, api_key, model, epoch, as_json, lambda client, at: client.activate(revision, epoch=at, reason=reason))
+
+
+def rollback(
+    reason: Reason = None,
+    epoch: Annotated[int | None, typer.Option(help="Epoch that you decided on; left out: the present one.")] = None,
+    url: Url = DEFAULT_URL,
+    api_key: Key = None,
+    model: Model = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put the revision before back into service."""
+    _move(url, api_key, model, epoch, as_json, lambda client, at: client.rollback(epoch=at, reason=reason))
+
+
+def _certificates(policy: dict[str, Any] | None) -> Iterator[str]:
+    if policy is None:
+        yield "no policy"
+        return
+    yield f"policy {policy['id']}"
+    for action, certificate in policy["certified"].items():
+        if certificate["valid"]:
+            yield (
+                f"{action}: {certificate['metric']} ≥ {certificate['at_least']:g}, certified at delta "
+                f"{certificate['delta']:g} on {certificate['n']} {certificate['basis']} rows"
+            )
+        else:
+            yield f"{action}: not certified: {certificate['reason']}"
+
+
+def _move(
+    url: str,
+    api_key: str | None,
+    model: str | None,
+    epoch: int | None,
+    as_json: bool,
+    move: Callable[[Client, int], dict[str, Any]],
+) -> None:
+    with reporting(), Client(url, api_key=api_key, model=model) as client:
+        answer = move(client, epoch if epoch is not None else client.revisions(limit=1)["epoch"])
+    if as_json:
+        print_json(answer)
+    else:
+        console.print(f"{answer['active']} is active (epoch {answer['epoch']})")
+
+
+def _utc(time: datetime | None) -> str | None:
+    return None if time is None else f"{time.isoformat()}Z"
+
+
+def _items(path: Path) -> list[dict[str, Any]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix.lower() == ".csv":
+            rows = csv.DictReader(text.splitlines(), restkey="more columns than the header names")
+            items = [{key: value for key, value in row.items() if value} for row in rows]
+        else:
+            items = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except ValueError as error:
+        raise typer.BadParameter(f"{path}: {error}") from error
+    for number, item in enumerate(items, 1):
+        if not isinstance(item, dict) or not item.keys() <= _FIELDS:
+            raise typer.BadParameter(f"{path}, item {number}: found {item}, expected {', '.join(sorted(_FIELDS))}")
+    if not items:
+        raise typer.BadParameter(f"{path}: there are no items in it")
+    return items
