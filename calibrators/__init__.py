@@ -31,6 +31,8 @@ from calibrators.platt import Platt
 from calibrators.quadratic import Quadratic
 from calibrators.scaling_binning import ScalingBinning
 from calibrators.softmax import logits_from_probabilities, softmax
+from calibrators.structured_matrix import StructuredMatrix
+from calibrators.structured_vector import StructuredVector
 from calibrators.temperature import Temperature
 from calibrators.vector import Vector
 
@@ -51,6 +53,8 @@ __all__ = [
     "Platt",
     "Quadratic",
     "ScalingBinning",
+    "StructuredMatrix",
+    "StructuredVector",
     "Temperature",
     "Vector",
     "confidence_histogram",
@@ -75,6 +79,8 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "scaling_binning": ScalingBinning,
     "ensemble_temperature": EnsembleTemperature,
     "quadratic": Quadratic,
+    "structured_vector": StructuredVector,
+    "structured_matrix": StructuredMatrix,
 }
 
 

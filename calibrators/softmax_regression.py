@@ -102,25 +102,41 @@ def fit_affine(
         np.concatenate([target.ravel(), np.zeros(classes)]),
         np.concatenate([strength.ravel(), np.full(classes, RIDGE + 2 * intercept / classes)]),
     )
-    found = optimize.minimize(
-        objective.value_and_gradient,
-        objective.target,
-        jac=True,
-        hessp=objective.hessian_product,
-        method="trust-ncg",
-        options={"gtol": _GRADIENT_TOLERANCE, "maxiter": _MAX_STEPS, "max_trust_radius": 1e6},
-    )
-    slope = float(np.linalg.norm(found.jac))
-    if not slope <= 10 * _GRADIENT_TOLERANCE:
-        raise CalibrationFitError(
-            "No convergence",
-            where="softmax regression",
-            found=f"a gradient of {slope:.3g} after {found.nit} steps",
-            expected=f"one of at most {_GRADIENT_TOLERANCE:g}",
-        )
-    weights, intercepts = objective.split(found.x)
+    weights, intercepts = objective.minimum()
     weights = weights / scale
     return AffineMap(weights, intercepts - _apply(weights, centre[None])[0])
+
+
+def fit_shrunk(
+    rows: LabelledRows, features: Features, *, full: bool, diagonal: float, off_diagonal: float, intercept: float
+) -> AffineMap:
+    """Minimises mean NLL + diagonal · Σ (A_ii − 1)² + off_diagonal · Σ A_ij² (i ≠ j) + intercept · Σ b_i².
+
+    Features are taken as they are: with all penalties large, the map is the identity.
+
+    Args:
+        rows: The data.
+        features: Makes (n, K) features from a chunk of logits and their (n, 1) row maxima.
+        full: A full matrix, or a diagonal one, for which ``off_diagonal`` means nothing.
+        diagonal: Penalty on how far the diagonal is from one.
+        off_diagonal: Penalty on the off-diagonal entries.
+        intercept: Penalty on the intercepts.
+
+    Raises:
+        CalibrationDataError: Logits that cannot be used.
+        CalibrationFitError: No convergence.
+    """
+    classes = rows.logits.shape[1]
+    target = np.eye(classes) if full else np.ones(classes)
+    strength = np.where(target == 1, 2 * diagonal, 2 * off_diagonal) + RIDGE
+    objective = _Objective(
+        rows,
+        features,
+        target.shape,
+        np.concatenate([target.ravel(), np.zeros(classes)]),
+        np.concatenate([strength.ravel(), np.full(classes, RIDGE + 2 * intercept)]),
+    )
+    return AffineMap(*objective.minimum())
 
 
 def check_penalty(value: float, name: str) -> float:
@@ -142,6 +158,30 @@ class _Objective:
         self.target = target
         self.strength = strength
         self.total = float(len(rows.labels)) if rows.weight is None else float(rows.weight.sum())
+
+    def minimum(self) -> tuple[Doubles, Doubles]:
+        """The A and b at the minimum.
+
+        Raises:
+            CalibrationFitError: No convergence.
+        """
+        found = optimize.minimize(
+            self.value_and_gradient,
+            self.target,
+            jac=True,
+            hessp=self.hessian_product,
+            method="trust-ncg",
+            options={"gtol": _GRADIENT_TOLERANCE, "maxiter": _MAX_STEPS, "max_trust_radius": 1e6},
+        )
+        slope = float(np.linalg.norm(found.jac))
+        if not slope <= 10 * _GRADIENT_TOLERANCE:
+            raise CalibrationFitError(
+                "No convergence",
+                where="softmax regression",
+                found=f"a gradient of {slope:.3g} after {found.nit} steps",
+                expected=f"one of at most {_GRADIENT_TOLERANCE:g}",
+            )
+        return self.split(found.x)
 
     def split(self, theta: Doubles) -> tuple[Doubles, Doubles]:
         classes = self.shape[0]

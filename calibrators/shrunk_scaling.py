@@ -1,0 +1,101 @@
+"""Affine maps shrunk towards temperature scaling: what structured vector and matrix scaling share."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from calibrators.arrays import Doubles
+from calibrators.calibrator import Calibrator
+from calibrators.documents import Document
+from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind, counting_weight
+from calibrators.softmax_regression import AffineMap, check_penalty, fit_shrunk, log_probabilities
+from calibrators.temperature import HIGHEST_TEMPERATURE, LOWEST_TEMPERATURE, Temperature
+from calibrators.validation import LabelledRows, check_choice
+
+# The logarithm of the smallest normal float32: log-probabilities below count as this.
+_LOWEST = -87.3
+
+
+class ShrunkScaling(Calibrator):
+    """p = softmax(A f + b), f = log softmax(z / T), T from temperature scaling; final classes say whether A is full.
+
+    Attributes:
+        temperature_: T, in [0.05, 20].
+        at_bound_: T stopped at a bound.
+        weights_: A, (K,) for a diagonal, or (K, K).
+        intercepts_: (K,) b.
+    """
+
+    _full: ClassVar[bool]
+
+    temperature_: float
+    at_bound_: bool
+    weights_: Doubles
+    intercepts_: Doubles
+
+    def __init__(self, strength: float = 1.0, weight_kind: WeightKind = "importance") -> None:
+        self.strength = check_penalty(strength, "strength")
+        check_choice(weight_kind, WEIGHT_KINDS, "weight_kind")
+        self.weight_kind = weight_kind
+
+    def _fit(self, rows: LabelledRows) -> None:
+        classes = rows.logits.shape[1]
+        scaling = Temperature().fit(rows.logits, rows.labels, rows.weight)
+        worth = float(counting_weight(rows.weight, len(rows.labels), self.weight_kind).sum())
+        penalty = self.strength * classes / worth
+        found = fit_shrunk(
+            rows,
+            lambda chunk, maxima: _features(chunk, maxima, scaling.temperature_),
+            full=self._full,
+            diagonal=penalty,
+            off_diagonal=penalty * (classes - 1),
+            intercept=penalty,
+        )
+        self.temperature_, self.at_bound_ = scaling.temperature_, scaling.at_bound_
+        self.weights_, self.intercepts_ = found.weights, found.intercepts
+        self.classes_ = classes
+
+    def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
+        possible = logits > -np.inf
+        return AffineMap(self.weights_, self.intercepts_).probabilities(
+            _features(logits, maxima, self.temperature_), possible
+        )
+
+    def _parameters(self) -> dict[str, Any]:
+        return {
+            "strength": self.strength,
+            "weight_kind": self.weight_kind,
+            "temperature": self.temperature_,
+            "at_bound": self.at_bound_,
+            "weights": self.weights_.tolist(),
+            "intercepts": self.intercepts_.tolist(),
+        }
+
+    @classmethod
+    def _restore(cls, document: Document) -> Self:
+        calibrator = cls(document.number("strength", 0.0), as_weight_kind(document.choice("weight_kind", WEIGHT_KINDS)))
+        calibrator.temperature_ = document.number("temperature", LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE)
+        calibrator.at_bound_ = document.flag("at_bound")
+        calibrator.intercepts_ = document.numbers("intercepts")
+        classes = len(calibrator.intercepts_)
+        if classes < 2:
+            document.refuse("intercepts", f"{classes} numbers", "2 or more, one for each class")
+        if cls._full:
+            rows = document.rows_of_numbers("weights")
+            if len(rows) != classes or any(len(row) != classes for row in rows):
+                document.refuse("weights", f"{len(rows)} lists", f"a square of {classes} numbers each way")
+            calibrator.weights_ = np.stack(rows)
+        else:
+            calibrator.weights_ = document.numbers("weights")
+            if len(calibrator.weights_) != classes:
+                document.refuse("weights", f"{len(calibrator.weights_)} numbers", f"{classes}, as there are intercepts")
+        calibrator.classes_ = classes
+        return calibrator
+
+
+def _features(logits: Doubles, maxima: Doubles, temperature: float) -> Doubles:
+    with np.errstate(over="ignore"):
+        scaled = (logits - maxima) / temperature
+    return np.maximum(log_probabilities(scaled, np.zeros_like(maxima)), _LOWEST)
