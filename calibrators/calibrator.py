@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
@@ -113,6 +115,18 @@ class Calibrator(ABC):
         """
         self._check_ready(None)
         return {"method": self.name, "version": self.version, **self._parameters()}
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the document, 64 hexadecimal digits: equal for calibrators whose documents are equal.
+
+        The digest of `to_dict` as JSON with sorted keys and no spaces, so it is the same on every machine, after a
+        round trip through `from_dict`, and for whoever computes it from the document alone.
+
+        Raises:
+            CalibrationFitError: Not fitted yet.
+        """
+        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @classmethod
     def from_dict(cls, document: object) -> Self:

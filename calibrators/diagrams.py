@@ -6,20 +6,26 @@ threads; save them with ``figure.savefig(...)``. The colours stay apart for colo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
+from scipy import special
 
 from calibrators.arrays import ArrayLike
 from calibrators.binning import Scheme, bin_index
+from calibrators.errors import CalibrationDataError
+from calibrators.metrics.corp import CorpCurve, corp_reliability
 from calibrators.metrics.null_test import calibration_test
-from calibrators.metrics.reliability import reliability_curve
-from calibrators.metrics.rows import top_labels, weighted_mean
+from calibrators.metrics.reliability import ReliabilityCurve, reliability_curve
+from calibrators.metrics.rows import check_positive, check_rows, top_labels, weighted_mean
+from calibrators.validation import check_choice
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Axis: TypeAlias = Literal["linear", "logit"]
+AXES: tuple[Axis, ...] = ("linear", "logit")
 _BLUE, _VERMILION, _GREY, _INK = "#0072B2", "#D55E00", "#8C8C8C", "#262626"
 
 
@@ -31,12 +37,19 @@ def reliability_diagram(
     sample_weight: ArrayLike | None = None,
     *,
     predicted: ArrayLike | None = None,
+    positive: int | None = None,
+    axis: Axis = "linear",
     title: str = "Reliability",
 ) -> Figure:
     """Draws accuracy against confidence: a bar per bin, its gap to the mean confidence, and the rows it holds.
 
     Below the title stands the expected calibration error, with the mean and 95 % quantile that a perfectly calibrated
     model would score on these rows.
+
+    For rare events, ``positive=1, axis="logit", scheme="mass"`` draws the probability of that class on axes of
+    log-odds, where 0.001 and 0.01 are as far apart as 0.99 and 0.999: a point per bin, and the curve by isotonic
+    regression with its 90 % consistency band. A bin in which the event never (or always) came about has no place on
+    such an axis; it is drawn as a triangle at the edge.
 
     Args:
         probabilities: (N, K), N ≥ 1, rows sum to one.
@@ -45,21 +58,38 @@ def reliability_diagram(
         scheme: ``"width"`` or ``"mass"``.
         sample_weight: (N,) importance weights of 0 or more, or None.
         predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
+        positive: None: the predicted label; a class: its probability, against how often it is the true one.
+        axis: ``"linear"`` or ``"logit"``.
         title: What to write above.
 
     Raises:
-        CalibrationDataError: Wrong shapes, types, values or options.
+        CalibrationDataError: Wrong shapes, types, values or options; for ``"logit"``, nothing but probabilities of
+            exactly 0 or 1.
         ImportError: matplotlib is not installed.
 
     References:
-        DeGroot, Fienberg (1983); the form with gaps: Guo et al. (2017), figure 1.
+        DeGroot, Fienberg (1983); the form with gaps: Guo et al. (2017), figure 1; the isotonic curve: Dimitriadis,
+        Gneiting, Jordan (2021).
     """
+    check_choice(axis, AXES, "axis")
+    stated, happened = "confidence", "accuracy"
+    if positive is not None:
+        matrix, truth, _ = check_rows(probabilities, labels, sample_weight)
+        check_positive(positive, matrix.shape[1], predicted)
+        predicted = np.full(len(truth), positive)
+        stated, happened = f"probability of class {positive}", "frequency"
     curve = reliability_curve(probabilities, labels, bins, scheme, sample_weight, predicted=predicted)
     note = _calibration_note(probabilities, labels, bins, scheme, sample_weight, predicted)
     figure, axes, strip = _panels(title, note)
+    axes.set(ylabel=happened)
+    strip.set(xlabel=stated, ylabel="share of rows")
+    if axis == "logit":
+        band = corp_reliability(probabilities, labels, sample_weight, predicted=predicted)
+        _draw_log_odds(axes, strip, curve, band)
+        return figure
     width = curve.upper - curve.lower
     edge: dict[str, Any] = {"align": "edge", "edgecolor": "white", "linewidth": 0.8}
-    axes.bar(curve.lower, curve.accuracy, width, color=_BLUE, label="accuracy", **edge)
+    axes.bar(curve.lower, curve.accuracy, width, color=_BLUE, label=happened, **edge)
     axes.bar(
         curve.lower,
         curve.confidence - curve.accuracy,
@@ -70,13 +100,13 @@ def reliability_diagram(
         edgecolor=_VERMILION,
         linewidth=0.8,
         hatch="////",
-        label="gap to confidence",
+        label="gap to what was stated" if positive is not None else "gap to confidence",
     )
     axes.plot([0, 1], [0, 1], color=_INK, linewidth=1, linestyle=(0, (4, 3)), label="calibrated")
-    axes.set(ylabel="accuracy", ylim=(0, 1))
+    axes.set(ylim=(0, 1))
     axes.legend(loc="upper left", framealpha=0.9, edgecolor="white", fontsize=9)
     strip.bar(curve.lower, curve.share, width, color=_GREY, **edge)
-    strip.set(xlabel="confidence", ylabel="share of rows", xlim=(0, 1), ylim=(0, None))
+    strip.set(xlim=(0, 1), ylim=(0, None))
     return figure
 
 
@@ -134,6 +164,49 @@ def confidence_histogram(
     return figure
 
 
+def _draw_log_odds(axes: Axes, strip: Axes, curve: ReliabilityCurve, band: CorpCurve) -> None:
+    """Points, isotonic curve and band on axes of log-odds; the rows' spread below."""
+    inner = (band.probability > 0) & (band.probability < 1)
+    if not inner.any():
+        raise CalibrationDataError(
+            "Nothing to draw",
+            where="probabilities",
+            found="exactly 0 or 1 in every row",
+            expected="some inside (0, 1) for an axis of log-odds",
+        )
+    stated, share = band.probability[inner], band.share[inner]
+    seen = curve.accuracy[(curve.accuracy > 0) & (curve.accuracy < 1)]
+    ends = special.logit([min(stated[0], *seen), max(stated[-1], *seen)] if len(seen) else stated[[0, -1]])
+    margin = 0.05 * (ends[1] - ends[0]) + 0.2
+    low, high = special.expit([ends[0] - margin, ends[1] + margin]).tolist()
+    strip.set_xscale("logit")
+    axes.set_yscale("logit")
+    axes.tick_params(axis="x", which="both", labelbottom=False)
+
+    lower, upper, frequency = (np.clip(values[inner], low, high) for values in (band.lower, band.upper, band.frequency))
+    axes.fill_between(stated, lower, upper, color=_GREY, alpha=0.25, linewidth=0, label="90 % if calibrated")
+    cuts = np.linspace(ends[0] - margin, ends[1] + margin, 41)
+    line = special.expit(cuts)
+    axes.plot(line, line, color=_INK, linewidth=1, linestyle=(0, (4, 3)), label="calibrated")
+    axes.plot(stated, frequency, color=_VERMILION, linewidth=1.4, label="isotonic")
+    centre = np.clip(curve.confidence, low, high)
+    for kept, height, marker in (
+        ((curve.accuracy > 0) & (curve.accuracy < 1), curve.accuracy, "o"),
+        (curve.accuracy == 0, np.full(len(centre), low), "v"),
+        (curve.accuracy == 1, np.full(len(centre), high), "^"),
+    ):
+        if not kept.any():
+            continue
+        label = "bins" if marker == "o" else "_" + marker
+        axes.plot(centre[kept], height[kept], marker, color=_BLUE, markersize=5, clip_on=False, zorder=5, label=label)
+    axes.set(xlim=(low, high), ylim=(low, high))
+    axes.legend(loc="upper left", framealpha=0.9, edgecolor="white", fontsize=9)
+
+    heights = np.histogram(special.logit(stated), cuts, weights=share)[0]
+    strip.stairs(heights, line, fill=True, color=_GREY)
+    strip.set(ylim=(0, None))
+
+
 def _calibration_note(
     probabilities: ArrayLike,
     labels: ArrayLike,
@@ -143,7 +216,10 @@ def _calibration_note(
     predicted: ArrayLike | None,
 ) -> str:
     test = calibration_test(probabilities, labels, bins, scheme, 1, sample_weight, predicted=predicted)
-    return f"ECE {test.error:.3f}   if calibrated: mean {test.null_mean:.3f}, 95 % below {test.null_quantile:.3f}"
+    # Rare events have errors below any fixed number of decimals.
+    places = 3 if test.error >= 0.01 or test.null_mean >= 0.01 else 5
+    error, mean, quantile = (f"{value:.{places}f}" for value in (test.error, test.null_mean, test.null_quantile))
+    return f"ECE {error}   if calibrated: mean {mean}, 95 % below {quantile}"
 
 
 def _panels(title: str, note: str) -> tuple[Figure, Axes, Axes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import warnings
 
@@ -196,6 +197,21 @@ def test_a_damaged_document_is_refused(name, world):
             from_dict(content)
         assert caught.value.found
         assert caught.value.expected
+
+
+@EVERY
+def test_fingerprint_is_the_digest_of_the_document(name, world):
+    logits, labels = world(300, 3)
+    calibrator = fitted(name, logits, labels)
+    document = json.loads(json.dumps(calibrator.to_dict()))
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    assert calibrator.fingerprint() == hashlib.sha256(text.encode()).hexdigest()
+    assert from_dict(document).fingerprint() == calibrator.fingerprint()
+    if name != "identity":
+        other = fitted(name, logits[:150], labels[:150])
+        assert other.fingerprint() != calibrator.fingerprint()
+        with pytest.raises(CalibrationFitError, match="not fitted"):
+            CALIBRATORS[name]().fingerprint()
 
 
 @EVERY

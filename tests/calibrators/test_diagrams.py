@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from calibrators import confidence_histogram, reliability_diagram, softmax
+from calibrators import CalibrationDataError, confidence_histogram, reliability_diagram, softmax
 from calibrators.metrics import calibration_test, reliability_curve
 
 
@@ -63,3 +63,47 @@ def test_top_label_methods_pass_their_labels():
 def test_matplotlib_is_imported_only_to_draw():
     code = "import sys, calibrators; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def rare_events(rows=20_000):
+    rng = np.random.default_rng(0)
+    chance = 1 / (1 + np.exp(-rng.normal(-6, 1.5, rows)))
+    labels = (rng.random(rows) < chance).astype(int)
+    return np.stack([1 - chance, chance], axis=1), labels
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rare_events_on_axes_of_log_odds(weighted, tmp_path):
+    probabilities, labels = rare_events()
+    weight = np.linspace(0.5, 1, len(labels)) if weighted else None
+    figure = reliability_diagram(probabilities, labels, 10, "mass", weight, positive=1, axis="logit", title="Fraud")
+    axes, strip = figure.axes
+    assert axes.get_xscale() == axes.get_yscale() == strip.get_xscale() == "logit"
+    lines = {line.get_label(): line for line in axes.lines}
+    curve = reliability_curve(probabilities, labels, 10, "mass", weight, predicted=np.ones(len(labels), int))
+    seen = curve.accuracy > 0
+    np.testing.assert_allclose(lines["bins"].get_xdata(), curve.confidence[seen])
+    np.testing.assert_allclose(lines["bins"].get_ydata(), curve.accuracy[seen])
+    assert (len(lines["_v"].get_xdata()) if "_v" in lines else 0) == (~seen).sum()
+    low, high = axes.get_xlim()
+    assert 0 < low < probabilities[:, 1].min()
+    assert probabilities[:, 1].max() < high < 1
+    assert any(text.startswith("ECE 0.000") for text in texts(figure))
+    figure.savefig(tmp_path / "figure.svg")
+    figure.savefig(tmp_path / "figure.png")
+
+
+def test_few_or_extreme_points_on_axes_of_log_odds(tmp_path):
+    for probabilities, labels in (([[0.9, 0.1]], [0]), ([[0.9, 0.1], [1.0, 0.0], [0.0, 1.0]], [0, 0, 1])):
+        reliability_diagram(probabilities, labels, positive=1, axis="logit").savefig(tmp_path / "figure.png")
+    with pytest.raises(CalibrationDataError, match="Nothing to draw"):
+        reliability_diagram([[1.0, 0.0]], [0], axis="logit")
+
+
+def test_one_class_on_plain_axes():
+    figure = reliability_diagram([[0.4, 0.6]] * 4, [0, 0, 0, 1], 5, positive=0)
+    assert [bar.get_height() for bar in figure.axes[0].containers[0]] == [0.75]
+    assert figure.axes[0].get_ylabel() == "frequency"
+    for options in ({"positive": 2}, {"axis": "cubic"}, {"positive": 0, "predicted": [0] * 4}):
+        with pytest.raises(CalibrationDataError):
+            reliability_diagram([[0.4, 0.6]] * 4, [0, 0, 0, 1], **options)
