@@ -26,6 +26,7 @@ from calibrators.errors import CalibrationDataError, CalibrationError, Calibrati
 from calibrators.histogram import Histogram
 from calibrators.identity import Identity
 from calibrators.isotonic import Isotonic
+from calibrators.isotonic_multiclass import IsotonicMulticlass
 from calibrators.matrix import Matrix
 from calibrators.platt import Platt
 from calibrators.quadratic import Quadratic
@@ -49,6 +50,7 @@ __all__ = [
     "Histogram",
     "Identity",
     "Isotonic",
+    "IsotonicMulticlass",
     "Matrix",
     "Platt",
     "Quadratic",
@@ -81,6 +83,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "quadratic": Quadratic,
     "structured_vector": StructuredVector,
     "structured_matrix": StructuredMatrix,
+    "isotonic_multiclass": IsotonicMulticlass,
 }
 
 

@@ -91,6 +91,15 @@ class Document:
             self.refuse(field, f"numbers that add up to {shares.sum():g}", "a sum of 1")
         return shares
 
+    def curve(self, inputs: str, outputs: str, least: float = 0.0, most: float = 1.0) -> tuple[Doubles, Doubles]:
+        """Takes the points of a curve from two fields: increasing inputs, ``least`` to ``most``, and chances."""
+        abscissae, ordinates = self.numbers(inputs, least, most), self.numbers(outputs, 0.0, 1.0)
+        if len(abscissae) == 0 or not (np.diff(abscissae) > 0).all():
+            self.refuse(inputs, f"{len(abscissae)} numbers", "at least one, increasing")
+        if len(ordinates) != len(abscissae):
+            self.refuse(outputs, f"{len(ordinates)} numbers", f"{len(abscissae)}, as there are inputs")
+        return abscissae, ordinates
+
     def edges(self, field: str, bins: int) -> Doubles:
         """Takes the edges of at most ``bins`` bins over [0, 1]."""
         edges = self.numbers(field, 0.0, 1.0)
