@@ -36,6 +36,7 @@ from calibrators.structured_matrix import StructuredMatrix
 from calibrators.structured_vector import StructuredVector
 from calibrators.temperature import Temperature
 from calibrators.vector import Vector
+from calibrators.venn_abers import VennAbers
 
 __all__ = [
     "CALIBRATORS",
@@ -59,6 +60,7 @@ __all__ = [
     "StructuredVector",
     "Temperature",
     "Vector",
+    "VennAbers",
     "confidence_histogram",
     "from_dict",
     "logits_from_probabilities",
@@ -84,6 +86,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "structured_vector": StructuredVector,
     "structured_matrix": StructuredMatrix,
     "isotonic_multiclass": IsotonicMulticlass,
+    "venn_abers": VennAbers,
 }
 
 
