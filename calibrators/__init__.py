@@ -32,6 +32,7 @@ from calibrators.platt import Platt
 from calibrators.quadratic import Quadratic
 from calibrators.scaling_binning import ScalingBinning
 from calibrators.softmax import logits_from_probabilities, softmax
+from calibrators.spline import Spline
 from calibrators.structured_matrix import StructuredMatrix
 from calibrators.structured_vector import StructuredVector
 from calibrators.temperature import Temperature
@@ -56,6 +57,7 @@ __all__ = [
     "Platt",
     "Quadratic",
     "ScalingBinning",
+    "Spline",
     "StructuredMatrix",
     "StructuredVector",
     "Temperature",
@@ -87,6 +89,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "structured_matrix": StructuredMatrix,
     "isotonic_multiclass": IsotonicMulticlass,
     "venn_abers": VennAbers,
+    "spline": Spline,
 }
 
 

@@ -1,0 +1,134 @@
+"""Spline calibration: the slope of a smooth cumulative curve of right answers."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self, final
+
+import numpy as np
+import numpy.typing as npt
+from scipy import interpolate
+
+from calibrators.arrays import Doubles
+from calibrators.calibrator import Calibrator
+from calibrators.documents import Document
+from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind, counting_weight
+from calibrators.top_confidence import replace_confidence, row_confidence, top_confidences
+from calibrators.validation import LabelledRows, check_choice, check_count
+
+# The calibrated curve is kept at so many confidences at the most, evenly spread over the rows.
+_POINTS = 1024
+
+
+@final
+class Spline(Calibrator):
+    """Calibrates the confidence without bins: the slope of a spline through cumulated right answers.
+
+    With rows sorted by confidence and t the share of rows so far, D(t) is the mean over all rows of (right −
+    confidence) up to t; its slope is how much the confidence there is off. A natural cubic spline with evenly spaced
+    knots in t is fitted to D by least squares, tied to its two ends, and the calibrated confidence of a row is its
+    confidence plus the spline's slope over the row's own share, joined linearly between rows (at 1,024 of them if there
+    are more) and constant beyond. So the mean calibrated confidence of the fitted rows is their accuracy, clipping
+    apart: values stay in [½ / (n + 1), (n + ½) / (n + 1)] for n rows.
+
+    The confidence is that of the class with the largest logit, and the other classes share the rest in their old
+    proportions; one of them may end up larger: `top_label` still returns the raw label, with the confidence that was
+    calibrated.
+
+    Preserves: the label; nothing else: the slope may fall where confidence rises.
+    When to use: with a thousand labels or more, where the curve is smooth but no formula's.
+
+    Args:
+        knots: Number of knots, 2 or more; 2 shift all confidences alike.
+        weight_kind: What sample weights count for in n: ``"importance"`` (the Kish effective number of rows) or
+            ``"frequency"`` (a weight of 3 is a row seen three times).
+
+    Attributes:
+        inputs_: (M,) increasing confidences.
+        outputs_: (M,) what they are calibrated to, in (0, 1).
+
+    Raises:
+        CalibrationDataError: Fewer than two knots, or another weight kind.
+
+    References:
+        Gupta, Rahimi, Ajanthan, Mensink, Sminchisescu, Hartley (2021), Calibration of neural networks using splines,
+        section 3.
+
+    Example:
+        >>> import numpy as np
+        >>> logits = np.array([[2.0, 0.0]] * 4)
+        >>> Spline().fit(logits, np.array([0, 0, 0, 1])).predict_proba(logits[:1]).round(6)
+        array([[0.75, 0.25]])
+    """
+
+    name: ClassVar[str] = "spline"
+    version: ClassVar[int] = 1
+    preserves_order: ClassVar[bool] = False
+
+    inputs_: Doubles
+    outputs_: Doubles
+
+    def __init__(self, knots: int = 6, weight_kind: WeightKind = "importance") -> None:
+        check_count(knots, "knots", least=2)
+        check_choice(weight_kind, WEIGHT_KINDS, "weight_kind")
+        self.knots = int(knots)
+        self.weight_kind = weight_kind
+        self.top_label_only = True
+
+    def _fit(self, rows: LabelledRows) -> None:
+        confidence, predicted = top_confidences(rows)
+        counted = counting_weight(rows.weight, len(confidence), self.weight_kind)
+        self.inputs_, self.outputs_ = _fit_curve(confidence, predicted == rows.labels, counted, self.knots)
+        self.classes_ = rows.logits.shape[1]
+
+    def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
+        return replace_confidence(logits, np.interp(row_confidence(logits, maxima), self.inputs_, self.outputs_))
+
+    def _parameters(self) -> dict[str, Any]:
+        return {
+            "classes": self.classes_,
+            "knots": self.knots,
+            "weight_kind": self.weight_kind,
+            "inputs": self.inputs_.tolist(),
+            "outputs": self.outputs_.tolist(),
+        }
+
+    @classmethod
+    def _restore(cls, document: Document) -> Self:
+        calibrator = cls(document.count("knots", least=2), as_weight_kind(document.choice("weight_kind", WEIGHT_KINDS)))
+        calibrator.classes_ = document.count("classes", least=2)
+        calibrator.inputs_, calibrator.outputs_ = document.curve("inputs", "outputs")
+        return calibrator
+
+
+def _fit_curve(
+    confidence: Doubles, hits: npt.NDArray[np.bool_], weight: Doubles, knots: int
+) -> tuple[Doubles, Doubles]:
+    """Fits the curve to (N,) confidences, hits and weights; gives its points (M,)."""
+    inputs, place = np.unique(confidence, return_inverse=True)
+    mass = np.bincount(place, weight)
+    total = float(mass.sum())
+    share = mass / total
+    right = np.bincount(place[hits], weight[hits], len(inputs)) / total
+    ends = np.cumsum(share)
+    ends[-1] = 1.0
+    drift = np.cumsum(right - share * inputs)
+    at = np.linspace(0, 1, min(knots, len(inputs) + 1))
+    heights = np.zeros(len(at))
+    heights[-1] = drift[-1]
+    if len(at) > 2:
+        # A spline is linear in its heights: one basis spline for each inner knot, beside the one for the ends.
+        basis = interpolate.CubicSpline(at, np.eye(len(at)), bc_type="natural")
+        columns = basis(ends)
+        root = np.sqrt(share)
+        rest = drift - drift[-1] * columns[:, -1]
+        heights[1:-1] = np.linalg.lstsq(columns[:, 1:-1] * root[:, None], rest * root, rcond=None)[0]
+        curve = interpolate.CubicSpline(at, heights, bc_type="natural")
+        climbed = np.diff(curve(ends), prepend=0.0)
+    else:
+        climbed = np.diff(ends * drift[-1], prepend=0.0)
+    lowest = 0.5 / (total + 1)
+    outputs = np.clip(inputs + climbed / np.diff(ends, prepend=0.0), lowest, 1 - lowest)
+    if len(inputs) > _POINTS:
+        kept = np.unique(np.append(np.searchsorted(ends, np.linspace(0, 1, _POINTS)), [0, len(inputs) - 1]))
+        inputs, outputs = inputs[kept], outputs[kept]
+    return inputs, outputs
