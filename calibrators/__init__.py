@@ -16,6 +16,7 @@ Every calibrator takes logits (never guessed from probabilities: see `logits_fro
 from __future__ import annotations
 
 from calibrators import metrics
+from calibrators.bbq import BBQ
 from calibrators.beta import Beta
 from calibrators.calibrator import Calibrator
 from calibrators.centred_isotonic import CentredIsotonic
@@ -40,6 +41,7 @@ from calibrators.vector import Vector
 from calibrators.venn_abers import VennAbers
 
 __all__ = [
+    "BBQ",
     "CALIBRATORS",
     "Beta",
     "CalibrationDataError",
@@ -90,6 +92,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "isotonic_multiclass": IsotonicMulticlass,
     "venn_abers": VennAbers,
     "spline": Spline,
+    "bbq": BBQ,
 }
 
 
