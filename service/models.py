@@ -12,10 +12,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import structlog
 
 import bundle as bundles
 from bundle import Bundle, BundleError, BundleLocation
+from calibrators import CalibrationError
 from calibrators import from_dict as calibrator_from_dict
 from service.decisions.decide import SolvedPolicy
 from service.decisions.policy import Policy
@@ -24,6 +26,7 @@ from service.errors import (
     ConfigurationError,
     NotReadyError,
     PolicyError,
+    RevisionStateError,
     StateUnavailableError,
     UnknownModelError,
 )
@@ -151,7 +154,7 @@ class Models:
                 continue
             try:
                 self._swap_in(model, pointer)
-            except BundleRefusedError as error:
+            except (BundleRefusedError, RevisionStateError) as error:
                 model.problem = str(error)
                 logger.error("revision not loaded", model=name, revision=pointer.active, error=str(error))
 
@@ -264,14 +267,18 @@ class Models:
                 )
             self._open_session(verified)
         verified, session = self._sessions[revision.bundle_id]
-        served = Served(
-            revision=revision,
-            labels=verified.manifest.labels,
-            input=verified.manifest.input,
-            session=session,
-            calibrator=calibrator_from_dict(revision.calibrator),
-            policies={key: SolvedPolicy.from_dict(document) for key, document in revision.policies.items()},
-        )
+        labels = verified.manifest.labels
+        try:
+            calibrator = calibrator_from_dict(revision.calibrator)
+            calibrator.predict_proba(np.zeros((1, len(labels)), dtype=np.float32))
+            policies = {key: SolvedPolicy.from_dict(document) for key, document in revision.policies.items()}
+        except (CalibrationError, PolicyError) as error:
+            raise RevisionStateError(
+                f"Revision {revision.id} of {revision.model} cannot be loaded: {error}",
+                where=revision.id,
+                remedy="If a newer version of the service made it, update this one.",
+            ) from error
+        served = Served(revision, labels, verified.manifest.input, session, calibrator, policies)
         model.loaded[revision.id] = served
         return served
 

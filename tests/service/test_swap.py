@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from calibrators import Temperature
+from service.errors import RevisionStateError
 from service.inference.session import Session
 from service.models import Models
 from service.settings import Settings
@@ -161,6 +162,25 @@ class TestReplicas:
         one._store.rollback("digits", expected_epoch=pointer.epoch, by="another replica")
         other.follow()
         assert other.problems() == {}
+
+    @pytest.mark.parametrize("calibrator", [{"method": "magic"}, {"method": "temperature", "version": 99}, {}])
+    def test_one_that_cannot_read_a_calibrator_keeps_its_revision_and_is_not_ready(
+        self, two: Any, calibrator: dict[str, Any]
+    ) -> None:
+        """As a replica of an older version would in the middle of an update."""
+        one, other = two
+        first = one._store.get("digits", "r1")
+        fields = {name: getattr(first, name) for name in ("model", "bundle_id", "bundle_version", "model_digest")}
+        newer = one._store.propose(
+            **fields, calibrator=calibrator, policies={}, parent="r1", cause="recalibrate", by="newer", gate="passed"
+        )
+        with pytest.raises(RevisionStateError, match="cannot be loaded"):
+            one.activate("digits", newer.id, expected_epoch=1, by="test")
+        assert one._store.pointer("digits").active == "r1"
+        one._store.activate("digits", newer.id, expected_epoch=1, by="newer replica")
+        other.follow()
+        assert other.get("digits").served.revision.id == "r1"
+        assert "cannot be loaded" in other.problems()["digits"]
 
 
 class TestDisconnect:
