@@ -248,12 +248,20 @@ def _add_error_handlers(api: FastAPI) -> None:
         return _unexpected()
 
     @api.exception_handler(RequestValidationError)
-    async def validation(_: Request, error: RequestValidationError) -> Response:
+    async def validation(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         where = "/".join(str(part) for part in first["loc"][1:])
         if first["type"] == "json_invalid":
             return problem(errors.MalformedBodyError("The body is not JSON.", where=where, expected="JSON"))
         found = first.get("input")
+        if isinstance(found, bytes):  # FastAPI leaves a body alone that does not call itself JSON
+            return problem(
+                errors.UnsupportedMediaTypeError(
+                    "This endpoint reads JSON only.",
+                    found=request.headers.get("content-type", "no content type"),
+                    expected=["application/json"],
+                )
+            )
         return problem(
             errors.InputError(
                 f"{first['msg']}.",

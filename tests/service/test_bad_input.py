@@ -353,6 +353,12 @@ class TestFeedback:
     def test_bodies(self, shared: Any, body: bytes, status: int) -> None:
         problem(shared.http.post("/feedback", content=body, headers=JSON), status)
 
+    @pytest.mark.parametrize("headers", [{"content-type": "text/plain"}, {}])
+    def test_a_body_must_call_itself_json(self, shared: Any, headers: dict[str, str]) -> None:
+        body = b'{"items": [{"reference": "a", "label": "1"}]}'
+        document = problem(shared.http.post("/feedback", content=body, headers=headers), 415, "unsupported-media-type")
+        assert document["found"] == headers.get("content-type", "no content type")
+
     def test_nothing_of_a_request_is_stored_when_one_item_is_wrong(self, shared: Any) -> None:
         items = [{"reference": "whole-or-not", "label": "1"}, {"reference": "whole-or-not-2", "label": "ten"}]
         problem(shared.http.post("/feedback", json={"items": items}), 422, "unknown-label")
