@@ -22,6 +22,7 @@ from calibrators.calibrator import Calibrator
 from calibrators.centred_isotonic import CentredIsotonic
 from calibrators.diagrams import confidence_histogram, reliability_diagram
 from calibrators.dirichlet import Dirichlet
+from calibrators.enir import ENIR
 from calibrators.ensemble_temperature import EnsembleTemperature
 from calibrators.errors import CalibrationDataError, CalibrationError, CalibrationFitError
 from calibrators.histogram import Histogram
@@ -93,6 +94,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "venn_abers": VennAbers,
     "spline": Spline,
     "bbq": BBQ,
+    "enir": ENIR,
 }
 
 

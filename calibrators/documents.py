@@ -100,6 +100,19 @@ class Document:
             self.refuse(outputs, f"{len(ordinates)} numbers", f"{len(abscissae)}, as there are inputs")
         return abscissae, ordinates
 
+    def curves(self, inputs: str, outputs: str, count: int) -> tuple[list[Doubles], list[Doubles]]:
+        """Takes ``count`` curves from two fields of lists: increasing probabilities, and chances for them."""
+        abscissae, ordinates = self.rows_of_numbers(inputs, 0.0, 1.0), self.rows_of_numbers(outputs, 0.0, 1.0)
+        for field, lists in ((inputs, abscissae), (outputs, ordinates)):
+            if len(lists) != count:
+                self.refuse(field, f"{len(lists)} lists", f"{count}, as 'classes' says")
+        for i, (x, y) in enumerate(zip(abscissae, ordinates, strict=True)):
+            if len(x) == 0 or not (np.diff(x) > 0).all():
+                self.refuse(f"{inputs}[{i}]", f"{len(x)} numbers", "at least one, increasing")
+            if len(y) != len(x):
+                self.refuse(f"{outputs}[{i}]", f"{len(y)} numbers", f"{len(x)}, as there are inputs")
+        return abscissae, ordinates
+
     def edges(self, field: str, bins: int) -> Doubles:
         """Takes the edges of at most ``bins`` bins over [0, 1]."""
         edges = self.numbers(field, 0.0, 1.0)

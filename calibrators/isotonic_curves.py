@@ -68,16 +68,8 @@ class IsotonicCurves(OneVsRest):
         calibrator = cls()
         calibrator.classes_ = document.count("classes", least=2)
         curves = 1 if calibrator.classes_ == 2 else calibrator.classes_
-        calibrator.inputs_ = document.rows_of_numbers("inputs", 0.0, 1.0)
-        calibrator.outputs_ = document.rows_of_numbers("outputs", 0.0, 1.0)
-        for field, lists in (("inputs", calibrator.inputs_), ("outputs", calibrator.outputs_)):
-            if len(lists) != curves:
-                document.refuse(field, f"{len(lists)} lists", f"{curves}, as 'classes' says")
-        for i, (inputs, outputs) in enumerate(zip(calibrator.inputs_, calibrator.outputs_, strict=True)):
-            if len(inputs) == 0 or not (np.diff(inputs) > 0).all():
-                document.refuse(f"inputs[{i}]", f"{len(inputs)} numbers", "at least one, increasing")
-            if len(outputs) != len(inputs):
-                document.refuse(f"outputs[{i}]", f"{len(outputs)} numbers", f"{len(inputs)}, as there are inputs")
+        calibrator.inputs_, calibrator.outputs_ = document.curves("inputs", "outputs", curves)
+        for i, outputs in enumerate(calibrator.outputs_):
             if not (np.diff(outputs) >= 0).all():
                 document.refuse(f"outputs[{i}]", "numbers out of order", "numbers that never decrease")
         return calibrator
