@@ -31,6 +31,7 @@ from calibrators.isotonic import Isotonic
 from calibrators.isotonic_multiclass import IsotonicMulticlass
 from calibrators.matrix import Matrix
 from calibrators.platt import Platt
+from calibrators.prior_shift import PriorShift
 from calibrators.quadratic import Quadratic
 from calibrators.scaling_binning import ScalingBinning
 from calibrators.softmax import logits_from_probabilities, softmax
@@ -95,6 +96,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "spline": Spline,
     "bbq": BBQ,
     "enir": ENIR,
+    "prior_shift": PriorShift,
 }
 
 

@@ -67,6 +67,10 @@ class Document:
             self._refuse(field, value, "one of " + ", ".join(map(repr, choices)))
         return value
 
+    def anything(self, field: str) -> object:
+        """Takes whatever stands there, for another reader."""
+        return self._take(field)
+
     def objects(self, field: str) -> list[object]:
         """Takes a list, of anything."""
         value = self._take(field)

@@ -1,0 +1,236 @@
+"""Prior shift: calibrated probabilities carried over to other shares of the classes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any, ClassVar, Self, final
+
+import numpy as np
+
+from calibrators.arrays import ArrayLike, Doubles
+from calibrators.calibrator import Calibrator
+from calibrators.chunks import logit_chunks
+from calibrators.documents import Document
+from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind
+from calibrators.errors import CalibrationDataError
+from calibrators.mixture import mixture_weights
+from calibrators.registry import registered, restored
+from calibrators.validation import LabelledRows, as_matrix, as_weight, check_choice
+
+_NORMAL_975 = 1.959963984540054
+
+
+@final
+class PriorShift(Calibrator):
+    """Wraps a calibrator and re-weights its probabilities to new class priors: p'_k ∝ p_k π'_k / π_k.
+
+    `fit` fits the wrapped calibrator and takes its mean probabilities on the same rows as the priors π (shares of the
+    labels, where it is calibrated; a class that gets none counts half a row). Nothing changes yet. Then `adapt`
+    estimates π' from unlabelled rows of the target, or `adapt_to` is told them.
+
+    The estimate is the maximum of the likelihood Σ log Σ_k π'_k p_k / π_k, the fixed point of Saerens's expectation
+    maximisation, found by a faster method. It assumes that only the shares of classes differ (pure label shift) and
+    that the wrapped calibrator is calibrated on the source; neither can be checked without labels. The intervals are
+    for the target rows at hand, 95 %, from a robust normal approximation; they leave out what the source's own
+    calibration may be off. An adaptation voids certificates of precision, risk and flag rate; recall and
+    false-positive rate survive.
+
+    Preserves: before an adaptation, what the wrapped calibrator does; after it, with two classes, the order that the
+    wrapped one gives. The arg max follows the new priors.
+    When to use: when classes are known to have become rarer or commoner, and labels are not to be had.
+
+    Args:
+        calibrator: Name of a method, or an unfitted calibrator, which is copied.
+        weight_kind: What sample weights of `adapt` count for in the intervals: ``"importance"`` or ``"frequency"`` (a
+            weight of 3 is a row seen three times).
+
+    Attributes:
+        calibrator_: The fitted calibrator.
+        source_priors_: (K,) float64, π.
+        target_priors_: (K,) float64, π'; equal to π before an adaptation.
+        lower_priors_: (K,) float64, lower ends of the intervals for π'; π' itself where it was not estimated.
+        upper_priors_: (K,) float64, their upper ends.
+        adapted_: Whether `adapt` or `adapt_to` was called since the fit.
+
+    Raises:
+        CalibrationDataError: An unknown method or weight kind.
+
+    References:
+        Saerens, Latinne, Decaestecker (2002), Adjusting the outputs of a classifier to new a priori probabilities: a
+        simple procedure, sections 2.2 and 3.
+
+    Example:
+        >>> import numpy as np
+        >>> logits = np.array([[2.0, 0.0], [0.0, 2.0]] * 4)
+        >>> calibrator = PriorShift().fit(logits, np.array([0, 1, 0, 1, 0, 1, 1, 0]))
+        >>> calibrator.adapt_to([0.2, 0.8]).predict_proba(logits[:2]).round(4)
+        array([[0.4286, 0.5714], [0.0769, 0.9231]])
+    """
+
+    name: ClassVar[str] = "prior_shift"
+    version: ClassVar[int] = 1
+    preserves_order: ClassVar[bool] = False
+
+    calibrator_: Calibrator
+    source_priors_: Doubles
+    target_priors_: Doubles
+    lower_priors_: Doubles
+    upper_priors_: Doubles
+    adapted_: bool
+
+    def __init__(self, calibrator: str | Calibrator = "temperature", weight_kind: WeightKind = "importance") -> None:
+        if not isinstance(calibrator, Calibrator):
+            calibrator = registered(calibrator, "calibrator", without=(self.name,))()
+        elif isinstance(calibrator, PriorShift):
+            registered(calibrator.name, "calibrator", without=(self.name,))
+        check_choice(weight_kind, WEIGHT_KINDS, "weight_kind")
+        self.calibrator = calibrator
+        self.weight_kind = weight_kind
+        self.top_label_only = calibrator.top_label_only
+
+    def adapt(self, target_logits: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Estimates the target's priors from its rows, without labels, and re-weights to them from now on.
+
+        Args:
+            target_logits: (N, K) raw scores of rows drawn from the target, N ≥ 2.
+            sample_weight: (N,) weights of 0 or more, or None.
+
+        Returns:
+            The calibrator itself.
+
+        Raises:
+            CalibrationDataError: Logits or weights that cannot be used, or too few rows.
+            CalibrationFitError: Not fitted yet, or no convergence.
+        """
+        matrix = as_matrix(target_logits, "target_logits")
+        self._check_ready(matrix.shape[1])
+        weight = as_weight(sample_weight, len(matrix))
+        if weight is not None and not weight.all():
+            kept = np.flatnonzero(weight)
+            matrix, weight = matrix[kept], weight[kept]
+        if len(matrix) < 2:
+            raise CalibrationDataError(
+                "Too few rows", where="target_logits", found=f"{len(matrix)} rows", expected="at least 2"
+            )
+        mass = np.ones(len(matrix)) if weight is None else weight
+        total = float(mass.sum())
+
+        def passes() -> Iterator[tuple[Doubles, Doubles]]:
+            for part, chunk, _ in logit_chunks(matrix):
+                yield self._probabilities(chunk) / self.source_priors_, mass[part] / total
+
+        priors = mixture_weights(passes, self.classes_)
+        spread = np.zeros((self.classes_, self.classes_))
+        information = np.zeros_like(spread)
+        for ratios, share in passes():
+            relative = ratios / np.maximum.reduce(ratios, axis=1, keepdims=True)
+            pull = relative / (relative @ priors)[:, None]
+            information += (pull * share[:, None]).T @ pull
+            shares = share / total if self.weight_kind == "frequency" else share**2
+            spread += ((pull - 1) * shares[:, None]).T @ (pull - 1)
+        # Along the simplex only: priors move so that their sum stays one.
+        along = np.linalg.svd(np.ones((1, self.classes_)))[2][1:].T
+        inverse = along @ np.linalg.pinv(along.T @ information @ along, rcond=1e-12, hermitian=True) @ along.T
+        reach = _NORMAL_975 * np.sqrt(np.maximum(np.diag(inverse @ spread @ inverse), 0))
+        self.target_priors_, self.adapted_, self.top_label_only = priors, True, False
+        self.lower_priors_, self.upper_priors_ = np.maximum(priors - reach, 0), np.minimum(priors + reach, 1)
+        return self
+
+    def adapt_to(self, priors: ArrayLike) -> Self:
+        """Re-weights to given priors from now on.
+
+        Args:
+            priors: (K,) numbers of 0 or more with a positive sum; divided by it.
+
+        Returns:
+            The calibrator itself.
+
+        Raises:
+            CalibrationDataError: Another shape, a negative number, NaN, or nothing but zeros.
+            CalibrationFitError: Not fitted yet.
+        """
+        self._check_ready(None)
+        given = np.asarray(priors, dtype=np.float64)
+        usable = given.shape == (self.classes_,) and bool((given >= 0).all()) and 0 < float(given.sum()) < np.inf
+        if not usable:
+            raise CalibrationDataError(
+                "Bad priors",
+                where="priors",
+                found=np.array2string(given, threshold=8)
+                if given.shape == (self.classes_,)
+                else f"shape {given.shape}",
+                expected=f"{self.classes_} finite numbers of 0 or more, one of them positive",
+            )
+        self.target_priors_ = self.lower_priors_ = self.upper_priors_ = given / given.sum()
+        self.adapted_, self.top_label_only = True, False
+        return self
+
+    def _fit(self, rows: LabelledRows) -> None:
+        classes = rows.logits.shape[1]
+        calibrator = copy.deepcopy(self.calibrator).fit(rows.logits, rows.labels, rows.weight)
+        mass = np.ones(len(rows.labels)) if rows.weight is None else rows.weight / rows.weight.max()
+        sums = np.zeros(classes)
+        for part, chunk, _ in logit_chunks(rows.logits):
+            sums += mass[part] @ calibrator.predict_proba(chunk)
+        priors = sums / mass.sum()
+        effective = float(mass.sum() ** 2 / (mass @ mass))
+        priors = np.where(priors > 0, priors, 0.5 / (effective + 1))
+        priors /= priors.sum()
+        self.calibrator_ = calibrator
+        self.source_priors_ = self.target_priors_ = self.lower_priors_ = self.upper_priors_ = priors
+        self.adapted_, self.top_label_only = False, calibrator.top_label_only
+        self.classes_ = classes
+
+    def _probabilities(self, logits: Doubles) -> Doubles:
+        return self.calibrator_.predict_proba(logits).astype(np.float64, copy=False)
+
+    def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:  # noqa: ARG002
+        before = self._probabilities(logits)
+        if not self.adapted_:
+            return before
+        with np.errstate(divide="ignore"):
+            scores = np.log(before) + (np.log(self.target_priors_) - np.log(self.source_priors_))
+        largest = np.maximum.reduce(scores, axis=1, keepdims=True)
+        # A row that only classes with a prior of zero could be keeps its probabilities.
+        impossible = largest[:, 0] == -np.inf
+        np.exp(scores - np.where(impossible[:, None], 0, largest), out=scores)
+        scores[impossible] = before[impossible]
+        scores /= np.add.reduce(scores, axis=1, keepdims=True)
+        return np.asarray(scores)
+
+    def _parameters(self) -> dict[str, Any]:
+        return {
+            "classes": self.classes_,
+            "weight_kind": self.weight_kind,
+            "calibrator": self.calibrator_.to_dict(),
+            "adapted": self.adapted_,
+            "source_priors": self.source_priors_.tolist(),
+            "target_priors": self.target_priors_.tolist(),
+            "lower_priors": self.lower_priors_.tolist(),
+            "upper_priors": self.upper_priors_.tolist(),
+        }
+
+    @classmethod
+    def _restore(cls, document: Document) -> Self:
+        classes = document.count("classes", least=2)
+        kind = as_weight_kind(document.choice("weight_kind", WEIGHT_KINDS))
+        fitted = restored(document.anything("calibrator"), without=(cls.name,))
+        if fitted.classes_ not in (0, classes):
+            document.refuse("calibrator", f"one for {fitted.classes_} classes", f"{classes}, as 'classes' says")
+        calibrator = cls(fitted, kind)
+        calibrator.calibrator_, calibrator.classes_ = fitted, classes
+        calibrator.adapted_ = document.flag("adapted")
+        calibrator.top_label_only = fitted.top_label_only and not calibrator.adapted_
+        calibrator.source_priors_ = document.shares("source_priors", classes)
+        calibrator.target_priors_ = document.shares("target_priors", classes)
+        if not calibrator.source_priors_.all():
+            document.refuse("source_priors", "a prior of 0", "numbers above 0")
+        lower, upper = document.numbers("lower_priors", 0.0, 1.0), document.numbers("upper_priors", 0.0, 1.0)
+        for field, ends in (("lower_priors", lower), ("upper_priors", upper)):
+            if len(ends) != classes:
+                document.refuse(field, f"{len(ends)} numbers", f"{classes}, as 'classes' says")
+        if not ((lower <= calibrator.target_priors_) & (calibrator.target_priors_ <= upper)).all():
+            document.refuse("target_priors", "a prior outside its interval", "one inside")
+        calibrator.lower_priors_, calibrator.upper_priors_ = lower, upper
+        return calibrator
