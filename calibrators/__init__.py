@@ -16,6 +16,7 @@ Every calibrator takes logits (never guessed from probabilities: see `logits_fro
 from __future__ import annotations
 
 from calibrators import metrics
+from calibrators.auto import Auto
 from calibrators.bbq import BBQ
 from calibrators.beta import Beta
 from calibrators.calibrator import Calibrator
@@ -97,6 +98,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     "bbq": BBQ,
     "enir": ENIR,
     "prior_shift": PriorShift,
+    "auto": Auto,
 }
 
 

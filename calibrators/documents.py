@@ -46,6 +46,20 @@ class Document:
             self._refuse(field, value, f"a number from {least:g} to {most:g}")
         return float(value)
 
+    def number_or_null(self, field: str) -> float | None:
+        """Takes a finite number, or null."""
+        if self._left.get(field, 0) is None:
+            self._take(field)
+            return None
+        return self.number(field)
+
+    def text(self, field: str) -> str | None:
+        """Takes a string, or null."""
+        value = self._take(field)
+        if value is not None and not isinstance(value, str):
+            self._refuse(field, value, "a string or null")
+        return value
+
     def count(self, field: str, least: int = 1) -> int:
         """Takes an integer of ``least`` or more."""
         value = self._take(field)
