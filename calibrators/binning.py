@@ -11,6 +11,8 @@ from calibrators.arrays import Doubles, Floats
 
 Scheme: TypeAlias = Literal["width", "mass"]
 SCHEMES: tuple[Scheme, ...] = ("width", "mass")
+# Equal-width bins are computed rather than searched for from this many scores, up to this many bins.
+_FEW, _MANY = 256, 4_096
 
 
 def bin_edges(scores: Floats, bins: int, scheme: Scheme, weight: Doubles | None = None) -> Floats:
@@ -54,4 +56,15 @@ def bin_index(scores: Floats, edges: Floats) -> npt.NDArray[np.intp]:
     Returns:
         Integers in 0 … B−1, of the shape of ``scores``.
     """
-    return np.searchsorted(edges[1:-1], scores, side="left")
+    bins = len(edges) - 1
+    if scores.size < _FEW or bins > _MANY or scores.dtype == np.float16 or edges.dtype != scores.dtype:
+        return np.searchsorted(edges[1:-1], scores, side="left")
+    if not np.array_equal(edges, (np.arange(bins + 1) / bins).astype(edges.dtype)):
+        return np.searchsorted(edges[1:-1], scores, side="left")
+    # Multiplication finds the bin or, by rounding, one beside it; the edges themselves decide.
+    index = (scores * edges.dtype.type(bins)).astype(np.intp)
+    np.clip(index, 0, bins - 1, out=index)
+    index -= scores <= edges[:-1].take(index)
+    np.maximum(index, 0, out=index)
+    index += scores > edges[1:].take(index)
+    return index

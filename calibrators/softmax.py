@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from calibrators.arrays import ArrayLike, Doubles, Floats
-from calibrators.chunks import logit_chunks, row_chunks
+from calibrators.chunks import logit_chunks, row_chunks, row_sums
 from calibrators.errors import CalibrationDataError
 from calibrators.validation import as_matrix
+
+_SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 
 
 def softmax(logits: ArrayLike, out: Floats | None = None) -> Floats:
@@ -88,7 +90,7 @@ def softmax_in_place(logits: Doubles, maxima: Doubles) -> Doubles:
     with np.errstate(over="ignore"):
         np.subtract(logits, maxima, out=logits)
     np.exp(logits, out=logits)
-    logits /= np.add.reduce(logits, axis=1, keepdims=True)
+    logits /= row_sums(logits)
     return logits
 
 
@@ -106,7 +108,7 @@ def result_array(matrix: Floats, out: Floats | None) -> Floats:
     Raises:
         CalibrationDataError: ``out`` has another shape or type than the result.
     """
-    dtype = np.dtype(np.float64 if matrix.dtype == np.float64 else np.float32)
+    dtype = _DOUBLE if matrix.dtype == _DOUBLE else _SINGLE
     if out is None:
         return np.empty(matrix.shape, dtype)
     if not isinstance(out, np.ndarray) or out.shape != matrix.shape or out.dtype != dtype:

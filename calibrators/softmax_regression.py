@@ -1,8 +1,9 @@
 """Multinomial logistic regression on K features of K classes: what vector, matrix and Dirichlet scaling share.
 
 The scores of a row are ``A f + b``, with f its standardised features, and its probabilities their softmax. A is
-diagonal or full. The mean NLL plus a quadratic penalty is strictly convex; a trust region Newton method with conjugate
-gradients finds its minimum from Hessian-vector products, each one pass over row chunks: no Hessian is ever stored.
+diagonal or full. The mean NLL plus a quadratic penalty is strictly convex. With few parameters Newton's method finds
+its minimum, the Hessian summed up in the same pass over row chunks as the gradient; with many a trust region Newton
+method with conjugate gradients does, from Hessian-vector products, and no Hessian is ever stored.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import numpy.typing as npt
 from scipy import optimize
 
 from calibrators.arrays import Doubles
-from calibrators.chunks import check_label_logits, logit_chunks
+from calibrators.chunks import check_label_logits, logit_chunks, row_maxima, row_sums
 from calibrators.errors import CalibrationDataError, CalibrationFitError
+from calibrators.softmax_newton import Expansion, newton_minimum
 from calibrators.validation import LabelledRows
 
 Features: TypeAlias = Callable[[Doubles, Doubles], Doubles]
@@ -29,6 +31,8 @@ Features: TypeAlias = Callable[[Doubles, Doubles], Doubles]
 RIDGE = 1e-6
 _GRADIENT_TOLERANCE = 3e-7
 _MAX_STEPS = 500
+_FEW_PARAMETERS = 256
+_ENTRIES_KEPT = 2_097_152
 # −inf cannot be mixed with other features; its class keeps a probability of zero, and other classes see a log-odds of
 # −87.3, the logarithm of the smallest normal float32.
 _IMPOSSIBLE = -87.3
@@ -58,6 +62,8 @@ class AffineMap:
 
 def raw_logits(logits: Doubles, maxima: Doubles) -> Doubles:
     """The logits as features; −inf becomes the row's largest logit less 87.3."""
+    if np.minimum.reduce(logits, axis=None, initial=0) > -np.inf:
+        return logits
     return np.where(np.isneginf(logits), maxima + _IMPOSSIBLE, logits)
 
 
@@ -89,7 +95,8 @@ def fit_affine(
         CalibrationFitError: No convergence.
     """
     classes = rows.logits.shape[1]
-    centre, scale = _location_and_scale(rows, features)
+    inputs = _Inputs(rows, features)
+    centre, scale = inputs.standardise()
     shape = (classes, classes) if full else (classes,)
     target = np.eye(classes) if full else np.ones(classes)
     strength = np.full(shape, RIDGE)
@@ -97,7 +104,7 @@ def fit_affine(
         strength += 2 * off_diagonal / (classes * (classes - 1)) * (1 - np.eye(classes))
     objective = _Objective(
         rows,
-        lambda chunk, maxima: (features(chunk, maxima) - centre) / scale,
+        inputs,
         shape,
         np.concatenate([target.ravel(), np.zeros(classes)]),
         np.concatenate([strength.ravel(), np.full(classes, RIDGE + 2 * intercept / classes)]),
@@ -131,7 +138,7 @@ def fit_shrunk(
     strength = np.where(target == 1, 2 * diagonal, 2 * off_diagonal) + RIDGE
     objective = _Objective(
         rows,
-        features,
+        _Inputs(rows, features),
         target.shape,
         np.concatenate([target.ravel(), np.zeros(classes)]),
         np.concatenate([strength.ravel(), np.full(classes, RIDGE + 2 * intercept)]),
@@ -146,14 +153,67 @@ def check_penalty(value: float, name: str) -> float:
     return float(value)
 
 
+class _Inputs:
+    """The features of all rows, chunk by chunk; kept where they are few, and made anew for each pass elsewhere.
+
+    Yields the rows, their features (n, K), column by column in memory with two classes, and which classes are possible
+    (n, K), or None where all are.
+    """
+
+    def __init__(self, rows: LabelledRows, features: Features) -> None:
+        self._rows = rows
+        self._features = features
+        self._place: tuple[Doubles, float] | None = None
+        self._kept = list(self._read()) if rows.logits.size <= _ENTRIES_KEPT else None
+
+    def __iter__(self) -> Iterator[tuple[slice, Doubles, npt.NDArray[np.bool_] | None]]:
+        return self._read() if self._kept is None else iter(self._kept)
+
+    def standardise(self) -> tuple[Doubles, float]:
+        """Centres each column and divides all by one standard deviation, and returns the two; 1 if nothing varies."""
+        classes = self._rows.logits.shape[1]
+        # Of features divided by the largest, so that squares neither overflow nor vanish.
+        largest = max(float(np.abs(inputs).max()) for _, inputs, _ in self)
+        total, first, second = 0.0, np.zeros(classes), np.zeros(classes)
+        for part, inputs, _ in self:
+            relative = inputs / (largest or 1.0)
+            weight = np.ones(len(relative)) if self._rows.weight is None else self._rows.weight[part]
+            total += float(weight.sum())
+            first += weight @ relative
+            relative *= relative
+            second += weight @ relative
+        mean = first / total
+        variance = float(np.mean(second / total - mean**2))
+        centre, scale = mean * largest, (largest or 1.0) * (variance**0.5 if variance > 1e-24 else 1.0)
+        if self._kept is None:
+            self._place = (centre, scale)
+        for _, inputs, _ in self._kept or ():
+            inputs -= centre
+            inputs /= scale
+        return centre, scale
+
+    def _read(self) -> Iterator[tuple[slice, Doubles, npt.NDArray[np.bool_] | None]]:
+        labels = self._rows.labels
+        for part, chunk, maxima in logit_chunks(self._rows.logits):
+            check_label_logits(chunk[np.arange(len(chunk)), labels[part]], labels, part.start)
+            possible = None if np.minimum.reduce(chunk, axis=None) > -np.inf else chunk > -np.inf
+            inputs = self._features(chunk, maxima)
+            if inputs.shape[1] == 2:
+                inputs = np.asfortranarray(inputs)
+            if self._place is not None:
+                inputs -= self._place[0]
+                inputs /= self._place[1]
+            yield part, inputs, possible
+
+
 class _Objective:
     """Mean NLL + ½ Σ strength · (θ − target)², θ the entries of A and then b."""
 
     def __init__(
-        self, rows: LabelledRows, features: Features, shape: tuple[int, ...], target: Doubles, strength: Doubles
+        self, rows: LabelledRows, inputs: _Inputs, shape: tuple[int, ...], target: Doubles, strength: Doubles
     ) -> None:
         self.rows = rows
-        self.features = features
+        self.inputs = inputs
         self.shape = shape
         self.target = target
         self.strength = strength
@@ -165,6 +225,9 @@ class _Objective:
         Raises:
             CalibrationFitError: No convergence.
         """
+        if self.target.size <= _FEW_PARAMETERS:
+            binary = self.shape[0] == 2
+            return self.split(newton_minimum(self._binary_derivatives if binary else self._derivatives, self.target))
         found = optimize.minimize(
             self.value_and_gradient,
             self.target,
@@ -216,11 +279,111 @@ class _Objective:
         self, theta: Doubles
     ) -> Iterator[tuple[slice, Doubles, Doubles, tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]]]:
         weights, intercepts = self.split(theta)
-        for part, chunk, maxima in logit_chunks(self.rows.logits):
-            own = (np.arange(len(chunk)), self.rows.labels[part])
-            check_label_logits(chunk[own], self.rows.labels, part.start)
-            inputs = self.features(chunk, maxima)
-            yield part, inputs, _softmax(_apply(weights, inputs) + intercepts, chunk > -np.inf), own
+        for part, inputs, possible in self.inputs:
+            own = (np.arange(len(inputs)), self.rows.labels[part])
+            yield part, inputs, _softmax(_apply(weights, inputs) + intercepts, possible), own
+
+    def _penalised(self, value: float, gradient: Doubles, hessian: Doubles, theta: Doubles) -> Expansion:
+        away = theta - self.target
+        return (
+            value / self.total + 0.5 * float(away @ (self.strength * away)),
+            gradient / self.total + self.strength * away,
+            hessian / self.total + np.diag(self.strength),
+        )
+
+    def _derivatives(self, theta: Doubles) -> Expansion:
+        """Value, gradient and Hessian in one pass.
+
+        With G the products p_i · (x, 1) of a row, the Hessian sums p_i (x, 1)(x, 1)ᵀ, class by class, less GGᵀ.
+        """
+        classes = self.shape[0]
+        full = len(self.shape) == 2
+        weights, intercepts = self.split(theta)
+        value, gradient = 0.0, np.zeros_like(theta)
+        hessian = np.zeros((len(theta), len(theta)))
+        slopes, shifts = self.split(gradient)
+        squares = np.zeros((classes, classes, classes)) if full else np.zeros(classes)
+        crosses, masses = np.zeros(self.shape), np.zeros(classes)
+        for part, inputs, possible in self.inputs:
+            own = (np.arange(len(inputs)), self.rows.labels[part])
+            weight = np.ones(len(inputs)) if self.rows.weight is None else self.rows.weight[part]
+            scores = (inputs @ weights.T if full else inputs * weights) + intercepts
+            if possible is not None:
+                scores[~possible] = -np.inf
+            scores -= row_maxima(scores)
+            label_scores = scores[own]
+            shares = np.exp(scores, out=scores)
+            total = row_sums(shares)
+            shares /= total
+            value += float(weight @ (np.log(total[:, 0]) - label_scores))
+            weighted = shares * weight[:, None]
+            root = np.sqrt(weight)[:, None]
+            masses += weight @ shares
+            if full:
+                products = (shares[:, :, None] * inputs[:, None, :]).reshape(len(inputs), -1)
+                squares += (products.T @ (inputs * weight[:, None])).reshape(classes, classes, classes)
+                crosses += weighted.T @ inputs
+            else:
+                products = shares * inputs
+                squares += np.einsum("ij,ij->j", weighted * inputs, inputs)
+                crosses += weight @ products
+            joined = np.concatenate([products, shares], axis=1)
+            joined *= root
+            hessian -= joined.T @ joined
+            weighted[own] -= weight
+            shifts += weighted.sum(axis=0)
+            slopes += weighted.T @ inputs if full else np.einsum("ij,ij->j", weighted, inputs)
+        for k in range(classes):
+            at = np.arange(k * classes, (k + 1) * classes) if full else np.array([k])
+            last = len(theta) - classes + k
+            hessian[np.ix_(at, at)] += squares[k]
+            hessian[at, last] += crosses[k]
+            hessian[last, at] += crosses[k]
+            hessian[last, last] += masses[k]
+        return self._penalised(value, gradient, hessian, theta)
+
+    def _binary_derivatives(self, theta: Doubles) -> Expansion:
+        """As `_derivatives`, for two classes: logistic regression in u, the difference of the two scores."""
+        # u = φ · (x, 1), and φ is linear in θ.
+        mix = np.array([[-1.0, 0, 0, 0], [0, 1, 0, 0], [0, 0, -1, 1]])
+        if len(self.shape) == 2:
+            mix = np.array([[-1.0, 0, 1, 0, 0, 0], [0, -1, 0, 1, 0, 0], [0, 0, 0, 0, -1, 1]])
+        phi = mix @ theta
+        value, gradient, hessian = 0.0, np.zeros(3), np.zeros((3, 3))
+        for part, inputs, possible in self.inputs:
+            happened = self.rows.labels[part].astype(np.float64)
+            first, second = inputs[:, 0], inputs[:, 1]
+            scores = phi[0] * first
+            scores += phi[1] * second
+            scores += phi[2]
+            tail = np.abs(scores)
+            np.negative(tail, out=tail)
+            np.exp(tail, out=tail)
+            losses = np.log1p(tail)
+            losses += np.maximum(scores, 0)
+            losses -= happened * scores
+            share = 1 / (1 + tail)
+            spread = tail * share
+            spread *= share
+            np.copyto(share, 1 - share, where=scores < 0)
+            share -= happened
+            if possible is not None:
+                # Where only the label's class is possible, nothing is uncertain.
+                certain = ~possible.all(axis=1)
+                for values in (losses, share, spread):
+                    values[certain] = 0
+            if self.rows.weight is not None:
+                for values in (losses, share, spread):
+                    values *= self.rows.weight[part]
+            value += float(losses.sum())
+            gradient += [share @ first, share @ second, share.sum()]
+            one, other = spread * first, spread * second
+            hessian += [
+                [one @ first, one @ second, one.sum()],
+                [one @ second, other @ second, other.sum()],
+                [one.sum(), other.sum(), spread.sum()],
+            ]
+        return self._penalised(value, mix.T @ gradient, mix.T @ hessian @ mix, theta)
 
     def _collect(self, residuals: Doubles, inputs: Doubles, part: slice, weights: Doubles, intercepts: Doubles) -> None:
         """Adds Σ residual · input over a chunk to the two parts of a gradient."""
@@ -237,31 +400,12 @@ def _apply(weights: Doubles, features: Doubles) -> Doubles:
     return np.asarray(np.vecdot(features[:, None, :], weights[None]))
 
 
-def _softmax(scores: Doubles, possible: npt.NDArray[np.bool_]) -> Doubles:
+def _softmax(scores: Doubles, possible: npt.NDArray[np.bool_] | None) -> Doubles:
     # Weights fitted to one scale may overflow on logits of another; the clip keeps the order of what overflows.
-    scores = np.where(possible, np.clip(scores, -1e300, 1e300), -np.inf)
-    scores -= np.maximum.reduce(scores, axis=1, keepdims=True)
+    scores = np.clip(scores, -1e300, 1e300)
+    if possible is not None:
+        scores[~possible] = -np.inf
+    scores -= row_maxima(scores)
     np.exp(scores, out=scores)
-    scores /= np.add.reduce(scores, axis=1, keepdims=True)
+    scores /= row_sums(scores)
     return scores
-
-
-def _location_and_scale(rows: LabelledRows, features: Features) -> tuple[Doubles, float]:
-    """Column means (K,) and one standard deviation, 1 where nothing varies."""
-    classes = rows.logits.shape[1]
-    total = float(len(rows.labels)) if rows.weight is None else float(rows.weight.sum())
-    # Of features divided by the largest, so that squares neither overflow nor vanish.
-    largest = max(
-        (float(np.abs(features(chunk, maxima)).max()) for _, chunk, maxima in logit_chunks(rows.logits)), default=0.0
-    )
-    if largest == 0:
-        return np.zeros(classes), 1.0
-    first, second = np.zeros(classes), np.zeros(classes)
-    for part, chunk, maxima in logit_chunks(rows.logits):
-        relative = features(chunk, maxima) / largest
-        weight = np.ones(len(relative)) if rows.weight is None else rows.weight[part]
-        first += weight @ relative
-        second += weight @ relative**2
-    mean = first / total
-    variance = float(np.mean(second / total - mean**2))
-    return mean * largest, largest * (variance**0.5 if variance > 1e-24 else 1.0)

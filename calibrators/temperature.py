@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, final
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from calibrators.arrays import Doubles, Floats
 from calibrators.calibrator import Calibrator
-from calibrators.chunks import check_label_logits, check_maxima, row_chunks
+from calibrators.chunks import check_label_logits, check_maxima, row_chunks, row_maxima, row_sums
 from calibrators.documents import Document
 from calibrators.errors import CalibrationFitError
 from calibrators.validation import LabelledRows
@@ -19,6 +20,8 @@ LOWEST_TEMPERATURE = 0.05
 HIGHEST_TEMPERATURE = 20.0
 
 _WARM_START_ROWS = 2_000
+_ENTRIES_KEPT = 262_144
+_FEW_CLASSES = 32
 _STEP_TOLERANCE = 1e-5
 _MAX_STEPS = 100
 
@@ -75,7 +78,7 @@ class Temperature(Calibrator):
             logits -= maxima
             logits *= 1.0 / self.temperature_
         np.exp(logits, out=logits)
-        logits /= np.add.reduce(logits, axis=1, keepdims=True)
+        logits /= row_sums(logits)
         return logits
 
     def _parameters(self) -> dict[str, Any]:
@@ -125,10 +128,10 @@ def _minimise(rows: LabelledRows, start: float) -> _Optimum:
     high = top = -math.log(LOWEST_TEMPERATURE)
     theta = min(max(start, bottom), top)
     untried = {bottom, top}
-    differentiate = _binary_derivatives if rows.logits.shape[1] == 2 else _derivatives
+    differentiate = _differentiator(rows)
     for step in range(_MAX_STEPS):
         beta = math.exp(theta)
-        at = differentiate(rows, beta)
+        at = differentiate(beta)
         if step == 0 and not at.missed:
             return (
                 _Optimum(top, at_bound=True) if _depends_on_temperature(rows.logits) else _Optimum(0.0, at_bound=False)
@@ -158,35 +161,58 @@ def _minimise(rows: LabelledRows, start: float) -> _Optimum:
     )
 
 
-def _derivatives(rows: LabelledRows, beta: float) -> _Derivatives:
-    """One pass over the logits: with d = z − max z and moments of d under softmax(β d), slope = E[d] − d_label."""
-    logits, labels, weight = rows.logits, rows.labels, rows.weight
+def _differentiator(rows: LabelledRows) -> Callable[[float], _Derivatives]:
+    """The derivatives of the rows' NLL as a function of β; few rows are prepared once, many anew for each β."""
+    if rows.logits.shape[1] == 2:
+        return lambda beta: _binary_derivatives(rows, beta)
+    if rows.logits.size > _ENTRIES_KEPT:
+        return lambda beta: _derivatives(rows, _below_maxima(rows), beta)
+    kept = list(_below_maxima(rows))
+    return lambda beta: _derivatives(rows, kept, beta)
+
+
+def _below_maxima(rows: LabelledRows) -> Iterator[tuple[slice, Floats, Doubles]]:
+    """Yields d = z − max z chunk by chunk, and d (n,) of the labels.
+
+    d has the shape (K, n) where classes are few and (n, K) where they are many: sums over classes are fastest so.
+    """
+    logits, labels = rows.logits, rows.labels
     dtype = np.float64 if logits.dtype == np.float64 else np.float32
-    slope = curvature = 0.0
-    missed = False
     for part in row_chunks(*logits.shape):
         chunk: Floats = np.ascontiguousarray(logits[part], dtype)
-        maxima = np.maximum.reduce(chunk, axis=1, keepdims=True)
+        maxima = row_maxima(chunk)
         check_maxima(maxima, chunk, part.start)
         with np.errstate(over="ignore", invalid="ignore"):
             below = chunk - maxima
-            label_below = below[np.arange(len(below)), labels[part]].astype(np.float64)
-            mean, variance = _moments(below, beta)
+        label_below = below[np.arange(len(below)), labels[part]].astype(np.float64)
+        if below.shape[1] <= _FEW_CLASSES:
+            below = np.ascontiguousarray(below.T)
+        yield part, below, label_below
+
+
+def _derivatives(rows: LabelledRows, chunks: Iterable[tuple[slice, Floats, Doubles]], beta: float) -> _Derivatives:
+    """One pass: with d = z − max z and moments of d under softmax(β d), slope = E[d] − d_label."""
+    moments = _column_moments if rows.logits.shape[1] <= _FEW_CLASSES else _row_moments
+    slope = curvature = 0.0
+    missed = False
+    for part, below, label_below in chunks:
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, variance = moments(below, beta)
             if not np.isfinite(variance).all():
-                check_label_logits(label_below, labels, part.start)
-                mean, variance = _moments(np.maximum(below, _floor(below.dtype)), beta)
+                check_label_logits(label_below, rows.labels, part.start)
+                mean, variance = moments(np.maximum(below, _floor(below.dtype)), beta)
         difference = mean - label_below
-        if weight is None:
+        if rows.weight is None:
             slope += float(difference.sum())
             curvature += float(variance.sum())
         else:
-            slope += float(difference @ weight[part])
-            curvature += float(variance @ weight[part])
+            slope += float(difference @ rows.weight[part])
+            curvature += float(variance @ rows.weight[part])
         missed = missed or bool(np.minimum.reduce(label_below) < 0)
     return _Derivatives(slope, curvature, missed)
 
 
-def _moments(below: Floats, beta: float) -> tuple[Doubles, Doubles]:
+def _row_moments(below: Floats, beta: float) -> tuple[Doubles, Doubles]:
     """Mean and variance (n,) of each row of ``below`` (n, K) under softmax(β · below)."""
     shares = np.multiply(below, below.dtype.type(beta))
     np.exp(shares, out=shares)
@@ -195,6 +221,17 @@ def _moments(below: Floats, beta: float) -> tuple[Doubles, Doubles]:
     shares *= below
     mean = first / total
     return mean, np.vecdot(shares, below).astype(np.float64) / total - mean * mean
+
+
+def _column_moments(below: Floats, beta: float) -> tuple[Doubles, Doubles]:
+    """As `_row_moments`, of the columns of ``below`` (K, n)."""
+    shares = np.multiply(below, below.dtype.type(beta))
+    np.exp(shares, out=shares)
+    total = np.add.reduce(shares, axis=0).astype(np.float64)
+    shares *= below
+    mean = np.add.reduce(shares, axis=0).astype(np.float64) / total
+    shares *= below
+    return mean, np.add.reduce(shares, axis=0).astype(np.float64) / total - mean * mean
 
 
 def _binary_derivatives(rows: LabelledRows, beta: float) -> _Derivatives:

@@ -51,7 +51,7 @@ def as_matrix(values: ArrayLike, name: str) -> Floats:
         raise CalibrationDataError(
             "Too few classes", where=name, found=f"an array of shape {matrix.shape}", expected="at least 2 columns"
         )
-    if matrix.dtype in (np.float32, np.float64, np.float16):
+    if matrix.dtype.char in "efd" and matrix.dtype.isnative:
         return matrix
     if matrix.dtype.kind in "iu":
         return matrix.astype(np.float64)

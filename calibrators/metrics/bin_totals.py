@@ -8,6 +8,7 @@ import numpy as np
 
 from calibrators.arrays import Doubles, Labels
 from calibrators.binning import SCHEMES, Scheme, bin_edges, bin_index
+from calibrators.chunks import CHUNK_ENTRIES
 from calibrators.metrics.rows import TopLabels
 from calibrators.validation import check_choice, check_count
 
@@ -48,23 +49,30 @@ def bin_totals(rows: TopLabels, bins: int, scheme: Scheme) -> BinTotals:
         scheme: ``"width"`` or ``"mass"``.
     """
     edges = bin_edges(rows.confidence, bins, scheme, rows.weight)
-    index = bin_index(rows.confidence, edges)
     size = len(edges) - 1
-    confidence, hits = rows.confidence.astype(np.float64), index[rows.correct]
-    count = np.bincount(index, minlength=size)
+    counts = np.zeros((size, 2), np.int64)
+    sums = np.zeros((3, size))
+    for start in range(0, len(rows.correct), CHUNK_ENTRIES):
+        part = slice(start, start + CHUNK_ENTRIES)
+        index = bin_index(rows.confidence[part], edges)
+        confidence, correct = rows.confidence[part].astype(np.float64), rows.correct[part]
+        counts += np.bincount(2 * index + correct, minlength=2 * size).reshape(size, 2)
+        if rows.weight is not None:
+            weight = rows.weight[part]
+            confidence *= weight
+            sums[0] += np.bincount(index, weight, size)
+            sums[1] += np.bincount(index, weight * correct, size)
+        sums[2] += np.bincount(index, confidence, size)
+    count = counts.sum(axis=1)
     if rows.weight is None:
-        weight: Doubles = count.astype(np.float64)
-        right: Doubles = np.bincount(hits, minlength=size).astype(np.float64)
-    else:
-        weight = np.bincount(index, rows.weight, size).astype(np.float64)
-        right = np.bincount(hits, rows.weight[rows.correct], size).astype(np.float64)
-        confidence *= rows.weight
+        sums[0], sums[1] = count, counts[:, 1]
     kept = count > 0
+    weight, right, confidence = sums[:, kept]
     return BinTotals(
         edges[:-1][kept].astype(np.float64),
         edges[1:][kept].astype(np.float64),
-        count[kept].astype(np.int64),
-        weight[kept],
-        np.bincount(index, confidence, size)[kept].astype(np.float64),
-        right[kept],
+        count[kept],
+        weight,
+        confidence,
+        right,
     )

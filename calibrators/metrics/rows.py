@@ -74,6 +74,10 @@ def top_labels(
     confidence = np.empty(rows, matrix.dtype)
     correct = np.empty(rows, np.bool_)
     for part, chunk in probability_chunks(matrix):
+        if chosen is None and classes == 2:
+            np.maximum(chunk[:, 0], chunk[:, 1], out=confidence[part])
+            np.equal(chunk[:, 1] > chunk[:, 0], truth[part] == 1, out=correct[part])
+            continue
         index = np.argmax(chunk, axis=1) if chosen is None else chosen[part]
         confidence[part] = chunk[np.arange(len(index)), index]
         correct[part] = index == truth[part]

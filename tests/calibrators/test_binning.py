@@ -20,6 +20,17 @@ def test_points_on_edges_belong_to_the_bin_below(dtype, bins):
     np.testing.assert_array_equal(bin_index(above, edges), np.arange(bins))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("bins", [1, 2, 3, 7, 10, 15, 49, 100, 1000, 4096, 5000])
+def test_many_scores_are_binned_as_a_search_would(dtype, bins):
+    edges = bin_edges(np.empty(0, dtype), bins, "width")
+    random = np.random.default_rng(bins).random(2000).astype(dtype)
+    above, below = (np.clip(np.nextafter(edges, dtype(end), dtype=dtype), 0, 1) for end in (2, -1))
+    scores = np.concatenate([edges, above, below, random, dtype([0, 1])])
+    expected = [max(np.count_nonzero(edges[1:-1] < score), 0) for score in scores]
+    np.testing.assert_array_equal(bin_index(scores, edges), expected)
+
+
 def test_decimal_edges_are_what_one_writes():
     edges = bin_edges(np.empty(0), 10, "width")
     assert edges[3] == 0.3

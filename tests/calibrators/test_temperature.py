@@ -174,3 +174,13 @@ def test_finds_the_temperature_that_made_the_labels(world):
     test_logits, test_labels = world(4000, 10, 1.83, seed=5)
     assert metrics.calibration_test(calibrator.predict_proba(test_logits), test_labels).p_value > 0.01
     assert metrics.calibration_test(softmax(test_logits), test_labels).p_value < 0.01
+
+
+@pytest.mark.parametrize("classes", [3, 10, 50])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_kept_and_rows_read_anew_give_the_same(classes, dtype, world, monkeypatch):
+    logits, labels = world(900, classes, 1.7, dtype=dtype)
+    weight = np.random.default_rng(0).uniform(0.1, 2, 900)
+    kept = Temperature().fit(logits, labels, weight).to_dict()
+    monkeypatch.setattr("calibrators.temperature._ENTRIES_KEPT", 0)
+    assert Temperature().fit(logits, labels, weight).to_dict() == kept
