@@ -4,7 +4,7 @@ One row of the result is one seed: a LeNet-5 is trained on 300 digits and its te
 the 1,097 feedback images are dimmed; a temperature is refitted on a random third of them and compared with the first on
 another third, as `/recalibrate` does. Four such thirds are drawn for each seed, since the service splits by a secret.
 
-    OMP_NUM_THREADS=1 python benchmarks/demo_seeds.py --seeds 100 --drift 0.25:0.06 --drift 0.4:0.07
+    OMP_NUM_THREADS=1 python benchmarks/demo_seeds.py --seeds 100 --drift 0.25:0.05 --drift 0.4:0.07
 """
 
 from __future__ import annotations

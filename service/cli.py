@@ -6,9 +6,13 @@ Exit codes: 0 done · 1 the answer is no (a refit was refused) · 2 wrong usage 
 
 from __future__ import annotations
 
+import sys
+import traceback
+
 import typer
 
 from service.commands import local, remote
+from service.commands.output import SERVER_ERROR
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -38,7 +42,11 @@ keys.command("revoke")(local.keys_revoke)
 
 def main() -> None:
     """Run the command line."""
-    app()
+    try:
+        app()
+    except Exception:  # noqa: BLE001 — whatever it is, it must not look like "the answer is no"
+        traceback.print_exc()
+        sys.exit(SERVER_ERROR)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from service.errors import CandorError, EpochStaleError, error_document, error_f
 from service.metrics import Metrics
 from service.models import EVERY_ROW_SEEN, Models
 from service.refit import RefitRequest, RefitTask
+from service.revision import Revision
 from service.settings import Settings
 from service.state.database import Database, now_us
 from service.state.jobs import Job, JobStore
@@ -29,6 +30,8 @@ logger = structlog.get_logger(__name__)
 
 # One line of the child's may hold a whole report with its diagrams.
 _LINE_LIMIT = 64 * 1024 * 1024
+# Where the proposal of an interrupted job is looked for, newest first.
+_RECENT = 50
 
 
 class Jobs:
@@ -107,8 +110,12 @@ class Jobs:
 
     async def _refit(self, job: Job, request: RefitRequest) -> dict[str, Any]:
         model = self._models.get(job.model)
-        served = model.served
+        # In this order: a swap in between then makes the epoch stale, never the base.
         epoch = model.pointer.epoch
+        served = model.served
+        if job.state == "running" and (kept := await asyncio.to_thread(self._kept_of, job)):
+            # A stop came between the proposal and its job's end.
+            return await self._settle(job, request, kept, kept.report)
         task = RefitTask(
             database_url=self._settings.database_url,
             bundle=str(self._models.bundle(served).path),
@@ -129,7 +136,6 @@ class Jobs:
             "revision": None,
             **outcome["report"],
         }
-        passed = result["gate"]["passed"]
         if request.mode == "dry_run":
             return {**result, "state": "dry_run"}
         revision = await asyncio.to_thread(
@@ -143,18 +149,34 @@ class Jobs:
             parent=served.revision.id,
             cause="recalibrate",
             by=job.by,
-            gate="passed" if passed else "refused",
+            gate="passed" if result["gate"]["passed"] else "refused",
             created_at=now_us(),
             report=result,
         )
-        result["revision"] = revision.id
-        if not passed:
+        return await self._settle(job, request, revision, result)
+
+    def _kept_of(self, job: Job) -> Revision | None:
+        """Return the proposal that an interrupted run of this job has kept already."""
+        recent = self._revisions.list(job.model, limit=_RECENT)
+        return next((revision for revision in recent if revision.report.get("job") == job.id), None)
+
+    async def _settle(
+        self, job: Job, request: RefitRequest, revision: Revision, report: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Activate a proposal where that was asked for and the gate let it through; return the job's result."""
+        result = {**report, "revision": revision.id}
+        if not result["gate"]["passed"]:
             return {**result, "state": "refused"}
         if request.mode == "propose":
             return {**result, "state": "proposed"}
         try:
             pointer = await asyncio.to_thread(
-                self._models.activate, job.model, revision.id, expected_epoch=epoch, by=job.by, reason=f"job {job.id}"
+                self._models.activate,
+                job.model,
+                revision.id,
+                expected_epoch=report["epoch"],
+                by=job.by,
+                reason=f"job {job.id}",
             )
         except EpochStaleError as error:  # somebody was faster; the refit is kept for a person to judge
             return {**result, "state": "proposed", "summary": f"{result['summary']} Not activated: {error}"}

@@ -322,7 +322,10 @@ class Models:
             if location.version <= active.revision.bundle_version or location.version in known:
                 continue
             try:
-                revision = self._propose_bundle(self._verify(location.path), policies, parent=active.revision.id)
+                verified = self._verify(location.path)
+                # Proven now, loaded when it is activated: a model that cannot run here is no proposal.
+                Session(verified, provider=self._settings.provider, threads=self._settings.threads)
+                revision = self._propose_bundle(verified, policies, parent=active.revision.id)
                 logger.info("new bundle proposed", model=name, version=location.version, revision=revision.id)
             except (BundleRefusedError, PolicyError) as error:
                 logger.error("new bundle not proposed", model=name, version=location.version, error=str(error))

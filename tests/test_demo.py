@@ -16,8 +16,17 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    folder = tmp_path_factory.mktemp("demo")
-    done = subprocess.run(
+    # Who fits, certifies and gates is drawn with a fresh secret, so that about one run in 300 is refused by the gate.
+    for _ in range(2):
+        folder, done = tell(tmp_path_factory.mktemp("demo"))
+        if "The gate refused the refit" not in done.stderr:
+            break
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, folder
+
+
+def tell(folder: Path) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    return folder, subprocess.run(
         [sys.executable, "examples/demo.py"],
         cwd=ROOT,
         env={**os.environ, "CANDOR_DEMO": str(folder)},
@@ -26,8 +35,6 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
         check=False,
         timeout=300,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout, folder
 
 
 def test_the_story_has_its_five_beats_in_order(story: tuple[str, Path]) -> None:
@@ -53,7 +60,9 @@ def test_accepts_collapse_and_come_back(story: tuple[str, Path]) -> None:
         )
     }
     assert accepted["dimmed"] < accepted["clean"] / 2
-    assert accepted["r2, after"] > 2 * accepted["r1, before"]
+    # About one refit in 100 has too many errors among its certify rows; it then says so and reviews everything.
+    certified = re.search(r"  certified +auto-read.*traffic rows", story[0].partition("─ 4  ")[2], re.DOTALL)
+    assert accepted["r2, after"] > 2 * accepted["r1, before"] if certified else accepted["r2, after"] == 0
 
 
 def test_the_second_proposal_is_refused_and_the_first_rolled_back(story: tuple[str, Path]) -> None:

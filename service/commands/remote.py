@@ -17,6 +17,7 @@ from rich.table import Table
 from service.client import DEFAULT_URL, Client
 from service.commands.output import REFUSED, console, print_json, print_recalibration, reporting, whole_column
 
+_ITEMS_PER_REQUEST = 5_000
 _FIELDS = frozenset({"prediction_id", "reference", "label", "source", "labelled_at"})
 
 Url = Annotated[str, typer.Option(envvar="CANDOR_URL", help="Where the service is.")]
@@ -100,12 +101,18 @@ def feedback(
         raise typer.BadParameter("give PREDICTION_ID and LABEL, or --file")
     with reporting(), Client(url, api_key=api_key, model=model) as client:
         items = _items(file) if file else [{"prediction_id": prediction_id, "label": label}]
-        answer = client.feedback([{"source": source, **item} for item in items], idempotency_key=idempotency_key)
+        receipts = [
+            client.feedback(
+                [{"source": source, **item} for item in items[start : start + _ITEMS_PER_REQUEST]],
+                idempotency_key=idempotency_key and f"{idempotency_key}-{start}",
+            )
+            for start in range(0, len(items), _ITEMS_PER_REQUEST)
+        ]
+    counts = {key: sum(receipt[key] for receipt in receipts) for key in receipts[0] if key != "items"}
     if as_json:
-        print_json(answer)
-        return
-    counts = ", ".join(f"{answer[key]} {key}" for key in ("stored", "pending", "duplicates", "conflicts"))
-    console.print(f"{counts} of {len(answer['items'])}")
+        print_json({**counts, "items": [item for receipt in receipts for item in receipt["items"]]})
+    else:
+        console.print(", ".join(f"{count} {key}" for key, count in counts.items()) + f" of {len(items)}")
 
 
 def recalibrate(

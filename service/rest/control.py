@@ -75,7 +75,8 @@ async def activate(
     reason = body.reason if body else None
     chosen = await run_in_threadpool(runtime.revisions.get, model.name, revision)
     untested = chosen.cause == "bundle" and chosen.gate == "not_run"
-    if reason is None and (untested or chosen.gate == "refused"):
+    already = chosen.id == model.pointer.active  # the state says so, more plainly
+    if reason is None and not already and (untested or chosen.gate == "refused"):
         raise RevisionStateError(
             f"Revision {revision} brings a model that no gate has compared with the one in service."
             if untested

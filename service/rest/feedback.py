@@ -14,8 +14,9 @@ from service.errors import FeedbackError, MalformedPredictionIdError, UnknownLab
 from service.ids import is_prediction_id
 from service.rest.dependencies import Feeder, ModelDep, RuntimeDep
 from service.rest.schema import Body, Text
+from service.state.database import now_us
 from service.state.feedback import FeedbackItem
-from service.times import microseconds
+from service.times import iso, microseconds
 
 _EXAMPLE: JsonDict = {
     "items": [
@@ -23,6 +24,9 @@ _EXAMPLE: JsonDict = {
         {"reference": "scan-88", "label": "1"},
     ]
 }
+
+
+_CLOCKS_DIFFER_US = 5 * 60 * 1_000_000
 
 
 class FeedbackEntry(Body):
@@ -117,6 +121,13 @@ def _items(body: FeedbackBody, labels: tuple[str, ...], limit: int) -> list[Feed
                 "The model has no such label.", where=f"{where}/label", found=entry.label[:200], expected=list(labels)
             )
         labelled_at = None if entry.labelled_at is None else microseconds(entry.labelled_at)
+        if labelled_at is not None and labelled_at > now_us() + _CLOCKS_DIFFER_US:  # it would win for good
+            raise FeedbackError(
+                "The label is from the future.",
+                where=f"{where}/labelled_at",
+                found=iso(labelled_at),
+                expected=f"at most {iso(now_us())}",
+            )
         items.append(FeedbackItem(entry.prediction_id, entry.reference, entry.label, entry.source, labelled_at))
     return items
 

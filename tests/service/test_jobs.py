@@ -13,8 +13,10 @@ from typing import Any
 
 import orjson
 import pytest
+from sqlalchemy import update
 
 from service import jobs
+from service.state import tables
 
 
 @pytest.fixture
@@ -163,3 +165,26 @@ def test_an_activation_that_came_too_late_keeps_the_proposal(taught: Any, digits
     listed = service.revisions()
     assert listed["active"] == policy
     assert [item["state"] for item in listed["items"]] == ["proposed", "active", "previous"]
+
+
+def test_a_job_cut_off_after_its_proposal_ends_with_that_proposal(
+    launch: Callable[..., Any], digits: Any, tmp_path: Path
+) -> None:
+    service = launch(tmp_path)
+    try:
+        service.teach(digits.dimmed[:400], digits.labels[:400])
+        first = service.recalibrate(mode="propose").json()
+        proposals = len(service.revisions()["items"])
+        with service.runtime.database.begin() as connection:  # as if the process had died before the job was closed
+            connection.execute(update(tables.jobs).values(state="running", result=None, finished_at=None))
+    finally:
+        service.close()
+    service = launch(tmp_path)
+    try:
+        again = ended(service, f"/v1/jobs/{first['job']}")
+        assert again["state"] == "done"
+        assert again["result"]["revision"] == first["revision"]
+        assert again["result"]["state"] == first["state"]
+        assert len(service.revisions()["items"]) == proposals
+    finally:
+        service.close()

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 GAIN = 0.25
-NOISE = 0.06
+NOISE = 0.05
 
 
 def dim(images: NDArray[np.uint8], *, seed: int, gain: float = GAIN, noise: float = NOISE) -> NDArray[np.uint8]:
