@@ -3,7 +3,8 @@
 The scores of a row are ``A f + b``, with f its standardised features, and its probabilities their softmax. A is
 diagonal or full. The mean NLL plus a quadratic penalty is strictly convex. With few parameters Newton's method finds
 its minimum, the Hessian summed up in the same pass over row chunks as the gradient; with many a trust region Newton
-method with conjugate gradients does, from Hessian-vector products, and no Hessian is ever stored.
+method with conjugate gradients does, from Hessian-vector products, or, for a diagonal map, a quasi-Newton method in
+coordinates that make the classes' own parts of the Hessian the identity; neither stores a Hessian.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from calibrators.arrays import Doubles
 from calibrators.chunks import check_label_logits, logit_chunks, row_maxima, row_sums
 from calibrators.errors import CalibrationDataError, CalibrationFitError
 from calibrators.softmax_newton import Expansion, newton_minimum
+from calibrators.temperature import Temperature
 from calibrators.validation import LabelledRows
 
 Features: TypeAlias = Callable[[Doubles, Doubles], Doubles]
@@ -109,7 +111,11 @@ def fit_affine(
         np.concatenate([target.ravel(), np.zeros(classes)]),
         np.concatenate([strength.ravel(), np.full(classes, RIDGE + 2 * intercept / classes)]),
     )
-    weights, intercepts = objective.minimum()
+    start = objective.target
+    if not full and len(start) > _FEW_PARAMETERS:
+        inverse = 1 / Temperature().fit(rows.logits, rows.labels, rows.weight).temperature_
+        start = np.concatenate([np.full(classes, scale * inverse), centre * inverse])
+    weights, intercepts = objective.minimum(start)
     weights = weights / scale
     return AffineMap(weights, intercepts - _apply(weights, centre[None])[0])
 
@@ -143,7 +149,7 @@ def fit_shrunk(
         np.concatenate([target.ravel(), np.zeros(classes)]),
         np.concatenate([strength.ravel(), np.full(classes, RIDGE + 2 * intercept)]),
     )
-    return AffineMap(*objective.minimum())
+    return AffineMap(*objective.minimum(objective.target))
 
 
 def check_penalty(value: float, name: str) -> float:
@@ -219,18 +225,20 @@ class _Objective:
         self.strength = strength
         self.total = float(len(rows.labels)) if rows.weight is None else float(rows.weight.sum())
 
-    def minimum(self) -> tuple[Doubles, Doubles]:
-        """The A and b at the minimum.
+    def minimum(self, start: Doubles) -> tuple[Doubles, Doubles]:
+        """The A and b at the minimum, looked for from ``start``.
 
         Raises:
             CalibrationFitError: No convergence.
         """
         if self.target.size <= _FEW_PARAMETERS:
             binary = self.shape[0] == 2
-            return self.split(newton_minimum(self._binary_derivatives if binary else self._derivatives, self.target))
+            return self.split(newton_minimum(self._binary_derivatives if binary else self._derivatives, start))
+        if len(self.shape) == 1:
+            start = self._quasi_newton(start)
         found = optimize.minimize(
             self.value_and_gradient,
-            self.target,
+            start,
             jac=True,
             hessp=self.hessian_product,
             method="trust-ncg",
@@ -249,6 +257,56 @@ class _Objective:
     def split(self, theta: Doubles) -> tuple[Doubles, Doubles]:
         classes = self.shape[0]
         return theta[:-classes].reshape(self.shape), theta[-classes:]
+
+    def _quasi_newton(self, start: Doubles) -> Doubles:
+        """Near the minimum of a diagonal map; how near, its caller checks.
+
+        The Hessian's 2×2 blocks, one for each class, less what couples the classes, are inverted once: it is little
+        that couples many classes, and a few quasi-Newton steps learn it.
+        """
+        classes = self.shape[0]
+        blocks = np.zeros((classes, 2, 2))
+        for part, inputs, shares, _ in self._passes(start):
+            if self.rows.weight is not None:
+                shares *= self.rows.weight[part][:, None]
+            one = np.ones(len(inputs))
+            blocks[:, 1, 1] += one @ shares
+            shares *= inputs
+            blocks[:, 0, 1] += one @ shares
+            shares *= inputs
+            blocks[:, 0, 0] += one @ shares
+        blocks[:, 1, 0] = blocks[:, 0, 1]
+        blocks /= self.total
+        blocks[:, 0, 0] += self.strength[:classes]
+        blocks[:, 1, 1] += self.strength[classes:]
+        # θ = start + C y with C Cᵀ the inverse of the blocks.
+        factor = np.swapaxes(np.linalg.inv(np.linalg.cholesky(blocks)), 1, 2)
+
+        def moved(y: Doubles) -> Doubles:
+            return np.asarray(start + (factor @ y.reshape(2, classes).T[:, :, None])[:, :, 0].T.ravel())
+
+        slope = math.inf
+
+        def value_and_gradient(y: Doubles) -> tuple[float, Doubles]:
+            nonlocal slope
+            value, gradient = self.value_and_gradient(moved(y))
+            slope = float(np.linalg.norm(gradient))
+            back = np.swapaxes(factor, 1, 2) @ gradient.reshape(2, classes).T[:, :, None]
+            return value, back[:, :, 0].T.ravel()
+
+        def stop_when_done(xk: Doubles) -> None:  # noqa: ARG001
+            if slope <= _GRADIENT_TOLERANCE:
+                raise StopIteration
+
+        found = optimize.minimize(
+            value_and_gradient,
+            np.zeros_like(start),
+            jac=True,
+            method="L-BFGS-B",
+            callback=stop_when_done,
+            options={"maxcor": 20, "ftol": 0.0, "gtol": 0.0, "maxiter": _MAX_STEPS, "maxfun": 2 * _MAX_STEPS},
+        )
+        return moved(found.x)
 
     def value_and_gradient(self, theta: Doubles) -> tuple[float, Doubles]:
         value, slope = 0.0, np.zeros_like(theta)
@@ -389,8 +447,13 @@ class _Objective:
         """Adds Σ residual · input over a chunk to the two parts of a gradient."""
         if self.rows.weight is not None:
             residuals *= self.rows.weight[part][:, None]
-        weights += residuals.T @ inputs if weights.ndim == 2 else np.einsum("ij,ij->j", residuals, inputs)
-        intercepts += residuals.sum(axis=0)
+        one = np.ones(len(residuals))
+        intercepts += one @ residuals
+        if weights.ndim == 2:
+            weights += residuals.T @ inputs
+        else:
+            residuals *= inputs
+            weights += one @ residuals
 
 
 def _apply(weights: Doubles, features: Doubles) -> Doubles:
@@ -402,7 +465,7 @@ def _apply(weights: Doubles, features: Doubles) -> Doubles:
 
 def _softmax(scores: Doubles, possible: npt.NDArray[np.bool_] | None) -> Doubles:
     # Weights fitted to one scale may overflow on logits of another; the clip keeps the order of what overflows.
-    scores = np.clip(scores, -1e300, 1e300)
+    np.clip(scores, -1e300, 1e300, out=scores)
     if possible is not None:
         scores[~possible] = -np.inf
     scores -= row_maxima(scores)

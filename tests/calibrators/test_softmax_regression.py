@@ -14,7 +14,7 @@ def objective(rows, fit, **options):
     """The objective that a fit makes, caught on its way to the minimum."""
     caught = []
     original = softmax_regression._Objective.minimum
-    softmax_regression._Objective.minimum = lambda self: caught.append(self) or original(self)
+    softmax_regression._Objective.minimum = lambda self, start: caught.append(self) or original(self, start)
     try:
         fit(rows, **options)
     finally:
@@ -60,9 +60,9 @@ def test_both_methods_find_the_same_minimum(fit, options, classes, world, monkey
     logits, labels = world(2000, classes, 1.5)
     rows = labelled_rows(logits, labels, None)
     few = objective(rows, fit, **options)
-    newton = np.concatenate([part.ravel() for part in few.minimum()])
+    newton = np.concatenate([part.ravel() for part in few.minimum(few.target)])
     monkeypatch.setattr(softmax_regression, "_FEW_PARAMETERS", 0)
-    gradients = np.concatenate([part.ravel() for part in few.minimum()])
+    gradients = np.concatenate([part.ravel() for part in few.minimum(few.target)])
     best, other = few.value_and_gradient(newton), few.value_and_gradient(gradients)
     assert np.linalg.norm(best[1]) < 1e-7
     assert best[0] <= other[0] + 1e-12
