@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
@@ -69,7 +70,8 @@ class Calibrator(ABC):
 
         Returns:
             (N, K) in [0, 1], rows sum to one; float32 for float32 and float16 input, float64 for float64. Computed in
-            float64 whatever the input. A row's result does not depend on the rows beside it.
+            float64 whatever the input, unless the method says otherwise. A row's result does not depend on the rows
+            beside it.
 
         Raises:
             CalibrationDataError: Another number of classes than fitted for, NaN, +inf, a row of nothing but −inf.
@@ -78,7 +80,8 @@ class Calibrator(ABC):
         matrix = as_matrix(logits, "logits")
         self._check_ready(matrix.shape[1])
         result = result_array(matrix, out)
-        for rows, chunk, maxima in logit_chunks(matrix):
+        single = self._single_precision_from <= matrix.shape[1] and matrix.dtype != np.float64
+        for rows, chunk, maxima in logit_chunks(matrix, single):
             result[rows] = self._transform(chunk, maxima)
         return result
 
@@ -157,6 +160,8 @@ class Calibrator(ABC):
             )
 
     _needs_fit: ClassVar[bool] = True
+    # From this many classes on, float32 logits are transformed in float32: never, unless a method bounds what it costs.
+    _single_precision_from: ClassVar[float] = math.inf
 
     @abstractmethod
     def _fit(self, rows: LabelledRows) -> None:

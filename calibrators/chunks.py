@@ -7,7 +7,7 @@ the input, a pass over it adds a few MB.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -108,11 +108,12 @@ def check_label_logits(label_logits: Floats, labels: Labels, start: int) -> None
         )
 
 
-def logit_chunks(logits: Floats) -> Iterator[tuple[slice, Doubles, Doubles]]:
+def logit_chunks(logits: Floats, single: bool = False) -> Iterator[tuple[slice, Doubles, Doubles]]:
     """Reads logits chunk by chunk as float64.
 
     Args:
         logits: (N, K) of any floating point type; −inf allowed.
+        single: Read them as float32 instead.
 
     Yields:
         The rows, their logits (n, K) float64 (a fresh array, free to write to), and the row maxima (n, 1).
@@ -124,7 +125,7 @@ def logit_chunks(logits: Floats) -> Iterator[tuple[slice, Doubles, Doubles]]:
     step = max(1, CHUNK_ENTRIES // classes)
     for start in range(0, count, step):
         rows = slice(start, min(start + step, count))
-        chunk = logits[rows].astype(np.float64, order="C")
+        chunk = cast("Doubles", logits[rows].astype(np.float32 if single else np.float64, order="C"))
         maxima = row_maxima(chunk)
         check_maxima(maxima, chunk, rows.start)
         yield rows, chunk, maxima

@@ -35,6 +35,9 @@ class Temperature(Calibrator):
     the nearer bound, and `at_bound_` says so: 0.05 when every label has the largest logit (a perfectly separable set
     has no finite optimum), 20 when logits are noise. Where no row's logits differ, T changes nothing, and is 1.
 
+    Logits of float32 with more than 32 classes are divided and exponentiated in float32: each probability is then right
+    to 2e-7, and its logarithm to 3e-7 times its distance from zero. All else is computed in float64.
+
     Preserves: the arg max of every row, so accuracy; with two classes the order of all rows, strictly.
     When to use: first. One parameter cannot overfit, and it mends the overconfidence of most networks.
 
@@ -56,6 +59,7 @@ class Temperature(Calibrator):
     name: ClassVar[str] = "temperature"
     version: ClassVar[int] = 1
     preserves_order: ClassVar[bool] = True
+    _single_precision_from: ClassVar[float] = _FEW_CLASSES + 1
 
     temperature_: float
     at_bound_: bool

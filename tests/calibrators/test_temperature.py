@@ -184,3 +184,25 @@ def test_rows_kept_and_rows_read_anew_give_the_same(classes, dtype, world, monke
     kept = Temperature().fit(logits, labels, weight).to_dict()
     monkeypatch.setattr("calibrators.temperature._ENTRIES_KEPT", 0)
     assert Temperature().fit(logits, labels, weight).to_dict() == kept
+
+
+@pytest.mark.parametrize("scale", [1.0, 10.0, 1e5, 1e37])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_single_precision_costs_what_is_said(scale, dtype, world):
+    logits, labels = world(700, 200, 1.5)
+    with np.errstate(over="ignore"):
+        logits = np.clip(logits * scale, -6e4, 6e4) if dtype == np.float16 else logits * scale
+    logits = logits.astype(dtype)
+    logits[::7, 3] = np.where(labels[::7] == 3, logits[::7, 3], -np.inf)
+    calibrator = Temperature().fit(logits, labels)
+    exact = calibrator.predict_proba(logits.astype(np.float64))
+    found = calibrator.predict_proba(logits)
+    assert found.dtype == np.float32
+    assert np.abs(found - exact).max() < 2e-7
+    large = exact > 1e-30
+    logarithms = np.log(exact[large])
+    assert (np.abs(np.log(found[large].astype(np.float64)) - logarithms) <= 3e-7 * np.abs(logarithms) + 2e-7).all()
+    alone = np.concatenate([calibrator.predict_proba(logits[i : i + 1]) for i in range(len(logits))])
+    np.testing.assert_array_equal(found, alone)
+    np.testing.assert_array_equal(np.tile(found, (3, 1)), calibrator.predict_proba(np.tile(logits, (3, 1))))
+    assert (found.argmax(axis=1) == logits.argmax(axis=1)).all()
