@@ -10,6 +10,7 @@ import numpy.typing as npt
 from scipy import optimize, special
 
 from calibrators.arrays import Doubles
+from calibrators.curves import interpolate
 from calibrators.documents import Document
 from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind, counting_weight
 from calibrators.near_isotonic import NearIsotonicPath
@@ -83,7 +84,7 @@ class ENIR(OneVsRest):
         return np.stack([inputs[kept], levels[kept]])
 
     def _evaluate(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
-        chance = np.interp(special.expit(scores), self.inputs_[curve], self.outputs_[curve])
+        chance = interpolate(special.expit(scores), self.inputs_[curve], self.outputs_[curve])
         return chance, 1 - chance
 
     def _keep(self, curves: list[Doubles]) -> None:

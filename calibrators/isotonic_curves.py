@@ -10,6 +10,7 @@ import numpy.typing as npt
 from scipy import optimize, special
 
 from calibrators.arrays import Doubles
+from calibrators.curves import interpolate
 from calibrators.documents import Document
 from calibrators.one_vs_rest import OneVsRest
 
@@ -49,7 +50,7 @@ class IsotonicCurves(OneVsRest):
         return self._knots(inputs, levels, mass, blocks)
 
     def _evaluate(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
-        chance = np.interp(special.expit(scores), self.inputs_[curve], self.outputs_[curve])
+        chance = interpolate(special.expit(scores), self.inputs_[curve], self.outputs_[curve])
         return chance, 1 - chance
 
     def _keep(self, curves: list[Doubles]) -> None:

@@ -10,6 +10,7 @@ from scipy import optimize
 from calibrators.arrays import Doubles
 from calibrators.calibrator import Calibrator
 from calibrators.chunks import check_label_logits, logit_chunks
+from calibrators.curves import interpolate
 from calibrators.documents import Document
 from calibrators.softmax import softmax_in_place
 from calibrators.validation import LabelledRows
@@ -83,7 +84,7 @@ class IsotonicMulticlass(Calibrator):
         top = (np.arange(len(logits)), np.argmax(logits, axis=1))
         impossible = logits == -np.inf
         chances = softmax_in_place(logits, maxima)
-        result = np.interp(chances, self.inputs_, self.outputs_) + _SLOPE * chances
+        result = interpolate(chances, self.inputs_, self.outputs_) + _SLOPE * chances
         result[impossible] = 0
         largest = result[top]
         result[top] = 0

@@ -59,6 +59,9 @@ def fit_logistic(
                 return theta, current
             break
         theta, current = theta - length * step, following
+    else:
+        if decrement < 1e-11:
+            return theta, current
     raise CalibrationFitError(
         "No convergence",
         where="logistic regression",

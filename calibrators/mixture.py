@@ -14,9 +14,12 @@ from calibrators.errors import CalibrationFitError
 
 Passes: TypeAlias = Callable[[], Iterable[tuple[Doubles, Doubles]]]
 
-# What the mean log-likelihood may still gain at the most.
+# What the mean log-likelihood may still gain at the most: aimed at, and put up with where rounding forbids it.
 _GAP = 1e-9
+_ALLOWED_GAP = 1e-7
 _MAX_STEPS = 200
+# Far below what matters, and far above what overflows when it is divided by and squared; zero in the end.
+_NOTHING = 1e-60
 
 
 def mixture_weights(passes: Passes, components: int) -> Doubles:
@@ -41,7 +44,7 @@ def mixture_weights(passes: Passes, components: int) -> Doubles:
         proportions using sequential quadratic programming.
     """
     weights = np.full(components, 1 / components)
-    gap = math.inf
+    gap, best, nearest = math.inf, weights, math.inf
     for _ in range(_MAX_STEPS):
         value, pull, curvature = 0.0, np.zeros(components), np.zeros((components, components))
         for chances, share in passes():
@@ -53,8 +56,15 @@ def mixture_weights(passes: Passes, components: int) -> Doubles:
             pull += share @ relative
             curvature += (relative * share[:, None]).T @ relative
         gap = float(pull.max()) - 1
+        if gap < nearest:
+            best, nearest = weights, gap
         if gap <= _GAP:
-            return weights
+            break
+        if gap > 1 and weights[int(np.argmax(pull))] * pull.max() > 1e-15:
+            # A weight far too small, which Newton's method would double at best: expectation maximisation mends it.
+            weights = weights * pull
+            weights /= weights.sum()
+            continue
         goal = _quadratic_step(curvature, pull)
         step, length = goal - weights, 1.0
         expected = float((1 - pull) @ step)
@@ -62,20 +72,28 @@ def mixture_weights(passes: Passes, components: int) -> Doubles:
             length /= 2
         # Where rounding spoils the step, one of expectation maximisation never loses.
         weights = weights + length * step if length > 1e-8 else weights * pull
+        weights = np.maximum(weights, _NOTHING)
         weights /= weights.sum()
+    if nearest <= _ALLOWED_GAP:
+        return np.where(best > 1e10 * _NOTHING, best, 0.0)
     raise CalibrationFitError(
         "No convergence",
         where="mixture weights",
-        found=f"a mean log-likelihood within {gap:.3g} of its maximum",
-        expected=f"one within {_GAP:g}",
+        found=f"a mean log-likelihood within {nearest:.3g} of its maximum",
+        expected=f"one within {_ALLOWED_GAP:g}",
     )
 
 
 def _quadratic_step(curvature: Doubles, pull: Doubles) -> Doubles:
     """Minimises the second-order model ½ yᵀ H y − yᵀ (2 pull − 1) over y ≥ 0, scaled to the simplex."""
-    ridge = 1e-10 * float(np.trace(curvature)) / len(pull) + 1e-300
-    root = linalg.cholesky(curvature + ridge * np.eye(len(pull)))
-    found, _ = optimize.nnls(root, linalg.solve_triangular(root, 2 * pull - 1, trans=1), maxiter=30 * len(pull))
+    # All of H is 0 or more, so only a positive 2 pull − 1 lets its y be positive; those have H_kk > 1/4.
+    free = np.flatnonzero(pull > 0.5)
+    # In units that give H a diagonal of ones, however unlike the components are.
+    unit = 1 / np.sqrt(np.diag(curvature)[free])
+    part = curvature[np.ix_(free, free)] * unit[:, None] * unit + 1e-12 * np.eye(len(free))
+    root = linalg.cholesky(part)
+    found = np.zeros(len(pull))
+    found[free] = unit * optimize.nnls(root, linalg.solve_triangular(root, (2 * pull[free] - 1) * unit, trans=1))[0]
     total = float(found.sum())
     return found / total if total > 0 else pull / pull.sum()
 

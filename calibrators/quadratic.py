@@ -14,7 +14,7 @@ from calibrators.logistic import fit_logistic
 from calibrators.one_vs_rest import OneVsRest
 
 # Keeps the optimum finite where classes are separable or missing; elsewhere it moves the mean NLL by less than 1e-7.
-_RIDGE = 1e-8
+_RIDGE = 1e-9
 # Beyond this the square overflows, and the probability has long been 0 or 1.
 _FARTHEST = 1e150
 
@@ -25,8 +25,8 @@ class Quadratic(OneVsRest):
 
     What follows when the log-odds of either class are normally distributed, each with a variance of its own; a = 0 is
     an affine map as in `platt`. With two classes s = z_1 − z_0 and there is one curve; with more, one for each class,
-    and rows are divided by their sum. The exact maximum of the likelihood, up to a ridge of 1e-8 that keeps it finite;
-    m and d (mean and standard deviation of the log-odds in the fit) only keep the numbers of the order of one.
+    and rows are divided by their sum. The exact maximum of the likelihood, up to a ridge of 1e-9 that keeps it finite;
+    m and d (the mean log-odds of the fit, and the farthest from it) only keep the numbers of the order of one.
 
     Preserves: nothing for certain. A parabola turns: beyond its vertex, often outside the data, the order is reversed.
     When to use: two classes that the model separates with unequal spread; look at the curve before thresholds are set.
@@ -58,12 +58,12 @@ class Quadratic(OneVsRest):
     def _fit_curve(self, scores: Doubles, hits: npt.NDArray[np.bool_], weight: Doubles | None) -> Doubles:
         if len(scores) == 0:
             return np.array([0.0, 1.0, 0.0, 0.0, 1.0])
-        # Of scores divided by the largest, so that squares neither overflow nor vanish.
+        # Of scores divided by the largest, so that nothing overflows; in units of the farthest, squares stay below one.
         largest = float(np.abs(scores).max()) or 1.0
         middle = np.average(scores / largest, weights=weight)
-        spread = float(np.sqrt(np.average((scores / largest - middle) ** 2, weights=weight)))
-        centre, scale = float(middle * largest), spread * largest
-        if not (spread > 1e-12 and scale > 1e-300):
+        farthest = float(np.abs(scores / largest - middle).max())
+        centre, scale = float(middle * largest), farthest * largest
+        if not (farthest > 1e-12 and scale > 1e-300):
             centre, scale = 0.0, largest
         standard = (scores - centre) / scale
         features = np.stack([standard**2, standard, np.ones(len(scores))], axis=1)

@@ -6,10 +6,11 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 import numpy.typing as npt
-from scipy import interpolate
+from scipy.interpolate import CubicSpline
 
 from calibrators.arrays import Doubles
 from calibrators.calibrator import Calibrator
+from calibrators.curves import interpolate
 from calibrators.documents import Document
 from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind, counting_weight
 from calibrators.top_confidence import replace_confidence, row_confidence, top_confidences
@@ -81,7 +82,7 @@ class Spline(Calibrator):
         self.classes_ = rows.logits.shape[1]
 
     def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
-        return replace_confidence(logits, np.interp(row_confidence(logits, maxima), self.inputs_, self.outputs_))
+        return replace_confidence(logits, interpolate(row_confidence(logits, maxima), self.inputs_, self.outputs_))
 
     def _parameters(self) -> dict[str, Any]:
         return {
@@ -117,17 +118,20 @@ def _fit_curve(
     heights[-1] = drift[-1]
     if len(at) > 2:
         # A spline is linear in its heights: one basis spline for each inner knot, beside the one for the ends.
-        basis = interpolate.CubicSpline(at, np.eye(len(at)), bc_type="natural")
+        basis = CubicSpline(at, np.eye(len(at)), bc_type="natural")
         columns = basis(ends)
         root = np.sqrt(share)
         rest = drift - drift[-1] * columns[:, -1]
         heights[1:-1] = np.linalg.lstsq(columns[:, 1:-1] * root[:, None], rest * root, rcond=None)[0]
-        curve = interpolate.CubicSpline(at, heights, bc_type="natural")
-        climbed = np.diff(curve(ends), prepend=0.0)
+        curve = CubicSpline(at, heights, bc_type="natural")
+        slopes = curve(ends, 1)
+        # The mean slope over a row's own share, but where the share drowns in rounding.
+        widths = np.diff(ends, prepend=0.0)
+        np.divide(np.diff(curve(ends), prepend=0.0), widths, out=slopes, where=widths > 1e-12)
     else:
-        climbed = np.diff(ends * drift[-1], prepend=0.0)
+        slopes = np.full(len(inputs), drift[-1])
     lowest = 0.5 / (total + 1)
-    outputs = np.clip(inputs + climbed / np.diff(ends, prepend=0.0), lowest, 1 - lowest)
+    outputs = np.clip(inputs + slopes, lowest, 1 - lowest)
     if len(inputs) > _POINTS:
         kept = np.unique(np.append(np.searchsorted(ends, np.linspace(0, 1, _POINTS)), [0, len(inputs) - 1]))
         inputs, outputs = inputs[kept], outputs[kept]

@@ -89,3 +89,12 @@ def test_weights_that_do_not_add_up_are_refused(world):
     document = EnsembleTemperature().fit(*world(100, 3)).to_dict()
     with pytest.raises(CalibrationDataError, match="add up"):
         EnsembleTemperature.from_dict({**document, "weights": [0.5, 0.2, 0.1]})
+
+
+@pytest.mark.parametrize("share", [[0.5, 0.5], [1 - 1e-9, 1e-9], [1e-12, 1 - 1e-12]])
+@pytest.mark.parametrize("tiny", [1e-3, 1e-150, 0.0])
+def test_mixture_weights_of_rows_that_only_one_component_explains(share, tiny):
+    chances, share = np.array([[1.0, tiny], [tiny, 1.0]]), np.array(share)
+    found = mixture_weights(lambda: [(chances, share)], 2)
+    expected = np.clip((share - tiny * share[::-1]) / (1 - tiny), 0, 1)
+    np.testing.assert_allclose(found, expected, atol=1e-6)

@@ -73,3 +73,11 @@ def test_contradictory_documents_are_refused(world):
     ):
         with pytest.raises(CalibrationDataError):
             IsotonicMulticlass.from_dict({**document, **change})
+
+
+def test_inputs_almost_nothing_apart_still_join():
+    calibrator = IsotonicMulticlass()
+    calibrator.classes_, calibrator.inputs_ = 2, np.array([0.0, 1e-320, 1.0])
+    calibrator.outputs_ = np.array([0.0, 0.5, 1.0])
+    found = calibrator.predict_proba([[0.0, np.log(5e-321)], [0.0, -np.inf], [0.0, 0.0]])
+    np.testing.assert_allclose(found, [[0.8, 0.2], [1.0, 0.0], [0.5, 0.5]], atol=1e-3)
