@@ -156,14 +156,22 @@ class Policy:
         }
 
     def check_labels(self, labels: Sequence[str]) -> None:
-        """Refuse a positive class that the model does not have.
+        """Refuse a positive class that the model does not have, or that may be meant in two ways.
 
         Args:
             labels: The model's labels.
 
         Raises:
-            PolicyError: When `positive` is neither "top" nor one of them.
+            PolicyError: When `positive` is neither "top" nor one of them, or when it is "top" and a label is too.
         """
+        if self.positive == TOP and TOP in labels:
+            raise PolicyError(
+                f"This model has a label {TOP!r}: it may mean that class or the predicted label.",
+                where="/positive",
+                found=self.positive,
+                expected=[label for label in labels if label != TOP],
+                remedy="Name another label, or export the model with another name for that class.",
+            )
         if self.positive != TOP and self.positive not in labels:
             raise PolicyError(
                 f"The policy's positive class {self.positive!r} is no label of this model.",
@@ -321,8 +329,10 @@ def _choice(value: Any, where: str, known: tuple[str, ...]) -> str:
 
 def _number(value: Any, where: str, *, closed_below: bool = False, closed_above: bool = False) -> float:
     span = f"{'[' if closed_below else '('}0, 1{']' if closed_above else ')'}"
-    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-    if not 0 <= number <= 1 or (number == 0 and not closed_below) or (number == 1 and not closed_above):
+    # Compared before it is converted: an integer may be larger than any float.
+    fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+    number = float(value) if fits else math.nan
+    if not fits or (number == 0 and not closed_below) or (number == 1 and not closed_above):
         raise PolicyError(
             f"Expected a number in {span}.",
             where=where,

@@ -76,6 +76,9 @@ def test_propensity_is_certain_for_review_and_the_share_where_explored() -> None
         ("bands/0/when", {"min_precision": math.nan}, "/bands/0/when/min_precision"),
         ("bands/1/when", {"min_probability": 1.5}, "/bands/1/when/min_probability"),
         ("bands/1/when", {"min_probability": 0.0}, "/bands/1/when/min_probability"),
+        ("bands/1/when", {"min_probability": 10**400}, "/bands/1/when/min_probability"),
+        ("bands/1/when", {"min_probability": -(10**400)}, "/bands/1/when/min_probability"),
+        ("bands/1/when", {"min_probability": math.inf}, "/bands/1/when/min_probability"),
         ("bands/1/when", {"min_precision": 0.95}, "/bands/1/when/min_precision"),
         ("bands/1/when", {"min_precision": 0.99}, "/bands/1/when/min_precision"),
         ("bands/1/when", None, "/bands/1"),
@@ -134,3 +137,12 @@ def test_the_positive_class_must_be_a_label() -> None:
         policy.check_labels(("0", "1"))
     assert refusal.value.where == "/positive"
     assert refusal.value.expected == ["top", "0", "1"]
+
+
+def test_a_label_that_is_called_top_makes_top_ambiguous() -> None:
+    labels = ("top", "bottom")
+    with pytest.raises(PolicyError, match="it may mean that class or the predicted label") as refusal:
+        Policy.from_dict(DOCUMENT).check_labels(labels)
+    assert refusal.value.where == "/positive"
+    assert refusal.value.expected == ["bottom"]
+    Policy.from_dict(changed("positive", "bottom")).check_labels(labels)
