@@ -29,7 +29,7 @@ class IsotonicMulticlass(Calibrator):
     joined linearly, constant beyond the data, plus 1e-9 times the probability. One curve for all classes needs far
     fewer labels than one for each, and cannot reorder the classes of a row. Where the curve is flat the classes of a
     row become equal but for the class with the largest logit, which stays ahead by 5e-7 of its value. A class whose
-    logit is −inf keeps a probability of zero. The fit holds N · K probabilities in memory.
+    logit is −inf keeps a probability of zero.
 
     Preserves: the arg max of every row, so accuracy; with two classes the order of all rows, with ties.
     When to use: more than two classes, thousands of labels, and a curve that no formula fits; instead of `isotonic`.
@@ -57,28 +57,15 @@ class IsotonicMulticlass(Calibrator):
     outputs_: Doubles
 
     def _fit(self, rows: LabelledRows) -> None:
-        classes = rows.logits.shape[1]
-        chances, targets = np.empty(rows.logits.shape), np.zeros(rows.logits.shape, np.bool_)
-        for part, chunk, maxima in logit_chunks(rows.logits):
-            own = (np.arange(len(chunk)), rows.labels[part])
-            check_label_logits(chunk[own], rows.labels, part.start)
-            targets[part][own] = True
-            impossible = chunk == -np.inf
-            chances[part] = softmax_in_place(chunk, maxima)
-            chances[part][impossible] = np.nan
-        weight = None if rows.weight is None else np.repeat(rows.weight / rows.weight.max(), classes)
-        # NaN sorts to the end as one value, and is dropped with the mass that lies there.
-        inputs, place = np.unique(chances.ravel(), return_inverse=True)
-        mass = np.bincount(place, weight).astype(np.float64)
-        hits = targets.ravel()
-        right = np.bincount(place[hits], None if weight is None else weight[hits], len(inputs))
-        if np.isnan(inputs[-1]):
-            inputs, mass, right = inputs[:-1], mass[:-1], right[:-1]
-        levels = np.clip(optimize.isotonic_regression(right / mass, weights=mass).x, 0, 1)
-        ends = np.flatnonzero(np.diff(levels))
-        kept = np.union1d(np.concatenate([[0], ends + 1]), np.concatenate([ends, [len(levels) - 1]]))
-        self.inputs_, self.outputs_ = inputs[kept], levels[kept]
-        self.classes_ = classes
+        points = _Points(rows)
+        levels = np.clip(optimize.isotonic_regression(points.right / points.mass, weights=points.mass).x, 0, 1)
+        starts = np.concatenate([[0], np.flatnonzero(np.diff(levels)) + 1])
+        ends = np.append(starts[1:], len(levels)) - 1
+        inputs = np.stack([points.first[starts], points.last[ends]], axis=1).ravel()
+        # A block of one input is one point, and not two.
+        kept = np.append(True, np.diff(inputs) > 0)
+        self.inputs_, self.outputs_ = inputs[kept], np.repeat(levels[starts], 2)[kept]
+        self.classes_ = rows.logits.shape[1]
 
     def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
         top = (np.arange(len(logits)), np.argmax(logits, axis=1))
@@ -103,3 +90,39 @@ class IsotonicMulticlass(Calibrator):
         if not (np.diff(calibrator.outputs_) >= 0).all():
             document.refuse("outputs", "numbers out of order", "numbers that never decrease")
         return calibrator
+
+
+class _Points:
+    """All N · K probabilities, drawn together at those of the labels: read twice, chunk by chunk, in O(N) memory.
+
+    A label's probability and all that lie between it and the next label's are one block of the isotonic regression or
+    part of one, since nothing after the label is a hit. What lies below the first label's is a block of level 0.
+
+    Attributes:
+        first: (U,) least probability of each point, increasing.
+        last: (U,) largest.
+        mass: (U,) weight.
+        right: (U,) weight of hits.
+    """
+
+    def __init__(self, rows: LabelledRows) -> None:
+        weight = np.ones(len(rows.labels)) if rows.weight is None else rows.weight / rows.weight.max()
+        own = np.empty(len(rows.labels))
+        for part, chunk, maxima in logit_chunks(rows.logits):
+            at = (np.arange(len(chunk)), rows.labels[part])
+            check_label_logits(chunk[at], rows.labels, part.start)
+            own[part] = softmax_in_place(chunk, maxima)[at]
+        labels, place = np.unique(own, return_inverse=True)
+        size = len(labels) + 1
+        mass, last, least = np.zeros(size), np.full(size, -np.inf), np.inf
+        for part, chunk, maxima in logit_chunks(rows.logits):
+            possible = chunk > -np.inf
+            chances = softmax_in_place(chunk, maxima)[possible]
+            index = np.searchsorted(labels, chances, side="right")
+            mass += np.bincount(index, np.repeat(weight[part], np.count_nonzero(possible, axis=1)), size)
+            np.maximum.at(last, index, chances)
+            least = min(least, float(chances.min()))
+        below = 0 if mass[0] > 0 else 1
+        self.first = np.concatenate([[least], labels])[below:]
+        self.last, self.mass = last[below:], mass[below:]
+        self.right = np.minimum(np.concatenate([[0.0], np.bincount(place, weight)])[below:], self.mass)
