@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from calibrators import CalibrationFitError, softmax_regression
+from calibrators import CalibrationFitError
 from calibrators.softmax_newton import newton_minimum
+from calibrators.softmax_objective import SoftmaxObjective
 from calibrators.softmax_regression import fit_affine, fit_shrunk, log_probabilities, raw_logits
 from calibrators.validation import labelled_rows
 
@@ -13,12 +14,12 @@ from calibrators.validation import labelled_rows
 def objective(rows, fit, **options):
     """The objective that a fit makes, caught on its way to the minimum."""
     caught = []
-    original = softmax_regression._Objective.minimum
-    softmax_regression._Objective.minimum = lambda self, start: caught.append(self) or original(self, start)
+    original = SoftmaxObjective.minimum
+    SoftmaxObjective.minimum = lambda self, start: caught.append(self) or original(self, start)
     try:
         fit(rows, **options)
     finally:
-        softmax_regression._Objective.minimum = original
+        SoftmaxObjective.minimum = original
     return caught[0]
 
 
@@ -38,7 +39,7 @@ CASES = [
 @pytest.mark.parametrize("kept", [True, False])
 def test_derivatives_are_those_of_the_value(fit, options, classes, weighted, kept, world, monkeypatch):
     if not kept:
-        monkeypatch.setattr(softmax_regression, "_ENTRIES_KEPT", 0)
+        monkeypatch.setattr("calibrators.feature_chunks._ENTRIES_KEPT", 0)
     logits, labels = world(90, classes, 1.5)
     logits[::9, 0] = np.where(labels[::9] == 0, logits[::9, 0], -np.inf)
     weight = np.random.default_rng(0).uniform(0.1, 2, 90) if weighted else None
@@ -61,7 +62,7 @@ def test_both_methods_find_the_same_minimum(fit, options, classes, world, monkey
     rows = labelled_rows(logits, labels, None)
     few = objective(rows, fit, **options)
     newton = np.concatenate([part.ravel() for part in few.minimum(few.target)])
-    monkeypatch.setattr(softmax_regression, "_FEW_PARAMETERS", 0)
+    monkeypatch.setattr("calibrators.softmax_objective.FEW_PARAMETERS", 0)
     gradients = np.concatenate([part.ravel() for part in few.minimum(few.target)])
     best, other = few.value_and_gradient(newton), few.value_and_gradient(gradients)
     assert np.linalg.norm(best[1]) < 1e-7

@@ -1,0 +1,70 @@
+"""Features of all rows of a softmax regression, read chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrators.arrays import Doubles
+from calibrators.chunks import check_label_logits, logit_chunks
+from calibrators.validation import LabelledRows
+
+Features: TypeAlias = Callable[[Doubles, Doubles], Doubles]
+
+_ENTRIES_KEPT = 2_097_152
+
+
+class FeatureChunks:
+    """The features of all rows, chunk by chunk; kept where they are few, and made anew for each pass elsewhere.
+
+    Yields the rows, their features (n, K), column by column in memory with two classes, and which classes are possible
+    (n, K), or None where all are.
+    """
+
+    def __init__(self, rows: LabelledRows, features: Features) -> None:
+        self._rows = rows
+        self._features = features
+        self._place: tuple[Doubles, float] | None = None
+        self._kept = list(self._read()) if rows.logits.size <= _ENTRIES_KEPT else None
+
+    def __iter__(self) -> Iterator[tuple[slice, Doubles, npt.NDArray[np.bool_] | None]]:
+        return self._read() if self._kept is None else iter(self._kept)
+
+    def standardise(self) -> tuple[Doubles, float]:
+        """Centres each column and divides all by one standard deviation, and returns the two; 1 if nothing varies."""
+        classes = self._rows.logits.shape[1]
+        # Of features divided by the largest, so that squares neither overflow nor vanish.
+        largest = max(float(np.abs(inputs).max()) for _, inputs, _ in self)
+        total, first, second = 0.0, np.zeros(classes), np.zeros(classes)
+        for part, inputs, _ in self:
+            relative = inputs / (largest or 1.0)
+            weight = np.ones(len(relative)) if self._rows.weight is None else self._rows.weight[part]
+            total += float(weight.sum())
+            first += weight @ relative
+            relative *= relative
+            second += weight @ relative
+        mean = first / total
+        variance = float(np.mean(second / total - mean**2))
+        centre, scale = mean * largest, (largest or 1.0) * (variance**0.5 if variance > 1e-24 else 1.0)
+        if self._kept is None:
+            self._place = (centre, scale)
+        for _, inputs, _ in self._kept or ():
+            inputs -= centre
+            inputs /= scale
+        return centre, scale
+
+    def _read(self) -> Iterator[tuple[slice, Doubles, npt.NDArray[np.bool_] | None]]:
+        labels = self._rows.labels
+        for part, chunk, maxima in logit_chunks(self._rows.logits):
+            check_label_logits(chunk[np.arange(len(chunk)), labels[part]], labels, part.start)
+            possible = None if np.minimum.reduce(chunk, axis=None) > -np.inf else chunk > -np.inf
+            inputs = self._features(chunk, maxima)
+            if inputs.shape[1] == 2:
+                inputs = np.asfortranarray(inputs)
+            if self._place is not None:
+                inputs -= self._place[0]
+                inputs /= self._place[1]
+            yield part, inputs, possible
