@@ -171,7 +171,6 @@ def refit(
             look=look,
             basis="traffic",
             window=window,
-            unlabelled_share=labelled.sought_unlabelled / labelled.sought if labelled.sought else 0.0,
             seed=seed,
         )
 
@@ -217,6 +216,7 @@ def _scored(
         group=rows.cluster,
         propensity=rows.propensity,
         labelled=rows.tested,
+        sought=rows.sought,
     )
 
 

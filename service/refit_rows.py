@@ -27,6 +27,7 @@ class Rows:
         labels: int64 (N,), −1 where none has come.
         cluster: int64 (N,).
         propensity: float64 (N,), NaN where unknown.
+        sought: bool (N,): the label was sought, whether or not it has come.
         tested: bool (N,): the label was sought, with a known propensity, and has come. Only such rows test anything: of
             other labels nobody knows how they came to be.
         predicted_at: int64 (N,), microseconds; 0 for unlabelled rows.
@@ -37,6 +38,7 @@ class Rows:
     labels: npt.NDArray[np.int64]
     cluster: npt.NDArray[np.int64]
     propensity: npt.NDArray[np.float64]
+    sought: npt.NDArray[np.bool_]
     tested: npt.NDArray[np.bool_]
     predicted_at: npt.NDArray[np.int64]
     labelled_at: npt.NDArray[np.int64]
@@ -53,6 +55,7 @@ class Rows:
             np.concatenate([labelled.labels, none + _NO_LABEL]),
             np.concatenate([labelled.cluster, unlabelled.cluster]),
             np.concatenate([labelled.propensity, unlabelled.propensity]),
+            np.concatenate([labelled.label_sought, unlabelled.label_sought]),
             np.concatenate([labelled.label_sought & (labelled.propensity > 0), none.astype(np.bool_)]),
             np.concatenate([labelled.predicted_at, none]),
             np.concatenate([labelled.first_labelled_at, none]),

@@ -25,6 +25,7 @@ def scored(
     group: npt.NDArray[np.int64] | None = None,
     propensity: npt.NDArray[np.float64] | None = None,
     labelled: npt.NDArray[np.bool_] | None = None,
+    sought: npt.NDArray[np.bool_] | None = None,
 ) -> ScoredRows:
     """Return what a policy sees of labelled rows: (probability, raw score) pairs and whether each row is a positive.
 
@@ -38,13 +39,21 @@ def scored(
         group: Cluster of each row.
         propensity: Probability with which each row's label is sought; NaN where unknown.
         labelled: Whether the row's label was sought and has come; None when all are. Labels of others are not read.
+        sought: Whether the row's label was sought; None when all that were have come.
     """
     probabilities = calibrator.predict_proba(logits)
     top_labels, confidence = calibrator.top_label(logits, probabilities)
     probability, score = score_rows(policy, label_names, logits, probabilities, top_labels, confidence)
     positive = top_labels == labels if policy.positive == "top" else labels == list(label_names).index(policy.positive)
     return ScoredRows(
-        probability, score, positive, weight=weight, group=group, propensity=propensity, labelled=labelled
+        probability,
+        score,
+        positive,
+        weight=weight,
+        group=group,
+        propensity=propensity,
+        labelled=labelled,
+        sought=sought,
     )
 
 

@@ -26,8 +26,8 @@ GRID_POINTS: Final = 200
 BAND_POINTS: Final = 25
 """Candidate thresholds among them that later looks at the same rows may choose from, all tested at once."""
 
-MAX_UNLABELLED_SHARE: Final = 0.05
-"""Largest share of rows whose label was sought and has not come under which anything is certified."""
+MAX_MISSING_SHARE: Final = 0.05
+"""Largest share of sought labels that have not come under which anything is certified."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,8 @@ class ScoredRows:
             label was sought.
         labelled: Whether the row's label was sought and has come, bool of shape (N,); None when all rows are labelled.
             Where labels are sought for some rows only, a claim about traffic needs the others here as well.
+        sought: Whether the row's label was sought, bool of shape (N,), True wherever `labelled` is; None when all
+            labels that were sought have come, those of propensity 1 aside.
 
     Raises:
         InputValueError: When shapes disagree, a probability or score is NaN, or a weight or propensity is out of range.
@@ -58,10 +60,11 @@ class ScoredRows:
     group: NDArray[np.int64] | None = None
     propensity: NDArray[np.float64] | None = None
     labelled: NDArray[np.bool_] | None = None
+    sought: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         shape = (len(self.probability),)
-        for name in ("probability", "score", "positive", "weight", "group", "propensity", "labelled"):
+        for name in ("probability", "score", "positive", "weight", "group", "propensity", "labelled", "sought"):
             values = getattr(self, name)
             if values is not None and values.shape != shape:
                 raise InputValueError("Rows have unequal shapes.", where=name, found=values.shape, expected=shape)
@@ -77,9 +80,21 @@ class ScoredRows:
 
     def take(self, rows: NDArray[Any]) -> ScoredRows:
         """Return the rows that an index or mask selects."""
-        columns = (self.weight, self.group, self.propensity, self.labelled)
+        columns = (self.weight, self.group, self.propensity, self.labelled, self.sought)
         optional = (None if column is None else column[rows] for column in columns)
         return ScoredRows(self.probability[rows], self.score[rows], self.positive[rows], *optional)
+
+    def known(self) -> NDArray[np.bool_]:
+        """Return whether the label of each row was sought and has come."""
+        return np.ones(len(self), dtype=bool) if self.labelled is None else self.labelled
+
+    def asked(self) -> NDArray[np.bool_]:
+        """Return whether the label of each row was sought, come or not; at propensity 1 it always was."""
+        if self.propensity is None:
+            return np.ones(len(self), dtype=bool)
+        sought: NDArray[np.bool_] = self.known() if self.sought is None else self.sought
+        certain: NDArray[np.bool_] = self.propensity == 1.0
+        return sought | certain
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +112,14 @@ class _Grid:
 
 @dataclass(frozen=True, slots=True)
 class _Tests:
-    """The grid, and what certify rows say: rows in all, and rows and errors in the test of each candidate."""
+    """The grid, and what certify rows say of each candidate."""
 
     grid: _Grid
-    rows: int
-    n: NDArray[np.int64]
-    errors: NDArray[np.int64]
+    rows: int  # in all, one of each group
+    missing: float  # share of the labels that were sought, and have not come
+    n: NDArray[np.int64]  # rows in the test
+    errors: NDArray[np.int64]  # errors among them
+    unlabelled: NDArray[np.int64]  # those of the errors that count as such because no label is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +131,7 @@ class _Outcome:
     succeeded: bool
     n: int
     errors: int
+    unlabelled: int
     needed: int | None
 
 
@@ -126,7 +144,6 @@ def solve(
     look: int,
     basis: Basis,
     window: tuple[str, str] | None = None,
-    unlabelled_share: float = 0.0,
     seed: int = 0,
 ) -> SolvedPolicy:
     """Find and certify the thresholds of a policy.
@@ -135,12 +152,11 @@ def solve(
         policy: What must hold.
         version: Version of the policy.
         fit: Rows that choose candidates and the order of tests.
-        certify: Rows that test; none of their groups is among the fit rows.
+        certify: Rows that test; none of their groups is among the fit rows. When more than 5 % of the labels that were
+            sought among them have not come, nothing is certified.
         look: How many times these certify rows have been looked at, this one included; from 1.
         basis: Which rows these are, for the certificates.
         window: Their first and last time (ISO 8601), for the certificates.
-        unlabelled_share: Share in [0, 1] of rows whose label was sought and has not come; above 0.05 nothing is
-            certified.
         seed: Of the draws that choose one row per group and thin by propensity; fixed before any label is seen.
 
     Returns:
@@ -175,7 +191,7 @@ def solve(
         else:
             tests = tests or _count(fit, certify, seed)
             outcome = _test(tests, policy.certify, 1.0 - band.when.value, promises, look)
-            reason = _objection(policy.certify, look, unlabelled_share, outcome, band.when.value)
+            reason = _objection(policy.certify, look, tests.missing, outcome, band.when.value)
             certificate = Certificate(
                 metric="precision",
                 at_least=band.when.value,
@@ -346,7 +362,7 @@ def _test(tests: _Tests, certify: Certify, tolerance: float, promises: int, look
     share = certify.delta / promises / (1 if once else look * (look + 1))
     grid = tests.grid
     if not len(grid.keys):
-        return _Outcome(share, None, False, 0, 0, labels_needed(0, 0, tolerance, share))
+        return _Outcome(share, None, False, 0, 0, 0, labels_needed(0, 0, tolerance, share))
     if once or look == 1:
         level = share
         closest = choose_start(grid.volume * grid.floor * tests.rows, grid.errors, grid.rows, tolerance, share)
@@ -360,25 +376,26 @@ def _test(tests: _Tests, certify: Certify, tolerance: float, promises: int, look
     n, errors = int(tests.n[at]), int(tests.errors[at])
     needed = labels_needed(0, 0, tolerance, level) if once and look > 1 else labels_needed(n, errors, tolerance, level)
     threshold = Threshold(float(grid.probability[at]), float(grid.score[at]))
-    return _Outcome(share, threshold, chosen >= 0, n, errors, needed or None)
+    return _Outcome(share, threshold, chosen >= 0, n, errors, int(tests.unlabelled[at]), needed or None)
 
 
-def _objection(certify: Certify, look: int, unlabelled_share: float, outcome: _Outcome, promise: float) -> str | None:
+def _objection(certify: Certify, look: int, missing: float, outcome: _Outcome, promise: float) -> str | None:
     """Return why the promise is not certified, None when it is."""
     if certify.looks == "once" and look > 1:
         return f"looks is once, and these rows have been shown before (look {look}): only fresh rows certify"
-    if unlabelled_share > MAX_UNLABELLED_SHARE:
+    if missing > MAX_MISSING_SHARE:
         return (
-            f"{unlabelled_share:.1%} of the labels that were sought have not come; above {MAX_UNLABELLED_SHARE:.0%} "
-            "nothing is certified"
+            f"{missing:.1%} of the labels that were sought have not come; above {MAX_MISSING_SHARE:.0%} nothing is "
+            "certified"
         )
     if outcome.succeeded:
         return None
     if outcome.threshold is None:
         return f"no fit rows to choose a threshold from; then at least {outcome.needed} labelled rows above it"
+    unknown = f" ({outcome.unlabelled} of them for want of a label)" if outcome.unlabelled else ""
     return (
-        f"{outcome.errors} errors among {outcome.n} rows do not show a precision of at least {promise:g}; at least "
-        f"{outcome.needed} more labelled rows at or above the threshold are needed, if none of them is an error"
+        f"{outcome.errors} errors{unknown} among {outcome.n} rows do not show a precision of at least {promise:g}; at "
+        f"least {outcome.needed} more labelled rows at or above the threshold are needed, if none of them is an error"
         + (", and more than that when they are added to rows already shown" if outcome.n else "")
     )
 
@@ -394,10 +411,9 @@ def _make_grid(fit: ScoredRows, certify: ScoredRows) -> _Grid:
     points = len(candidates)
     cells = _cells(candidates, keys)
 
-    labelled = np.ones(size, dtype=bool) if fit.labelled is None else fit.labelled
-    weight = labelled * (np.ones(size) if fit.weight is None else fit.weight)
+    weight = fit.asked() * (np.ones(size) if fit.weight is None else fit.weight)
     rows = _at_or_above(cells, points, weight)
-    errors = _at_or_above(cells, points, weight * ~fit.positive)
+    errors = _at_or_above(cells, points, weight * ~(fit.positive & fit.known()))
     # Weighted rows count as the number of equal rows that is worth as much (Kish), or precision would look too sure.
     squares = _at_or_above(cells, points, weight**2)
     worth = np.divide(rows, squares, out=np.ones(points), where=squares > 0)
@@ -463,28 +479,28 @@ def _one_per_group(rows: ScoredRows, seed: int) -> ScoredRows:
 def _count(fit: ScoredRows, certify: ScoredRows, seed: int) -> _Tests:
     """Choose the grid and count, per candidate, the rows of an even sample at or above it, and the errors among them.
 
-    Every row carries one uniform number u, which is below its propensity when its label was sought: a row enters the
-    sample of a candidate when u is below that candidate's floor. One that enters without a label counts as an error.
+    Every row carries one uniform number u, which is below its propensity when its label was sought, come or not: a row
+    enters the sample of a candidate when u is below that candidate's floor. One without a label counts as an error.
     """
+    asked = certify.asked()
+    missing = int((asked & ~certify.known()).sum()) / max(int(asked.sum()), 1)
     grid = _make_grid(fit, certify)
     rows = _one_per_group(certify, seed)
     points = len(grid.keys)
     cells = _cells(grid.keys, order_keys(rows.probability, rows.score))
-    labelled = np.ones(len(rows), dtype=bool) if rows.labelled is None else rows.labelled
-    if rows.propensity is None:
-        error = ~(rows.positive & labelled)
-        return _Tests(grid, len(rows), _at_or_above(cells, points), _at_or_above(cells[error], points))
-    labelled = labelled & (rows.propensity > 0)
+    propensity = np.ones(len(rows)) if rows.propensity is None else rows.propensity
+    # Nobody sought a label at propensity 0, whatever the columns say.
+    labelled, asked = rows.known() & (propensity > 0), rows.asked() & (propensity > 0)
     draw = np.random.default_rng((seed, 1)).random(len(rows))
-    uniform = np.where(labelled, draw * rows.propensity, rows.propensity + draw * (1.0 - rows.propensity))
+    uniform = np.where(asked, draw * propensity, propensity + draw * (1.0 - propensity))
     # The floor falls as candidates loosen, so a row is in the samples from its cell up to `last`.
     last = points - np.searchsorted(grid.floor[::-1], uniform, side="right")
     inside = cells < last
-    n, errors = (
+    n, errors, unlabelled = (
         _at_or_above(cells[chosen], points) - _at_or_above(last[chosen], points)
-        for chosen in (inside, inside & ~(rows.positive & labelled))
+        for chosen in (inside, inside & ~(rows.positive & labelled), inside & ~labelled)
     )
-    return _Tests(grid, len(rows), n, errors)
+    return _Tests(grid, len(rows), missing, n, errors, unlabelled)
 
 
 def _within(values: NDArray[Any], where: str, low: float, high: float) -> None:

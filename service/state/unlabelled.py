@@ -21,11 +21,13 @@ class UnlabelledRows:
         logits: float32 (N, K).
         cluster: int64 (N,): keyed hash of the group, else of the input.
         propensity: float64 (N,): probability with which a label was sought, nan where unknown.
+        label_sought: bool (N,): whether this row's label was sought, and has not come.
     """
 
     logits: NDArray[np.float32]
     cluster: NDArray[np.int64]
     propensity: NDArray[np.float64]
+    label_sought: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.cluster)
@@ -46,7 +48,7 @@ def load_unlabelled_rows(connection: Connection, window: Window, *, classes: int
         for by_reference, name in enumerate((predictions.c.id, predictions.c.reference))
     )
     query = (
-        select(predictions.c.logits, predictions.c.cluster, predictions.c.propensity)
+        select(predictions.c.logits, predictions.c.cluster, predictions.c.propensity, predictions.c.sought)
         .where(predictions.c.origin.in_(window.origins(connection)), *window.times())
         .where(*(~label for label in labels))
         .order_by(predictions.c.created_at, predictions.c.id)
@@ -54,12 +56,16 @@ def load_unlabelled_rows(connection: Connection, window: Window, *, classes: int
     logits = [np.empty((0, classes), dtype=np.float32)]
     clusters = [np.empty(0, dtype=np.int64)]
     propensities = [np.empty(0, dtype=np.float64)]
+    soughts = [np.empty(0, dtype=np.bool_)]
     for chunk in connection.execute(query.execution_options(yield_per=ROWS_PER_FETCH)).partitions():
-        blobs, cluster, propensity = zip(*chunk, strict=True)
+        blobs, cluster, propensity, sought = zip(*chunk, strict=True)
         logits.append(np.frombuffer(b"".join(blobs), dtype="<f4").reshape(-1, classes))
         clusters.append(np.array(cluster, dtype=np.int64))
         propensities.append(np.array(propensity, dtype=np.float64))
-    return UnlabelledRows(np.concatenate(logits), np.concatenate(clusters), np.concatenate(propensities))
+        soughts.append(np.array(sought, dtype=np.bool_))
+    return UnlabelledRows(
+        np.concatenate(logits), np.concatenate(clusters), np.concatenate(propensities), np.concatenate(soughts)
+    )
 
 
 def count_labelled(connection: Connection, window: Window, *, at_most: int) -> int:

@@ -86,7 +86,7 @@ def logged(
         sought=int(sought.sum()),
         sought_unlabelled=int((sought & ~has).sum()),
     )
-    return labelled, UnlabelledRows(logits[~has], cluster[~has], propensity[~has])
+    return labelled, UnlabelledRows(logits[~has], cluster[~has], propensity[~has], sought[~has])
 
 
 @pytest.fixture(scope="module")
@@ -194,6 +194,17 @@ def test_labels_that_were_sought_and_have_not_come_void_the_certificate(revision
     found = certificate(run(revision, bundle, logged(logits, labels, has_label=has_label)))
     assert not found["valid"]
     assert "have not come" in found["reason"]
+
+
+def test_labels_that_do_not_come_are_errors_of_the_certificate(revision: Revision, bundle: Any) -> None:
+    """Too few to void it by themselves, but all of them wrong answers."""
+    logits, labels = draw(6000, seed=6, temperature=2.5)
+    lost = (logits.argmax(axis=1) != labels) & (np.arange(6000) % 7 == 0)
+    assert 0.03 < lost.mean() < 0.05
+    whole, rest = (certificate(run(revision, bundle, logged(logits, labels, has_label=has))) for has in (None, ~lost))
+    assert whole["valid"] and rest["valid"]  # noqa: PT018
+    assert rest["errors"] / rest["n"] == pytest.approx(whole["errors"] / whole["n"], abs=0.01)
+    assert rest["n"] == pytest.approx(whole["n"], rel=0.05)
 
 
 def test_labels_that_nobody_sought_fit_on_request_and_never_test() -> None:

@@ -121,11 +121,29 @@ def test_once_certifies_nothing_on_rows_already_shown() -> None:
 
 
 def test_too_many_missing_labels_certify_nothing() -> None:
-    data = rows(3000)
-    assert not solved(data, data, unlabelled_share=0.05).review_all
-    result = solved(data, data, unlabelled_share=0.06)
+    fit = rows(400)
+    few, many = (rows(3000, labelled=np.arange(3000) >= missing) for missing in (150, 180))
+    assert not solved(fit, few, promise=0.9).review_all
+    result = solved(fit, many, promise=0.9)
     assert result.review_all
     assert "6.0%" in result.bands[0].certificate.reason
+
+
+@pytest.mark.parametrize("propensity", [None, 1.0, 0.2])
+def test_a_label_that_was_sought_and_has_not_come_is_an_error(propensity: float | None) -> None:
+    rng = np.random.default_rng(9)
+    column = {} if propensity is None else {"propensity": np.full(10_000, propensity)}
+    fit, data = rows(10_000, seed=2, **column), rows(10_000, seed=1, **column)
+    drawn = rng.random(10_000) < (propensity or 1.0)
+    comes = np.arange(10_000) % 25 > 0
+    everything, some = (replace(data, sought=drawn, labelled=drawn & which) for which in (comes | True, comes))
+    tests, full = certify._count(fit, some, 0), certify._count(fit, everything, 0)
+    assert np.array_equal(tests.n, full.n)
+    assert not full.errors.any()
+    assert np.array_equal(tests.errors, tests.unlabelled)
+    assert tests.errors[-1] == pytest.approx(0.04 * tests.n[-1], rel=0.3)
+    assert tests.missing == pytest.approx(0.04, rel=0.3)
+    assert "for want of a label" in solved(fit, some, promise=0.97).bands[0].certificate.reason
 
 
 def test_bands_are_cumulative_and_looser_promises_reach_further() -> None:
