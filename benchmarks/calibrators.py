@@ -445,8 +445,8 @@ def table(
         "",
         "`predict`: temperature scaling of all rows, ours into a given array; scikit-learn's column is scipy's softmax "
         "of logits / T. `platt` by scikit-learn: unregularised logistic regression, Newton's method. `ece` by netcal "
-        "with two classes is that of the second class, not of the top label; so is its `histogram`. netcal takes float64 "
-        "probabilities.",
+        "with two classes is that of the second class, not of the top label; so is its `histogram`. netcal takes "
+        "float64 probabilities.",
         "Where the ratio is below 1× ours is the slower one.",
         "",
         "## How",
