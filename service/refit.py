@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,8 +27,10 @@ from service.decisions.certify import ScoredRows, labels_needed, solve
 from service.decisions.decide import SolvedPolicy
 from service.decisions.gate import compare
 from service.decisions.policy import Policy
+from service.decisions.split import one_per_group
+from service.decisions.unattended import Limits, judge
 from service.errors import CandorError, InputValueError, TooFewLabelsError, error_document
-from service.refit_report import Side, certified, changed_decisions, compared_metrics, summary
+from service.refit_report import Side, certified, change_caps, changed_decisions, compared_metrics, summary
 from service.refit_rows import Rows, divide, effective_rows, fit_weights
 from service.revision import Basis, Revision
 from service.solve import scored, solve_on_reference
@@ -68,7 +70,7 @@ class RefitRequest:
 
 @dataclass(frozen=True, slots=True)
 class RefitTask:
-    """Everything the child process needs to know."""
+    """Everything the child process needs to know; `limits` say what may be activated unattended."""
 
     database_url: str
     bundle: str
@@ -78,6 +80,7 @@ class RefitTask:
     alpha: float
     margin: float
     request: RefitRequest
+    limits: Limits = field(default_factory=Limits)
 
 
 Show = Callable[[dict[str, Any]], dict[str, Any]]
@@ -123,6 +126,7 @@ def refit(
         min_rows=task.min_rows,
     )
     certifying = rows.certify.take(rows.certify.tested)
+    judged, gate = rows.judged, rows.gate
 
     progress(f"fitting {len(rows.fitting)} rows")
     candidate = _fit(request.calibrator or revision.calibrator["method"], rows.fitting, active)
@@ -131,26 +135,9 @@ def refit(
     earliest = int(certifying.labelled_at.min())
     shown = show(
         {
-            "gate": int(rows.gate.labelled_at.min()),
+            "gate": int(gate.labelled_at.min()),
             "certify": {key: {"basis": basis, "earliest": earliest} for key, basis in bases.items()},
         }
-    )
-
-    progress(f"comparing on {len(rows.gate)} gate rows")
-    before = Side.of(active, solved, rows.gate.logits)
-    others = rows.others.logits
-    verdict = compare(
-        candidate.predict_proba(rows.gate.logits),
-        before.probabilities,
-        rows.gate.labels,
-        rows.gate.cluster,
-        mode=request.gate,
-        attempt=shown["attempt"],
-        alpha=task.alpha,
-        margin=task.margin,
-        propensity=rows.gate.propensity,
-        traffic=(candidate.predict_proba(others), active.predict_proba(others)) if len(others) else None,
-        seed=seed,
     )
 
     progress(f"certifying on {len(certifying)} rows")
@@ -174,21 +161,54 @@ def refit(
             seed=seed,
         )
 
+    progress(f"comparing on {len(gate)} gate rows")
+    before_all, after_all = Side.of(active, solved, judged.logits), Side.of(candidate, resolved, judged.logits)
+    before, after = before_all.take(judged.tested), after_all.take(judged.tested)
+    others = ~judged.tested
+    verdict = compare(
+        after.probabilities,
+        before.probabilities,
+        gate.labels,
+        gate.cluster,
+        mode=request.gate,
+        attempt=shown["attempt"],
+        alpha=task.alpha,
+        margin=task.margin,
+        propensity=gate.propensity,
+        traffic=(after_all.probabilities[others], before_all.probabilities[others]) if others.any() else None,
+        seed=seed,
+    )
+    verdict = judge(
+        verdict,
+        limits=task.limits,
+        unidentified_share=rows.unidentified_share,
+        missing_share=rows.missing_share,
+        caps=change_caps(
+            names,
+            before_all,
+            after_all,
+            judged.logits,
+            which=one_per_group(judged.cluster, seed),
+            limits=task.limits,
+            level=verdict.alpha,
+        ),
+        uncertified=[key for key, old in solved.items() if resolved[key].review_all and not old.review_all],
+    )
+
     progress("measuring")
-    after = Side.of(candidate, resolved, rows.gate.logits)
     report = {
         "calibrator": {"before": revision.calibrator, "after": candidate.to_dict()},
         "rows": {
             "fit": len(rows.fitting),
             "certify": len(certifying),
-            "gate": len(rows.gate),
+            "gate": len(gate),
             "pending": labelled.pending,
             "conflicts": labelled.conflicts,
             "effective_fit": round(effective_rows(fit_weights(rows.fitting.propensity)), 1),
         },
         "gate": verdict.to_dict(),
-        "metrics": compared_metrics(verdict, before, after, rows.gate.labels, seed),
-        "decisions": changed_decisions(names, before, after, rows.gate.logits),
+        "metrics": compared_metrics(verdict, before, after, gate.labels, seed),
+        "decisions": changed_decisions(names, before, after, gate.logits),
         "policies": certified(resolved),
         "summary": summary(verdict),
     }
@@ -273,7 +293,8 @@ def main() -> None:
         return hear()
 
     document = hear()
-    task = RefitTask(**{**document, "request": RefitRequest(**document["request"])})
+    parts = {"request": RefitRequest(**document["request"]), "limits": Limits(**document.get("limits", {}))}
+    task = RefitTask(**{**document, **parts})
     try:
         database = Database.open(task.database_url, readonly=True)
         try:

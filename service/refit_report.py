@@ -11,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrators import Calibrator, metrics
+from service.decisions.caps import Cap, CapName, upper_share
 from service.decisions.decide import SolvedPolicy, decide_rows
 from service.decisions.gate import GateResult
+from service.decisions.unattended import Limits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,7 +24,7 @@ class Side:
     Attributes:
         calibrator: Fitted calibrator.
         policies: Solved policies by id.
-        probabilities: float32 (N, K), of the gate rows.
+        probabilities: float32 (N, K).
         labels: int64 (N,), the label that it predicts for each.
         confidence: float32 (N,), the probability of that label.
     """
@@ -35,9 +37,26 @@ class Side:
 
     @classmethod
     def of(cls, calibrator: Calibrator, policies: Mapping[str, SolvedPolicy], logits: npt.NDArray[np.float32]) -> Side:
-        """Calibrate the gate rows' logits (N, K)."""
+        """Calibrate logits (N, K)."""
         probabilities = calibrator.predict_proba(logits)
         return cls(calibrator, policies, probabilities, *calibrator.top_label(logits, probabilities))
+
+    def take(self, which: npt.NDArray[np.bool_]) -> Side:
+        """Return the rows that `which` marks."""
+        rows = self.probabilities[which], self.labels[which], self.confidence[which]
+        return Side(self.calibrator, self.policies, *rows)
+
+    def actions(self, policy: str, names: Sequence[str], logits: npt.NDArray[np.float32]) -> npt.NDArray[np.str_]:
+        """Return what a policy does with each row.
+
+        Args:
+            policy: Its id.
+            names: The model's labels.
+            logits: float32 (N, K), of these rows.
+        """
+        solved = self.policies[policy]
+        bands = decide_rows(solved, names, logits, self.probabilities, self.labels, self.confidence)
+        return np.array(solved.actions)[bands]
 
 
 def compared_metrics(
@@ -82,7 +101,7 @@ def changed_decisions(
     any_flip = np.zeros(len(logits), dtype=bool)
     policies = {}
     for key in before.policies:
-        old, new = (_actions(side, key, names, logits) for side in (before, after))
+        old, new = (side.actions(key, names, logits) for side in (before, after))
         any_flip |= old != new
         counts = Counter(old.tolist()), Counter(new.tolist())
         policies[key] = {
@@ -93,6 +112,40 @@ def changed_decisions(
             },
         }
     return {"flipped": int(any_flip.sum()), "of": len(logits), "policies": policies}
+
+
+def change_caps(
+    names: Sequence[str],
+    before: Side,
+    after: Side,
+    logits: npt.NDArray[np.float32],
+    *,
+    which: npt.NDArray[np.intp],
+    limits: Limits,
+    level: float,
+) -> list[Cap]:
+    """Bound the shares of rows whose action changes, and that get the action of the first band, for each policy.
+
+    Args:
+        names: The model's labels.
+        before: The revision in service.
+        after: The refit, with the same policies.
+        logits: float32 (N, K), of recent rows, labelled or not.
+        which: Indices of the rows that count, one of each group.
+        limits: What the shares may be.
+        level: Of each bound.
+    """
+    caps = []
+    for key, solved in before.policies.items():
+        old, new = (side.actions(key, names, logits)[which] for side in (before, after))
+        found: tuple[tuple[CapName, npt.NDArray[np.bool_], float | None], ...] = (
+            ("flipped", old != new, limits.flipped),
+            ("flag_rate", new == solved.policy.bands[0].action, limits.flag_rate),
+        )
+        for name, rows, at_most in found:
+            count, of = int(rows.sum()), len(rows)
+            caps.append(Cap(name, key, count, of, upper_share(count, of, level), at_most))
+    return caps
 
 
 def certified(policies: Mapping[str, SolvedPolicy]) -> dict[str, Any]:
@@ -125,9 +178,3 @@ def _metrics(side: Side, truth: npt.NDArray[np.int64], seed: int) -> dict[str, A
         "null": {"mean": test.null_mean, "q95": test.null_quantile},
         "reliability": {name: getattr(curve, name).tolist() for name in ("confidence", "accuracy", "count")},
     }
-
-
-def _actions(side: Side, policy: str, names: Sequence[str], logits: npt.NDArray[np.float32]) -> npt.NDArray[np.str_]:
-    solved = side.policies[policy]
-    bands = decide_rows(solved, names, logits, side.probabilities, side.labels, side.confidence)
-    return np.array(solved.actions)[bands]

@@ -74,15 +74,28 @@ class Division:
         fitting: Labelled rows of role fit that the calibrator is fitted on.
         fit: All rows of role fit, from which candidate thresholds are chosen.
         certify: All rows of role certify; the tested ones certify, the others say what they do not cover.
-        gate: Tested rows of role gate.
-        others: Rows of role gate that test nothing: they show where gate rows are missing.
+        judged: All rows of role gate. The tested ones gate; the others show where such rows are missing.
     """
 
     fitting: Rows
     fit: Rows
     certify: Rows
-    gate: Rows
-    others: Rows
+    judged: Rows
+
+    @property
+    def gate(self) -> Rows:
+        """Tested rows of role gate."""
+        return self.judged.take(self.judged.tested)
+
+    @property
+    def unidentified_share(self) -> float:
+        """Share of the rows of role gate that no label can stand for: their propensity is zero or unknown."""
+        return float((~(self.judged.propensity > 0)).mean())
+
+    @property
+    def missing_share(self) -> float:
+        """Share of the labels sought for rows of role gate that have not come."""
+        return float((~self.judged.tested[self.judged.sought]).mean())
 
 
 def divide(rows: Rows, *, unsought_may_fit: bool, min_rows: int) -> Division:
@@ -113,8 +126,7 @@ def divide(rows: Rows, *, unsought_may_fit: bool, min_rows: int) -> Division:
         fitting=rows.take(usable & (role == FIT)),
         fit=rows.take(role == FIT),
         certify=rows.take(role == CERTIFY),
-        gate=rows.take(rows.tested & (role == GATE)),
-        others=rows.take(~rows.tested & (role == GATE)),
+        judged=rows.take(role == GATE),
     )
 
 

@@ -17,6 +17,7 @@ from scipy.special import bdtr, ndtri
 
 from service.decisions.decide import SolvedBand, SolvedPolicy, order_keys
 from service.decisions.policy import Certify, Policy
+from service.decisions.split import one_per_group
 from service.errors import InputValueError, PolicyError
 from service.revision import Basis, Certificate, Threshold
 
@@ -472,8 +473,7 @@ def _one_per_group(rows: ScoredRows, seed: int) -> ScoredRows:
     ordered = np.sort(rows.group)
     if not (ordered[1:] == ordered[:-1]).any():
         return rows
-    draw = np.random.default_rng((seed, 0)).permutation(len(rows))
-    return rows.take(np.sort(draw[np.unique(rows.group[draw], return_index=True)[1]]))
+    return rows.take(one_per_group(rows.group, seed))
 
 
 def _count(fit: ScoredRows, certify: ScoredRows, seed: int) -> _Tests:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from service.decisions.caps import Cap
 from service.errors import InputShapeError, InputValueError, TooFewLabelsError
 
 Mode = Literal["superior", "non_inferior"]
@@ -66,7 +67,12 @@ class GateResult:
         excluded: Rows left out: of unknown or zero propensity, or thinned away.
         nll: The log loss before and after.
         brier: The Brier score before and after.
-        reason: One plain sentence.
+        reason: One plain sentence; a second one where the rows do not stand for all traffic.
+        unidentified_share: Share of the gate role's rows, labelled or not, whose propensity is zero or unknown.
+        missing_share: Share of the labels sought for rows of that role that have not come.
+        caps: How much the refit changes, and how much it may.
+        unattended: Whether it may be activated without a person.
+        unattended_reason: Why not; None when it may.
     """
 
     mode: Mode
@@ -82,10 +88,16 @@ class GateResult:
     nll: Comparison
     brier: Comparison
     reason: str
+    unidentified_share: float = 0.0
+    missing_share: float = 0.0
+    caps: tuple[Cap, ...] = ()
+    unattended: bool = False
+    unattended_reason: str | None = "Not judged yet."
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able document."""
-        return asdict(self) | {"nll": self.nll.to_dict(), "brier": self.brier.to_dict()}
+        parts = {"nll": self.nll.to_dict(), "brier": self.brier.to_dict()}
+        return asdict(self) | parts | {"caps": [cap.to_dict() for cap in self.caps]}
 
 
 def compare(
@@ -124,7 +136,7 @@ def compare(
         seed: Of the draw that thins; fixed before any label is seen.
 
     Returns:
-        The verdict.
+        The verdict; `unattended.judge` completes it.
 
     Raises:
         InputShapeError: When shapes disagree or K < 2.

@@ -40,6 +40,24 @@ def cluster_hash(secret: bytes, group: str | bytes) -> int:
     return int.from_bytes(digest, "little", signed=True)
 
 
+def one_per_group(groups: NDArray[np.int64], seed: int) -> NDArray[np.intp]:
+    """Return one row of each group, drawn from the seed alone.
+
+    Args:
+        groups: Cluster numbers, shape (N,).
+        seed: Fixed before any label is seen.
+
+    Returns:
+        Indices in ascending order, one per distinct number.
+
+    Example:
+        >>> one_per_group(np.array([7, 7, 5, 9]), seed=0)
+        array([0, 2, 3])
+    """
+    draw = np.random.default_rng((seed, 0)).permutation(len(groups))
+    return np.sort(draw[np.unique(groups[draw], return_index=True)[1]])
+
+
 def roles(clusters: NDArray[np.int64], shares: Sequence[float] = (1 / 3, 1 / 3, 1 / 3)) -> NDArray[np.int64]:
     """Return each row's role from its cluster number.
 

@@ -13,7 +13,8 @@ import pytest
 from bundle import LabelledLogits, Reference
 from calibrators import Temperature
 from service.decisions.policy import Policy
-from service.decisions.split import FIT, roles
+from service.decisions.split import FIT, GATE, roles
+from service.decisions.unattended import Limits
 from service.errors import InputValueError, TooFewLabelsError
 from service.refit import RefitRequest, RefitTask, refit
 from service.refit_rows import Rows, divide
@@ -126,9 +127,11 @@ def run(
     rows: tuple[LabelledRows, UnlabelledRows],
     *,
     shown: list[dict[str, Any]] | None = None,
+    limits: Limits | None = None,
     **request: Any,
 ) -> dict[str, Any]:
     task = RefitTask("", str(Path()), "m", "r1", min_rows=60, alpha=0.05, margin=0.002, request=RefitRequest(**request))
+    task = task if limits is None else replace(task, limits=limits)
 
     def show(looks: dict[str, Any]) -> dict[str, Any]:
         if shown is not None:
@@ -155,6 +158,8 @@ def test_a_drift_is_mended_and_the_gate_passes(revision: Revision, bundle: Any) 
     assert report["summary"].startswith("Better")
     assert certificate(outcome)["basis"] == "traffic"
     assert outcome["policies"]["auto"]["version"] == 2
+    assert (report["gate"]["unattended"], report["gate"]["unattended_reason"]) == (True, None)
+    assert (report["gate"]["unidentified_share"], report["gate"]["missing_share"]) == (0.0, 0.0)
 
 
 def test_nothing_changed_is_refused(revision: Revision, bundle: Any) -> None:
@@ -269,3 +274,91 @@ def test_a_label_that_cannot_be_fitted_is_refused(revision: Revision, bundle: An
     logits[np.arange(600), labels] = -np.inf
     with pytest.raises(InputValueError, match="cannot be fitted"):
         run(revision, bundle, logged(logits, labels))
+
+
+@pytest.fixture(scope="module")
+def blind() -> tuple[LabelledRows, UnlabelledRows]:
+    """A tenth of the traffic goes to review, where the temperature is 2.5 now; of the rest no label is sought."""
+    logits, labels = draw(15_000, seed=14)
+    margin = logits.max(axis=1) - np.sort(logits, axis=1)[:, -2]
+    reviewed = margin < np.quantile(margin, 0.2)
+    drifted = (logits / 2.5 + np.random.default_rng(15).gumbel(size=logits.shape)).argmax(axis=1)
+    labels = np.where(reviewed, drifted, labels)
+    kept = np.flatnonzero(~reviewed)[: int(9 * reviewed.sum())]
+    chosen = np.sort(np.concatenate([np.flatnonzero(reviewed)[: len(kept) // 9], kept]))
+    sought = reviewed[chosen]
+    propensity = np.where(sought, 1.0, 0.0)
+    return logged(logits[chosen], labels[chosen], propensity=propensity, sought=sought, has_label=sought)
+
+
+def test_what_is_better_for_the_labelled_tenth_is_not_activated_unattended(
+    revision: Revision, bundle: Any, blind: tuple[LabelledRows, UnlabelledRows]
+) -> None:
+    gate = run(revision, bundle, blind, mode="activate")["report"]["gate"]
+    assert gate["passed"]
+    assert gate["unidentified_share"] == pytest.approx(0.9, abs=0.01)
+    assert not gate["unattended"]
+    assert "no label is sought" in gate["unattended_reason"]
+    assert f"Nothing is known of the {gate['unidentified_share']:.1%} of the rows" in gate["reason"]
+    lenient = run(revision, bundle, blind, limits=Limits(unidentified=1.0))["report"]["gate"]
+    assert "Nothing is known" not in lenient["reason"]
+
+
+def test_rows_of_unknown_propensity_are_unidentified(revision: Revision, bundle: Any) -> None:
+    logits, labels = draw(3000, seed=1, temperature=2.5)
+    decided = np.arange(3000) % 10 > 0  # the others came without a policy
+    propensity = np.where(decided, 1.0, np.nan)
+    rows = logged(logits, labels, propensity=propensity, sought=decided)
+    gate = run(revision, bundle, rows)["report"]["gate"]
+    of = roles(rows[0].cluster) == GATE
+    assert gate["passed"]
+    assert gate["unidentified_share"] == pytest.approx(1 - decided[of].mean())
+    assert not gate["unattended"]
+
+
+def test_explored_traffic_is_identified(revision: Revision, bundle: Any) -> None:
+    logits, labels = draw(12_000, seed=16, temperature=2.5)
+    sought = np.random.default_rng(17).random(12_000) < 0.3
+    rows = logged(logits, labels, propensity=np.full(12_000, 0.3), sought=sought, has_label=sought)
+    gate = run(revision, bundle, rows)["report"]["gate"]
+    assert (gate["passed"], gate["unidentified_share"], gate["missing_share"]) == (True, 0.0, 0.0)
+    late = sought & (np.arange(12_000) % 10 > 0)
+    rows = logged(logits, labels, propensity=np.full(12_000, 0.3), sought=sought, has_label=late)
+    gate = run(revision, bundle, rows)["report"]["gate"]
+    assert gate["missing_share"] == pytest.approx(0.1, abs=0.03)
+    assert "have not come" in gate["unattended_reason"]
+
+
+def test_a_certificate_is_not_lost_unattended(revision: Revision, bundle: Any) -> None:
+    """The drift is mended, but so many answers are wrong now that nothing can be promised of them."""
+    outcome = run(revision, bundle, logged(*draw(3000, seed=18, temperature=12.0)))
+    assert outcome["policies"]["auto"]["review_all"]
+    gate = outcome["report"]["gate"]
+    assert gate["passed"]
+    assert gate["unattended_reason"] == "Policy 'auto' would lose its certificate, and send every row to review."
+
+
+def test_changes_are_bounded_on_all_recent_rows_one_of_each_group(revision: Revision, bundle: Any) -> None:
+    logits, labels = draw(12_000, seed=16, temperature=2.5)
+    sought = np.random.default_rng(17).random(12_000) < 0.5
+    labelled, unlabelled = logged(
+        logits, labels, propensity=np.full(12_000, 0.5), sought=sought, has_label=sought, seed=3
+    )
+    twins = np.concatenate([labelled.cluster[:10], unlabelled.cluster[10:]])
+    rows = labelled, replace(unlabelled, cluster=twins)
+    outcome = run(revision, bundle, rows)
+    gate = outcome["report"]["gate"]
+    groups = np.unique(np.concatenate([labelled.cluster, twins]))
+    caps = {cap["name"]: cap for cap in gate["caps"]}
+    assert set(caps) == {"flipped", "flag_rate"}
+    for cap in caps.values():
+        assert cap["of"] == int((roles(groups) == GATE).sum())
+        assert cap["count"] / cap["of"] < cap["upper"] < cap["count"] / cap["of"] + 0.03
+    assert gate["unattended"]
+    allowed = Limits(flipped=caps["flipped"]["upper"], flag_rate=caps["flag_rate"]["upper"])
+    assert run(revision, bundle, rows, limits=allowed)["report"]["gate"]["unattended"]
+    tight = Limits(flipped=caps["flipped"]["count"] / caps["flipped"]["of"], flag_rate=0.1)
+    held = run(revision, bundle, rows, limits=tight)["report"]["gate"]
+    assert held["passed"]
+    assert "may change up to" in held["unattended_reason"]
+    assert "may flag up to" in held["unattended_reason"]

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from service.decisions.split import CERTIFY, FIT, GATE, cluster_hash, roles
+from service.decisions.split import CERTIFY, FIT, GATE, cluster_hash, one_per_group, roles
 
 SECRET = bytes(range(32))
 
@@ -46,3 +46,12 @@ def test_shares_must_be_three_parts_of_one(shares: tuple[float, ...]) -> None:
 
 def test_no_rows() -> None:
     assert roles(np.empty(0, dtype=np.int64)).shape == (0,)
+
+
+def test_one_row_of_each_group_is_drawn_evenly() -> None:
+    groups = np.repeat(np.arange(50), 4)[::-1]
+    chosen = [one_per_group(groups, seed) for seed in range(400)]
+    assert all(np.array_equal(np.sort(groups[rows]), np.arange(50)) for rows in chosen)
+    hits = np.bincount(np.concatenate(chosen) % 4, minlength=4)
+    assert np.abs(hits / hits.sum() - 0.25).max() < 0.02
+    assert np.array_equal(chosen[7], one_per_group(groups, 7))

@@ -1,0 +1,74 @@
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.decisions.caps import Cap
+from service.decisions.gate import GateResult, compare
+from service.decisions.unattended import Limits, judge
+
+
+def verdict(mode: Any = "superior", gained: float = 0.2) -> GateResult:
+    labels = np.repeat([0, 1], 200)
+    active, candidate = (np.where(labels[:, None] == [0, 1], p, 1 - p) for p in (0.6, 0.6 + gained))
+    return compare(candidate, active, labels, mode=mode, attempt=1)
+
+
+def judged(result: GateResult, limits: Limits | None = None, **found: Any) -> GateResult:
+    nothing: dict[str, Any] = {"unidentified_share": 0.0, "missing_share": 0.0, "caps": (), "uncertified": ()}
+    return judge(result, limits=limits or Limits(), **(nothing | found))
+
+
+def test_nobody_judged_is_not_a_yes() -> None:
+    assert verdict().passed
+    assert not verdict().unattended
+
+
+def test_what_is_better_for_all_rows_may_go_unattended() -> None:
+    result = judged(verdict(), unidentified_share=0.05, missing_share=0.05)
+    assert (result.unattended, result.unattended_reason) == (True, None)
+    assert result.reason == verdict().reason
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ({"unidentified_share": 0.9}, "For 90.0% of the rows no label is sought, more than 5.0%."),
+        ({"missing_share": 0.06}, "6.0% of the labels that were sought have not come, more than 5.0%."),
+        ({"uncertified": ["auto"]}, "Policy 'auto' would lose its certificate, and send every row to review."),
+        (
+            {"caps": [Cap("flipped", "auto", 2, 10, 0.5, 0.4), Cap("flag_rate", "auto", 9, 10, 0.99, None)]},
+            "Policy 'auto' may change up to 50.0% of its decisions, more than 40.0%.",
+        ),
+        (
+            {"caps": [Cap("flag_rate", "auto", 2, 10, 0.5, 0.4)], "missing_share": 1.0},
+            "100.0% of the labels that were sought have not come, more than 5.0%; "
+            "policy 'auto' may flag up to 50.0% of the rows, more than 40.0%.",
+        ),
+    ],
+)
+def test_each_obstacle_is_named(found: dict[str, Any], words: str) -> None:
+    result = judged(verdict(), **found)
+    assert (result.passed, result.unattended, result.unattended_reason) == (True, False, words)
+
+
+def test_neither_a_refused_nor_a_merely_harmless_refit_goes_unattended() -> None:
+    refused = judged(verdict(gained=-0.1))
+    assert (refused.passed, refused.unattended_reason) == (False, "The gate refuses the refit.")
+    harmless = judged(verdict("non_inferior"))
+    assert (harmless.passed, harmless.unattended) == (True, False)
+
+
+def test_the_reason_says_what_the_comparison_does_not_cover() -> None:
+    result = judged(verdict(), unidentified_share=0.25)
+    assert (
+        result.reason == f"{verdict().reason} Nothing is known of the 25.0% of the rows for which no label is sought."
+    )
+    assert judged(verdict(), Limits(unidentified=0.3), unidentified_share=0.25).unattended
+
+
+def test_the_verdict_is_json() -> None:
+    document = judged(verdict(), caps=[Cap("flipped", "auto", 2, 10, 0.5, None)]).to_dict()
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert document["caps"][0]["policy"] == "auto"
