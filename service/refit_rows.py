@@ -89,8 +89,11 @@ class Division:
 
     @property
     def unidentified_share(self) -> float:
-        """Share of the rows of role gate that no label can stand for: their propensity is zero or unknown."""
-        return float((~(self.judged.propensity > 0)).mean())
+        """Share of the rows of role gate that no label stands for.
+
+        Their propensity is zero, unknown, or so small that none of the labels that came was sought with it.
+        """
+        return float((~(self.judged.propensity >= self.gate.propensity.min())).mean())
 
     @property
     def missing_share(self) -> float:

@@ -68,7 +68,8 @@ class GateResult:
         nll: The log loss before and after.
         brier: The Brier score before and after.
         reason: One plain sentence; a second one where the rows do not stand for all traffic.
-        unidentified_share: Share of the gate role's rows, labelled or not, whose propensity is zero or unknown.
+        unidentified_share: Share of the gate role's rows, labelled or not, that no label stands for: their propensity
+            is zero or unknown, or lower than that of every label that came.
         missing_share: Share of the labels sought for rows of that role that have not come.
         caps: How much the refit changes, and how much it may.
         unattended: Whether it may be activated without a person.

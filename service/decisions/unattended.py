@@ -20,7 +20,7 @@ class Limits:
     """Largest shares, in [0, 1], at which a refit may be activated unattended.
 
     Attributes:
-        unidentified: Of rows that no label can stand for, since none is ever sought or nobody knows how.
+        unidentified: Of rows that no label stands for, since none is sought or nobody knows how.
         missing: Of labels that were sought for gate rows and have not come.
         flipped: Of decisions that change, for each policy; None for any. After a drift most change, and rightly so.
         flag_rate: Of rows that get the action of a policy's first band; None for any.
@@ -46,7 +46,8 @@ def judge(
     Args:
         verdict: From `gate.compare`.
         limits: What is allowed.
-        unidentified_share: Share of the gate role's rows whose propensity is zero or unknown.
+        unidentified_share: Share of the gate role's rows, labelled or not, whose propensity is zero or unknown, or
+            lower than that of every label that came.
         missing_share: Share of the labels sought for gate rows that have not come.
         caps: Bounded shares of changed and of flagged rows.
         uncertified: Policies that hold their certificates now and would lose them.
@@ -61,7 +62,7 @@ def judge(
         if verdict.mode != "superior":
             yield "it was not asked to be better, only to do no harm"
         if unidentified_share > limits.unidentified:
-            yield f"for {unidentified_share:.1%} of the rows no label is sought, more than {limits.unidentified:.1%}"
+            yield f"no label stands for {unidentified_share:.1%} of the rows, more than {limits.unidentified:.1%}"
         if missing_share > limits.missing:
             yield f"{missing_share:.1%} of the labels that were sought have not come, more than {limits.missing:.1%}"
         for policy in uncertified:
@@ -73,7 +74,7 @@ def judge(
     found = "; ".join(objections())
     reason = verdict.reason
     if unidentified_share > limits.unidentified:
-        reason += f" Nothing is known of the {unidentified_share:.1%} of the rows for which no label is sought."
+        reason += f" No label stands for {unidentified_share:.1%} of the rows: of them nothing is known."
     return replace(
         verdict,
         unidentified_share=unidentified_share,

@@ -298,10 +298,22 @@ def test_what_is_better_for_the_labelled_tenth_is_not_activated_unattended(
     assert gate["passed"]
     assert gate["unidentified_share"] == pytest.approx(0.9, abs=0.01)
     assert not gate["unattended"]
-    assert "no label is sought" in gate["unattended_reason"]
-    assert f"Nothing is known of the {gate['unidentified_share']:.1%} of the rows" in gate["reason"]
+    share = f"{gate['unidentified_share']:.1%}"
+    assert gate["unattended_reason"].startswith(f"No label stands for {share} of the rows, more than 5.0%")
+    assert gate["reason"].endswith(f"No label stands for {share} of the rows: of them nothing is known.")
     lenient = run(revision, bundle, blind, limits=Limits(unidentified=1.0))["report"]["gate"]
-    assert "Nothing is known" not in lenient["reason"]
+    assert "nothing is known" not in lenient["reason"]
+
+
+def test_a_propensity_too_small_for_a_single_label_identifies_nothing(
+    revision: Revision, bundle: Any, blind: tuple[LabelledRows, UnlabelledRows]
+) -> None:
+    labelled, unlabelled = blind
+    hardly = replace(unlabelled, propensity=np.full(len(unlabelled), 1e-6))
+    gate = run(revision, bundle, (labelled, hardly))["report"]["gate"]
+    assert gate["passed"]
+    assert gate["unidentified_share"] == pytest.approx(0.9, abs=0.01)
+    assert not gate["unattended"]
 
 
 def test_rows_of_unknown_propensity_are_unidentified(revision: Revision, bundle: Any) -> None:

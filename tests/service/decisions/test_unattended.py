@@ -34,7 +34,7 @@ def test_what_is_better_for_all_rows_may_go_unattended() -> None:
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        ({"unidentified_share": 0.9}, "For 90.0% of the rows no label is sought, more than 5.0%."),
+        ({"unidentified_share": 0.9}, "No label stands for 90.0% of the rows, more than 5.0%."),
         ({"missing_share": 0.06}, "6.0% of the labels that were sought have not come, more than 5.0%."),
         ({"uncertified": ["auto"]}, "Policy 'auto' would lose its certificate, and send every row to review."),
         (
@@ -62,9 +62,7 @@ def test_neither_a_refused_nor_a_merely_harmless_refit_goes_unattended() -> None
 
 def test_the_reason_says_what_the_comparison_does_not_cover() -> None:
     result = judged(verdict(), unidentified_share=0.25)
-    assert (
-        result.reason == f"{verdict().reason} Nothing is known of the 25.0% of the rows for which no label is sought."
-    )
+    assert result.reason == f"{verdict().reason} No label stands for 25.0% of the rows: of them nothing is known."
     assert judged(verdict(), Limits(unidentified=0.3), unidentified_share=0.25).unattended
 
 
