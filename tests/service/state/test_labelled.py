@@ -219,12 +219,14 @@ def test_the_current_label_is_the_one_that_the_rule_names(
 
 def test_what_has_no_label_is_found_and_counted(store: FeedbackStore, logged: Write) -> None:
     logits = np.arange(12, dtype=np.float32).reshape(4, 3)
-    logged([A, B, C, D], logits=logits, propensities=[0.5, 1.0, None, 0.0], references=[None, "b", "c", None])
+    known = {"propensities": [0.5, 1.0, None, 0.5], "sought": [True, True, False, True]}
+    logged([A, B, C, D], logits=logits, references=[None, "b", "c", None], **known)
     label(store, (A, None, "dog", "client"), (None, "b", "dog", "client"))
     window = Window("pets", DIGEST)
     rows = store.unlabelled_rows(window, classes=3)
     assert rows.logits.tolist() == logits[2:].tolist()
-    np.testing.assert_array_equal(rows.propensity, [np.nan, 0.0])
+    np.testing.assert_array_equal(rows.propensity, [np.nan, 0.5])
+    assert rows.label_sought.tolist() == [False, True]
     assert len(rows) == len(rows.cluster) == 2
     assert len(store.unlabelled_rows(Window("pets", "another"), classes=3)) == 0
     assert [store.count_labelled(window, at_most=most) for most in (0, 1, 2, 9)] == [0, 1, 2, 2]
