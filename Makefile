@@ -9,7 +9,7 @@ PORT ?= 8000
 .PHONY: help setup demo serve train test check format smoke clean
 
 help:  ## Show what there is.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {gsub(/\$$\(PORT\)/, "$(PORT)"); printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## Build .venv from the lock file; takes onnxruntime-gpu where an NVIDIA driver answers.
 
@@ -18,6 +18,8 @@ $(STAMP): pyproject.toml requirements/lock.txt
 		{ echo "Candor needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12 setup"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint requirements/lock.txt --editable '.[serve,postgres,$(RUNTIME),train,dev]'
+	@# The two runtimes share a folder of modules: only one may be there.
+	@$(BIN)/python -m pip uninstall --quiet --yes $(if $(filter gpu,$(RUNTIME)),onnxruntime,onnxruntime-gpu) 2>/dev/null
 	@rm -f $(VENV)/.candor-*; touch $@
 
 demo: setup  ## Train, calibrate, serve, drift, recalibrate, roll back: the main job in five beats.
@@ -53,5 +55,5 @@ format: setup  ## Format the code.
 smoke: setup  ## Build the image, run it with compose, predict, recalibrate, restart (needs a Docker engine).
 	docker/smoke-test
 
-clean:  ## Remove what was built; keeps nothing of var/.
-	rm -rf $(VENV) var build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+clean:  ## Remove what was built; keeps var/, where bundles and state are.
+	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -122,6 +122,8 @@ def _decode(data: bytes, spec: InputSpec, max_pixels: int) -> NDArray[np.uint8]:
         raise ImageError(
             "an animation is no input", found=f"{getattr(image, 'n_frames', 2)} frames", expected="one image"
         )
+    if not spec.resize and sorted(image.size) != sorted((width, height)):
+        raise _other_size(image.size, width, height)  # before its pixels are unpacked; turning it would not help
     if image.format == "PNG":
         image.verify()  # the only step that checks every chunk's CRC; it leaves the image unusable
         image = Image.open(io.BytesIO(data), formats=_FORMATS)
@@ -132,11 +134,7 @@ def _decode(data: bytes, spec: InputSpec, max_pixels: int) -> NDArray[np.uint8]:
         image = image.transpose(turn)
     if image.size != (width, height):
         if not spec.resize:
-            raise ImageError(
-                "the image has another size than the model takes",
-                found=f"{image.width} × {image.height} pixels",
-                expected=f"{width} × {height} pixels",
-            )
+            raise _other_size(image.size, width, height)
         image = image.resize((width, height), Image.Resampling.BILINEAR)
     return np.ascontiguousarray(np.asarray(image, np.uint8).reshape(height, width, channels))
 
@@ -150,6 +148,14 @@ def _eight_bits(image: Image.Image, mode: str) -> Image.Image:
         white = Image.new("RGBA", image.size, (255, 255, 255, 255))
         image = Image.alpha_composite(white, image)
     return image.convert("RGB").convert(mode) if image.mode in ("P", "CMYK", "YCbCr", "LAB") else image.convert(mode)
+
+
+def _other_size(size: tuple[int, int], width: int, height: int) -> ImageError:
+    return ImageError(
+        "the image has another size than the model takes",
+        found=f"{size[0]} × {size[1]} pixels",
+        expected=f"{width} × {height} pixels",
+    )
 
 
 def _limit(size: tuple[int, int], max_pixels: int) -> None:

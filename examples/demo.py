@@ -30,7 +30,7 @@ from rich.table import Table
 
 from calibrators import metrics, reliability_diagram, softmax
 from service.client import ApiError, Client
-from service.commands.output import print_recalibration
+from service.commands.output import print_certificates, print_recalibration
 from training import TrainConfig, train_bundle
 from training.data import DATASETS, drift
 
@@ -57,7 +57,7 @@ def main() -> None:
         clean = predict(client, images, "clean images")
         overconfident_and_mended(bundle, images, data.labels[rows], clean)
         for policy, solved in client.revision("r1")["policies"].items():
-            certificates(policy, {band["action"]: band["certificate"] for band in solved["bands"]})
+            print_certificates(policy, {band["action"]: band["certificate"] for band in solved["bands"]}, console)
         console.print(Rule("3  The lamp dims"))
         dark = drift.dim(images, seed=SEED)
         dimmed_at = datetime.now(UTC).isoformat()
@@ -67,13 +67,11 @@ def main() -> None:
         feedback(client, before, labels)
         answer = client.recalibrate(mode="propose", since=dimmed_at)
         print_recalibration(answer, console)
-        for policy, solved in answer["policies"].items():
-            certificates(policy, solved["certified"])
         if not answer["gate"]["passed"]:
             sys.exit("The gate refused the refit. That is a result too, but not the story of this demo.")
         epoch = client.activate(answer["revision"], epoch=answer["epoch"])["epoch"]
         relabelled_until = datetime.now(UTC).isoformat()
-        console.print(f"\nactivated [bold]{answer['revision']}[/bold]; fresh images under the dim lamp:")
+        console.print(f"\nactivated [bold]{answer['revision']}[/bold]; the same digits, dimmed anew with other noise:")
         after = predict(client, drift.dim(images, seed=SEED + 1), "dimmed images")
         compare({f"{answer['base']}, before": before, f"{answer['revision']}, after": after}, labels)
         diagrams({"before": before, "after": after}, labels, data.label_names)
@@ -235,21 +233,6 @@ def feedback(client: Client, predictions: list[dict[str, Any]], labels: list[str
     ]
     receipt = client.feedback(items)
     console.print(f"{receipt['stored']} labels stored, durable before they were acknowledged")
-
-
-def certificates(policy: str, certified: dict[str, dict[str, Any] | None]) -> None:
-    """Say what is certified of a policy's actions, and what is not."""
-    for decided, certificate in certified.items():
-        if certificate is None:
-            continue
-        promise = f"{policy}: {decided} is right at least {certificate['at_least']:.0%} of the time"
-        if certificate["valid"]:
-            console.print(
-                f"  [green]certified[/green]      {promise} ({certificate['errors']} errors in {certificate['n']} "
-                f"{certificate['basis']} rows, delta {certificate['delta']:g})"
-            )
-        else:
-            console.print(f"  [yellow]not certified[/yellow]  {promise}: {certificate['reason']}")
 
 
 def diagrams(sides: dict[str, list[dict[str, Any]]], labels: list[str], names: tuple[str, ...]) -> None:

@@ -23,7 +23,7 @@ from service import errors
 from service.errors import CandorError
 from service.ids import new_ids
 from service.rest import control, predict
-from service.rest.access import Access
+from service.rest.access import Access, needed_scope
 from service.rest.bodies import ClientGoneError, LimitedReceive, Receive, Scope, Send, header
 from service.runtime import Runtime
 from service.settings import Settings
@@ -109,7 +109,10 @@ class Candor:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         if not _OPEN.fullmatch(path):
-            scope["principal"] = await self._access.principal(header(scope, b"authorization"))
+            principal = await self._access.principal(scope)
+            if needed := needed_scope(scope["method"], path):
+                principal.require(needed)
+            scope["principal"] = principal
         match = _PREDICT.fullmatch(path)
         if match is None:
             await self.api(scope, LimitedReceive(receive, self.runtime.settings.max_body_bytes), send)
@@ -117,7 +120,6 @@ class Candor:
             document = {"type": "about:blank", "title": "Method Not Allowed", "status": 405}
             await _send(_problem(document, {"allow": "POST"}), send)
         else:
-            scope["principal"].require("predict")
             await self._predict(scope, receive, send, match["model"])
 
 
@@ -128,8 +130,8 @@ def create_app(settings: Settings) -> Candor:
         CandorError: The service cannot start like this.
     """
     runtime = Runtime.open(settings)
-    access = Access(KeyStore(runtime.database), remember_s=settings.poll_interval_s)
     try:
+        access = Access(KeyStore(runtime.database))
         access.check_bind(settings.host)
     except CandorError:
         runtime.close()
@@ -137,7 +139,7 @@ def create_app(settings: Settings) -> Candor:
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        following = asyncio.create_task(_follow(runtime))
+        following = asyncio.create_task(_follow(runtime, access))
         await runtime.jobs.resume()
         try:
             yield
@@ -202,11 +204,14 @@ def _route(scope: Scope) -> str:
     return getattr(scope.get("route"), "path", "") or "unmatched"
 
 
-async def _follow(runtime: Runtime) -> None:
+async def _follow(runtime: Runtime, access: Access) -> None:
     while True:
         await asyncio.sleep(runtime.settings.poll_interval_s)
         try:
             await asyncio.to_thread(runtime.models.follow)
+            await asyncio.to_thread(access.refresh)
+        except errors.StateUnavailableError as error:
+            logger.warning("keys not read again", error=str(error))
         except Exception:
             logger.exception("following the state failed")
 
@@ -228,7 +233,9 @@ def _add_operations(api: FastAPI, runtime: Runtime) -> None:
         return {
             "ready": not problems,
             "stale_for_s": round(runtime.models.stale_for_s, 1),
-            "models": {model.name: model.served.revision.id for model in runtime.models.all()},
+            "models": {
+                model.name: model.plane.served and model.plane.served.revision.id for model in runtime.models.all()
+            },
             "problems": problems,
         }
 
@@ -275,6 +282,8 @@ def _add_error_handlers(api: FastAPI) -> None:
     async def http(request: Request, error: HTTPException) -> Response:
         if isinstance(error.__cause__, CandorError):  # raised while FastAPI was reading the body
             return problem(error.__cause__)
+        if isinstance(error.__cause__, ValueError | RecursionError):
+            return problem(errors.MalformedBodyError(f"The body is no JSON that can be read: {error.__cause__}."))
         document = {"type": "about:blank", "title": error.detail, "status": error.status_code}
         if error.status_code == 404:
             document |= {"found": request.url.path, "remedy": "See /docs for what there is."}

@@ -1,19 +1,21 @@
 """Candor's HTTP client (needs httpx only).
 
 Example:
-    with Client("http://127.0.0.1:8000", policy="auto-read") as candor:
-        answer = candor.predict_file("examples/seven.png")
+    with Client("http://127.0.0.1:8000") as candor:
+        answer = candor.predict_file("examples/seven.png", policy="auto-read")
         candor.feedback([{"prediction_id": answer["predictions"][0]["prediction_id"], "label": "7"}])
 """
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 import httpx
 
@@ -67,6 +69,10 @@ class Client:
     def __init__(
         self, url: str = DEFAULT_URL, *, api_key: str | None = None, model: str | None = None, timeout_s: float = 70.0
     ) -> None:
+        if api_key is not None and not re.fullmatch(r"[\x21-\x7e]+", api_key):
+            raise ValueError(
+                "The API key has characters that no key has; it begins with cnd_ and is one line of ASCII."
+            )
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         try:
             self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s)
@@ -176,11 +182,11 @@ class Client:
 
     def revision(self, revision: str) -> dict[str, Any]:
         """Return one revision whole."""
-        return self._call("GET", self._named_path(f"revisions/{revision}"), retry=True)
+        return self._call("GET", self._named_path(f"revisions/{quote(revision, safe='')}"), retry=True)
 
     def activate(self, revision: str, *, epoch: int, reason: str | None = None) -> dict[str, Any]:
         """Put a revision into service; `epoch` is the one that the decision is based on."""
-        return self._move(f"revisions/{revision}/activate", epoch, reason)
+        return self._move(f"revisions/{quote(revision, safe='')}/activate", epoch, reason)
 
     def rollback(self, *, epoch: int, reason: str | None = None) -> dict[str, Any]:
         """Put the revision before back into service."""

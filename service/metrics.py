@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
@@ -23,15 +23,16 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series fo
 
 
 class _Live(Collector):
-    """Gauges that are read off the running parts when they are asked for."""
+    """Gauges, and counters by a name in `_total`, that are read off the running parts when they are asked for."""
 
     def __init__(self, read: Gauges) -> None:
         self._read = read
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        families: dict[str, GaugeMetricFamily] = {}
+    def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
         for name, text, labels, value in self._read():
-            family = families.setdefault(name, GaugeMetricFamily(name, text, labels=tuple(labels)))
+            kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            family = families.setdefault(name, kind(name, text, labels=tuple(labels)))
             family.add_metric(tuple(labels.values()), value)
         return families.values()
 

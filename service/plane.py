@@ -16,7 +16,7 @@ import numpy.typing as npt
 from bundle import InputSpec
 from calibrators import Calibrator
 from service.decisions.decide import SolvedPolicy, decide_rows
-from service.errors import InputShapeError, NotReadyError, UnknownPolicyError
+from service.errors import InputShapeError, UnknownPolicyError
 from service.ids import new_ids
 from service.inference.batcher import Batcher
 from service.inference.inputs import conform
@@ -92,13 +92,18 @@ class Plane:
     Args:
         log: Called once for each answered request, with its inputs, on the worker thread. Must not block.
         max_batch_size: Rows that one inference run takes at most.
+        max_rows: Rows that one request may have.
         max_queued_rows: Rows that may wait.
         delay_s: How long a free session waits for a batch to fill.
+
+    Attributes:
+        served: The revision in service, None as long as there is none.
     """
 
-    def __init__(self, log: Log, *, max_batch_size: int, max_queued_rows: int, delay_s: float) -> None:
+    def __init__(self, log: Log, *, max_batch_size: int, max_rows: int, max_queued_rows: int, delay_s: float) -> None:
         self.served: Served | None = None
         self._log = log
+        self._max_rows = max_rows
         self._max_batch_size = max_batch_size
         self._explore = random.SystemRandom()
         self._batcher: Batcher[_Request, Answer] = Batcher(
@@ -112,6 +117,7 @@ class Plane:
 
     async def predict(
         self,
+        served: Served,
         inputs: npt.NDArray[Any],
         *,
         deadline_s: float,
@@ -122,6 +128,7 @@ class Plane:
         """Answer a batch of inputs (N, …), or one example without its batch axis.
 
         Args:
+            served: The revision that answers, as it was when the request came.
             inputs: What the model takes, see `conform`.
             deadline_s: Seconds within which its turn must come.
             policy: Name of the policy that decides.
@@ -129,16 +136,20 @@ class Plane:
             groups: What the rows belong to (card, patient …), N of them.
 
         Raises:
-            NotReadyError: No revision is in service.
             UnknownPolicyError: The revision has no such policy.
             InputError: The inputs do not fit the model.
             OverloadedError: The queue is full.
             DeadlineExceededError: Its turn did not come in time.
         """
-        served = self.served
-        if served is None:
-            raise NotReadyError("No revision is in service yet.", remedy="Wait until /readyz answers 200.")
         fitting = conform(inputs, served.input)
+        if len(fitting) > self._max_rows:
+            raise InputShapeError(
+                "Too many inputs in one request.",
+                where="/inputs",
+                found=len(fitting),
+                expected=f"at most {self._max_rows}",
+                remedy="Send several requests, or raise CANDOR_MAX_ROWS_PER_REQUEST.",
+            )
         nothing = [None] * len(fitting)
         for key, names in (("references", references), ("groups", groups)):
             if names is not None and len(names) != len(fitting):

@@ -19,10 +19,14 @@ def read_policies(folder: Path | None, model: str, labels: tuple[str, ...]) -> l
         labels: Its labels, among which every policy's positive class must be.
 
     Raises:
-        PolicyError: A file cannot be read or used, or two have the same id; the message names the file.
+        PolicyError: The folder is missing, a file cannot be used, or two have the same id; the message names it.
     """
+    if folder is None:
+        return []
+    if not folder.is_dir():
+        raise PolicyError(f"There is no folder {folder}.", where="CANDOR_POLICIES", expected="a folder of policies")
     policies: dict[str, Policy] = {}
-    for path in sorted((folder / model).glob("*.yaml")) if folder is not None else ():
+    for path in sorted(path for path in (folder / model).glob("*") if path.suffix in (".yaml", ".yml")):
         policy = _read(path, labels)
         if policy.id in policies:
             raise PolicyError(f"{path}: another file has a policy of this id.", where="/id", found=policy.id)

@@ -76,8 +76,13 @@ class Runtime:
     def gauges(self) -> Iterable[tuple[str, str, dict[str, str], float]]:
         """Yield what /metrics reads live: (name, help, labels, value)."""
         yield "candor_log_depth", "Predictions that wait for the log writer.", {}, self.log.depth
-        yield "candor_log_written", "Predictions written to the log since the start.", {}, self.log.written
-        yield "candor_log_dropped", "Predictions that the log had no room for since the start.", {}, self.log.dropped
+        yield "candor_log_written_total", "Predictions written to the log since the start.", {}, self.log.written
+        yield (
+            "candor_log_dropped_total",
+            "Predictions that found no room in the log since the start.",
+            {},
+            self.log.dropped,
+        )
         yield "candor_state_stale_seconds", "Seconds since the state was last heard of.", {}, self.models.stale_for_s
         for model in self.models.all():
             yield "candor_queue_rows", "Rows that wait for the session.", {"model": model.name}, model.plane.queued_rows

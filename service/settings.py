@@ -39,7 +39,6 @@ class Settings(BaseSettings):
     max_body_bytes: PositiveInt = Field(8 * 1024 * 1024, description="Largest request body, checked while it arrives.")
     max_pixels: PositiveInt = Field(16_000_000, description="Largest image, checked before it is decoded.")
     max_rows_per_request: PositiveInt = Field(1024, description="Rows that one predict request may carry.")
-    max_feedback_items: PositiveInt = Field(10_000, description="Items that one feedback request may carry.")
 
     log_capacity: PositiveInt = Field(
         100_000, description="Predictions that may wait for the log writer; above it they are dropped and counted."

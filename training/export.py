@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from typing import Any
 
@@ -109,6 +110,7 @@ def check(model: bytes, golden: Golden) -> float:
         ExportError: It exceeds 1e-4, or ONNX Runtime is missing or refuses the model.
     """
     try:
+        os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # it reports to its makers unless it is told not to
         import onnxruntime
     except ImportError as error:
         raise ExportError("ONNX Runtime is needed to check the export: pip install 'candor[cpu]'") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -51,7 +52,7 @@ def serve(
                 access_log=False,
                 log_config=None,
                 server_header=False,
-                timeout_graceful_shutdown=round(settings.drain_timeout_s),
+                timeout_graceful_shutdown=math.ceil(settings.drain_timeout_s),
             )
         except SystemExit as stop:  # uvicorn's way to say that it could not bind the address
             if not stop.code:
@@ -87,12 +88,14 @@ def keys_create(
 
 def keys_list(database_url: DatabaseUrl = None) -> None:
     """List the keys; never their secrets."""
+    from service.state.database import now_us
     from service.times import iso
 
     with reporting(), _keys(database_url) as keys:
         table = Table("prefix", "name", "scopes", "created", "state", box=None, pad_edge=False)
         for key in keys.list():
-            state = "revoked" if key.revoked_at else "valid"
+            expired = key.expires_at is not None and key.expires_at <= now_us()
+            state = "revoked" if key.revoked_at else "expired" if expired else "valid"
             table.add_row(key.prefix, escape(key.name), ", ".join(key.scopes), iso(key.created_at)[:19], state)
         console.print(table)
 

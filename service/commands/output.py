@@ -90,5 +90,23 @@ def print_recalibration(answer: dict[str, Any], out: Console) -> None:
     for policy, change in answer["decisions"]["policies"].items():
         counts = ", ".join(f"{name} {n['before']} → {n['after']}" for name, n in change["actions"].items())
         out.print(f"policy {policy}: {change['flipped']} of {rows['gate']} decisions change ({counts})")
+    for policy, solved in answer["policies"].items():
+        print_certificates(policy, solved["certified"], out)
     if answer["revision"]:
         out.print(f"revision {answer['revision']}: {answer['state']}")
+
+
+def print_certificates(policy: str, certified: dict[str, dict[str, Any] | None], out: Console) -> None:
+    """Say what is certified of a policy's actions, and what is not and why."""
+    for action, certificate in certified.items():
+        if certificate is None:
+            continue
+        promise = f"{policy}: {action}, {certificate['metric']} of at least {certificate['at_least']:.0%}"
+        if certificate["valid"]:
+            out.print(
+                f"  [green]certified[/green]      {escape(promise)} ({certificate['errors']} errors in "
+                f"{certificate['n']} {certificate['basis']} rows, delta {certificate['delta']:.3g})"
+            )
+        else:
+            out.print(f"  [yellow]not certified[/yellow]  {escape(promise)}: {escape(certificate['reason'])}")
+            out.print(f"                 while {escape(policy)} is in force like this, it sends every row to review")

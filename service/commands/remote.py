@@ -104,7 +104,7 @@ def feedback(
         receipts = [
             client.feedback(
                 [{"source": source, **item} for item in items[start : start + _ITEMS_PER_REQUEST]],
-                idempotency_key=idempotency_key and f"{idempotency_key}-{start}",
+                idempotency_key=idempotency_key and (f"{idempotency_key}-{start}" if start else idempotency_key),
             )
             for start in range(0, len(items), _ITEMS_PER_REQUEST)
         ]
@@ -232,7 +232,7 @@ def _utc(time: datetime | None) -> str | None:
 
 def _items(path: Path) -> list[dict[str, Any]]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         if path.suffix.lower() == ".csv":
             rows = csv.DictReader(text.splitlines(), restkey="more columns than the header names")
             items = [{key: value for key, value in row.items() if value} for row in rows]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+# ONNX Runtime reports to its makers unless it is told not to before it is imported.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+
 import onnxruntime as ort
 
 from bundle import Bundle

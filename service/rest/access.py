@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
+import re
 import time
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
-from service.errors import ConfigurationError, ForbiddenError, UnauthenticatedError
-from service.state.keys import KeyStore
+from service.errors import ConfigurationError, ForbiddenError, StateUnavailableError, UnauthenticatedError
+from service.rest.bodies import Scope, header
+from service.state.keys import ApiKey, KeyStore
 
 LOCAL = "local"
-_CACHE_SIZE = 1024
+_REREAD_AFTER_S = 0.1
+# The scope that a request needs, by method and end of path, checked before its body is read. All other paths need a key
+# of any scope.
+_SCOPES = (
+    ("POST", re.compile(r".*/predict"), "predict"),
+    ("POST", re.compile(r".*/feedback"), "feedback"),
+    ("POST", re.compile(r".*/recalibrate"), "calibrate"),
+    ("PUT", re.compile(r".*/policies/[^/]+"), "calibrate"),
+    ("POST", re.compile(r".*/(?:activate|rollback)"), "approve"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,47 +50,70 @@ class Principal:
             )
 
 
+def needed_scope(method: str, path: str) -> str | None:
+    """Return the scope that a request needs, None where any key will do.
+
+    >>> needed_scope("POST", "/v1/models/digits/feedback"), needed_scope("GET", "/v1/models")
+    ('feedback', None)
+    """
+    return next((scope for verb, pattern, scope in _SCOPES if method == verb and pattern.fullmatch(path)), None)
+
+
 class Access:
-    """Checks API keys, remembering each answer for one poll interval so that the hot path asks no database.
+    """Checks API keys against what was read of them last, so that no request waits for the database.
+
+    Whoever owns it calls `refresh` again and again; a revoked key stops working with the first call after. While the
+    database does not answer, the keys last read stay in force.
 
     Args:
         keys: Where the keys are.
-        remember_s: How long an answer is remembered; a revoked key stops working within it.
     """
 
-    def __init__(self, keys: KeyStore, *, remember_s: float) -> None:
+    def __init__(self, keys: KeyStore) -> None:
         self._keys = keys
-        self._remember_s = remember_s
-        self._remembered: dict[str, tuple[float, Principal | None]] = {}
-        self._open: tuple[float, bool] = (float("-inf"), False)
+        self._ring = keys.ring()
+        self._read_at = time.monotonic()
+        self._rereading = asyncio.Lock()
 
-    async def principal(self, authorization: str | None) -> Principal:
-        """Return who sends this Authorization header; only what is not remembered leaves the event loop.
+    def refresh(self) -> None:
+        """Read the keys again.
+
+        Raises:
+            StateUnavailableError: The database does not answer; what was read before stays.
+        """
+        self._ring = self._keys.ring()
+        self._read_at = time.monotonic()
+
+    async def principal(self, scope: Scope) -> Principal:
+        """Return who sends a request.
 
         As long as nobody has ever made a key (the service then listens on loopback only), everybody is the local
-        administrator. Revoking the last key opens nothing.
+        administrator; but not a web page that makes a person's browser send something. Revoking the last key opens
+        nothing.
 
         Raises:
             UnauthenticatedError: A key is needed and none, or no valid one, came.
+            ForbiddenError: There is no key, and the request does not come from this machine itself.
         """
-        if await self._without_keys():
+        if not self._ring.by_digest:
+            _check_local(scope)
             return Principal(LOCAL, frozenset({"admin"}))
-        scheme, _, token = (authorization or "").partition(" ")
-        if scheme.lower() != "bearer" or not token.strip():
+        kind, _, token = (header(scope, b"authorization") or "").partition(" ")
+        if kind.lower() != "bearer" or not token.strip():
             raise UnauthenticatedError(
                 "This service needs an API key.",
                 found="no bearer token",
                 expected="Authorization: Bearer cnd_…",
                 remedy="Make a key with `candor keys create` and send it, or set CANDOR_API_KEY for the command line.",
             )
-        principal = await self._look_up(token.strip())
-        if principal is None:
+        key = self._ring.authenticate(token.strip()) or await self._made_just_now(token.strip())
+        if key is None:
             raise UnauthenticatedError(
                 "The API key is not valid.",
                 expected="a key that exists, has not expired and is not revoked",
                 remedy="List the keys with `candor keys list`.",
             )
-        return principal
+        return Principal(key.name, key.scopes)
 
     def check_bind(self, host: str) -> None:
         """Refuse to listen beyond loopback while there is no key.
@@ -94,25 +130,33 @@ class Access:
                 remedy="Make the first key: candor keys create --name ops --scope admin",
             )
 
-    async def _without_keys(self) -> bool:
-        checked_at, without = self._open
-        now = time.monotonic()
-        if now - checked_at > self._remember_s:
-            without = not await asyncio.to_thread(self._keys.list)
-            self._open = (now, without)
-        return without
+    async def _made_just_now(self, token: str) -> ApiKey | None:
+        """Look an unknown key up in the database, for all that ask at once together and at most every so often."""
+        asked_at = time.monotonic()
+        async with self._rereading:
+            if self._read_at < asked_at:
+                await asyncio.sleep(self._read_at + _REREAD_AFTER_S - asked_at)
+                with contextlib.suppress(StateUnavailableError):
+                    await asyncio.to_thread(self.refresh)
+        return self._ring.authenticate(token)
 
-    async def _look_up(self, token: str) -> Principal | None:
-        now = time.monotonic()
-        remembered = self._remembered.get(token)
-        if remembered is not None and now - remembered[0] <= self._remember_s:
-            return remembered[1]
-        key = await asyncio.to_thread(self._keys.authenticate, token)
-        principal = None if key is None else Principal(key.name, frozenset(key.scopes))
-        if len(self._remembered) >= _CACHE_SIZE:  # a stream of wrong keys must not grow it
-            self._remembered.clear()
-        self._remembered[token] = (now, principal)
-        return principal
+
+def _check_local(scope: Scope) -> None:
+    """Refuse what a web page could make a browser on this machine send.
+
+    Raises:
+        ForbiddenError: The Host or the Origin is another machine's.
+    """
+    for name in (b"host", b"origin"):
+        value = header(scope, name)
+        if value is not None and not is_loopback(urlsplit(value if name == b"origin" else f"//{value}").hostname or ""):
+            raise ForbiddenError(
+                "Without an API key only this machine itself is answered.",
+                where=name.decode().capitalize(),
+                found=value[:200],
+                expected="localhost or 127.0.0.1",
+                remedy="Make a key: candor keys create --name ops --scope admin",
+            )
 
 
 def is_loopback(host: str) -> bool:

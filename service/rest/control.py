@@ -11,8 +11,9 @@ from starlette.concurrency import run_in_threadpool
 
 from service.decisions.policy import Policy
 from service.errors import InputValueError, RevisionStateError, UnknownPolicyError
+from service.models import Model
 from service.rest import feedback, recalibrate
-from service.rest.dependencies import Approver, EpochDep, ModelDep, Reader, Recalibrator, RuntimeDep, model_in_path
+from service.rest.dependencies import Caller, EpochDep, ModelDep, RuntimeDep, model_in_path
 from service.rest.schema import Body, Text
 from service.revision import Revision
 from service.state.revisions import Pointer
@@ -28,15 +29,14 @@ class ReasonBody(Body):
 async def list_revisions(
     runtime: RuntimeDep,
     model: ModelDep,
-    _: Reader,
     response: Response,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     before: Annotated[str | None, Query(description="`next` of the page before.")] = None,
 ) -> dict[str, Any]:
     """List revisions, newest first. The ETag is the epoch that activate and rollback want back as If-Match."""
     pointer = await run_in_threadpool(runtime.revisions.pointer, model.name) or model.pointer
-    states = await run_in_threadpool(runtime.revisions.states, model.name)
     page = await run_in_threadpool(runtime.revisions.list, model.name, limit=limit + 1, before=before)
+    states = await run_in_threadpool(runtime.revisions.states, model.name)  # read second: it has all of the page
     response.headers["etag"] = f'"{pointer.epoch}"'
     return {
         "active": pointer.active,
@@ -47,7 +47,7 @@ async def list_revisions(
     }
 
 
-async def get_revision(runtime: RuntimeDep, model: ModelDep, _: Reader, revision: str) -> dict[str, Any]:
+async def get_revision(runtime: RuntimeDep, model: ModelDep, revision: str) -> dict[str, Any]:
     """Return one revision whole: calibrator, thresholds, certificates and the report that led to it."""
     states = await run_in_threadpool(runtime.revisions.states, model.name)
     chosen = await run_in_threadpool(runtime.revisions.get, model.name, revision)
@@ -65,24 +65,25 @@ async def get_revision(runtime: RuntimeDep, model: ModelDep, _: Reader, revision
 async def activate(
     runtime: RuntimeDep,
     model: ModelDep,
-    by: Approver,
+    by: Caller,
     epoch: EpochDep,
     response: Response,
     revision: str,
     body: ReasonBody | None = None,
 ) -> dict[str, Any]:
-    """Put a revision into service. One that its gate refused, or a new model that no gate compared, needs a reason."""
+    """Put a revision into service. One that nothing shows to be harmless in place of the present one needs a reason.
+
+    That is one that its gate refused, one with a model that no gate has compared, and one that was made from another
+    revision than the one in service.
+    """
     reason = body.reason if body else None
     chosen = await run_in_threadpool(runtime.revisions.get, model.name, revision)
-    untested = chosen.cause == "bundle" and chosen.gate == "not_run"
-    already = chosen.id == model.pointer.active  # the state says so, more plainly
-    if reason is None and not already and (untested or chosen.gate == "refused"):
+    doubt = _doubt(chosen, model)
+    if reason is None and doubt is not None:
         raise RevisionStateError(
-            f"Revision {revision} brings a model that no gate has compared with the one in service."
-            if untested
-            else f"Revision {revision} was refused by its gate.",
+            doubt,
             where="/reason",
-            found=f"gate {chosen.gate}, no reason given",
+            found="no reason given",
             expected="a reason",
             remedy='Send {"reason": "…"} to activate it all the same; it goes into the audit log.',
         )
@@ -95,7 +96,7 @@ async def activate(
 async def rollback(
     runtime: RuntimeDep,
     model: ModelDep,
-    by: Approver,
+    by: Caller,
     epoch: EpochDep,
     response: Response,
     body: ReasonBody | None = None,
@@ -111,7 +112,7 @@ async def rollback(
     return _moved(response, pointer)
 
 
-async def get_policy(model: ModelDep, _: Reader, policy: str) -> dict[str, Any]:
+async def get_policy(model: ModelDep, policy: str) -> dict[str, Any]:
     """Return a policy as it is in force, with its thresholds and certificates."""
     served = model.served
     if policy not in served.policies:
@@ -127,7 +128,7 @@ async def get_policy(model: ModelDep, _: Reader, policy: str) -> dict[str, Any]:
 async def put_policy(
     runtime: RuntimeDep,
     model: ModelDep,
-    by: Recalibrator,
+    by: Caller,
     response: Response,
     policy: str,
     document: Annotated[dict[str, Any], JsonBody()],
@@ -142,25 +143,45 @@ async def put_policy(
     return {**_summary(revision, "proposed"), "policy": revision.policies[policy]}
 
 
-async def list_models(runtime: RuntimeDep, _: Reader) -> dict[str, Any]:
+async def list_models(runtime: RuntimeDep) -> dict[str, Any]:
     """List the models in service."""
     items = []
     for model in runtime.models.all():
-        served = model.served
+        served = model.plane.served
+        loaded = served and {
+            "revision": served.revision.id,
+            "bundle": served.revision.bundle_version,
+            "provider": served.session.provider,
+            "labels": list(served.labels),
+            "input": served.input.model_dump(mode="json"),
+            "policies": sorted(served.policies),
+        }
         items.append(
             {
                 "model": model.name,
-                "revision": served.revision.id,
                 "epoch": model.pointer.epoch,
-                "bundle": served.revision.bundle_version,
-                "provider": served.session.provider,
-                "labels": list(served.labels),
-                "input": served.input.model_dump(mode="json"),
-                "policies": sorted(served.policies),
+                **(loaded or {"revision": None}),
                 "problem": model.problem,
             }
         )
     return {"items": items}
+
+
+def _doubt(chosen: Revision, model: Model) -> str | None:
+    """Return why a revision may do harm in place of the one in service, None when nothing says so."""
+    active = model.served.revision
+    if chosen.id in (active.id, model.pointer.previous):
+        return None
+    if chosen.gate == "refused":
+        return f"Revision {chosen.id} was refused by its gate."
+    if chosen.model_digest != active.model_digest:
+        return f"Revision {chosen.id} brings a model that no gate has compared with the one in service."
+    if chosen.parent != active.id:
+        return (
+            f"Revision {chosen.id} was made from {chosen.parent or 'nothing'}, and {active.id} is in service: what "
+            "came in between would be lost, and nothing has compared the two."
+        )
+    return None
 
 
 def _summary(revision: Revision, state: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What handlers ask FastAPI for: the runtime, the model of the path, the caller with a scope, the expected epoch."""
+"""What handlers ask FastAPI for: the runtime, the model of the path, the caller, the expected epoch."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from service.models import Model
 from service.rest.access import Principal
 from service.runtime import Runtime
 
+_EPOCH = re.compile(r'(?:W/)?"?([0-9]{1,18})"?')
+
 
 def _runtime(request: Request) -> Runtime:
     runtime: Runtime = request.app.state.runtime
@@ -22,14 +24,9 @@ def _model(request: Request, runtime: Annotated[Runtime, Depends(_runtime)]) -> 
     return runtime.models.get(request.path_params.get("model"))
 
 
-class _Needs:
-    def __init__(self, scope: str) -> None:
-        self._scope = scope
-
-    def __call__(self, request: Request) -> Principal:
-        principal: Principal = request.scope["principal"]
-        principal.require(self._scope)
-        return principal
+def _caller(request: Request) -> Principal:
+    principal: Principal = request.scope["principal"]
+    return principal
 
 
 def model_in_path(model: Annotated[str, Path(description="Name of the model.")]) -> None:
@@ -49,18 +46,15 @@ def _expected_epoch(
             expected="the ETag of GET …/revisions",
             remedy="Read the revisions and send their ETag back as If-Match.",
         )
-    text = if_match.strip().strip('"')
-    if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise EpochStaleError(
+    match = _EPOCH.fullmatch(if_match.strip())
+    if match is None:
+        raise EpochStaleError(  # an entity tag of something else does not match
             "If-Match is not an epoch.", where="If-Match", found=if_match, expected="the ETag of GET …/revisions"
         )
-    return int(text)
+    return int(match[1])
 
 
 RuntimeDep = Annotated[Runtime, Depends(_runtime)]
 ModelDep = Annotated[Model, Depends(_model)]
 EpochDep = Annotated[int, Depends(_expected_epoch)]
-Reader = Annotated[Principal, Depends(_Needs("predict"))]
-Feeder = Annotated[Principal, Depends(_Needs("feedback"))]
-Recalibrator = Annotated[Principal, Depends(_Needs("calibrate"))]
-Approver = Annotated[Principal, Depends(_Needs("approve"))]
+Caller = Annotated[Principal, Depends(_caller)]

@@ -6,13 +6,13 @@ import hashlib
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Request
-from pydantic import AwareDatetime, ConfigDict, Field
+from pydantic import AwareDatetime, ConfigDict, FailFast, Field
 from pydantic.config import JsonDict
 from starlette.concurrency import run_in_threadpool
 
 from service.errors import FeedbackError, MalformedPredictionIdError, UnknownLabelError
 from service.ids import is_prediction_id
-from service.rest.dependencies import Feeder, ModelDep, RuntimeDep
+from service.rest.dependencies import Caller, ModelDep, RuntimeDep
 from service.rest.schema import Body, Text
 from service.state.database import now_us
 from service.state.feedback import FeedbackItem
@@ -26,6 +26,7 @@ _EXAMPLE: JsonDict = {
 }
 
 
+MOST_ITEMS = 10_000
 _CLOCKS_DIFFER_US = 5 * 60 * 1_000_000
 
 
@@ -42,7 +43,7 @@ class FeedbackEntry(Body):
 class FeedbackBody(Body):
     """Labels for earlier predictions."""
 
-    items: list[FeedbackEntry] = Field(min_length=1)
+    items: Annotated[list[FeedbackEntry], FailFast()] = Field(min_length=1, max_length=MOST_ITEMS)
     model_config = ConfigDict(json_schema_extra={"example": _EXAMPLE})
 
 
@@ -69,14 +70,14 @@ async def feedback(
     request: Request,
     runtime: RuntimeDep,
     model: ModelDep,
-    by: Feeder,
+    by: Caller,
     body: FeedbackBody,
     idempotency_key: Annotated[
         str | None, Header(min_length=1, max_length=200, description="Makes a repeated request harmless.")
     ] = None,
 ) -> FeedbackAnswer:
     """Store true labels of earlier predictions. They are durable when the answer comes."""
-    items = _items(body, model.served.labels, runtime.settings.max_feedback_items)
+    items = _items(body, model.served.labels)
     digest = hashlib.sha256(await request.body()).digest() if idempotency_key else None
     receipt = await run_in_threadpool(
         runtime.feedback.add, model.name, items, by=by.name, idempotency_key=idempotency_key, body_digest=digest
@@ -92,11 +93,7 @@ async def feedback(
     )
 
 
-def _items(body: FeedbackBody, labels: tuple[str, ...], limit: int) -> list[FeedbackItem]:
-    if len(body.items) > limit:
-        raise FeedbackError(
-            "Too many items in one request.", where="/items", found=len(body.items), expected=f"at most {limit}"
-        )
+def _items(body: FeedbackBody, labels: tuple[str, ...]) -> list[FeedbackItem]:
     known = set(labels)
     items = []
     for index, entry in enumerate(body.items):
@@ -125,7 +122,7 @@ def _items(body: FeedbackBody, labels: tuple[str, ...], limit: int) -> list[Feed
             raise FeedbackError(
                 "The label is from the future.",
                 where=f"{where}/labelled_at",
-                found=iso(labelled_at),
+                found=entry.labelled_at,
                 expected=f"at most {iso(now_us())}",
             )
         items.append(FeedbackItem(entry.prediction_id, entry.reference, entry.label, entry.source, labelled_at))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -27,19 +28,6 @@ _MAX_HEADER = 4096
 _MAX_AXES = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one request may hold.
-
-    Attributes:
-        rows: Rows.
-        pixels: Pixels of one image.
-    """
-
-    rows: int
-    pixels: int
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Payload:
     """What a predict request carries.
@@ -55,31 +43,39 @@ class Payload:
     groups: list[str | None] | None = None
 
 
-def parse(body: bytes, content_type: str | None, spec: InputSpec, limits: Limits) -> Payload:
-    """Turn a body into a payload by its content type.
+def parse(body: bytes, media_type: str, spec: InputSpec, *, max_pixels: int) -> Payload:
+    """Turn a body into a payload by its media type.
 
     Args:
         body: The bytes that came.
-        content_type: Value of the header; None is taken for JSON.
+        media_type: As `media_type_of` gives it.
         spec: The model's input.
-        limits: What one request may hold.
+        max_pixels: Pixels that one image may have.
 
     Raises:
         UnsupportedMediaTypeError: The content type is none of those that are read.
         MalformedBodyError: The bytes are not what the content type says.
         InputError: They are, and cannot be used.
     """
-    media_type = (content_type or "application/json").partition(";")[0].strip().lower()
     try:
         parser = _PARSERS[media_type]
     except KeyError:
         raise UnsupportedMediaTypeError(
             f"Predictions are not read from {media_type!r}.", found=media_type, expected=sorted(_PARSERS)
         ) from None
-    return parser(body, spec, limits)
+    return parser(body, spec, max_pixels)
 
 
-def _json(body: bytes, spec: InputSpec, limits: Limits) -> Payload:
+def media_type_of(content_type: str | None) -> str:
+    """Return the media type of a Content-Type header, in lower case; JSON where there is none.
+
+    >>> media_type_of("Application/JSON; charset=utf-8"), media_type_of(None)
+    ('application/json', 'application/json')
+    """
+    return (content_type or "application/json").partition(";")[0].strip().lower()
+
+
+def _json(body: bytes, spec: InputSpec, max_pixels: int) -> Payload:  # noqa: ARG001
     document = load_json(body)
     unknown = sorted(document.keys() - {"inputs", "references", "groups"})
     if unknown or "inputs" not in document:
@@ -94,13 +90,12 @@ def _json(body: bytes, spec: InputSpec, limits: Limits) -> Payload:
         raise InputTypeError("`inputs` must be an array.", where="/inputs", found=type(rows).__name__, expected="array")
     if not rows:
         raise InputShapeError("There are no inputs.", where="/inputs", found=0, expected="at least 1 example")
-    _limit_rows(len(rows), limits)
     inputs = _array(rows, spec)
     names = {key: _names(document.get(key), key) for key in ("references", "groups")}
     return Payload(inputs, **names)
 
 
-def _npy(body: bytes, spec: InputSpec, limits: Limits) -> Payload:
+def _npy(body: bytes, spec: InputSpec, max_pixels: int) -> Payload:  # noqa: ARG001
     stream = io.BytesIO(body)
     try:
         version = np.lib.format.read_magic(stream)
@@ -130,20 +125,18 @@ def _npy(body: bytes, spec: InputSpec, limits: Limits) -> Payload:
         )
     flat = np.frombuffer(body, dtype=dtype, offset=stream.tell(), count=count)
     inputs = flat.reshape(shape, order="F" if fortran else "C")
-    if inputs.ndim > len(spec.shape):
-        _limit_rows(len(inputs), limits)
     if not dtype.isnative:
         inputs = inputs.astype(dtype.newbyteorder("="))
     return Payload(inputs)
 
 
-def _image(body: bytes, spec: InputSpec, limits: Limits) -> Payload:
+def _image(body: bytes, spec: InputSpec, max_pixels: int) -> Payload:
     if spec.kind != "image":
         raise UnsupportedMediaTypeError(
             "This model does not take images.", found="an image", expected=["application/json", *NPY_TYPES]
         )
     try:
-        return Payload(decode_image(body, spec, max_pixels=limits.pixels)[None])
+        return Payload(decode_image(body, spec, max_pixels=max_pixels)[None])
     except ImageError as error:
         raise InputValueError(str(error), where="/inputs/0", found=error.found, expected=error.expected) from error
 
@@ -169,37 +162,51 @@ def load_json(body: bytes) -> dict[str, Any]:
 
 def _array(rows: list[Any], spec: InputSpec) -> npt.NDArray[Any]:
     try:
-        inputs = np.asarray(rows)
-    except (ValueError, OverflowError):
-        inputs = np.empty(0, dtype=object)
-    if inputs.dtype.kind in "iuf":
-        return inputs
-    # Ragged, or not numbers: find the first row that is to blame; at least one is.
+        return _even(rows)
+    except (InputShapeError, InputTypeError):
+        pass  # said of the first row that is to blame
     for index, row in enumerate(rows):
         try:
-            array = np.asarray(row)
-        except (ValueError, OverflowError):
-            raise InputShapeError(
-                "The row's lists differ in length.",
-                where=f"/inputs/{index}",
-                found="ragged lists",
-                expected=list(spec.shape),
-            ) from None
-        if array.dtype.kind not in "iuf":
-            raise InputTypeError(
-                "Inputs must be numbers.",
-                where=f"/inputs/{index}",
-                found="values that are not numbers",
-                expected=spec.dtype,
-            )
-        if array.shape not in (spec.shape, spec.shape[:-1]):
+            shape = _even([row]).shape[1:]
+        except (InputShapeError, InputTypeError) as error:
+            expected = spec.dtype if isinstance(error, InputTypeError) else list(spec.shape)
+            raise type(error)(str(error), where=f"/inputs/{index}", found=error.found, expected=expected) from None
+        if shape not in (spec.shape, spec.shape[:-1]):
             raise InputShapeError(
                 f"The model takes examples of shape {list(spec.shape)}.",
                 where=f"/inputs/{index}",
-                found=list(array.shape),
+                found=list(shape),
                 expected=list(spec.shape),
             )
-    raise InputTypeError("Inputs must be numbers.", where="/inputs", found=str(inputs.dtype), expected=spec.dtype)
+    raise InputShapeError("The examples differ in shape.", where="/inputs", expected=list(spec.shape))
+
+
+def _even(rows: list[Any]) -> npt.NDArray[Any]:
+    """Return nested lists of numbers as an array.
+
+    Types and lengths are checked level by level before NumPy sees a value: left to itself it makes text of everything
+    as soon as one leaf is text, each entry as wide as the longest.
+
+    Raises:
+        InputTypeError: A leaf is no number.
+        InputShapeError: Lists of one level differ in length.
+    """
+    shape = [len(rows)]
+    level = rows
+    while not (kinds := set(map(type, level))) <= {int, float}:
+        if kinds != {list}:
+            raise InputTypeError("Inputs must be numbers.", found="values that are not numbers")
+        sizes = set(map(len, level))
+        if len(sizes) > 1:
+            raise InputShapeError("The row's lists differ in length.", found="ragged lists")
+        shape.append(sizes.pop())
+        if len(shape) > _MAX_AXES:
+            raise InputShapeError("The lists are nested too deeply.", found=f"more than {_MAX_AXES} levels")
+        level = list(chain.from_iterable(level))
+    try:
+        return np.array(level).reshape(shape)
+    except OverflowError:
+        raise InputTypeError("Inputs must be numbers of at most 64 bits.", found="a larger integer") from None
 
 
 def _names(value: Any, key: str) -> list[str | None] | None:
@@ -220,18 +227,7 @@ def _names(value: Any, key: str) -> list[str | None] | None:
     return value
 
 
-def _limit_rows(rows: int, limits: Limits) -> None:
-    if rows > limits.rows:
-        raise InputShapeError(
-            "Too many inputs in one request.",
-            where="/inputs",
-            found=rows,
-            expected=f"at most {limits.rows}",
-            remedy="Send several requests, or raise CANDOR_MAX_ROWS_PER_REQUEST.",
-        )
-
-
-_Parser = Callable[[bytes, InputSpec, Limits], Payload]
+_Parser = Callable[[bytes, InputSpec, int], Payload]
 _PARSERS: dict[str, _Parser] = {
     "application/json": _json,
     **dict.fromkeys(NPY_TYPES, _npy),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -20,6 +21,7 @@ from service.rest import payloads
 from service.rest.bodies import ClientGoneError, Receive, Scope, Send, header, read_body
 from service.settings import Settings
 
+_LARGE_BODY: Final = 64 * 1024
 _POSITIVE: Final = re.compile(r"[1-9][0-9]{0,8}")
 
 
@@ -34,7 +36,7 @@ class Predict:
 
     def __init__(self, models: Models, settings: Settings, metrics: Metrics) -> None:
         self._models = models
-        self._limits = payloads.Limits(rows=settings.max_rows_per_request, pixels=settings.max_pixels)
+        self._max_pixels = settings.max_pixels
         self._max_body = settings.max_body_bytes
         self._deadline_s = settings.deadline_s
         self._metrics = metrics
@@ -47,19 +49,19 @@ class Predict:
             ClientGoneError: Nobody waits for the answer any more.
         """
         model = self._models.get(model_name)
+        served = model.served  # this one answers the request from here to its end
         policy, top = _query(scope["query_string"])
         body = await read_body(scope, receive, self._max_body)
-        spec = model.served.input
-        content_type = header(scope, b"content-type")
-        if content_type is not None and content_type.startswith("image/"):
-            # Decoding may take milliseconds; it must not hold up everyone else's requests.
-            payload = await asyncio.to_thread(payloads.parse, body, content_type, spec, self._limits)
-        else:
-            payload = payloads.parse(body, content_type, spec, self._limits)
+        media_type = payloads.media_type_of(header(scope, b"content-type"))
+        parse = partial(payloads.parse, body, media_type, served.input, max_pixels=self._max_pixels)
+        # What takes long to decode must not hold up everyone else's requests.
+        slow = len(body) > _LARGE_BODY or media_type in payloads.IMAGE_TYPES
+        payload = await asyncio.to_thread(parse) if slow else parse()
         started = time.perf_counter()
         answer = await _unless_gone(
             receive,
             model.plane.predict(
+                served,
                 payload.inputs,
                 deadline_s=self._deadline_s,
                 policy=policy,

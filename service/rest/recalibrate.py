@@ -15,7 +15,7 @@ from service.errors import InputValueError, TooFewLabelsError, error_from_docume
 from service.models import Model
 from service.refit import RefitRequest
 from service.rest.access import Principal
-from service.rest.dependencies import ModelDep, Reader, Recalibrator, RuntimeDep
+from service.rest.dependencies import Caller, ModelDep, RuntimeDep
 from service.rest.schema import Body
 from service.runtime import Runtime
 from service.state.jobs import Job
@@ -65,7 +65,7 @@ class RecalibrateBody(Body):
 async def recalibrate(
     runtime: RuntimeDep,
     model: ModelDep,
-    by: Recalibrator,
+    by: Caller,
     response: Response,
     body: RecalibrateBody | None = None,
     prefer: Annotated[str | None, Header(description="`wait=30` waits that many seconds for the result.")] = None,
@@ -89,7 +89,7 @@ async def recalibrate(
     return _document(job)
 
 
-async def job(runtime: RuntimeDep, _: Reader, job: str) -> dict[str, Any]:
+async def job(runtime: RuntimeDep, job: str) -> dict[str, Any]:
     """Return a job: its state, its progress, and its result when it is done."""
     return _document(await runtime.jobs.get(job))
 

@@ -97,7 +97,7 @@ class TestPredict:
             (inputs(ZERO, references=[""]), 422, "input-value", "/references/0", "0 characters", None),
             (inputs(ZERO, references=["a\0b"]), 422, "input-value", "/references/0", "3 characters, with a NUL", None),
             (inputs(ZERO, groups=["g" * 201]), 422, "input-value", "/groups/0", "201 characters", None),
-            (inputs(*[0] * 2000), 422, "input-shape", "/inputs", 2000, "at most 1024"),
+            (inputs(*[ZERO] * 1025), 422, "input-shape", "/inputs", 1025, "at most 1024"),
         ],
     )
     def test_json(

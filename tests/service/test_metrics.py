@@ -31,8 +31,8 @@ def test_what_happens_is_counted(service: Any, digits: Any) -> None:
     assert count("candor_http_requests_total", route="/predict", method="POST", status="200") == 2
     assert count("candor_http_requests_total", route="/predict", method="POST", status="422") == 1
     assert count("candor_http_requests_total", route="unmatched", status="404") == 1
-    assert count("candor_log_written") == 9
-    assert count("candor_log_dropped") == 0
+    assert count("candor_log_written_total") == 9
+    assert count("candor_log_dropped_total") == 0
     assert count("candor_queue_rows", model="digits") == 0
     assert count("candor_epoch", model="digits") == 1
     assert count("candor_revision_info", model="digits", revision="r1") == 1

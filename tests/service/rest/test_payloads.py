@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -15,16 +16,16 @@ from hypothesis.extra import numpy as npst
 
 from bundle import InputSpec
 from bundle.images import encode_png
-from service.errors import CandorError
+from service.errors import CandorError, InputTypeError, InputValueError
 from service.inference.inputs import conform
-from service.rest.payloads import IMAGE_TYPES, NPY_TYPES, Limits, parse
+from service.rest.payloads import IMAGE_TYPES, NPY_TYPES, media_type_of, parse
 
 SPECS = [
     InputSpec(kind="image", dtype="uint8", shape=(2, 2, 1)),
     InputSpec(kind="array", dtype="float32", shape=(3,)),
     InputSpec(kind="tokens", dtype="int32", shape=(3,)),
 ]
-LIMITS = Limits(rows=8, pixels=64)
+PIXELS = 64
 PNG = encode_png(np.zeros((2, 2, 1), np.uint8))
 
 
@@ -37,7 +38,7 @@ def npy(array: np.ndarray) -> bytes:
 def never_anything_but_ours(body: bytes, content_type: str | None) -> None:
     for spec in SPECS:
         try:
-            payload = parse(body, content_type, spec, LIMITS)
+            payload = parse(body, media_type_of(content_type), spec, max_pixels=PIXELS)
             conform(payload.inputs, spec)
         except CandorError:
             pass  # the only kind that may come
@@ -115,13 +116,43 @@ def test_what_numpy_saves_is_what_arrives(data: Any, spec: InputSpec) -> None:
     )
     if data.draw(st.booleans()):
         array = np.asfortranarray(array)
-    payload = parse(npy(array), "application/x-npy", spec, LIMITS)
+    payload = parse(npy(array), media_type_of("application/x-npy"), spec, max_pixels=PIXELS)
     np.testing.assert_array_equal(payload.inputs, array)
-    as_json = parse(json.dumps({"inputs": array.tolist()}).encode(), None, spec, LIMITS)
+    as_json = parse(json.dumps({"inputs": array.tolist()}).encode(), media_type_of(None), spec, max_pixels=PIXELS)
     np.testing.assert_array_equal(as_json.inputs, array)
 
 
 def test_a_png_arrives_as_its_pixels() -> None:
     image = np.uint8([[[1], [2]], [[3], [255]]])
-    payload = parse(encode_png(image), "image/png", SPECS[0], LIMITS)
+    payload = parse(encode_png(image), media_type_of("image/png"), SPECS[0], max_pixels=PIXELS)
     np.testing.assert_array_equal(payload.inputs, image[None])
+
+
+def test_one_long_text_among_numbers_costs_nothing() -> None:
+    """Left to itself NumPy would make 40 GB of this: each of a million entries as wide as the longest."""
+    body = json.dumps({"inputs": [["a" * 10_000] + [1] * 1_000_000]}).encode()
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputTypeError, match="numbers") as refused:
+            parse(body, "application/json", SPECS[1], max_pixels=PIXELS)
+        assert tracemalloc.get_traced_memory()[1] < 40 * len(body)
+    finally:
+        tracemalloc.stop()
+    assert refused.value.where == "/inputs/0"
+
+
+def test_true_is_no_number() -> None:
+    with pytest.raises(InputTypeError) as refused:
+        parse(b'{"inputs": [[1, 2, 3], [1, true, 0]]}', "application/json", SPECS[1], max_pixels=PIXELS)
+    assert refused.value.where == "/inputs/1"
+
+
+def test_an_image_of_another_size_is_refused_before_its_pixels_are_unpacked() -> None:
+    large = encode_png(np.zeros((3000, 3000, 1), np.uint8))
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputValueError, match="another size"):
+            parse(large, "image/png", SPECS[0], max_pixels=10**8)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()

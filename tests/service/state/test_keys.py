@@ -17,8 +17,8 @@ def test_a_key_is_known_by_its_text_alone(database: Database) -> None:
     key, text = store.create("till-4", ["predict", "feedback"])
     other, other_text = store.create("ops", ["admin"])
     assert text.startswith(f"cnd_{key.prefix}_")
-    assert store.authenticate(text) == key
-    assert store.authenticate(other_text) == other
+    assert store.ring().authenticate(text) == key
+    assert store.ring().authenticate(other_text) == other
     assert {found.name for found in store.list()} == {"till-4", "ops"}
 
 
@@ -27,7 +27,7 @@ def test_any_other_text_is_not(database: Database) -> None:
     _, text = store.create("till-4", ["predict"])
     strange = ("", "cnd_", "cnd__", "cnd_x_", "cnd_\x00_x", "cnd_\ud800_x", "cnd_%_y", "Bearer x", "é" * 99)
     for other in (text[:-1], text + "x", text.upper(), *strange):
-        assert store.authenticate(other) is None
+        assert store.ring().authenticate(other) is None
 
 
 def test_the_text_is_stored_nowhere(database: Database) -> None:
@@ -44,12 +44,12 @@ def test_revoked_and_expired_keys_are_refused(database: Database) -> None:
     assert not store.any()
     key, text = store.create("till-4", ["predict"])
     _, old_text = store.create("old", ["predict"], expires_at=now_us() - 1)
-    assert store.authenticate(old_text) is None
+    assert store.ring().authenticate(old_text) is None
     assert store.any()
     assert store.revoke(key.prefix)
     assert not store.revoke(key.prefix)
     assert not store.revoke("unknown")
-    assert store.authenticate(text) is None
+    assert store.ring().authenticate(text) is None
     assert not store.any()
     actions = [entry.action for entry in audit.read(database)]
     assert actions == ["revoke_key", "create_key", "create_key"]
