@@ -125,7 +125,7 @@ def test_a_refit_that_was_interrupted_runs_again_and_ends(
 ) -> None:
     service = spawn()
     service.teach(digits.dimmed[:300], digits.labels[:300])
-    while service.metric("candor_log_written") < 300:
+    while service.metric("candor_log_written_total") < 300:
         pass
     job = service.http.post("/recalibrate", json={"mode": "propose", "calibrator": "temperature"})
     assert job.status_code == 202
