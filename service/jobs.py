@@ -2,7 +2,7 @@
 
 The child computes and writes nothing; this process records what the child is about to look at, keeps its result as a
 proposal, and activates it where that was asked for and the gate lets it through. A job that a stop or a crash
-interrupted is therefore simply run again.
+interrupted is therefore simply run again, by whichever replica comes first; a lock in the state keeps the others off.
 """
 
 from __future__ import annotations
@@ -10,28 +10,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from collections.abc import AsyncIterator
 from dataclasses import asdict
 from typing import Any
 
 import orjson
 import structlog
 
-from service.errors import CandorError, EpochStaleError, error_document, error_from_document
+from service.errors import CandorError, EpochStaleError, StateUnavailableError, error_document, error_from_document
 from service.metrics import Metrics
 from service.models import EVERY_ROW_SEEN, Models
 from service.refit import RefitRequest, RefitTask
 from service.revision import Revision
 from service.settings import Settings
 from service.state.database import Database, now_us
-from service.state.jobs import Job, JobStore
+from service.state.jobs import UNFINISHED, Job, JobStore
 from service.state.revisions import RevisionStore
 
 logger = structlog.get_logger(__name__)
 
 # One line of the child's may hold a whole report with its diagrams.
 _LINE_LIMIT = 64 * 1024 * 1024
-# Where the proposal of an interrupted job is looked for, newest first.
-_RECENT = 50
+# A job that was started so often and never ended is not started again.
+_STARTS = 3
+# How long the database is given before a job's end is written once more.
+_FIRST_RETRY_S, _LONGEST_RETRY_S = 0.1, 30.0
 
 
 class Jobs:
@@ -46,17 +49,19 @@ class Jobs:
 
     def __init__(self, settings: Settings, database: Database, models: Models, metrics: Metrics) -> None:
         self._settings = settings
+        self._database = database
         self._store = JobStore(database)
         self._revisions = RevisionStore(database)
         self._models = models
         self._metrics = metrics
         self._running: dict[str, asyncio.Task[None]] = {}
         self._one_at_a_time: dict[str, asyncio.Lock] = {}
+        self._watch: asyncio.Task[None] | None = None
 
     async def resume(self) -> None:
-        """Start again what a stop interrupted."""
-        for job in await asyncio.to_thread(self._store.unfinished):
-            self._start(job)
+        """Start what a stop interrupted, and from now on also what another replica leaves behind."""
+        await self._take_up()
+        self._watch = asyncio.create_task(self._take_up_for_ever(), name="unfinished jobs")
 
     async def submit(self, model: str, request: RefitRequest, *, by: str) -> Job:
         """Queue a refit of `model` and return its job."""
@@ -80,40 +85,117 @@ class Jobs:
         return await self.get(job_id)
 
     async def close(self) -> None:
-        """Stop what runs; it starts again with the next start."""
-        for task in self._running.values():
+        """Stop what runs and put it back into the queue."""
+        tasks = [*self._running.values(), *([self._watch] if self._watch else [])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._running.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _take_up_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.poll_interval_s)
+            try:
+                await self._take_up()
+            except StateUnavailableError as error:
+                logger.warning("state unavailable", error=str(error))
+            except Exception:
+                logger.exception("looking for unfinished jobs failed")
+
+    async def _take_up(self) -> None:
+        """Start every unfinished job whose model is in service here; its lock keeps all replicas but one off it."""
+        served = {model.name for model in self._models.all() if model.plane.served is not None}
+        for job in await asyncio.to_thread(self._store.unfinished):
+            if job.model in served:
+                self._start(job)
 
     def _start(self, job: Job) -> None:
+        if job.id in self._running:
+            return
         task = asyncio.create_task(self._execute(job), name=f"refit {job.id}")
         self._running[job.id] = task
-        task.add_done_callback(lambda _: self._running.pop(job.id, None))
+        task.add_done_callback(lambda ended: self._ended(job.id, ended))
+
+    def _ended(self, job_id: str, task: asyncio.Task[None]) -> None:
+        del self._running[job_id]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("job left unfinished, to be taken up again", job=job_id, error=repr(error))
 
     async def _execute(self, job: Job) -> None:
-        async with self._one_at_a_time.setdefault(job.model, asyncio.Lock()):
-            await asyncio.to_thread(self._store.update, job.id, state="running")
-            request = RefitRequest(**job.request)
+        """Run a job when its turn comes, unless somebody else has ended it by then."""
+        async with self._one_at_a_time.setdefault(job.model, asyncio.Lock()), self._turn(job.model):
+            job = await asyncio.to_thread(self._store.start, job.id)
+            if job.state not in UNFINISHED:
+                return
             try:
-                result = await self._refit(job, request)
-                outcome = str(result["state"])
-                change: dict[str, Any] = {"state": "done", "result": result}
-            except CandorError as error:
-                outcome = "failed"
-                change = {"state": "failed", "error": error_document(error)}
-            except Exception as error:
-                outcome = "failed"
-                logger.exception("refit failed", job=job.id, model=job.model)
-                change = {"state": "failed", "error": error_document(CandorError(f"The refit failed: {error}"))}
-            await asyncio.to_thread(self._store.update, job.id, **change)
+                change = await self._outcome(job)
+            except asyncio.CancelledError:
+                await asyncio.to_thread(self._store.put_back, job)
+                raise
+            if change is None:
+                return
+            outcome = str(change["result"]["state"]) if "result" in change else "failed"
+            await self._end(job, change)
             self._metrics.recalibrations.labels(job.model, outcome).inc()
 
-    async def _refit(self, job: Job, request: RefitRequest) -> dict[str, Any]:
+    @contextlib.asynccontextmanager
+    async def _turn(self, model: str) -> AsyncIterator[None]:
+        """Wait until no replica runs a job of the model, and let none do so meanwhile."""
+        while True:
+            stack = contextlib.ExitStack()
+            lock = self._database.try_lock(f"jobs/{model}")
+            entering = asyncio.create_task(asyncio.to_thread(stack.enter_context, lock))
+            try:
+                if await asyncio.shield(entering):
+                    yield
+                    return
+            finally:
+                await asyncio.wait((entering,))  # whatever came in between, a lock that is taken is given back
+                await asyncio.to_thread(stack.close)
+            await asyncio.sleep(self._settings.poll_interval_s)
+
+    async def _outcome(self, job: Job) -> dict[str, Any] | None:
+        """Return how the job ended, as a change of its row; None when another replica has taken it over."""
+        if job.starts > _STARTS:
+            return _failed(
+                CandorError(
+                    "The refit was given up: each time that it ran, the service stopped before its end.",
+                    found=f"{_STARTS} starts without an end",
+                    remedy="Look into the service's log, and for a lack of memory, then ask for it again.",
+                )
+            )
+        try:
+            result = await self._refit(job, RefitRequest(**job.request))
+        except CandorError as error:
+            return _failed(error)
+        except Exception as error:
+            logger.exception("refit failed", job=job.id, model=job.model)
+            return _failed(CandorError(f"The refit failed: {error}"))
+        return None if result is None else {"state": "done", "result": result}
+
+    async def _end(self, job: Job, change: dict[str, Any]) -> None:
+        """Write down how a job ended, however long the database takes to answer again."""
+        delay_s = _FIRST_RETRY_S
+        while True:
+            try:
+                await asyncio.to_thread(self._store.update, job.id, **change)
+            except StateUnavailableError as error:
+                logger.warning("end of job not written yet", job=job.id, state=change["state"], error=str(error))
+            except Exception as error:
+                if change["state"] == "failed":
+                    raise
+                logger.exception("result of job cannot be stored", job=job.id)
+                change = _failed(CandorError(f"The refit's result cannot be stored: {error}"))
+            else:
+                return
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, _LONGEST_RETRY_S)
+
+    async def _refit(self, job: Job, request: RefitRequest) -> dict[str, Any] | None:
         model = self._models.get(job.model)
         # In this order: a swap in between then makes the epoch stale, never the base.
         epoch = model.pointer.epoch
         served = model.served
-        if job.state == "running" and (kept := await asyncio.to_thread(self._kept_of, job)):
+        if kept := await asyncio.to_thread(self._revisions.of_job, job.model, job.id):
             # A stop came between the proposal and its job's end.
             return await self._settle(job, request, kept, kept.report)
         task = RefitTask(
@@ -133,11 +215,15 @@ class Jobs:
             "base": served.revision.id,
             "epoch": epoch,
             "mode": request.mode,
-            "revision": None,
             **outcome["report"],
         }
         if request.mode == "dry_run":
-            return {**result, "state": "dry_run"}
+            return {**result, "revision": None, "state": "dry_run"}
+        now = await asyncio.to_thread(self._store.get, job.id)
+        if now.starts != job.starts or now.state not in UNFINISHED:
+            # The lock went with its connection, and another replica has started the job anew.
+            logger.warning("job was taken over", job=job.id, model=job.model)
+            return None
         revision = await asyncio.to_thread(
             self._revisions.propose,
             model=job.model,
@@ -155,11 +241,6 @@ class Jobs:
         )
         return await self._settle(job, request, revision, result)
 
-    def _kept_of(self, job: Job) -> Revision | None:
-        """Return the proposal that an interrupted run of this job has kept already."""
-        recent = self._revisions.list(job.model, limit=_RECENT)
-        return next((revision for revision in recent if revision.report.get("job") == job.id), None)
-
     async def _settle(
         self, job: Job, request: RefitRequest, revision: Revision, report: dict[str, Any]
     ) -> dict[str, Any]:
@@ -169,17 +250,19 @@ class Jobs:
             return {**result, "state": "refused"}
         if request.mode == "propose":
             return {**result, "state": "proposed"}
-        try:
-            pointer = await asyncio.to_thread(
-                self._models.activate,
-                job.model,
-                revision.id,
-                expected_epoch=report["epoch"],
-                by=job.by,
-                reason=f"job {job.id}",
-            )
-        except EpochStaleError as error:  # somebody was faster; the refit is kept for a person to judge
-            return {**result, "state": "proposed", "summary": f"{result['summary']} Not activated: {error}"}
+        pointer = await asyncio.to_thread(self._revisions.pointer, job.model)
+        if pointer is None or pointer.active != revision.id:  # else a stop came between activation and the job's end
+            try:
+                pointer = await asyncio.to_thread(
+                    self._models.activate,
+                    job.model,
+                    revision.id,
+                    expected_epoch=report["epoch"],
+                    by=job.by,
+                    reason=f"job {job.id}",
+                )
+            except EpochStaleError as error:  # somebody was faster; the refit is kept for a person to judge
+                return {**result, "state": "proposed", "summary": f"{result['summary']} Not activated: {error}"}
         return {**result, "state": "active", "epoch": pointer.epoch}
 
     async def _in_child(self, job: Job, task: RefitTask) -> dict[str, Any]:
@@ -231,7 +314,8 @@ class Jobs:
 
     def _record_looks(self, task: RefitTask, show: dict[str, Any]) -> dict[str, Any]:
         """Record, before any result is seen, which rows are about to be looked at; return the look numbers."""
-        digest = self._revisions.get(task.model, task.revision).model_digest
+        revision = self._revisions.get(task.model, task.revision)
+        digest = revision.model_digest
         at = now_us()
         attempt = self._revisions.expose(
             task.model, digest, rows="gate", basis="traffic", scope="", earliest_row_us=show["gate"], at=at
@@ -242,10 +326,14 @@ class Jobs:
                 digest,
                 rows="certify",
                 basis=look["basis"],
-                scope=policy,
+                scope=revision.policies[policy]["policy"]["positive"],
                 earliest_row_us=look["earliest"] if look["basis"] == "traffic" else EVERY_ROW_SEEN,
                 at=at,
             )
             for policy, look in show["certify"].items()
         }
         return {"attempt": attempt, "looks": looks}
+
+
+def _failed(error: CandorError) -> dict[str, Any]:
+    return {"state": "failed", "error": error_document(error)}

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from service.decisions.decide import SolvedPolicy
 from service.decisions.policy import Policy
 from service.errors import (
     BundleRefusedError,
+    CandorError,
     ConfigurationError,
     NotReadyError,
     PolicyError,
@@ -37,16 +40,25 @@ from service.revision import Revision
 from service.settings import Settings
 from service.solve import solve_on_reference
 from service.state.database import Database, now_us
-from service.state.revisions import Pointer, RevisionStore
+from service.state.revisions import Pointer, RevisionStore, Solution
 
 logger = structlog.get_logger(__name__)
 
 EVERY_ROW_SEEN = 0  # reference rows never become fresh again
+NO_POINTER = Pointer(active="", previous=None, epoch=0)  # of a model that never was in service
 
 
 @dataclass(eq=False)
 class Model:
-    """One model: its hot path, and what is loaded for it."""
+    """One model: its hot path, and what is loaded for it.
+
+    Attributes:
+        name: Name of the model.
+        plane: Its hot path; `plane.served` is None while nothing is in service.
+        pointer: What is in service, as the state named it; `NO_POINTER` where the state names nothing yet.
+        loaded: Revisions that are ready to run, by id.
+        problem: Why it does not serve what the state names, None when it does.
+    """
 
     name: str
     plane: Plane
@@ -75,6 +87,7 @@ class Models:
 
     def __init__(self, settings: Settings, database: Database, log: Log) -> None:
         self._settings = settings
+        self._database = database
         self._store = RevisionStore(database)
         self._log = log
         self._models: dict[str, Model] = {}
@@ -85,20 +98,28 @@ class Models:
     def start(self) -> None:
         """Put every model into service: what the state names, or the newest bundle where the state is empty.
 
+        A model that cannot be served keeps its problem, and the others are served.
+
         Raises:
-            BundleRefusedError: An active bundle is damaged or gone, or the first one of a model is.
-            PolicyError: A policy file cannot be used.
+            BundleRefusedError: No model can be served, and the first one's active or first bundle is damaged or gone.
+            PolicyError: No model can be served, and a policy file of the first one cannot be used.
+            RevisionStateError: No model can be served, and the first one's revision cannot be read.
         """
         pointers = self._store.pointers()
         locations: dict[str, list[BundleLocation]] = {}
         for location in self._find():
             locations.setdefault(location.model, []).append(location)
+        failures = []
         for name in sorted({*pointers, *locations}):
-            if name not in pointers:
-                first = self._first_revision(locations[name][-1])
-                pointers[name] = self._store.activate(name, first.id, expected_epoch=None, by="start")
-            self._add(name, pointers[name])
-            self._propose_new_bundles(name, locations.get(name, []))
+            model = self._models[name] = Model(name, self._plane(), pointers.get(name, NO_POINTER))
+            try:
+                self._put_into_service(model, locations.get(name, []))
+            except (BundleRefusedError, PolicyError, RevisionStateError) as error:
+                failures.append(error)
+                model.problem = str(error)
+                logger.error("model not in service", model=name, error=str(error))
+        if failures and not any(model.plane.served for model in self.all()):
+            raise failures[0]
 
     def get(self, name: str | None) -> Model:
         """Return the model called `name`; without a name the default one.
@@ -154,9 +175,14 @@ class Models:
                 continue
             try:
                 self._swap_in(model, pointer)
-            except (BundleRefusedError, RevisionStateError) as error:
+            except StateUnavailableError as error:
+                logger.warning("state unavailable", model=name, error=str(error))
+            except CandorError as error:
                 model.problem = str(error)
                 logger.error("revision not loaded", model=name, revision=pointer.active, error=str(error))
+            except Exception as error:
+                model.problem = f"Revision {pointer.active} cannot be loaded: {error}"
+                logger.exception("revision not loaded", model=name, revision=pointer.active)
 
     def activate(
         self, name: str, revision_id: str, *, expected_epoch: int, by: str, reason: str | None = None
@@ -167,9 +193,11 @@ class Models:
             UnknownRevisionError: There is no such revision.
             EpochStaleError: The pointer has moved since `expected_epoch`.
             BundleRefusedError: Its bundle cannot be loaded; nothing has changed.
+            RevisionStateError: It cannot be read, or is active already.
         """
         model = self.get(name)
-        with self._swap:
+        with self._swap, self._pruned(model):
+            self._store.check_epoch(model.name, expected_epoch)
             self._load(model, self._store.get(model.name, revision_id))
             pointer = self._store.activate(model.name, revision_id, expected_epoch=expected_epoch, by=by, reason=reason)
             self._swap_in(model, pointer)
@@ -184,7 +212,8 @@ class Models:
             BundleRefusedError: Its bundle cannot be loaded; nothing has changed.
         """
         model = self.get(name)
-        with self._swap:
+        with self._swap, self._pruned(model):
+            self._store.check_epoch(model.name, expected_epoch)
             before = self._store.pointer(model.name)
             if before is not None and before.previous is not None:
                 self._load(model, self._store.get(model.name, before.previous))
@@ -195,61 +224,95 @@ class Models:
     def propose_policy(self, name: str, policy: Policy, *, by: str) -> Revision:
         """Solve a new or changed policy on the reference rows of the bundle in service and keep it as a proposal.
 
+        What has been solved with the calibrator in service is not solved again, since that would cost a look: a policy
+        that is in force answers with the revision in service, one that waits with its proposal.
+
         Raises:
             PolicyError: It names an unknown label, or must fail and cannot be certified.
         """
-        served = self.get(name).served
-        versions = [
-            revision.policies[policy.id]["version"]
-            for revision in self._store.list(served.revision.model, limit=1_000_000)
-            if policy.id in revision.policies
-        ]
-        solved = self._solve(policy, max(versions, default=0) + 1, self.bundle(served), served.revision.calibrator)
-        return self._store.propose(
-            model=served.revision.model,
-            bundle_id=served.revision.bundle_id,
-            bundle_version=served.revision.bundle_version,
-            model_digest=served.revision.model_digest,
-            calibrator=served.revision.calibrator,
-            policies={**served.revision.policies, policy.id: solved.to_dict()},
-            parent=served.revision.id,
-            cause="policy",
-            by=by,
-            gate="not_run",
-            created_at=now_us(),
-            report={"summary": f"Policy {policy.id}@{solved.version}, solved on the bundle's reference rows."},
-        )
+        model = self.get(name)
+        with self._database.locked(f"policies/{model.name}"):
+            served = model.served
+            if policy.id in served.policies and served.policies[policy.id].policy == policy:
+                return served.revision
+            known = self._solution(served.revision, policy)
+            if known is not None and known.parent == served.revision.id and known.cause == "policy":
+                return self._store.get(model.name, known.id)
+            if known is not None:
+                solved = SolvedPolicy.from_dict(known.policies[policy.id])
+            else:
+                bundle = self.bundle(served)
+                policy.check_labels(bundle.manifest.labels)
+                version = self._store.new_policy_version(model.name, policy.id)
+                solved = self._solve(policy, version, bundle, served.revision.calibrator)
+            return self._store.propose(
+                model=model.name,
+                bundle_id=served.revision.bundle_id,
+                bundle_version=served.revision.bundle_version,
+                model_digest=served.revision.model_digest,
+                calibrator=served.revision.calibrator,
+                policies={**served.revision.policies, policy.id: solved.to_dict()},
+                parent=served.revision.id,
+                cause="policy",
+                by=by,
+                gate="not_run",
+                created_at=now_us(),
+                report={"summary": f"Policy {policy.id}@{solved.version}, solved on the bundle's reference rows."},
+            )
+
+    def _solution(self, active: Revision, policy: Policy) -> Solution | None:
+        """Return the newest revision in which this very policy is solved with the active bundle and calibrator."""
+        wanted = policy.to_dict()
+        for solution in self._store.solutions(active.model, active.bundle_id):
+            solved = solution.policies.get(policy.id)
+            if solved is not None and solved["policy"] == wanted and solution.calibrator == active.calibrator:
+                return solution
+        return None
 
     def close(self) -> None:
         """Finish what waits in every plane."""
         for model in self.all():
             model.plane.close()
 
-    def _add(self, name: str, pointer: Pointer) -> None:
+    def _plane(self) -> Plane:
         settings = self._settings
-        plane = Plane(
+        return Plane(
             self._log,
             max_batch_size=settings.max_batch_size,
+            max_rows=settings.max_rows_per_request,
             max_queued_rows=settings.max_queued_rows,
             delay_s=settings.batch_delay_s,
         )
-        model = Model(name, plane, pointer)
+
+    def _put_into_service(self, model: Model, locations: list[BundleLocation]) -> None:
+        """Load what the state names; where it names nothing, make a first revision, unless another replica has."""
+        pointer = model.pointer
+        if pointer == NO_POINTER:
+            with self._database.locked(f"bundles/{model.name}"):
+                pointer = self._store.pointer(model.name) or self._first_activation(locations[-1])
         self._swap_in(model, pointer)
-        self._models[name] = model
+        self._propose_new_bundles(model, locations)
 
     def _swap_in(self, model: Model, pointer: Pointer) -> None:
-        with self._swap:
+        with self._swap, self._pruned(model):
             if pointer.epoch < model.pointer.epoch:  # read before somebody else moved on
                 return
             served = self._load(model, self._store.get(model.name, pointer.active))
             model.plane.served = served
             model.pointer = pointer
             model.problem = None
-            keep = {pointer.active, pointer.previous}
-            model.loaded = {key: value for key, value in model.loaded.items() if key in keep}
-            in_use = {s.revision.bundle_id for m in (*self._models.values(), model) for s in m.loaded.values()}
-            self._sessions = {key: value for key, value in self._sessions.items() if key in in_use}
         logger.info("revision in service", model=model.name, revision=pointer.active, epoch=pointer.epoch)
+
+    @contextmanager
+    def _pruned(self, model: Model) -> Iterator[None]:
+        """Let go, at the end, of what is loaded for neither the pointer's revision nor the one before."""
+        try:
+            yield
+        finally:
+            keep = {model.pointer.active, model.pointer.previous}
+            model.loaded = {key: value for key, value in model.loaded.items() if key in keep}
+            in_use = {served.revision.bundle_id for other in self.all() for served in other.loaded.values()}
+            self._sessions = {key: value for key, value in self._sessions.items() if key in in_use}
 
     def _load(self, model: Model, revision: Revision) -> Served:
         """Make a revision ready, sharing the session with revisions of the same bundle."""
@@ -272,9 +335,9 @@ class Models:
             calibrator = calibrator_from_dict(revision.calibrator)
             calibrator.predict_proba(np.zeros((1, len(labels)), dtype=np.float32))
             policies = {key: SolvedPolicy.from_dict(document) for key, document in revision.policies.items()}
-        except (CalibrationError, PolicyError) as error:
+        except (CalibrationError, PolicyError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise RevisionStateError(
-                f"Revision {revision.id} of {revision.model} cannot be loaded: {error}",
+                f"Revision {revision.id} of {revision.model} cannot be loaded: {error!r}",
                 where=revision.id,
                 remedy="If a newer version of the service made it, update this one.",
             ) from error
@@ -307,28 +370,37 @@ class Models:
         self._sessions[verified.id] = (verified, session)
         return session
 
-    def _first_revision(self, location: BundleLocation) -> Revision:
+    def _first_activation(self, location: BundleLocation) -> Pointer:
         verified = self._verify(location.path)
         self._open_session(verified)  # a bundle that fails its golden inputs must not become a revision
-        policies = read_policies(self._settings.policies, location.model, verified.manifest.labels)
-        return self._propose_bundle(verified, [(policy, 1) for policy in policies], parent=None)
+        name = location.model
+        policies = read_policies(self._settings.policies, name, verified.manifest.labels)
+        numbered = [(policy, self._store.new_policy_version(name, policy.id)) for policy in policies]
+        first = self._propose_bundle(verified, numbered, parent=None)
+        return self._store.activate(name, first.id, expected_epoch=None, by="start")
 
-    def _propose_new_bundles(self, name: str, locations: list[BundleLocation]) -> None:
+    def _propose_new_bundles(self, model: Model, locations: list[BundleLocation]) -> None:
         """Turn each bundle newer than the active one, and not yet known, into a proposal with the active policies."""
-        active = self._models[name].served
-        known = {revision.bundle_version for revision in self._store.list(name, limit=1_000_000)}
+        active = model.served
+        newer = [location for location in locations if location.version > active.revision.bundle_version]
+        if not newer:
+            return
         policies = [(solved.policy, solved.version) for solved in active.policies.values()]
-        for location in locations:
-            if location.version <= active.revision.bundle_version or location.version in known:
-                continue
-            try:
-                verified = self._verify(location.path)
-                # Proven now, loaded when it is activated: a model that cannot run here is no proposal.
-                Session(verified, provider=self._settings.provider, threads=self._settings.threads)
-                revision = self._propose_bundle(verified, policies, parent=active.revision.id)
-                logger.info("new bundle proposed", model=name, version=location.version, revision=revision.id)
-            except (BundleRefusedError, PolicyError) as error:
-                logger.error("new bundle not proposed", model=name, version=location.version, error=str(error))
+        with self._database.locked(f"bundles/{model.name}"):
+            known = self._store.bundle_versions(model.name)
+            for location in newer:
+                if location.version in known:
+                    continue
+                try:
+                    verified = self._verify(location.path)
+                    # Proven now, loaded when it is activated: a model that cannot run here is no proposal.
+                    Session(verified, provider=self._settings.provider, threads=self._settings.threads)
+                    revision = self._propose_bundle(verified, policies, parent=active.revision.id)
+                    logger.info("new bundle proposed", model=model.name, version=location.version, revision=revision.id)
+                except (BundleRefusedError, PolicyError) as error:
+                    logger.error(
+                        "new bundle not proposed", model=model.name, version=location.version, error=str(error)
+                    )
 
     def _propose_bundle(self, verified: Bundle, policies: list[tuple[Policy, int]], parent: str | None) -> Revision:
         calibrator = verified.calibrator.to_dict()
@@ -351,12 +423,13 @@ class Models:
 
     def _solve(self, policy: Policy, version: int, verified: Bundle, calibrator: dict[str, object]) -> SolvedPolicy:
         policy.check_labels(verified.manifest.labels)
+        # By the positive class, not by the policy: another id for the same promise is no fresh look.
         look = self._store.expose(
             verified.manifest.model,
             verified.model_digest,
             rows="certify",
             basis="reference",
-            scope=policy.id,
+            scope=policy.positive,
             earliest_row_us=EVERY_ROW_SEEN,
             at=now_us(),
         )

@@ -17,10 +17,13 @@ from service.errors import ConfigurationError, StateUnavailableError
 from service.state import migrations, postgresql, sqlite
 from service.state.insertion import insert_for
 from service.state.server_lock import ServerLock
+from service.state.shared_lock import SharedLock
 from service.state.tables import secrets
 
 SECRET_BYTES = 32
 MIGRATION_LOCK = 0x63616E646F72  # "candor": any number that other users of the same PostgreSQL do not take
+
+LOCK_RETRY_S = 0.05
 
 READ_ONLY_TRANSACTION = "25006"  # SQLSTATE, as after a fail-over to a PostgreSQL server that is still a standby
 
@@ -46,6 +49,7 @@ class Database:
         self._writing_engine = engine.execution_options(write=True)
         self._lock = lock
         self._writer = threading.Lock() if engine.dialect.name == "sqlite" else None
+        self._held: dict[str, object] = {}
 
     @classmethod
     def open(cls, url: str, *, readonly: bool = False, beside_server: bool = False) -> Self:
@@ -110,6 +114,42 @@ class Database:
         """
         with _translated(self.engine), self.engine.connect() as connection:
             yield connection
+
+    @contextmanager
+    def locked(self, name: str) -> Iterator[None]:
+        """Be the only one in such a block among all threads of all servers of this database; wait until that is so.
+
+        Raises:
+            StateUnavailableError: The database does not answer.
+        """
+        while True:
+            with self.try_lock(name) as taken:
+                if taken:
+                    yield
+                    return
+            time.sleep(LOCK_RETRY_S)
+
+    @contextmanager
+    def try_lock(self, name: str) -> Iterator[bool]:
+        """Do the block under the lock called `name`, or, where another thread or server has it, without: see the value.
+
+        Raises:
+            StateUnavailableError: The database does not answer.
+        """
+        mine = object()
+        if self._held.setdefault(name, mine) is not mine:
+            yield False
+            return
+        try:
+            with _translated(self.engine):
+                lock = SharedLock.take(self.engine, name)
+            try:
+                yield lock is not None
+            finally:
+                if lock is not None:
+                    lock.release()
+        finally:
+            del self._held[name]
 
     def close(self) -> None:
         """Close every connection and let another server have the file."""

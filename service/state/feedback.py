@@ -109,6 +109,7 @@ class FeedbackStore:
             items: The labels.
             by: Whose request it is.
             idempotency_key: The caller's name for the request; with the same key the first receipt is given again.
+                Without one the receipt is not kept.
             body_digest: Digest of the request's body, by which a key used for another body is found out.
 
         Raises:
@@ -134,7 +135,7 @@ class FeedbackStore:
                     received_at=received_at,
                     idempotency_key=idempotency_key,
                     body_digest=body_digest,
-                    receipt=_receipt_document(receipt),
+                    receipt=None if idempotency_key is None else _receipt_document(receipt),
                 )
             )
         return receipt

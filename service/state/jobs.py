@@ -15,7 +15,7 @@ from service.state.numbering import take_number
 from service.state.tables import jobs
 
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
-FINISHED: tuple[JobState, ...] = ("done", "failed", "cancelled")
+UNFINISHED: tuple[JobState, ...] = ("queued", "running")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,7 @@ class Job:
         created_at: Microseconds since the epoch, UTC.
         started_at: When it began to run, None before.
         finished_at: When it ended, None before.
+        starts: How often it was started without having been put back.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Job:
     created_at: int
     started_at: int | None
     finished_at: int | None
+    starts: int
 
 
 class JobStore:
@@ -66,11 +68,30 @@ class JobStore:
             audit.append(connection, model=model, by=by, action=kind, subject=f"j{number}", detail=request)
             return _get(connection, number)
 
+    def start(self, id: str) -> Job:  # noqa: A002
+        """Put a job into state "running" and count the start; one that has ended stays as it is.
+
+        Raises:
+            UnknownJobError: There is no such job.
+        """
+        number = _number(id)
+        values = {"state": "running", "starts": jobs.c.starts + 1, "started_at": now_us()}
+        with self._database.begin() as connection:
+            connection.execute(update(jobs).where(jobs.c.number == number, _UNFINISHED).values(**values))
+            return _get(connection, number)
+
+    def put_back(self, job: Job) -> None:
+        """Queue a started job again as if it had not been started, unless it was started anew since."""
+        values = {"state": "queued", "starts": jobs.c.starts - 1, "started_at": None}
+        with self._database.begin() as connection:
+            same = (jobs.c.number == _number(job.id), jobs.c.starts == job.starts, _UNFINISHED)
+            connection.execute(update(jobs).where(*same).values(**values))
+
     def update(
         self,
         id: str,  # noqa: A002
         *,
-        state: JobState | None = None,
+        state: Literal["done", "failed", "cancelled"] | None = None,
         progress: str | None = None,
         result: dict[str, Any] | None = None,
         error: dict[str, Any] | None = None,
@@ -85,15 +106,11 @@ class JobStore:
         number = _number(id)
         given = {"state": state, "progress": progress, "result": result, "error": error}
         values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        if state == "running":
-            values["started_at"] = now_us()
-        elif state in FINISHED:
+        if state is not None:
             values["finished_at"] = now_us()
         with self._database.begin() as connection:
             if values:
-                connection.execute(
-                    update(jobs).where(jobs.c.number == number, jobs.c.state.not_in(FINISHED)).values(**values)
-                )
+                connection.execute(update(jobs).where(jobs.c.number == number, _UNFINISHED).values(**values))
             return _get(connection, number)
 
     def get(self, id: str) -> Job:  # noqa: A002
@@ -107,11 +124,12 @@ class JobStore:
 
     def unfinished(self) -> list[Job]:
         """Return the jobs that are queued or running, oldest first."""
-        query = _SELECT.where(jobs.c.state.in_(("queued", "running"))).order_by(jobs.c.number)
+        query = _SELECT.where(_UNFINISHED).order_by(jobs.c.number)
         with self._database.connect() as connection:
             return [_job(row) for row in connection.execute(query)]
 
 
+_UNFINISHED = jobs.c.state.in_(UNFINISHED)
 _FIELDS = tuple(field.name for field in dataclasses.fields(Job) if field.name != "id")
 _SELECT = select(jobs.c.number, *(jobs.c[name] for name in _FIELDS))
 

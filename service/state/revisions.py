@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,6 +15,8 @@ from service.state import audit
 from service.state.database import Database, now_us
 from service.state.numbering import take_number
 from service.state.tables import activations, exposures, revisions
+
+_SOLUTIONS_PER_FETCH = 20  # the one that is looked for is nearly always among the newest
 
 RevisionState = Literal["active", "previous", "proposed", "refused", "superseded"]
 
@@ -31,6 +34,17 @@ class Pointer:
     active: str
     previous: str | None
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """A revision's solved policies and what they were solved with, without its report."""
+
+    id: str
+    parent: str | None
+    cause: str
+    calibrator: dict[str, Any]
+    policies: dict[str, dict[str, Any]]
 
 
 class RevisionStore:
@@ -83,6 +97,39 @@ class RevisionStore:
         with self._database.connect() as connection:
             return tuple(_revision(row) for row in connection.execute(query))
 
+    def of_job(self, model: str, job_id: str) -> Revision | None:
+        """Return the newest revision whose report names the job, None when there is none."""
+        query = _SELECT.where(revisions.c.model == model, revisions.c.report["job"].as_string() == job_id)
+        with self._database.connect() as connection:
+            row = connection.execute(query.order_by(revisions.c.number.desc()).limit(1)).one_or_none()
+            return None if row is None else _revision(row)
+
+    def bundle_versions(self, model: str) -> set[int]:
+        """Return the versions of the bundles that the model's revisions were made from."""
+        with self._database.connect() as connection:
+            query = select(revisions.c.bundle_version).where(revisions.c.model == model).distinct()
+            return set(connection.scalars(query))
+
+    def solutions(self, model: str, bundle_id: str) -> Iterator[Solution]:
+        """Yield the solved policies of a bundle's revisions, newest first."""
+        columns = (
+            revisions.c.number,
+            revisions.c.parent,
+            revisions.c.cause,
+            revisions.c.calibrator,
+            revisions.c.policies,
+        )
+        query = select(*columns).where(revisions.c.model == model, revisions.c.bundle_id == bundle_id)
+        query = query.order_by(revisions.c.number.desc()).execution_options(yield_per=_SOLUTIONS_PER_FETCH)
+        with self._database.connect() as connection:
+            for row in connection.execute(query):
+                yield Solution(f"r{row.number}", row.parent, row.cause, row.calibrator, row.policies)
+
+    def new_policy_version(self, model: str, policy: str) -> int:
+        """Return the next version of a policy, given to nobody else."""
+        with self._database.begin() as connection:
+            return take_number(connection, f"policy/{model}/{policy}")
+
     def states(self, model: str) -> dict[str, RevisionState]:
         """Return the state of every revision of a model.
 
@@ -117,6 +164,15 @@ class RevisionStore:
         query = select(activations).where(activations.c.epoch.in_(newest))
         with self._database.connect() as connection:
             return {row.model: Pointer(row.active, row.previous, row.epoch) for row in connection.execute(query)}
+
+    def check_epoch(self, model: str, expected: int) -> None:
+        """Refuse a change that is based on another epoch than the model's, before anything is done for it.
+
+        Raises:
+            EpochStaleError: The epoch moved on; `found` is the current one, `expected` the caller's.
+        """
+        with self._database.connect() as connection:
+            _check_epoch(connection, model, expected)
 
     def epoch(self) -> int:
         """Return the largest epoch of any model, 0 before the first activation: cheap, for polling."""
@@ -208,31 +264,32 @@ class RevisionStore:
     ) -> int:
         """Record that held-out rows are about to be shown, and return the number of this look (STATISTICS.md, "Looks").
 
-        Call it before the result is computed: whoever sees it has spent the look.
+        An earlier look may have shown some of these rows unless it came before the oldest of them; the number of a set
+        of rows thus never falls, whatever else is looked at in between. Call it before the result is computed: whoever
+        sees it has spent the look.
 
         Args:
             model: The model.
             model_digest: What made the rows' logits.
             rows: Role of the rows.
             basis: Where the rows come from.
-            scope: Policy id, or "" for what belongs to no policy.
-            earliest_row_us: Time of the oldest row shown; 0 for reference rows, whose count never starts again.
+            scope: What the rows are looked at for: a policy's positive class; "" for the gate.
+            earliest_row_us: Time of the oldest row shown; 0 for reference rows, of which every look counts.
             at: Time of this look.
             by: For whom.
 
         Returns:
-            1 when every row is newer than the last look at this model, digest, role, basis and scope, else that look's
-            number plus one.
+            1 + the number of earlier looks at this model, digest, role, basis and scope that were not before
+            `earliest_row_us`.
         """
         key = {"model": model, "model_digest": model_digest, "rows": rows, "basis": basis, "scope": scope}
         same = and_(*(exposures.c[name] == value for name, value in key.items()))
         with self._database.begin() as connection:
             take_number(connection, f"exposure/{model}")
-            last = connection.execute(select(exposures.c.look).where(same).order_by(exposures.c.id.desc()).limit(1))
-            look = (last.scalar() or 0) + 1
-            seen_until = connection.execute(select(func.max(exposures.c.at)).where(same)).scalar()
-            if seen_until is not None and earliest_row_us > seen_until:
-                look = 1
+            last = connection.execute(select(func.max(exposures.c.at)).where(same)).scalar()
+            at = max(at, last or 0)  # a clock that was set back makes no row fresh
+            count = select(func.count()).where(same, exposures.c.at >= earliest_row_us)
+            look = connection.execute(count).scalar_one() + 1
             connection.execute(insert(exposures).values(**key, look=look, earliest_row=earliest_row_us, at=at))
             detail = {"basis": basis, "scope": scope, "model_digest": model_digest, "look": look}
             audit.append(connection, model=model, by=by, action="look", subject=rows, detail=detail)

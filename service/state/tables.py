@@ -104,7 +104,7 @@ feedback = Table(
     sqlite_with_rowid=False,
 )
 
-# One row a feedback request, with the answer that it got.
+# One row a feedback request; those that carry an idempotency key keep the answer that they got.
 feedback_batches = Table(
     "feedback_batches",
     metadata,
@@ -114,7 +114,7 @@ feedback_batches = Table(
     Column("received_at", BigInteger, nullable=False),
     Column("idempotency_key", KEY),
     Column("body_digest", LargeBinary),
-    Column("receipt", JSON, nullable=False),
+    Column("receipt", JSON(none_as_null=True)),
     UniqueConstraint("model", "by", "idempotency_key", name="feedback_batches_key"),
 )
 
@@ -150,7 +150,7 @@ activations = Table(
     Index("activations_by_model", "model", "epoch"),
 )
 
-# Each time that held-out rows were shown to a gate or a certification.
+# Each time that held-out rows were shown to a gate or a certification; scope is the policy's positive class, or empty.
 exposures = Table(
     "exposures",
     metadata,
@@ -181,6 +181,7 @@ jobs = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("started_at", BigInteger),
     Column("finished_at", BigInteger),
+    Column("starts", Integer, nullable=False, server_default="0"),
     Index("jobs_unfinished", "state"),
 )
 

@@ -276,7 +276,8 @@ class TestBundles:
 
     def test_a_newer_good_bundle_is_a_proposal_that_needs_a_reason(self, start: Any, root: Path, digits: Any) -> None:
         start(bundles=root).close()
-        bundles.write(root, contents(digits.bundle, report=digits.bundle.report | {"note": "second"}))
+        other_file = digits.bundle.model_bytes + b"\x32\x01x"  # ONNX's doc_string: "x"
+        bundles.write(root, contents(digits.bundle, model_bytes=other_file))
         service = start(bundles=root)
         newest = service.revisions()["items"][0]
         assert (newest["id"], newest["state"], newest["cause"], newest["bundle"]) == ("r2", "proposed", "bundle", 2)

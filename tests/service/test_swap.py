@@ -78,7 +78,7 @@ def test_clients_see_no_error_and_no_half_of_a_revision(service: Any, digits: An
     for move in range(MOVES):
         before = list(counts)
         others = [revision for revision in temperatures if revision != active]
-        moved = service.rollback() if move % 3 == 2 else service.activate(others[move % 2])
+        moved = service.rollback() if move % 3 == 2 else service.activate(others[move % 2], reason="test")
         active = moved["active"]
         used.add(active)
         # Whoever asks after the answer gets the new revision.
@@ -206,7 +206,7 @@ class TestDisconnect:
 
         body = httpx.Request("POST", "http://x/predict", json={"inputs": images[:7].tolist()}).content
         leaver = socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])))
-        leaver.sendall(b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        leaver.sendall(b"POST /predict HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
         while plane.queued_rows != 7:
             pass
         leaver.close()
@@ -220,7 +220,7 @@ class TestDisconnect:
 
     def test_half_a_body_is_no_request(self, service: Any) -> None:
         leaver = socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])))
-        leaver.sendall(b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{")
+        leaver.sendall(b"POST /predict HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000\r\n\r\n{")
         leaver.close()
         while service.metric("candor_http_requests_total", status="499") != 1:
             pass
@@ -245,9 +245,10 @@ def test_a_full_queue_answers_503_and_an_overdue_request_504(start: Any, digits:
     loop = asyncio.new_event_loop()
     running = threading.Thread(target=loop.run_forever)
     running.start()
-    patient = [asyncio.run_coroutine_threadsafe(plane.predict(digits.images[:1], deadline_s=60), loop)]
+    asks = [plane.predict(plane.served, digits.images[:rows], deadline_s=60) for rows in (1, 4)]
+    patient = [asyncio.run_coroutine_threadsafe(asks[0], loop)]
     assert busy.wait(60)
-    patient.append(asyncio.run_coroutine_threadsafe(plane.predict(digits.images[:4], deadline_s=60), loop))
+    patient.append(asyncio.run_coroutine_threadsafe(asks[1], loop))
     while plane.queued_rows != 4:
         pass
     full = service.http.post("/predict", json={"inputs": digits.images[:1].tolist()})

@@ -68,6 +68,47 @@ def test_a_read_transaction_sees_one_state(tmp_path: Path) -> None:
     database.close()
 
 
+class TestLocks:
+    def test_one_holder_among_threads_and_servers(self, database: Database, other: Database) -> None:
+        with database.try_lock("a") as mine, other.try_lock("a") as theirs, database.try_lock("b") as different:
+            assert (mine, theirs, different) == (True, False, True)
+        with other.try_lock("a") as theirs:
+            assert theirs
+
+    def test_who_waits_comes_in_when_the_holder_goes(self, database: Database, other: Database) -> None:
+        inside: list[int] = []
+
+        def enter(number: int) -> None:
+            with (database, other)[number % 2].locked("a"):
+                inside.append(number)
+                assert len(inside) == 1
+                inside.pop()
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(enter, range(16)))
+
+    def test_an_error_inside_lets_it_go(self, database: Database) -> None:
+        with pytest.raises(KeyError), database.locked("a"):
+            raise KeyError
+        with database.try_lock("a") as taken:
+            assert taken
+
+    def test_a_lost_connection_lets_it_go(self, database: Database, other: Database, url: str) -> None:
+        if url.startswith("sqlite"):
+            pytest.skip("SQLite has one server only")
+        with database.try_lock("a") as mine:
+            assert mine
+            with other.begin() as connection:
+                connection.execute(
+                    text(
+                        "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_database ON pg_database.oid = database "
+                        "WHERE locktype = 'advisory' AND datname = current_database()"
+                    )
+                )
+            with other.locked("a"):
+                pass
+
+
 def test_mistakes_are_not_taken_for_an_outage(database: Database) -> None:
     with pytest.raises(IntegrityError):
         write(database, "a", "a")

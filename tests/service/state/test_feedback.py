@@ -107,6 +107,14 @@ def test_nothing_to_store_is_fine(database: Database) -> None:
 
 
 class TestIdempotency:
+    def test_only_a_request_with_a_key_keeps_its_receipt(self, database: Database) -> None:
+        store = FeedbackStore(database)
+        store.add("pets", [by_id(A, "cat")], by="till")
+        store.add("pets", [by_id(B, "cat")], by="till", idempotency_key="k1", body_digest=b"1")
+        with database.connect() as connection:
+            kept = connection.execute(select(feedback_batches.c.by, feedback_batches.c.receipt)).all()
+        assert [(by, receipt is not None) for by, receipt in kept] == [("till", False), ("till", True)]
+
     def test_a_retry_gets_the_first_receipt(self, database: Database, logged: Write) -> None:
         store = FeedbackStore(database)
         items = [by_id(A, "cat"), by_id(B, "dog")]

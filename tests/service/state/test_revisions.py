@@ -220,6 +220,37 @@ def test_of_many_first_activations_exactly_one_succeeds(database: Database, othe
     assert sum(isinstance(result, Pointer) for result in together(tasks)) == 1
 
 
+class TestNarrowReads:
+    def test_solved_policies_are_found_newest_first_by_their_bundle(self, database: Database) -> None:
+        store = RevisionStore(database)
+        for bundle_id, parent in (("b1", None), ("b2", "r1"), ("b1", "r1")):
+            propose(store, bundle_id=bundle_id, parent=parent, policies={"auto": {"version": 1}})
+        found = list(store.solutions("pets", "b1"))
+        assert [(solution.id, solution.parent) for solution in found] == [("r3", "r1"), ("r1", None)]
+        assert found[0].policies == {"auto": {"version": 1}}
+        assert list(store.solutions("cars", "b1")) == []
+
+    def test_a_job_finds_its_own_proposal(self, database: Database) -> None:
+        store = RevisionStore(database)
+        for job in ("j1", "j12", "j12"):
+            propose(store, report={"job": job})
+        propose(store, report={})
+        assert store.of_job("pets", "j12").id == "r3"
+        assert store.of_job("pets", "j2") is None
+        assert store.of_job("cars", "j12") is None
+
+    def test_bundles_are_known_by_version(self, database: Database) -> None:
+        store = RevisionStore(database)
+        for version in (3, 3, 5):
+            propose(store, bundle_version=version)
+        assert store.bundle_versions("pets") == {3, 5}
+
+    def test_no_two_policies_get_the_same_version(self, database: Database, other: Database) -> None:
+        stores = [RevisionStore(database), RevisionStore(other)] * 4
+        versions = together([lambda store=store: store.new_policy_version("pets", "auto") for store in stores])
+        assert sorted(versions) == list(range(1, 9))
+
+
 class TestLooks:
     def test_they_count_while_any_row_was_shown_before(self, database: Database) -> None:
         store = RevisionStore(database)
@@ -227,10 +258,21 @@ class TestLooks:
         def look(earliest: int, at: int) -> int:
             return store.expose("pets", "d1", "gate", "traffic", "", earliest_row_us=earliest, at=at)
 
-        assert [look(10, 100), look(10, 200), look(150, 300)] == [1, 2, 3]
-        assert look(300, 400) == 4  # a row of the very time of the last look may have been in it
+        assert [look(10, 100), look(10, 200), look(150, 300)] == [1, 2, 2]
+        assert look(300, 400) == 2  # a row of the very time of the last look may have been in it
         assert look(401, 500) == 1
         assert look(401, 600) == 2
+
+    def test_looking_at_fresh_rows_in_between_does_not_make_old_ones_fresh(self, database: Database) -> None:
+        store = RevisionStore(database)
+
+        def look(earliest: int, at: int) -> int:
+            return store.expose("pets", "d1", "certify", "traffic", "top", earliest_row_us=earliest, at=at)
+
+        assert [look(10, at) for at in range(100, 600, 100)] == [1, 2, 3, 4, 5]
+        assert look(501, 700) == 1
+        assert look(10, 800) == 7
+        assert look(501, 900) == 3
 
     def test_reference_rows_are_never_fresh_again(self, database: Database) -> None:
         store = RevisionStore(database)
