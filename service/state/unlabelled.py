@@ -12,6 +12,9 @@ from service.state.labelled import ROWS_PER_FETCH
 from service.state.tables import feedback, predictions
 from service.state.window import Window
 
+# Older ones are left out: a claim about all traffic then concerns the traffic since the oldest that is kept.
+MOST_ROWS = 500_000
+
 
 @dataclass(frozen=True, slots=True)
 class UnlabelledRows:
@@ -34,7 +37,7 @@ class UnlabelledRows:
 
 
 def load_unlabelled_rows(connection: Connection, window: Window, *, classes: int) -> UnlabelledRows:
-    """Return the predictions of a window that no label is about.
+    """Return the predictions of a window that no label is about, the most recent `MOST_ROWS` of them.
 
     Args:
         connection: Inside a read transaction.
@@ -51,7 +54,8 @@ def load_unlabelled_rows(connection: Connection, window: Window, *, classes: int
         select(predictions.c.logits, predictions.c.cluster, predictions.c.propensity, predictions.c.sought)
         .where(predictions.c.origin.in_(window.origins(connection)), *window.times())
         .where(*(~label for label in labels))
-        .order_by(predictions.c.created_at, predictions.c.id)
+        .order_by(predictions.c.created_at.desc(), predictions.c.id.desc())
+        .limit(MOST_ROWS)
     )
     logits = [np.empty((0, classes), dtype=np.float32)]
     clusters = [np.empty(0, dtype=np.int64)]
@@ -63,9 +67,8 @@ def load_unlabelled_rows(connection: Connection, window: Window, *, classes: int
         clusters.append(np.array(cluster, dtype=np.int64))
         propensities.append(np.array(propensity, dtype=np.float64))
         soughts.append(np.array(sought, dtype=np.bool_))
-    return UnlabelledRows(
-        np.concatenate(logits), np.concatenate(clusters), np.concatenate(propensities), np.concatenate(soughts)
-    )
+    columns = (logits, clusters, propensities, soughts)
+    return UnlabelledRows(*(np.concatenate(column)[::-1] for column in columns))
 
 
 def count_labelled(connection: Connection, window: Window, *, at_most: int) -> int:

@@ -13,9 +13,10 @@ from typing import Any
 
 import orjson
 import pytest
-from sqlalchemy import update
+from sqlalchemy import func, select, update
 
 from service import jobs
+from service.errors import StateUnavailableError
 from service.state import tables
 
 
@@ -188,3 +189,70 @@ def test_a_job_cut_off_after_its_proposal_ends_with_that_proposal(
         assert len(service.revisions()["items"]) == proposals
     finally:
         service.close()
+
+
+def test_a_job_cut_off_after_its_activation_ends_as_active(
+    launch: Callable[..., Any], digits: Any, tmp_path: Path
+) -> None:
+    service = launch(tmp_path)
+    try:
+        service.teach(digits.dimmed, digits.labels)
+        first = service.recalibrate(mode="activate").json()
+        assert first["state"] == "active"
+        assert "revision" not in service.runtime.revisions.get("digits", first["revision"]).report
+        with service.runtime.database.begin() as connection:
+            connection.execute(update(tables.jobs).values(state="running", result=None, finished_at=None))
+    finally:
+        service.close()
+    service = launch(tmp_path)
+    try:
+        assert ended(service, f"/v1/jobs/{first['job']}")["result"] == first
+    finally:
+        service.close()
+
+
+def test_a_job_that_never_ends_is_given_up(used: Any) -> None:
+    used.http.post("/recalibrate", headers={"prefer": "wait=60"})
+    with used.runtime.database.begin() as connection:
+        newest = connection.execute(select(func.max(tables.jobs.c.number))).scalar()
+        values = {"state": "running", "starts": 3, "result": None, "finished_at": None}
+        connection.execute(update(tables.jobs).where(tables.jobs.c.number == newest).values(**values))
+    job = ended(used, f"/v1/jobs/j{newest}")
+    assert job["state"] == "failed"
+    assert "given up" in job["error"]["message"]
+
+
+def test_an_end_that_the_database_does_not_take_is_written_later(used: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = used.runtime.jobs._store
+    real, refused = store.update, []
+
+    def update_later(*arguments: Any, **change: Any) -> Any:
+        if "state" in change and len(refused) < 2:
+            refused.append(change)
+            raise StateUnavailableError("The disk is full.")
+        return real(*arguments, **change)
+
+    monkeypatch.setattr(store, "update", update_later)
+    assert used.recalibrate().json()["state"] == "dry_run"
+    assert len(refused) == 2
+
+
+def test_two_replicas_run_each_job_once_and_take_over_what_the_other_left(
+    launch: Callable[..., Any], digits: Any, postgresql_url: str
+) -> None:
+    state = postgresql_url.replace("postgresql://", "postgresql+psycopg://")
+    one, other = launch(state), launch(state)
+    try:
+        one.teach(digits.dimmed[:400], digits.labels[:400])
+        jobs_of_both = [service.http.post("/recalibrate").headers["location"] for service in (one, other, one)]
+        found = sorted((ended(other, location) for location in jobs_of_both), key=lambda job: job["started_at"])
+        assert [job["result"]["gate"]["attempt"] for job in found] == [1, 2, 3]  # each has looked once
+        for earlier, later in itertools.pairwise(found):
+            assert earlier["finished_at"] <= later["started_at"]
+        left = one.http.post("/recalibrate").headers["location"]
+    finally:
+        one.close()
+    try:
+        assert ended(other, left)["state"] == "done"
+    finally:
+        other.close()

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import bundle as bundles
 from bundle import BundleContents
 from service.cli import app
-from service.errors import BundleRefusedError, ConfigurationError, PolicyError
+from service.errors import BundleRefusedError, ConfigurationError, NotReadyError, PolicyError
 from service.inference.session import Session, resolve_provider
 from service.models import Models
 from service.settings import Settings
@@ -236,6 +236,28 @@ class TestBundles:
             open_models(root)
         assert caught.value.where == file
         assert file in str(caught.value)
+
+    def test_one_damaged_bundle_of_two_leaves_the_other_model_in_service(
+        self, open_models: Any, root: Path, digits: Any, tmp_path: Path
+    ) -> None:
+        damaged = bundles.write(root, contents(digits.bundle, model="another"))
+        whole = Path(shutil.copytree(damaged, tmp_path / "whole"))
+        flip(damaged / "model.onnx")
+        models = open_models(root)
+        assert models.get("digits").served.revision.id == "r1"
+        assert models.get("another").plane.served is None
+        assert "model.onnx" in models.problems()["another"]
+        assert list(models.problems()) == ["another"]
+        with pytest.raises(NotReadyError, match="another"):
+            models.get("another").served  # noqa: B018
+        models.close()
+        shutil.rmtree(damaged)
+        shutil.copytree(whole, damaged)
+        models._models.clear()
+        models.start()
+        assert models.problems() == {}
+        assert models.get("another").served.revision.id == "r1"
+        models.close()
 
     def test_the_files_above_are_all_but_the_diagrams(self, digits: Any) -> None:
         there = {str(path.relative_to(digits.bundle.path)) for path in digits.bundle.path.rglob("*") if path.is_file()}

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import socket
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -12,12 +15,14 @@ import numpy as np
 import pytest
 
 from calibrators import Temperature
-from service.errors import RevisionStateError
+from service.errors import EpochStaleError, RevisionStateError
 from service.inference.session import Session
 from service.models import Models
 from service.settings import Settings
 from service.state.database import Database, now_us
 from service.state.revisions import Pointer, RevisionStore
+
+from .conftest import POLICIES
 
 MOVES = 10
 CLIENTS = 4
@@ -123,7 +128,94 @@ def test_a_slow_look_at_the_state_does_not_undo_an_activation(digits: Any, tmp_p
     database.close()
 
 
+def open_models(digits: Any, url: str, **changes: Any) -> tuple[Database, Models]:
+    database = Database.open(url)
+    return database, Models(Settings(bundles=digits.root, **changes), database, lambda *_: None)
+
+
+@pytest.fixture
+def models(digits: Any, tmp_path: Any) -> Iterator[Models]:
+    database, opened = open_models(digits, f"sqlite:///{tmp_path}/state.db", policies=POLICIES)
+    opened.start()
+    yield opened
+    opened.close()
+    database.close()
+
+
+def test_activations_that_fail_leave_nothing_loaded(models: Models) -> None:
+    model = models.get("digits")
+    ids = [propose_temperature(models._store, 2.0 + n) for n in range(3)]
+    for id_ in ids:
+        with pytest.raises(EpochStaleError):
+            models.activate("digits", id_, expected_epoch=7, by="test")
+    assert set(model.loaded) == {"r1"}
+    pointer = models.activate("digits", ids[0], expected_epoch=1, by="test")
+    with pytest.raises(RevisionStateError, match="active already"):
+        models.activate("digits", ids[0], expected_epoch=pointer.epoch, by="test")
+    assert set(model.loaded) == {"r1", ids[0]}
+    assert len(models._sessions) == 1
+
+
+def test_the_first_solving_is_the_first_look_and_an_identical_policy_costs_none(models: Models) -> None:
+    model = models.get("digits")
+
+    def looks(policies: dict[str, Any]) -> dict[str, list[int]]:
+        found = {key: [band["certificate"] for band in solved["bands"]] for key, solved in policies.items()}
+        return {key: [one["looks"] for one in certificates if one] for key, certificates in found.items()}
+
+    assert {look for found in looks(model.served.revision.policies).values() for look in found} == {1}
+    wanted = model.served.policies["auto-read"].policy
+    assert models.propose_policy("digits", wanted, by="ops").id == "r1"
+    renamed = dataclasses.replace(wanted, id="another-name")
+    first = models.propose_policy("digits", renamed, by="ops")
+    assert looks(first.policies)["another-name"] == [2]
+    assert models.propose_policy("digits", renamed, by="ops") == first
+    stricter = dataclasses.replace(renamed, certify=dataclasses.replace(renamed.certify, delta=0.04))
+    second = models.propose_policy("digits", stricter, by="ops")
+    assert looks(second.policies)["another-name"] == [3]
+    assert second.policies["another-name"]["version"] == 2
+    models.activate("digits", second.id, expected_epoch=1, by="ops")
+    again = models.propose_policy("digits", renamed, by="ops")  # the same calibrator: solved already
+    assert (again.parent, again.policies["another-name"]) == (second.id, first.policies["another-name"])
+
+
 class TestReplicas:
+    def test_of_many_that_start_on_an_empty_state_one_makes_the_first_revision(
+        self, postgresql_url: str, digits: Any
+    ) -> None:
+        url = postgresql_url.replace("postgresql://", "postgresql+psycopg://")
+        opened = [open_models(digits, url, policies=POLICIES) for _ in range(3)]
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(lambda one: one[1].start(), opened))
+        store = RevisionStore(opened[0][0])
+        assert [revision.id for revision in store.list("digits")] == ["r1"]
+        assert store.pointers() == {"digits": Pointer("r1", None, 1)}
+        for database, models in opened:
+            assert models.get("digits").served.revision.id == "r1"
+            models.close()
+            database.close()
+
+    def test_a_certificate_of_a_newer_version_is_a_problem_of_its_model_only(self, two: Any) -> None:
+        one, other = two
+        first = one._store.get("digits", "r1")
+        certificate = {"metric": "precision", "window": None, "invented_later": 1}
+        band = {"action": "accept", "threshold": None, "certificate": certificate}
+        policy = {"id": "x", "bands": [{"action": "accept"}]}
+        solved = {"policy": policy, "version": 1, "bands": [band], "review_all": False}
+        fields = {name: getattr(first, name) for name in ("bundle_id", "bundle_version", "model_digest", "calibrator")}
+        newer = one._store.propose(
+            **fields, model="digits", policies={"x": solved}, parent="r1", cause="policy", by="newer", gate="not_run"
+        )
+        with pytest.raises(RevisionStateError, match="invented_later"):
+            one.activate("digits", newer.id, expected_epoch=1, by="test")
+        pointer = one._store.activate("digits", newer.id, expected_epoch=1, by="newer replica")
+        other.follow()
+        assert other.get("digits").served.revision.id == "r1"
+        assert "invented_later" in other.problems()["digits"]
+        one._store.rollback("digits", expected_epoch=pointer.epoch, by="test")
+        other.follow()
+        assert other.problems() == {}
+
     @pytest.fixture
     def two(self, postgresql_url: str, digits: Any) -> Any:
         url = postgresql_url.replace("postgresql://", "postgresql+psycopg://")

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from service.state import unlabelled
 from service.state.database import Database, now_us
 from service.state.feedback import FeedbackItem, FeedbackStore
 from service.state.labelled import LabelledRows
@@ -238,3 +239,14 @@ def test_labels_of_the_same_prediction_count_once(store: FeedbackStore, logged: 
     label(store, (A, None, "dog", "client"), (None, "a", "cat", "reviewer"))
     assert store.count_labelled(Window("pets", DIGEST), at_most=9) == 1
     assert load(store).label_sought.tolist() == [True]
+
+
+def test_of_too_many_unlabelled_rows_the_most_recent_are_taken(
+    store: FeedbackStore, logged: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unlabelled, "MOST_ROWS", 2)
+    for at, id_ in enumerate((C, A, D, B)):
+        logged([id_], created_at=1_000 + at, propensities=[at / 10])
+    label(store, (B, None, "cat"))
+    rows = store.unlabelled_rows(Window("pets", DIGEST), classes=3)
+    assert rows.propensity.tolist() == [0.1, 0.2]
