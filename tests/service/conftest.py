@@ -111,7 +111,8 @@ class Caller:
 
     def activate(self, revision: str, **body: Any) -> dict[str, Any]:
         """Activate a revision at the present epoch."""
-        response = self.move(f"revisions/{revision}/activate", self.revisions()["epoch"], **body)
+        reason = {"reason": "it is what the test is about"}
+        response = self.move(f"revisions/{revision}/activate", self.revisions()["epoch"], **(reason | body))
         assert response.status_code == 200, response.text
         return response.json()
 

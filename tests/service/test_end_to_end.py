@@ -332,3 +332,15 @@ class TestPolicies:
         assert changed["version"] == 2
         for row in service.predict(digits.images[:50], policy="auto-read"):
             assert (row["decision"]["action"] == "accept") == (np.float32(row["confidence"]) >= np.float32(0.75))
+
+
+def test_a_proposal_made_from_another_revision_needs_a_reason(service: Any) -> None:
+    """Activating both of two proposals, one after the other, would silently take the first back."""
+    first, second = service.propose_policy("mine"), service.propose_policy("yours")
+    assert service.move(f"revisions/{first}/activate", service.revisions()["epoch"]).status_code == 200
+    blocked = service.move(f"revisions/{second}/activate", service.revisions()["epoch"])
+    assert blocked.status_code == 409
+    document = blocked.json()
+    assert document["type"] == "/errors/revision-state"
+    assert f"{second} was made from r1, and {first} is in service" in document["detail"]
+    assert service.activate(second, reason="mine was a mistake")["active"] == second
