@@ -250,6 +250,9 @@ class Jobs:
             return {**result, "state": "refused"}
         if request.mode == "propose":
             return {**result, "state": "proposed"}
+        if not result["gate"]["unattended"]:
+            summary = f"{result['summary']} Not activated unattended: {result['gate']['unattended_reason']}"
+            return {**result, "state": "proposed", "summary": summary}
         pointer = await asyncio.to_thread(self._revisions.pointer, job.model)
         if pointer is None or pointer.active != revision.id:  # else a stop came between activation and the job's end
             try:

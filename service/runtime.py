@@ -87,8 +87,9 @@ class Runtime:
         for model in self.models.all():
             yield "candor_queue_rows", "Rows that wait for the session.", {"model": model.name}, model.plane.queued_rows
             yield "candor_epoch", "Epoch of the pointer in force.", {"model": model.name}, model.pointer.epoch
-            active = {"model": model.name, "revision": model.pointer.active}
-            yield "candor_revision_info", "The revision in service.", active, 1
+            if model.plane.served is not None:
+                active = {"model": model.name, "revision": model.plane.served.revision.id}
+                yield "candor_revision_info", "The revision in service.", active, 1
 
 
 def _logging_to(predictions: PredictionLog) -> Log:

@@ -126,7 +126,10 @@ def recalibrate(
     model: Model = None,
     as_json: AsJson = False,
 ) -> None:
-    """Refit the calibrator on labelled feedback and test it against the one in service. Exits 1 when it is refused."""
+    """Refit the calibrator on labelled feedback and test it against the one in service. Exits 1 when it is refused.
+
+    Every look at the same labels, dry runs included, makes the next gate and the next certificates stricter.
+    """
     with reporting(), Client(url, api_key=api_key, model=model) as client, console.status("refitting …"):
         answer = client.recalibrate(
             mode=mode.value, calibrator=calibrator, gate=gate.value, since=_utc(since), until=_utc(until)

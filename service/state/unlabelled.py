@@ -67,8 +67,12 @@ def load_unlabelled_rows(connection: Connection, window: Window, *, classes: int
         clusters.append(np.array(cluster, dtype=np.int64))
         propensities.append(np.array(propensity, dtype=np.float64))
         soughts.append(np.array(sought, dtype=np.bool_))
-    columns = (logits, clusters, propensities, soughts)
-    return UnlabelledRows(*(np.concatenate(column)[::-1] for column in columns))
+    return UnlabelledRows(  # oldest first
+        np.concatenate(logits)[::-1],
+        np.concatenate(clusters)[::-1],
+        np.concatenate(propensities)[::-1],
+        np.concatenate(soughts)[::-1],
+    )
 
 
 def count_labelled(connection: Connection, window: Window, *, at_most: int) -> int:
