@@ -357,13 +357,23 @@ class Models:
 
     def _verify(self, path: Path) -> Bundle:
         try:
-            return bundles.verify(path)
+            verified = bundles.verify(path)
         except BundleError as error:
             raise BundleRefusedError(
                 f"Bundle {path} is refused: {error}",
                 where=getattr(error, "file", None),
                 remedy="Restore the folder from where it was exported; nothing in it may change.",
             ) from error
+        manifest = verified.manifest
+        if (path.parent.name, path.name) != (manifest.model, str(manifest.version)):
+            raise BundleRefusedError(
+                f"Bundle {path} is refused: its manifest names another model or version.",
+                where="manifest.json",
+                found=f"{manifest.model}/{manifest.version}",
+                expected=f"{path.parent.name}/{path.name}",
+                remedy="Move it to the folder that its manifest names.",
+            )
+        return verified
 
     def _open_session(self, verified: Bundle) -> Session:
         session = Session(verified, provider=self._settings.provider, threads=self._settings.threads)

@@ -122,9 +122,8 @@ def divide(rows: Rows, *, unsought_may_fit: bool, min_rows: int) -> Division:
             found=f"{sum(counts)} usable of {int((rows.labels != _NO_LABEL).sum())} labelled rows: "
             f"{counts[0]} to fit, {counts[1]} to certify, {counts[2]} to gate",
             expected=f"at least {min_rows}, some of each",
-            remedy="A label tests a refit only where a policy sought it: predict with a policy (`?policy=`) that reviews "
-            "or explores. "
-            "Widen `explore`, or let labels that nobody sought into the fit with unknown_propensity=fit.",
+            remedy="A label tests a refit only where a policy sought it: predict with one (`?policy=`) that reviews or "
+            "explores. Widen `explore`, or let labels that nobody sought into the fit with unknown_propensity=fit.",
         )
     return Division(
         fitting=rows.take(usable & (role == FIT)),

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, insert, select, update
 from service.errors import UnknownJobError
 from service.state import audit
 from service.state.database import Database, now_us
-from service.state.numbering import take_number
+from service.state.numbering import number_in, take_number
 from service.state.tables import jobs
 
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
@@ -139,10 +139,10 @@ def _job(row: Row[Any]) -> Job:
 
 
 def _number(id_: str) -> int:
-    digits = id_[1:]
-    if not (id_.startswith("j") and digits.isascii() and digits.isdecimal() and len(digits) < 19):
+    number = number_in("j", id_)
+    if number is None:
         raise UnknownJobError(f"There is no job {id_}.", found=id_, expected='"j" and a number')
-    return int(digits)
+    return number
 
 
 def _get(connection: Connection, number: int) -> Job:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from sqlalchemy import Connection
 
 from service.state.insertion import insert_for
@@ -21,3 +23,13 @@ def take_number(connection: Connection, series: str) -> int:
     insert = insert_for(connection, numbers).values(series=series, last=1)
     upsert = insert.on_conflict_do_update(index_elements=["series"], set_={"last": numbers.c.last + 1})
     return int(connection.execute(upsert.returning(numbers.c.last)).scalar_one())
+
+
+def number_in(letter: str, name: str) -> int | None:
+    """Return the number of a name such as "r7", None where it is none: each number has one name.
+
+    >>> number_in("r", "r7"), number_in("r", "r07"), number_in("r", "j7")
+    (7, None, None)
+    """
+    match = re.fullmatch(f"{letter}([1-9][0-9]{{0,17}})", name)
+    return int(match[1]) if match else None

@@ -13,7 +13,7 @@ from service.errors import EpochRequiredError, EpochStaleError, RevisionStateErr
 from service.revision import Basis, Revision
 from service.state import audit
 from service.state.database import Database, now_us
-from service.state.numbering import take_number
+from service.state.numbering import number_in, take_number
 from service.state.tables import activations, exposures, revisions
 
 _SOLUTIONS_PER_FETCH = 20  # the one that is looked for is nearly always among the newest
@@ -305,10 +305,10 @@ def _revision(row: Row[Any]) -> Revision:
 
 
 def _number(model: str, id_: str) -> int:
-    digits = id_[1:]
-    if not (id_.startswith("r") and digits.isascii() and digits.isdecimal() and len(digits) < 19):
+    number = number_in("r", id_)
+    if number is None:
         raise UnknownRevisionError(f"{model} has no revision {id_}.", found=id_, expected='"r" and a number')
-    return int(digits)
+    return number
 
 
 def _get(connection: Connection, model: str, id_: str) -> Revision:

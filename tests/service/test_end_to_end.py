@@ -344,3 +344,11 @@ def test_a_proposal_made_from_another_revision_needs_a_reason(service: Any) -> N
     assert document["type"] == "/errors/revision-state"
     assert f"{second} was made from r1, and {first} is in service" in document["detail"]
     assert service.activate(second, reason="mine was a mistake")["active"] == second
+
+
+@pytest.mark.parametrize("name", ["r02", "R2", "r2 ", "r²"])
+def test_a_revision_has_one_name(service: Any, name: str) -> None:
+    service.propose_policy()
+    assert service.http.get(f"/v1/models/digits/revisions/{name}").status_code == 404
+    assert service.move(f"revisions/{name}/activate", service.revisions()["epoch"], reason="no").status_code == 404
+    assert service.revisions()["active"] == "r1"

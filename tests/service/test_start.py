@@ -350,3 +350,11 @@ class TestBundles:
         database.close()
         (folder / "mine.yaml").write_text("id: mine\npositive: '1'\nbands: [{action: review}]\n")
         assert start(policies=folder.parent).http.get("/readyz").status_code == 200
+
+
+def test_a_bundle_in_another_ones_place_is_refused(digits: Any, tmp_path: Path, spawn: Any) -> None:
+    shutil.copytree(digits.root / "digits" / "1", tmp_path / "copied" / "digits" / "3")
+    status, said = spawn(wait=False, bundles=str(tmp_path / "copied")).end()
+    assert status == 2, said
+    assert "found: digits/1" in said
+    assert "expected: digits/3" in said
