@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -304,8 +304,10 @@ def main() -> None:
             names = bundle.manifest.labels
             window = Window(task.model, revision.model_digest, task.request.since_us, task.request.until_us)
             store = FeedbackStore(database)
-            labelled = store.labelled_rows(window, label_names=names)
             unlabelled = store.unlabelled_rows(window, classes=len(names))
+            if unlabelled.since_us is not None:  # where some are left out, labelled rows would speak for them
+                window = replace(window, since_us=unlabelled.since_us)
+            labelled = store.labelled_rows(window, label_names=names)
             seed = int.from_bytes(database.secret[:8], "little")
         finally:
             database.close()

@@ -138,9 +138,10 @@ async def put_policy(
     if wanted.id != policy:
         raise InputValueError("The policy's id is not that of the path.", where="/id", found=wanted.id, expected=policy)
     revision = await run_in_threadpool(runtime.models.propose_policy, model.name, wanted, by=by.name)
-    response.status_code = 201
+    states = await run_in_threadpool(runtime.revisions.states, model.name)
+    response.status_code = 200 if states[revision.id] == "active" else 201  # in force already: nothing was made
     response.headers["location"] = f"/v1/models/{model.name}/revisions/{revision.id}"
-    return {**_summary(revision, "proposed"), "policy": revision.policies[policy]}
+    return {**_summary(revision, states[revision.id]), "policy": revision.policies[policy]}
 
 
 async def list_models(runtime: RuntimeDep) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from service.state.labelled import ROWS_PER_FETCH
 from service.state.tables import feedback, predictions
 from service.state.window import Window
 
-# Older ones are left out: a claim about all traffic then concerns the traffic since the oldest that is kept.
+# Older ones are left out, and `since_us` says so: a claim about all traffic then concerns the traffic since.
 MOST_ROWS = 500_000
 
 
@@ -25,12 +25,14 @@ class UnlabelledRows:
         cluster: int64 (N,): keyed hash of the group, else of the input.
         propensity: float64 (N,): probability with which a label was sought, nan where unknown.
         label_sought: bool (N,): whether this row's label was sought, and has not come.
+        since_us: Time from which on no unlabelled row is left out, in microseconds since the epoch; None when none is.
     """
 
     logits: NDArray[np.float32]
     cluster: NDArray[np.int64]
     propensity: NDArray[np.float64]
     label_sought: NDArray[np.bool_]
+    since_us: int | None = None
 
     def __len__(self) -> int:
         return len(self.cluster)
@@ -51,7 +53,7 @@ def load_unlabelled_rows(connection: Connection, window: Window, *, classes: int
         for by_reference, name in enumerate((predictions.c.id, predictions.c.reference))
     )
     query = (
-        select(predictions.c.logits, predictions.c.cluster, predictions.c.propensity, predictions.c.sought)
+        select(*(predictions.c[name] for name in ("logits", "cluster", "propensity", "sought", "created_at")))
         .where(predictions.c.origin.in_(window.origins(connection)), *window.times())
         .where(*(~label for label in labels))
         .order_by(predictions.c.created_at.desc(), predictions.c.id.desc())
@@ -61,18 +63,22 @@ def load_unlabelled_rows(connection: Connection, window: Window, *, classes: int
     clusters = [np.empty(0, dtype=np.int64)]
     propensities = [np.empty(0, dtype=np.float64)]
     soughts = [np.empty(0, dtype=np.bool_)]
+    oldest = 0
     for chunk in connection.execute(query.execution_options(yield_per=ROWS_PER_FETCH)).partitions():
-        blobs, cluster, propensity, sought = zip(*chunk, strict=True)
+        blobs, cluster, propensity, sought, created_at = zip(*chunk, strict=True)
+        oldest = created_at[-1]
         logits.append(np.frombuffer(b"".join(blobs), dtype="<f4").reshape(-1, classes))
         clusters.append(np.array(cluster, dtype=np.int64))
         propensities.append(np.array(propensity, dtype=np.float64))
         soughts.append(np.array(sought, dtype=np.bool_))
-    return UnlabelledRows(  # oldest first
+    rows = UnlabelledRows(  # oldest first
         np.concatenate(logits)[::-1],
         np.concatenate(clusters)[::-1],
         np.concatenate(propensities)[::-1],
         np.concatenate(soughts)[::-1],
     )
+    # Others of the oldest row's microsecond may be among those left out.
+    return replace(rows, since_us=oldest + 1) if len(rows) == MOST_ROWS else rows
 
 
 def count_labelled(connection: Connection, window: Window, *, at_most: int) -> int:
