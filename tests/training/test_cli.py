@@ -113,7 +113,10 @@ def test_help_is_there(command: list[str]) -> None:
 
 def test_ctrl_c_leaves_nothing_and_says_so(tmp_path: Path) -> None:
     code = (
+        "import signal\n"
         "import training.trained\n"
+        # A job in the background of a shell is started with interrupts ignored; this one listens all the same.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "real = training.trained.train\n"
         "def told(*args, **kwargs):\n"
         "    print('training', flush=True)\n"
@@ -132,7 +135,7 @@ def test_ctrl_c_leaves_nothing_and_says_so(tmp_path: Path) -> None:
     with process:
         assert process.stdout.readline() == "training\n"
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate()
+        _, err = process.communicate(timeout=60)
     assert process.returncode == INTERRUPTED
     assert "interrupted" in err
     assert not (tmp_path / "out").exists()
