@@ -102,9 +102,15 @@ class Models:
 
         Raises:
             BundleRefusedError: No model can be served, and the first one's active or first bundle is damaged or gone.
+            ConfigurationError: The folder of bundles cannot be read, or the folder of policies is not there.
             PolicyError: No model can be served, and a policy file of the first one cannot be used.
             RevisionStateError: No model can be served, and the first one's revision cannot be read.
         """
+        folder = self._settings.policies
+        if folder is not None and not folder.is_dir():
+            raise ConfigurationError(
+                f"There is no folder of policies {folder}.", where="CANDOR_POLICIES", expected="a folder"
+            )
         pointers = self._store.pointers()
         locations: dict[str, list[BundleLocation]] = {}
         for location in self._find():

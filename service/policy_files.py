@@ -19,14 +19,11 @@ def read_policies(folder: Path | None, model: str, labels: tuple[str, ...]) -> l
         labels: Its labels, among which every policy's positive class must be.
 
     Raises:
-        PolicyError: The folder is missing, a file cannot be used, or two have the same id; the message names it.
+        PolicyError: A file cannot be used, or two have the same id; the message names it.
     """
-    if folder is None:
-        return []
-    if not folder.is_dir():
-        raise PolicyError(f"There is no folder {folder}.", where="CANDOR_POLICIES", expected="a folder of policies")
     policies: dict[str, Policy] = {}
-    for path in sorted(path for path in (folder / model).glob("*") if path.suffix in (".yaml", ".yml")):
+    files = (folder / model).glob("*") if folder is not None else ()
+    for path in sorted(path for path in files if path.suffix in (".yaml", ".yml")):
         policy = _read(path, labels)
         if policy.id in policies:
             raise PolicyError(f"{path}: another file has a policy of this id.", where="/id", found=policy.id)

@@ -358,3 +358,9 @@ def test_a_bundle_in_another_ones_place_is_refused(digits: Any, tmp_path: Path, 
     assert status == 2, said
     assert "found: digits/1" in said
     assert "expected: digits/3" in said
+
+
+def test_a_folder_of_policies_that_is_not_there_is_an_error(digits: Any, tmp_path: Path, spawn: Any) -> None:
+    status, said = spawn(wait=False, policies=str(tmp_path / "nowhere")).end()
+    assert status == 2, said
+    assert "There is no folder of policies" in said
