@@ -127,11 +127,13 @@ class Batcher(Generic[Work, Result]):
                 if not self._queue:
                     return []
                 if self._delay_s and not self._closing and self._queued_rows < self._max_batch_size:
-                    full = lambda: self._closing or self._queued_rows >= self._max_batch_size  # noqa: E731
-                    self._changed.wait_for(full, timeout=self._delay_s)
+                    self._changed.wait_for(self._is_full, timeout=self._delay_s)
                 taken = self._take_lane()
             if taken:
                 return taken
+
+    def _is_full(self) -> bool:
+        return self._closing or self._queued_rows >= self._max_batch_size
 
     def _take_lane(self) -> list[_Queued[Work, Result]]:
         now = time.monotonic()
