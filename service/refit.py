@@ -193,6 +193,7 @@ def refit(
             level=verdict.alpha,
         ),
         uncertified=[key for key, old in solved.items() if resolved[key].review_all and not old.review_all],
+        at_bound=isinstance(candidate, Temperature) and candidate.at_bound_,
     )
 
     progress("measuring")

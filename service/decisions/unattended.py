@@ -40,6 +40,7 @@ def judge(
     missing_share: float,
     caps: Sequence[Cap],
     uncertified: Sequence[str],
+    at_bound: bool = False,
 ) -> GateResult:
     """Complete a verdict with whether the refit may be activated unattended, and why not.
 
@@ -51,6 +52,7 @@ def judge(
         missing_share: Share of the labels sought for gate rows that have not come.
         caps: Bounded shares of changed and of flagged rows.
         uncertified: Policies that hold their certificates now and would lose them.
+        at_bound: Whether the fit ran into the end of its range, as where labels contradict the model throughout.
 
     Returns:
         The verdict; its reason says so where the comparison does not speak for all rows.
@@ -65,6 +67,8 @@ def judge(
             yield f"no label stands for {unidentified_share:.1%} of the rows, more than {limits.unidentified:.1%}"
         if missing_share > limits.missing:
             yield f"{missing_share:.1%} of the labels that were sought have not come, more than {limits.missing:.1%}"
+        if at_bound:
+            yield "the temperature stands at its bound: the labels may be wrong, or of another model"
         for policy in uncertified:
             yield f"policy {policy!r} would lose its certificate, and send every row to review"
         for cap in caps:

@@ -374,3 +374,14 @@ def test_changes_are_bounded_on_all_recent_rows_one_of_each_group(revision: Revi
     assert held["passed"]
     assert "may change up to" in held["unattended_reason"]
     assert "may flag up to" in held["unattended_reason"]
+
+
+def test_labels_that_contradict_the_model_throughout_need_a_person(revision: Revision, bundle: Any) -> None:
+    """A client whose labels are shifted by one class: flattening everything does lower the loss on them."""
+    logits, labels = draw(3000, seed=14)
+    outcome = run(revision, bundle, logged(logits, (labels + 1) % K))
+    assert outcome["calibrator"]["at_bound"]
+    gate = outcome["report"]["gate"]
+    assert gate["passed"]
+    assert not gate["unattended"]
+    assert "temperature stands at its bound" in gate["unattended_reason"]
