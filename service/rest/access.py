@@ -39,9 +39,13 @@ class Principal:
     name: str
     scopes: frozenset[str]
 
+    def allows(self, scope: str) -> bool:
+        """Tell whether this principal may do what `scope` covers."""
+        return scope in self.scopes or "admin" in self.scopes
+
     def require(self, scope: str) -> None:
         """Raise ForbiddenError unless this principal has `scope`."""
-        if scope not in self.scopes and "admin" not in self.scopes:
+        if not self.allows(scope):
             raise ForbiddenError(
                 f"The API key {self.name!r} may not do this.",
                 found=sorted(self.scopes),

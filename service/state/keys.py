@@ -39,10 +39,6 @@ class ApiKey:
     expires_at: int | None
     revoked_at: int | None
 
-    def allows(self, scope: str) -> bool:
-        """Tell whether the key may do what `scope` covers; admin implies all."""
-        return scope in self.scopes or "admin" in self.scopes
-
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:

@@ -357,7 +357,18 @@ def spawn(digits: Digits, tmp_path: Path) -> Iterator[Spawn]:
 
 @pytest.fixture
 def postgresql_url() -> Iterator[str]:
-    """A new database on the test server, dropped at the end."""
+    """A database of the test's own."""
+    yield from new_postgresql()
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """One database for the whole session; whoever takes it empties it."""
+    yield from new_postgresql()
+
+
+def new_postgresql() -> Iterator[str]:
+    """Give a new database on the test server, dropped at the end."""
     server = os.environ.get("CANDOR_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/postgres")
     name = f"candor_test_{secrets.token_hex(6)}"
     try:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 import numpy as np
 import psycopg
@@ -19,23 +16,6 @@ from service.state.tables import metadata
 DIGEST = "9f2c" * 16
 LABELS = ("cat", "dog", "eel")
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-
-
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """A new database on the test server, dropped at the end."""
-    server = os.environ.get("CANDOR_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/postgres")
-    name = f"candor_test_{secrets.token_hex(6)}"
-    try:
-        with psycopg.connect(server, autocommit=True, connect_timeout=3) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"')
-    except psycopg.OperationalError as error:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"CI needs PostgreSQL, and none answers at {server}: {error}")
-        pytest.skip(f"no PostgreSQL answers at {server} (CANDOR_TEST_POSTGRES names another)")
-    yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

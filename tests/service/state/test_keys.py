@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import select
 
 from service.errors import ConfigurationError
+from service.rest.access import Principal
 from service.state import audit
 from service.state.database import Database, now_us
 from service.state.keys import SCOPES, KeyStore
@@ -57,8 +58,10 @@ def test_revoked_and_expired_keys_are_refused(database: Database) -> None:
 
 def test_admin_may_do_everything_and_others_what_they_are_for(database: Database) -> None:
     store = KeyStore(database)
-    admin, _ = store.create("ops", ["admin"])
-    till, _ = store.create("till", ["predict"])
+    admin, till = (
+        Principal(key.name, key.scopes)
+        for key, _ in (store.create("ops", ["admin"]), store.create("till", ["predict"]))
+    )
     assert all(admin.allows(scope) for scope in SCOPES)
     assert [scope for scope in SCOPES if till.allows(scope)] == ["predict"]
 
