@@ -35,6 +35,7 @@ from calibrators.platt import Platt
 from calibrators.prior_shift import PriorShift
 from calibrators.quadratic import Quadratic
 from calibrators.scaling_binning import ScalingBinning
+from calibrators.segmented import SegmentedCalibrator
 from calibrators.softmax import logits_from_probabilities, softmax
 from calibrators.spline import Spline
 from calibrators.structured_matrix import StructuredMatrix
@@ -62,6 +63,7 @@ __all__ = [
     "Platt",
     "Quadratic",
     "ScalingBinning",
+    "SegmentedCalibrator",
     "Spline",
     "StructuredMatrix",
     "StructuredVector",

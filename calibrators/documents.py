@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+from collections.abc import Mapping
 from typing import NoReturn
 
 import numpy as np
 
 from calibrators.arrays import Doubles
 from calibrators.errors import CalibrationDataError
+
+
+def document_digest(document: Mapping[str, object]) -> str:
+    """SHA-256, 64 hexadecimal digits, of a document as JSON with sorted keys and no spaces."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Document:
