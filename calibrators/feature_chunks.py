@@ -15,6 +15,8 @@ from calibrators.validation import LabelledRows
 Features: TypeAlias = Callable[[Doubles, Doubles], Doubles]
 
 _ENTRIES_KEPT = 2_097_152
+# Differences of such numbers are finite in float32.
+_SAFE_IN_SINGLE = 1e37
 
 
 class FeatureChunks:
@@ -28,16 +30,23 @@ class FeatureChunks:
         self._rows = rows
         self._features = features
         self._place: tuple[Doubles, float] | None = None
+        self._single, self._fits_single = False, rows.logits.dtype != np.float64
         self._kept = list(self._read()) if rows.logits.size <= _ENTRIES_KEPT else None
 
     def __iter__(self) -> Iterator[tuple[slice, Doubles, npt.NDArray[np.bool_] | None]]:
         return self._read() if self._kept is None else iter(self._kept)
+
+    def single_precision(self, wanted: bool) -> bool:
+        """Makes features in float32 from now on, if wanted and if that is faster and loses no digits of the logits."""
+        self._single = wanted and self._kept is None and self._fits_single
+        return self._single
 
     def standardise(self) -> tuple[Doubles, float]:
         """Centres each column and divides all by one standard deviation, and returns the two; 1 if nothing varies."""
         classes = self._rows.logits.shape[1]
         # Of features divided by the largest, so that squares neither overflow nor vanish.
         largest = max(float(np.abs(inputs).max()) for _, inputs, _ in self)
+        self._fits_single &= largest < _SAFE_IN_SINGLE
         total, first, second = 0.0, np.zeros(classes), np.zeros(classes)
         for part, inputs, _ in self:
             relative = inputs / (largest or 1.0)
@@ -58,13 +67,13 @@ class FeatureChunks:
 
     def _read(self) -> Iterator[tuple[slice, Doubles, npt.NDArray[np.bool_] | None]]:
         labels = self._rows.labels
-        for part, chunk, maxima in logit_chunks(self._rows.logits):
+        for part, chunk, maxima in logit_chunks(self._rows.logits, self._single):
             check_label_logits(chunk[np.arange(len(chunk)), labels[part]], labels, part.start)
             possible = None if np.minimum.reduce(chunk, axis=None) > -np.inf else chunk > -np.inf
             inputs = self._features(chunk, maxima)
             if inputs.shape[1] == 2:
                 inputs = np.asfortranarray(inputs)
             if self._place is not None:
-                inputs -= self._place[0]
+                inputs -= self._place[0].astype(inputs.dtype)
                 inputs /= self._place[1]
             yield part, inputs, possible

@@ -8,9 +8,10 @@ import numpy as np
 
 from calibrators.arrays import Doubles
 from calibrators.calibrator import Calibrator
+from calibrators.chunks import row_sums
 from calibrators.documents import Document
 from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind, counting_weight
-from calibrators.softmax_regression import AffineMap, check_penalty, fit_shrunk, log_probabilities
+from calibrators.softmax_regression import AffineMap, check_penalty, fit_shrunk
 from calibrators.temperature import HIGHEST_TEMPERATURE, LOWEST_TEMPERATURE, Temperature
 from calibrators.validation import LabelledRows, check_choice
 
@@ -96,6 +97,9 @@ class ShrunkScaling(Calibrator):
 
 
 def _features(logits: Doubles, maxima: Doubles, temperature: float) -> Doubles:
+    """Overwrites logits (n, K) with the logarithms of softmax(z / T), those below −87.3 as that."""
     with np.errstate(over="ignore"):
-        scaled = (logits - maxima) / temperature
-    return np.maximum(log_probabilities(scaled, np.zeros_like(maxima)), _LOWEST)
+        logits -= maxima
+        logits /= temperature
+    logits -= np.log(row_sums(np.exp(logits)))
+    return np.maximum(logits, _LOWEST, out=logits)

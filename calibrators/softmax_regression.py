@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrators.arrays import Doubles
+from calibrators.diagonal_objective import DiagonalObjective
 from calibrators.errors import CalibrationDataError
 from calibrators.feature_chunks import FeatureChunks, Features
 from calibrators.softmax_objective import FEW_PARAMETERS, SoftmaxObjective, apply_affine, softmax_where
@@ -87,23 +88,15 @@ def fit_affine(
     classes = rows.logits.shape[1]
     inputs = FeatureChunks(rows, features)
     centre, scale = inputs.standardise()
-    shape = (classes, classes) if full else (classes,)
     target = np.eye(classes) if full else np.ones(classes)
-    strength = np.full(shape, RIDGE)
+    strength = np.full(target.shape, RIDGE)
+    start = None
     if full:
         strength += 2 * off_diagonal / (classes * (classes - 1)) * (1 - np.eye(classes))
-    objective = SoftmaxObjective(
-        rows,
-        inputs,
-        shape,
-        np.concatenate([target.ravel(), np.zeros(classes)]),
-        np.concatenate([strength.ravel(), np.full(classes, RIDGE + 2 * intercept / classes)]),
-    )
-    start = objective.target
-    if not full and len(start) > FEW_PARAMETERS:
+    elif 2 * classes > FEW_PARAMETERS:
         inverse = 1 / Temperature().fit(rows.logits, rows.labels, rows.weight).temperature_
         start = np.concatenate([np.full(classes, scale * inverse), centre * inverse])
-    weights, intercepts = objective.minimum(start)
+    weights, intercepts = _minimum(rows, inputs, target, strength, RIDGE + 2 * intercept / classes, start)
     weights = weights / scale
     return AffineMap(weights, intercepts - apply_affine(weights, centre[None])[0])
 
@@ -130,14 +123,25 @@ def fit_shrunk(
     classes = rows.logits.shape[1]
     target = np.eye(classes) if full else np.ones(classes)
     strength = np.where(target == 1, 2 * diagonal, 2 * off_diagonal) + RIDGE
-    objective = SoftmaxObjective(
-        rows,
-        FeatureChunks(rows, features),
-        target.shape,
-        np.concatenate([target.ravel(), np.zeros(classes)]),
-        np.concatenate([strength.ravel(), np.full(classes, RIDGE + 2 * intercept)]),
-    )
-    return AffineMap(*objective.minimum(objective.target))
+    return AffineMap(*_minimum(rows, FeatureChunks(rows, features), target, strength, RIDGE + 2 * intercept, None))
+
+
+def _minimum(
+    rows: LabelledRows,
+    inputs: FeatureChunks,
+    target: Doubles,
+    strength: Doubles,
+    intercept_strength: float,
+    start: Doubles | None,
+) -> tuple[Doubles, Doubles]:
+    """Minimises mean NLL + ½ Σ strength · (A − target)² + ½ intercept_strength · Σ b², from ``start`` or the target."""
+    classes = len(target)
+    flat_target = np.concatenate([target.ravel(), np.zeros(classes)])
+    flat_strength = np.concatenate([strength.ravel(), np.full(classes, intercept_strength)])
+    start = flat_target if start is None else start
+    if target.ndim == 1 and len(start) > FEW_PARAMETERS:
+        return DiagonalObjective(rows, inputs, flat_target, flat_strength).minimum(start)
+    return SoftmaxObjective(rows, inputs, target.shape, flat_target, flat_strength).minimum(start)
 
 
 def check_penalty(value: float, name: str) -> float:

@@ -1,0 +1,123 @@
+"""The objective of a softmax regression with a diagonal map of many classes, and its minimum.
+
+One pass over the row chunks gives value, gradient, and the classes' own 2×2 blocks of the Hessian. Little else couples
+many classes, so a quasi-Newton method that starts from the blocks' inverse needs few passes.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from calibrators.arrays import Doubles
+from calibrators.chunks import row_maxima
+from calibrators.errors import CalibrationFitError
+from calibrators.feature_chunks import FeatureChunks
+from calibrators.quasi_newton import Expansion, QuasiNewton
+from calibrators.validation import LabelledRows
+
+# What the objective may be above its minimum; and gradients that rounding lets float64 tell from zero.
+_GAP = 1e-10
+_SMALLEST_GRADIENT = 3e-7
+
+
+class DiagonalObjective:
+    """Mean NLL + ½ Σ strength · (θ − target)², θ = (w, b); the scores of features f are w ⊙ f + b.
+
+    Args:
+        rows: The data.
+        inputs: Their features.
+        target: (2K,), zero for each b.
+        strength: (2K,), positive, the same for each b. The minimum then has Σ b = 0.
+    """
+
+    def __init__(self, rows: LabelledRows, inputs: FeatureChunks, target: Doubles, strength: Doubles) -> None:
+        self._rows = rows
+        self._inputs = inputs
+        self._target = target
+        self._strength = strength
+        self._classes = len(target) // 2
+        self._total = float(len(rows.labels)) if rows.weight is None else float(rows.weight.sum())
+        # Σ over rows of the derivatives of the label's own score: the same at every θ.
+        self._own = self._label_sums()
+
+    def minimum(self, start: Doubles) -> tuple[Doubles, Doubles]:
+        """The w and b at the minimum, looked for from ``start``.
+
+        Where features are read anew for each pass from float32 logits, all passes but the last are in float32, which
+        brings θ so near that a float64 pass, or a few, confirm or mend it.
+
+        Raises:
+            CalibrationFitError: No convergence.
+        """
+        # A strictly convex function lies at most ‖gradient‖² / (2 · least strength) above its minimum.
+        tolerance = max(_SMALLEST_GRADIENT, math.sqrt(2 * float(self._strength.min()) * _GAP))
+        theta = start.copy()
+        theta[self._classes :] -= theta[self._classes :].mean()
+        search = QuasiNewton(self._expansion, self._inverse_blocks, theta)
+        if self._inputs.single_precision(True):
+            search.run(0.9 * tolerance)
+            self._inputs.single_precision(False)
+        slope = search.run(tolerance)
+        if not slope <= 10 * tolerance:
+            raise CalibrationFitError(
+                "No convergence",
+                where="softmax regression",
+                found=f"a gradient of {slope:.3g}",
+                expected=f"one of at most {tolerance:.3g}",
+            )
+        return search.theta[: self._classes], search.theta[self._classes :]
+
+    def _expansion(self, theta: Doubles) -> Expansion:
+        """Value, gradient (2K,), and blocks (3, K): curvature by w_k, by w_k and b_k, by b_k."""
+        weights, intercepts = theta[: self._classes], theta[self._classes :]
+        logs = 0.0
+        moments = np.zeros((3, self._classes))
+        for part, inputs, possible in self._inputs:
+            scores = inputs * weights.astype(inputs.dtype)
+            scores += intercepts.astype(inputs.dtype)
+            if possible is not None:
+                scores[~possible] = -np.inf
+            maxima = row_maxima(scores)
+            scores -= maxima
+            np.exp(scores, out=scores)
+            total = np.add.reduce(scores, axis=1, dtype=np.float64)
+            losses = np.log(total) + maxima[:, 0]
+            inverse = 1 / total
+            if self._rows.weight is not None:
+                losses *= self._rows.weight[part]
+                inverse *= self._rows.weight[part]
+            logs += float(losses.sum())
+            share = inverse.astype(inputs.dtype)
+            for k in range(3):
+                moments[k] += share @ scores
+                if k < 2:
+                    scores *= inputs
+        away = theta - self._target
+        value = (logs - float(theta @ self._own)) / self._total + 0.5 * float(away @ (self._strength * away))
+        gradient = (np.concatenate([moments[1], moments[0]]) - self._own) / self._total + self._strength * away
+        return value, gradient, moments[::-1] / self._total
+
+    def _inverse_blocks(self, blocks: Doubles, gradient: Doubles) -> Doubles:
+        """The blocks, with their penalties, inverted, times a gradient; intercepts keep their sum."""
+        k = self._classes
+        first, last = blocks[0] + self._strength[:k], blocks[2] + self._strength[k:]
+        determinant = first * last - blocks[1] ** 2
+        step = np.concatenate(
+            [
+                (last * gradient[:k] - blocks[1] * gradient[k:]) / determinant,
+                (first * gradient[k:] - blocks[1] * gradient[:k]) / determinant,
+            ]
+        )
+        step[k:] -= step[k:].mean()
+        return step
+
+    def _label_sums(self) -> Doubles:
+        sums = np.zeros((2, self._classes))
+        for part, inputs, _ in self._inputs:
+            labels = self._rows.labels[part]
+            weight = np.ones(len(labels)) if self._rows.weight is None else self._rows.weight[part]
+            np.add.at(sums[0], labels, weight * inputs[np.arange(len(labels)), labels])
+            np.add.at(sums[1], labels, weight)
+        return sums.ravel()
