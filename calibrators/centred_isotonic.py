@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar, final
 
 import numpy as np
-import numpy.typing as npt
 
 from calibrators.arrays import Doubles
 from calibrators.isotonic_curves import IsotonicCurves
+from calibrators.sorted_scores import SortedScores, Starts
 
 
 @final
@@ -40,7 +40,7 @@ class CentredIsotonic(IsotonicCurves):
     preserves_order: ClassVar[bool] = True
 
     @staticmethod
-    def _knots(inputs: Doubles, levels: Doubles, weight: Doubles, blocks: npt.NDArray[np.intp]) -> Doubles:
-        starts = blocks[:-1]
-        centres = np.add.reduceat(weight * inputs, starts) / np.add.reduceat(weight, starts)
-        return np.stack([centres, levels[starts]])
+    def _knots(rows: SortedScores, starts: Starts, levels: Doubles) -> Doubles:
+        weight = np.ones(len(rows.scores)) if rows.weight is None else rows.weight
+        centres = np.add.reduceat(weight * rows.scores, starts) / np.add.reduceat(weight, starts)
+        return np.stack([centres, levels])

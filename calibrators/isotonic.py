@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar, final
 
 import numpy as np
-import numpy.typing as npt
 
 from calibrators.arrays import Doubles
 from calibrators.isotonic_curves import IsotonicCurves
+from calibrators.sorted_scores import SortedScores, Starts
 
 
 @final
@@ -41,6 +41,8 @@ class Isotonic(IsotonicCurves):
     preserves_order: ClassVar[bool] = True
 
     @staticmethod
-    def _knots(inputs: Doubles, levels: Doubles, weight: Doubles, blocks: npt.NDArray[np.intp]) -> Doubles:  # noqa: ARG004
-        kept = np.union1d(blocks[:-1], blocks[1:] - 1)
-        return np.stack([inputs[kept], levels[kept]])
+    def _knots(rows: SortedScores, starts: Starts, levels: Doubles) -> Doubles:
+        inputs = np.stack([rows.scores[starts], rows.scores[np.append(starts[1:], len(rows.scores)) - 1]], axis=1)
+        # A block of one probability is one point, and not two.
+        kept = np.stack([np.ones(len(starts), np.bool_), inputs[:, 1] > inputs[:, 0]], axis=1)
+        return np.stack([inputs[kept], np.repeat(levels, 2).reshape(-1, 2)[kept]])

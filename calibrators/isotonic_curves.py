@@ -13,6 +13,7 @@ from calibrators.arrays import Doubles
 from calibrators.curves import interpolate
 from calibrators.documents import Document
 from calibrators.one_vs_rest import OneVsRest
+from calibrators.sorted_scores import SortedScores, Starts, sort_scores
 
 
 class IsotonicCurves(OneVsRest):
@@ -28,26 +29,24 @@ class IsotonicCurves(OneVsRest):
 
     @staticmethod
     @abstractmethod
-    def _knots(inputs: Doubles, levels: Doubles, weight: Doubles, blocks: npt.NDArray[np.intp]) -> Doubles:
-        """Points (2, M) to join: inputs and outputs.
+    def _knots(rows: SortedScores, starts: Starts, levels: Doubles) -> Doubles:
+        """Points (2, M) to join: inputs, increasing, and outputs.
 
         Args:
-            inputs: (U,) distinct probabilities, increasing.
-            levels: (U,) the isotonic regression there.
-            weight: (U,) weight of the rows there.
-            blocks: (B + 1,) bounds of the runs of equal level.
+            rows: Rows in the order of their probability.
+            starts: (B,) row number that each block of the regression begins at, increasing from 0.
+            levels: (B,) the regression there, increasing.
         """
 
     def _fit_curve(self, scores: Doubles, hits: npt.NDArray[np.bool_], weight: Doubles | None) -> Doubles:
         if len(scores) == 0:
             return np.array([[0.0, 1.0], [0.0, 1.0]])
-        inputs, place = np.unique(special.expit(scores), return_inverse=True)
-        mass = np.bincount(place, weight).astype(np.float64)
-        right = np.bincount(place[hits], None if weight is None else weight[hits], len(inputs))
-        found = optimize.isotonic_regression(right / mass, weights=mass)
-        levels = np.clip(found.x, 0, 1)
-        blocks = np.concatenate([[0], np.flatnonzero(np.diff(levels)) + 1, [len(levels)]])
-        return self._knots(inputs, levels, mass, blocks)
+        rows = sort_scores(special.expit(scores), hits, weight)
+        starts = rows.pooled()
+        mass, right = rows.totals(starts)
+        levels = np.clip(optimize.isotonic_regression(right / mass, weights=mass).x, 0, 1)
+        blocks = np.concatenate([[0], np.flatnonzero(np.diff(levels)) + 1])
+        return self._knots(rows, starts[blocks], levels[blocks])
 
     def _evaluate(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
         chance = interpolate(special.expit(scores), self.inputs_[curve], self.outputs_[curve])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from calibrators.arrays import Doubles
 from calibrators.calibrator import Calibrator
+from calibrators.chunks import check_label_logits, logit_chunks
+from calibrators.class_columns import class_columns
 from calibrators.log_odds import all_row_totals, row_totals
 from calibrators.softmax import softmax_in_place
 from calibrators.validation import LabelledRows
@@ -24,10 +27,8 @@ class OneVsRest(Calibrator):
 
     def _fit(self, rows: LabelledRows) -> None:
         classes = rows.logits.shape[1]
-        totals = all_row_totals(rows)
         curves = []
-        for k in [1] if classes == 2 else range(classes):
-            scores = totals.log_odds(rows.logits[:, k].astype(np.float64), k)
+        for k, scores in [(1, _margins(rows))] if classes == 2 else _log_odds(rows):
             hits, weight = rows.labels == k, rows.weight
             open_rows = np.isfinite(scores)
             if not open_rows.all():
@@ -38,11 +39,11 @@ class OneVsRest(Calibrator):
         self.classes_ = classes
 
     def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
-        totals = row_totals(logits, maxima)
         result = np.empty_like(logits)
         if self.classes_ == 2:
-            result[:, 1], result[:, 0] = self._curve(totals.log_odds(logits[:, 1], 1), 0)
+            result[:, 1], result[:, 0] = self._curve(_margin(logits), 0)
             return result
+        totals = row_totals(logits, maxima)
         for k in range(self.classes_):
             result[:, k], _ = self._curve(totals.log_odds(logits[:, k], k), k)
         sums = np.add.reduce(result, axis=1, keepdims=True)
@@ -54,6 +55,8 @@ class OneVsRest(Calibrator):
         return result
 
     def _curve(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
+        if np.isfinite(scores).all():
+            return self._evaluate(scores, curve)
         certain, impossible = np.isposinf(scores), np.isneginf(scores)
         chance, rest = self._evaluate(np.where(certain | impossible, 0.0, scores), curve)
         chance[certain], rest[certain] = 1, 0
@@ -71,3 +74,34 @@ class OneVsRest(Calibrator):
     @abstractmethod
     def _keep(self, curves: list[Doubles]) -> None:
         """Stores what `_fit_curve` returned for each curve."""
+
+
+def _margin(logits: Doubles) -> Doubles:
+    """Log-odds (n,) of class 1 of two, z_1 − z_0."""
+    with np.errstate(over="ignore"):
+        return np.asarray(logits[:, 1] - logits[:, 0])
+
+
+def _margins(rows: LabelledRows) -> Doubles:
+    """Log-odds (N,) of class 1 of two, read chunk by chunk.
+
+    Raises:
+        CalibrationDataError: As `_log_odds`.
+    """
+    margins = np.empty(len(rows.labels))
+    for part, chunk, _ in logit_chunks(rows.logits):
+        margins[part] = _margin(chunk)
+        if not np.isfinite(margins[part]).all():
+            check_label_logits(chunk[np.arange(len(chunk)), rows.labels[part]], rows.labels, part.start)
+    return margins
+
+
+def _log_odds(rows: LabelledRows) -> Iterator[tuple[int, Doubles]]:
+    """Yields each class of three or more and its log-odds (N,) against all others.
+
+    Raises:
+        CalibrationDataError: Logits that cannot be used, or a row whose own label has a probability of zero.
+    """
+    totals = all_row_totals(rows)
+    for k, column in class_columns(rows.logits):
+        yield k, totals.log_odds(column.astype(np.float64), k)

@@ -1,0 +1,71 @@
+"""Rows in the order of their scores, and what they add up to in groups of neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrators.arrays import Doubles
+
+Starts = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class SortedScores:
+    """Rows in increasing order of their scores, N ≥ 1.
+
+    Attributes:
+        scores: (N,) increasing.
+        weight: (N,) weight of those rows, or None for one each.
+        hit_scores: (H,) increasing scores of the hits alone.
+        hit_weight: (H,) their weight, or None.
+    """
+
+    scores: Doubles
+    weight: Doubles | None
+    hit_scores: Doubles
+    hit_weight: Doubles | None
+
+    def distinct(self) -> Starts:
+        """Where each of the U distinct scores begins: (U,) row numbers, increasing from 0."""
+        return np.concatenate([[0], np.flatnonzero(self.scores[1:] != self.scores[:-1]) + 1])
+
+    def pooled(self) -> Starts:
+        """Where the blocks begin that isotonic regression cannot part: (B,) row numbers, increasing from 0.
+
+        No score is split, and what stands between one hit's score and the next hit's are misses, which pull the level
+        down to where it joins the hit's own; misses before the first hit are a block of level 0.
+        """
+        starts = np.searchsorted(self.scores, np.unique(self.hit_scores))
+        return starts if len(starts) and starts[0] == 0 else np.concatenate([[0], starts])
+
+    def totals(self, starts: Starts) -> tuple[Doubles, Doubles]:
+        """Sums over groups of neighbours that split no score.
+
+        Args:
+            starts: (G,) row number that each group begins at, increasing from 0.
+
+        Returns:
+            (G,) weight of each group, above 0, and (G,) weight of its hits, at most that.
+        """
+        if self.weight is None or self.hit_weight is None:
+            hits = np.searchsorted(self.hit_scores, self.scores[starts])
+            return (
+                np.diff(starts, append=len(self.scores)).astype(np.float64),
+                np.diff(hits, append=len(self.hit_scores)).astype(np.float64),
+            )
+        mass = np.add.reduceat(self.weight, starts)
+        group = np.searchsorted(self.scores[starts], self.hit_scores, side="right") - 1
+        return mass, np.minimum(np.bincount(group, self.hit_weight, len(starts)), mass)
+
+
+def sort_scores(scores: Doubles, hits: npt.NDArray[np.bool_], weight: Doubles | None) -> SortedScores:
+    """Sorts (N,) scores with their (N,) hits and weights (N,) or None."""
+    if weight is None:
+        # Sorting twice costs a fraction of one sort that carries the labels along.
+        return SortedScores(np.sort(scores), None, np.sort(scores[hits]), None)
+    order = np.argsort(scores)
+    scores, hits, weight = scores[order], hits[order], weight[order]
+    return SortedScores(scores, weight, scores[hits], weight[hits])
