@@ -4,16 +4,19 @@
     bundle.verify(path)            → Bundle, every byte checked
     bundle.find(root)              → where bundles lie
 
-`bundle.images` turns encoded images into the model's input; it is imported on its own, since it needs Pillow.
+What a client has becomes the model's input in `bundle.text`, `bundle.table` and `bundle.images`; the last is imported
+on its own, since it needs Pillow.
 """
 
 from bundle.contents import Bundle, BundleContents
-from bundle.errors import BundleDamagedError, BundleError, BundleFormatError, ImageError
-from bundle.golden import EncodedImage, Golden
+from bundle.errors import BundleDamagedError, BundleError, BundleFormatError, ImageError, RowError
+from bundle.golden import EncodedImage, EncodedText, Golden
 from bundle.locations import BundleLocation, find
-from bundle.manifest import Architecture, InputSpec, Loss, Manifest, Part, TrainingRecord
+from bundle.manifest import Architecture, DataRecord, InputSpec, Loss, Manifest, Part, TrainingRecord
 from bundle.reader import verify
 from bundle.reference import LabelledLogits, Reference
+from bundle.table import Column, Columns
+from bundle.text import Vocabulary
 from bundle.writer import write
 
 __all__ = [
@@ -24,7 +27,11 @@ __all__ = [
     "BundleError",
     "BundleFormatError",
     "BundleLocation",
+    "Column",
+    "Columns",
+    "DataRecord",
     "EncodedImage",
+    "EncodedText",
     "Golden",
     "ImageError",
     "InputSpec",
@@ -33,7 +40,9 @@ __all__ = [
     "Manifest",
     "Part",
     "Reference",
+    "RowError",
     "TrainingRecord",
+    "Vocabulary",
     "find",
     "verify",
     "write",

@@ -10,6 +10,8 @@ from typing import Any
 from bundle.golden import Golden
 from bundle.manifest import Architecture, InputSpec, Manifest, TrainingRecord
 from bundle.reference import Reference
+from bundle.table import Columns
+from bundle.text import Vocabulary
 from calibrators import Calibrator
 
 
@@ -31,6 +33,8 @@ class BundleContents:
         metrics: Headline metrics by name.
         report: The report document, JSON-able.
         diagrams: SVG bytes by name (`reliability-before` …), written as `report/<name>.svg`.
+        vocabulary: What makes tokens of texts, where the input is tokens.
+        columns: What makes an array of a table's row, where the input is one.
     """
 
     model: str
@@ -46,6 +50,8 @@ class BundleContents:
     metrics: dict[str, float]
     report: dict[str, Any]
     diagrams: Mapping[str, bytes] = field(default_factory=dict)
+    vocabulary: Vocabulary | None = None
+    columns: Columns | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,8 @@ class Bundle:
         golden: Inputs with the logits they must give.
         report: The report document.
         diagrams: SVG bytes by name.
+        vocabulary: What makes tokens of texts; None where the bundle has none.
+        columns: What makes an array of a table's row; None where the bundle has none.
     """
 
     id: str
@@ -75,3 +83,5 @@ class Bundle:
     golden: Golden = field(repr=False)
     report: dict[str, Any] = field(repr=False)
     diagrams: Mapping[str, bytes] = field(repr=False)
+    vocabulary: Vocabulary | None = field(default=None, repr=False)
+    columns: Columns | None = field(default=None, repr=False)

@@ -3,7 +3,8 @@
 BundleError
 ├── BundleDamagedError    a file is missing, extra, or not the one that was written
 ├── BundleFormatError     the bytes are those that were written, but they do not make a bundle
-└── ImageError            an encoded image that cannot become the model's input
+├── ImageError            an encoded image that cannot become the model's input
+└── RowError              a row of a table that cannot become the model's input
 
 All of them say what was found and what was expected, where that can be said.
 """
@@ -44,3 +45,7 @@ class BundleFormatError(BundleError):
 
 class ImageError(BundleError):
     """An encoded image is unreadable, too large, or does not fit the model; `found` and `expected` say how."""
+
+
+class RowError(BundleError):
+    """A value of a table's row is none that the model takes; `found` and `expected` say how."""

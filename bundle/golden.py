@@ -13,6 +13,7 @@ from bundle.errors import BundleFormatError
 from bundle.manifest import GOLDEN_FILE, InputSpec
 
 MEDIA_TYPES = ("image/png", "image/jpeg", "image/webp")
+_TEXT_TYPE = "text/plain"
 _NAMES = frozenset({"inputs", "logits", "encoded_bytes", "encoded_ends", "encoded_rows", "encoded_types"})
 _MAX_BYTES = 2**26
 
@@ -33,6 +34,19 @@ class EncodedImage:
 
 
 @dataclass(frozen=True)
+class EncodedText:
+    """A text that the vocabulary encodes to one of the golden inputs.
+
+    Attributes:
+        text: The text.
+        row: Row of the golden input that it is encoded to, exactly.
+    """
+
+    text: str
+    row: int
+
+
+@dataclass(frozen=True)
 class Golden:
     """Inputs, the logits they must give, and encoded forms of some of them.
 
@@ -40,11 +54,13 @@ class Golden:
         inputs: (n, …) in the graph's input type and shape.
         logits: float32 (n, K), finite.
         encoded: Encoded images; empty where the input is no image.
+        texts: Texts; empty where the input is no tokens.
     """
 
     inputs: NDArray[Any]
     logits: NDArray[np.float32]
     encoded: tuple[EncodedImage, ...] = ()
+    texts: tuple[EncodedText, ...] = ()
 
     def check(self, spec: InputSpec, classes: int) -> None:
         """Raise BundleFormatError unless these are inputs and logits of such a model."""
@@ -71,17 +87,28 @@ class Golden:
                     found=f"{image.media_type!r}, row {image.row}",
                     expected=f"one of {', '.join(MEDIA_TYPES)}, row 0 … {n - 1}",
                 )
+        for example in self.texts:
+            if spec.kind != "tokens" or not 0 <= example.row < n:
+                raise BundleFormatError(
+                    "a golden text belongs to no golden input",
+                    file=GOLDEN_FILE,
+                    found=f"row {example.row}, input kind {spec.kind!r}",
+                    expected=f"row 0 … {n - 1}, input kind 'tokens'",
+                )
 
     def dump(self) -> bytes:
         """The bytes of `golden.npz`."""
+        encoded = [(image.media_type, image.data, image.row) for image in self.encoded]
+        encoded += [(_TEXT_TYPE, example.text.encode(), example.row) for example in self.texts]
+        types, data, rows = zip(*encoded, strict=True) if encoded else ((), (), ())
         return npz.dump(
             {
                 "inputs": self.inputs,
                 "logits": self.logits,
-                "encoded_bytes": np.frombuffer(b"".join(image.data for image in self.encoded), np.uint8),
-                "encoded_ends": np.cumsum([len(image.data) for image in self.encoded], dtype=np.int64),
-                "encoded_rows": np.array([image.row for image in self.encoded], np.int64),
-                "encoded_types": np.array([image.media_type for image in self.encoded], "S16"),
+                "encoded_bytes": np.frombuffer(b"".join(data), np.uint8),
+                "encoded_ends": np.cumsum([len(part) for part in data], dtype=np.int64),
+                "encoded_rows": np.array(rows, np.int64),
+                "encoded_types": np.array(types, "S16"),
             }
         )
 
@@ -99,8 +126,10 @@ class Golden:
             or (int(ends[-1]) if ends.size else 0) != len(blob)
         ):
             raise BundleFormatError("the encoded golden images are inconsistent", file=GOLDEN_FILE)
-        encoded = tuple(
-            EncodedImage(media_type.decode("ascii", "replace"), blob[start:end], int(row))
-            for start, end, row, media_type in zip(starts, ends, rows, types, strict=True)
-        )
-        return cls(arrays["inputs"], arrays["logits"], encoded)
+        encoded, texts = [], []
+        for start, end, row, media_type in zip(starts, ends, rows, types, strict=True):
+            if media_type == _TEXT_TYPE.encode():
+                texts.append(EncodedText(blob[start:end].decode("utf-8", "replace"), int(row)))
+            else:
+                encoded.append(EncodedImage(media_type.decode("ascii", "replace"), blob[start:end], int(row)))
+        return cls(arrays["inputs"], arrays["logits"], tuple(encoded), tuple(texts))

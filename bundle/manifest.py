@@ -17,7 +17,10 @@ CALIBRATOR_FILE = "calibrator.json"
 REFERENCE_FILE = "reference.npz"
 GOLDEN_FILE = "golden.npz"
 REPORT_FILE = "report/report.json"
+VOCABULARY_FILE = "vocabulary.json"
+COLUMNS_FILE = "columns.json"
 REQUIRED_FILES = (MODEL_FILE, CALIBRATOR_FILE, REFERENCE_FILE, GOLDEN_FILE, REPORT_FILE)
+OPTIONAL_FILES = {VOCABULARY_FILE: "tokens", COLUMNS_FILE: "array"}  # with the kind of input that they belong to
 MODEL_NAME = r"[a-z0-9][a-z0-9_-]{0,63}"
 DIAGRAM_PATTERN = re.compile(r"report/[a-z0-9][a-z0-9-]{0,63}\.svg")
 
@@ -86,6 +89,18 @@ class Part(_Frozen):
     sha256: Sha256
 
 
+class DataRecord(_Frozen):
+    """What the data set was made of.
+
+    Attributes:
+        options: What was asked of its reader, by name.
+        sources: sha256 of each file that was read, by its path in the folder of data sets.
+    """
+
+    options: dict[str, JsonValue] = {}
+    sources: dict[str, Sha256] = {}
+
+
 class TrainingRecord(_Frozen):
     """How the network came about: enough to do it again."""
 
@@ -97,6 +112,7 @@ class TrainingRecord(_Frozen):
     optimiser: str
     learning_rate: Annotated[float, Field(gt=0)]
     splits: dict[str, Part]
+    data: DataRecord = DataRecord()
 
 
 class Manifest(_Frozen):
@@ -137,7 +153,13 @@ class Manifest(_Frozen):
         missing = [name for name in REQUIRED_FILES if name not in self.files]
         if missing:
             raise ValueError(f"files lacks {', '.join(missing)}")
-        strange = [name for name in self.files if name not in REQUIRED_FILES and not DIAGRAM_PATTERN.fullmatch(name)]
+        strange = [
+            name
+            for name in self.files
+            if name not in REQUIRED_FILES
+            and OPTIONAL_FILES.get(name) != self.input.kind
+            and not DIAGRAM_PATTERN.fullmatch(name)
+        ]
         if strange:
             raise ValueError(f"files names {strange[0]!r}, which is no file of a bundle")
         return self

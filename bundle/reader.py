@@ -14,15 +14,20 @@ from bundle.errors import BundleDamagedError, BundleFormatError
 from bundle.golden import Golden
 from bundle.manifest import (
     CALIBRATOR_FILE,
+    COLUMNS_FILE,
     GOLDEN_FILE,
     MANIFEST_FILE,
     MODEL_FILE,
     REFERENCE_FILE,
     REPORT_FILE,
+    VOCABULARY_FILE,
+    InputSpec,
     Manifest,
     load,
 )
 from bundle.reference import Reference
+from bundle.table import Columns
+from bundle.text import Vocabulary
 from calibrators import CalibrationError, Calibrator, from_dict
 
 _MAX_DOCUMENT = 2**24
@@ -35,7 +40,8 @@ def verify(path: Path) -> Bundle:
 
     The checks, in this order: the manifest's own checksum and schema; the folder holds exactly the files that the
     manifest names, all of them regular; each file's sha256; then the content: the model keeps all its values inside,
-    the calibrator is one of ours, reference and golden rows fit the labels and the input. Nothing is unpickled and no
+    the calibrator is one of ours, reference and golden rows fit the labels and the input, and so do a vocabulary, which
+    must give the golden tokens for the golden texts, and a table's columns. Nothing is unpickled and no
     link is followed. What is not checked here is that the model *runs* and gives the golden logits: that takes a
     runtime, and is for whoever has one.
 
@@ -59,6 +65,9 @@ def verify(path: Path) -> Bundle:
     reference.check(len(manifest.labels))
     golden.check(manifest.input, len(manifest.labels))
     external_data.refuse(files[MODEL_FILE], file=MODEL_FILE)
+    vocabulary = Vocabulary.load(files[VOCABULARY_FILE]) if VOCABULARY_FILE in files else None
+    columns = Columns.load(files[COLUMNS_FILE]) if COLUMNS_FILE in files else None
+    check_encoders(vocabulary, columns, golden, manifest.input)
     return Bundle(
         id=hashlib.sha256(manifest_bytes).hexdigest(),
         path=path,
@@ -70,7 +79,20 @@ def verify(path: Path) -> Bundle:
         golden=golden,
         report=_document(files[REPORT_FILE], REPORT_FILE),
         diagrams={PurePosixPath(name).stem: data for name, data in files.items() if name.endswith(".svg")},
+        vocabulary=vocabulary,
+        columns=columns,
     )
+
+
+def check_encoders(vocabulary: Vocabulary | None, columns: Columns | None, golden: Golden, spec: InputSpec) -> None:
+    """Raise BundleFormatError unless what encodes texts and rows fits the input and the golden examples."""
+    if vocabulary is not None:
+        vocabulary.check(spec)
+        vocabulary.check_golden(golden)
+    elif golden.texts:
+        raise BundleFormatError("a golden text needs a vocabulary", file=GOLDEN_FILE, expected=VOCABULARY_FILE)
+    if columns is not None:
+        columns.check(spec)
 
 
 def _files(path: Path, manifest: Manifest, present: set[str]) -> dict[str, bytes]:

@@ -19,14 +19,17 @@ from bundle.contents import BundleContents
 from bundle.errors import BundleFormatError
 from bundle.manifest import (
     CALIBRATOR_FILE,
+    COLUMNS_FILE,
     GOLDEN_FILE,
     MANIFEST_FILE,
     MODEL_FILE,
     REFERENCE_FILE,
     REPORT_FILE,
+    VOCABULARY_FILE,
     Manifest,
     dump,
 )
+from bundle.reader import check_encoders
 
 _UNFINISHED = ".unfinished-"
 
@@ -70,6 +73,7 @@ def write(root: Path, contents: BundleContents) -> Path:
     contents.reference.check(classes)
     contents.golden.check(contents.input, classes)
     external_data.refuse(contents.model_bytes, file=MODEL_FILE)
+    check_encoders(contents.vocabulary, contents.columns, contents.golden, contents.input)
 
     folder = root / contents.model
     folder.mkdir(parents=True, exist_ok=True)
@@ -103,11 +107,13 @@ def _serialise(contents: BundleContents) -> dict[str, bytes]:
         }
     except (TypeError, ValueError) as error:
         raise BundleFormatError(f"calibrator or report is no JSON: {error}") from error
+    encoders = {VOCABULARY_FILE: contents.vocabulary, COLUMNS_FILE: contents.columns}
     return {
         MODEL_FILE: contents.model_bytes,
         REFERENCE_FILE: contents.reference.dump(),
         GOLDEN_FILE: contents.golden.dump(),
         **{name: text.encode() + b"\n" for name, text in documents.items()},
+        **{name: encoder.dump() for name, encoder in encoders.items() if encoder is not None},
         **{f"report/{name}.svg": data for name, data in contents.diagrams.items()},
     }
 

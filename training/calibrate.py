@@ -71,5 +71,7 @@ def calibrate_bundle(path: Path, name: str) -> Path:
             metrics=headline(report),
             report=report,
             diagrams=draw(old.reference, calibrator),
+            vocabulary=old.vocabulary,
+            columns=old.columns,
         ),
     )

@@ -1,0 +1,101 @@
+"""Rows of a table become arrays, and the columns travel with their model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import bundle
+from bundle import Column, Columns
+
+COLUMNS = Columns((Column("age"), Column("fault", ("driver", "third party")), Column("value")))
+WEIGHTS = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
+
+
+@pytest.fixture
+def table_contents(contents: bundle.BundleContents) -> bundle.BundleContents:
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["input", "weights"], ["logits"])],
+        "table",
+        [helper.make_tensor_value_info("input", TensorProto.FLOAT, ["N", 3])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", 3])],
+        [numpy_helper.from_array(WEIGHTS, "weights")],
+    )
+    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 20)])
+    inputs = COLUMNS.encode([{"age": 41, "fault": "driver", "value": 1.5}, {"age": 3, "value": -1}])
+    return replace(
+        contents,
+        input=bundle.InputSpec(kind="array", dtype="float32", shape=(3,)),
+        model_bytes=bytes(model.SerializeToString()),
+        golden=bundle.Golden(inputs, inputs @ WEIGHTS),
+        columns=COLUMNS,
+    )
+
+
+def test_numbers_categories_and_what_is_missing() -> None:
+    encoded = COLUMNS.encode(
+        [
+            {"age": " 41 ", "fault": "third party", "value": -2.5, "other": "ignored"},
+            {"age": "NA", "fault": " driver ", "value": None},
+            {"fault": "nobody", "value": "?"},
+            {"age": float("nan"), "fault": "", "value": "1e3"},
+        ]
+    )
+    assert encoded.dtype == np.float32
+    np.testing.assert_array_equal(
+        encoded, np.array([[41, 2, -2.5], [np.nan, 1, np.nan], [np.nan, 0, np.nan], [np.nan, 0, 1000]], np.float32)
+    )
+
+
+@pytest.mark.parametrize("value", ["old", "inf", "-inf", "1e39", 1e300, [1]])
+def test_no_number_is_refused(value: Any) -> None:
+    with pytest.raises(bundle.RowError, match="'age'"):
+        COLUMNS.encode([{"age": value}])
+
+
+def test_the_bundle_keeps_the_columns(tmp_path: Path, table_contents: bundle.BundleContents) -> None:
+    read = bundle.verify(bundle.write(tmp_path, table_contents))
+    assert read.columns == COLUMNS
+    assert read.vocabulary is None
+
+
+def test_columns_of_another_model_are_refused(
+    tmp_path: Path, contents: bundle.BundleContents, table_contents: bundle.BundleContents
+) -> None:
+    for whole, columns in ((contents, COLUMNS), (table_contents, Columns((Column("age"),)))):
+        with pytest.raises(bundle.BundleFormatError):
+            bundle.write(tmp_path / "root", replace(whole, columns=columns))
+    assert not (tmp_path / "root").exists()
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [],
+        [{"name": "a", "categories": None}, {"name": "a", "categories": None}],
+        [{"name": "a", "categories": ["x", "x"]}],
+        [{"name": "a", "categories": "xy"}],
+        [{"name": "a", "categories": [1]}],
+        [{"name": 1, "categories": None}],
+        [{"name": "a"}],
+        [{"name": "a", "categories": None, "unit": "km"}],
+        ["a"],
+        None,
+    ],
+)
+def test_other_documents_are_no_columns(columns: object) -> None:
+    with pytest.raises(bundle.BundleFormatError) as caught:
+        Columns.load(json.dumps({"schema_version": 1, "columns": columns}).encode())
+    assert caught.value.file == "columns.json"
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b"{}", b'{"schema_version": 2, "columns": []}'])
+def test_other_bytes_are_no_columns(data: bytes) -> None:
+    with pytest.raises(bundle.BundleFormatError):
+        Columns.load(data)
