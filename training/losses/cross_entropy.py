@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from torch import Tensor
-from torch.nn import functional
+
+from training.losses.targets import expected, log_softmax
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -11,10 +12,10 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
     Args:
         logits: Pre-softmax scores, floating (N, K).
-        labels: Column of the true class, int64 (N,), in 0 … K − 1.
+        labels: Column of the true class, int64 (N,), or weights of the classes, floating (N, K).
 
     Returns:
-        Losses (N,), in [0, ∞), in the logits' type.
+        Losses (N,), in [0, ∞).
 
     References:
         Guo et al. 2017, On calibration of modern neural networks, section 2.
@@ -24,4 +25,4 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
         >>> cross_entropy(torch.zeros(1, 4), torch.tensor([2]))  # log 4
         tensor([1.3863])
     """
-    return functional.cross_entropy(logits, labels, reduction="none")
+    return -expected(log_softmax(logits), labels)

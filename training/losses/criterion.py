@@ -1,0 +1,61 @@
+"""A loss as the loop calls it: with its coefficients, and with what it remembers of each training row."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from training.errors import ConfigurationError
+from training.losses.correctness_ranking import CorrectnessHistory
+from training.losses.loss import Loss
+
+
+class Criterion(nn.Module):
+    """A loss that is told which training rows it sees.
+
+    Most losses need no more than logits and labels. A loss with an argument `history` also gets the share of earlier
+    passes in which each row was right; the criterion keeps the counts, so its `state_dict` belongs into a checkpoint.
+
+    Args:
+        loss: The pure function.
+        coefficients: Its coefficients by name.
+        rows: Number of training rows.
+
+    Raises:
+        ConfigurationError: The loss has no such coefficient, or one is out of its range.
+
+    Example:
+        >>> from training.losses.focal import focal
+        >>> Criterion(focal, {"gamma": 2.0}, rows=10)(torch.zeros(1, 2), torch.tensor([0]), torch.tensor([7]))
+        tensor([0.1733])
+    """
+
+    def __init__(self, loss: Loss, coefficients: Mapping[str, float], rows: int) -> None:
+        super().__init__()
+        keywords = {
+            name: parameter
+            for name, parameter in inspect.signature(loss).parameters.items()
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        }
+        remembers = keywords.pop("history", None) is not None
+        strange = sorted(set(coefficients) - set(keywords))
+        if strange:
+            raise ConfigurationError(
+                f"the loss has no such coefficients: {', '.join(strange)}; "
+                f"expected {', '.join(keywords) if keywords else 'none'}"
+            )
+        self._loss = partial(loss, **coefficients)
+        self._loss(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64))  # it refuses what is out of range
+        self.history = CorrectnessHistory(rows) if remembers else None
+
+    def forward(self, logits: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
+        """Losses (N,) of logits (N, K) and labels of the training rows int64 (N,), which are then counted."""
+        if self.history is None:
+            return self._loss(logits, labels)
+        losses: Tensor = self._loss(logits, labels, history=self.history.share(rows))
+        self.history.record(rows, logits.detach().argmax(dim=1) == labels)
+        return losses

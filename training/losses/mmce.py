@@ -1,0 +1,93 @@
+"""Cross-entropy with a kernel estimate of the batch's calibration error."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from training.losses.targets import expected, log_softmax, require_classes, require_range
+
+WIDTH = 0.4  # of the Laplacian kernel, the paper's
+
+
+def mmce(logits: Tensor, labels: Tensor, *, lam: float = 2.0) -> Tensor:
+    """Cross-entropy plus the maximum mean calibration error of the batch: −log f_y + λ MMCE.
+
+    MMCE² = Σ_ij (c_i − r_i)(c_j − r_j) k(r_i, r_j) / N², with r_i the largest probability of row i, c_i whether it is
+    the true class's, and k(r, r') = exp(−|r − r'| / 0.4). MMCE is one number for a batch: every row bears it, so that
+    the mean over the batch is mean cross-entropy + λ MMCE. A row's loss therefore depends on its batch.
+
+    Args:
+        logits: Pre-softmax scores, floating (N, K).
+        labels: Column of the true class, int64 (N,).
+        lam: Weight λ of the calibration error, in [0, ∞); 0 gives cross-entropy.
+
+    Returns:
+        Losses (N,), in [0, ∞).
+
+    Raises:
+        ConfigurationError: λ is out of its range, or the labels are weights.
+
+    References:
+        Kumar, Sarawagi & Jain 2018, Trainable calibration measures for neural networks from kernel mean embeddings,
+        sections 3 and 4.
+
+    Example:
+        >>> import torch
+        >>> mmce(torch.zeros(1, 2), torch.tensor([0]), lam=1.0)  # log 2 + |1 − 1/2|
+        tensor([1.1931])
+    """
+    require_range("mmce", "lam", lam, 0.0)
+    log_f, confidence, right = _read("mmce", logits, labels)
+    gap = (right - confidence) / right.numel()
+    return -expected(log_f, labels) + lam * _root(gap @ _kernel(confidence) @ gap)
+
+
+def weighted_mmce(logits: Tensor, labels: Tensor, *, lam: float = 2.0) -> Tensor:
+    """As `mmce`, with the right and the wrong rows of a batch counting the same in all, however few the wrong are.
+
+    Each gap c_i − r_i is divided by the number of rows of its kind in place of N. A network that fits its training rows
+    shows few wrong ones, and their overconfidence would vanish in the mean.
+
+    Args:
+        logits: Pre-softmax scores, floating (N, K).
+        labels: Column of the true class, int64 (N,).
+        lam: Weight λ of the calibration error, in [0, ∞); 0 gives cross-entropy.
+
+    Returns:
+        Losses (N,), in [0, ∞).
+
+    Raises:
+        ConfigurationError: λ is out of its range, or the labels are weights.
+
+    References:
+        Kumar, Sarawagi & Jain 2018, section 4.2 (MMCE_w).
+
+    Example:
+        >>> import torch
+        >>> weighted_mmce(torch.zeros(2, 2), torch.tensor([0, 0]), lam=1.0)  # as one row: log 2 + |1 − 1/2|
+        tensor([1.1931, 1.1931])
+    """
+    require_range("weighted_mmce", "lam", lam, 0.0)
+    log_f, confidence, right = _read("weighted_mmce", logits, labels)
+    of_its_kind = torch.where(right > 0, right.sum(), (1.0 - right).sum())
+    gap = (right - confidence) / of_its_kind
+    return -expected(log_f, labels) + lam * _root(gap @ _kernel(confidence) @ gap)
+
+
+def _read(loss: str, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-probabilities (N, K), the largest probability (N,), and whether it is the true class's, 0.0 or 1.0 (N,)."""
+    require_classes(loss, labels)
+    log_f = log_softmax(logits)
+    largest, predicted = log_f.max(dim=1)
+    return log_f, largest.exp(), (predicted == labels).to(log_f.dtype)
+
+
+def _kernel(confidence: Tensor) -> Tensor:
+    """Laplacian kernel (N, N) of confidences (N,)."""
+    return torch.exp(-(confidence[:, None] - confidence[None, :]).abs() / WIDTH)
+
+
+def _root(square: Tensor) -> Tensor:
+    """The square root, with gradient zero where rounding leaves nothing to take the root of."""
+    return square.clamp_min(torch.finfo(square.dtype).tiny).sqrt()
