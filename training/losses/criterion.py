@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
@@ -48,7 +48,7 @@ class Criterion(nn.Module):
                 f"the loss has no such coefficients: {', '.join(strange)}; "
                 f"expected {', '.join(keywords) if keywords else 'none'}"
             )
-        self._loss = partial(loss, **coefficients)
+        self._loss: Callable[..., Tensor] = partial(loss, **coefficients)
         self._loss(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64))  # it refuses what is out of range
         self.history = CorrectnessHistory(rows) if remembers else None
 
@@ -56,6 +56,6 @@ class Criterion(nn.Module):
         """Losses (N,) of logits (N, K) and labels of the training rows int64 (N,), which are then counted."""
         if self.history is None:
             return self._loss(logits, labels)
-        losses: Tensor = self._loss(logits, labels, history=self.history.share(rows))
+        losses = self._loss(logits, labels, history=self.history.share(rows))
         self.history.record(rows, logits.detach().argmax(dim=1) == labels)
         return losses

@@ -40,5 +40,5 @@ def lp_norm(logits: Tensor, labels: Tensor, *, alpha: float = 0.01, p: float = 1
     # The norm of g divided by its largest entry cannot overflow, and its gradient is that of the norm of g.
     largest = g.detach().abs().amax(dim=1, keepdim=True)
     largest = torch.where(largest > 0, largest, 1.0)
-    norm = torch.linalg.vector_norm(g / largest, ord=p, dim=1) * largest.squeeze(1)
+    norm: Tensor = torch.linalg.vector_norm(g / largest, ord=p, dim=1) * largest.squeeze(1)
     return cross_entropy(g, labels) + alpha * norm
