@@ -28,8 +28,10 @@ from calibrators.ensemble_temperature import EnsembleTemperature
 from calibrators.errors import CalibrationDataError, CalibrationError, CalibrationFitError
 from calibrators.histogram import Histogram
 from calibrators.identity import Identity
+from calibrators.inverse import inverse
 from calibrators.isotonic import Isotonic
 from calibrators.isotonic_multiclass import IsotonicMulticlass
+from calibrators.margins import margin_thresholds
 from calibrators.matrix import Matrix
 from calibrators.platt import Platt
 from calibrators.prior_shift import PriorShift
@@ -72,7 +74,9 @@ __all__ = [
     "VennAbers",
     "confidence_histogram",
     "from_dict",
+    "inverse",
     "logits_from_probabilities",
+    "margin_thresholds",
     "metrics",
     "reliability_diagram",
     "softmax",

@@ -1,0 +1,116 @@
+"""From the calibrated scale back to margins, for two classes: exact, for every map that keeps the order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrators.arrays import ArrayLike, Doubles, Floats
+from calibrators.auto import Auto
+from calibrators.calibrator import Calibrator
+from calibrators.errors import CalibrationDataError, CalibrationFitError
+from calibrators.platt import Platt
+from calibrators.prior_shift import PriorShift
+from calibrators.validation import check_choice
+
+Side: TypeAlias = Literal["left", "right"]
+_INFINITY = int(np.array(np.inf).view(np.int64))
+
+
+def margin_thresholds(
+    calibrator: Calibrator,
+    probabilities: ArrayLike,
+    side: Side = "left",
+    dtype: npt.DTypeLike = np.float64,
+) -> Doubles:
+    """The margins at which calibrated probabilities of class 1 are reached: thresholds before the calibration.
+
+    A row of margin z_1 − z_0 has a calibrated probability of at least p exactly where its margin is at least the result
+    (of more than p, for ``side="right"``). So the margins calibrated to p itself, a plateau's perhaps, are those from
+    the left result up to below the right one. Found by bisection of the float64 numbers themselves, so no formula and
+    no tolerance stands between the two scales. It holds for logits whose larger one is zero; at other heights, and
+    where the map wavers in its last bits (`ensemble_temperature`), probabilities within rounding of p may differ.
+
+    Args:
+        calibrator: Fitted for two classes, and its fitted map keeps the order: `identity`, `temperature`, `beta`,
+            `isotonic`, `centred_isotonic`, `isotonic_multiclass`, `ensemble_temperature`, `venn_abers`; `platt` with
+            a slope of 0 or more; `prior_shift` and `auto` where what they wrap does.
+        probabilities: Any shape, in [0, 1].
+        side: ``"left"``: the first margin that reaches p. ``"right"``: the first that exceeds it.
+        dtype: float64 or float32: type of the calibrated probabilities that are compared with ``probabilities``; that
+            of the logits, which `predict_proba` answers in.
+
+    Returns:
+        float64 of the shape of ``probabilities``; −inf where rows of probability 0 reach p too, +inf where only those
+        that are certain by their logits do, or none.
+
+    Raises:
+        CalibrationDataError: A probability outside [0, 1], another number of classes, or a map without order.
+        CalibrationFitError: Not fitted.
+
+    Example:
+        >>> from calibrators import from_dict
+        >>> calibrator = from_dict({"method": "platt", "version": 1, "classes": 2, "slopes": [0.5], "intercepts": [1]})
+        >>> margin_thresholds(calibrator, [0.5, 0.9]).round(6).tolist()
+        [-2.0, 2.394449]
+    """
+    check_choice(side, ("left", "right"), "side")
+    kind = np.dtype(dtype)
+    check_choice(kind.name, ("float64", "float32"), "dtype")
+    check_order(calibrator)
+    wanted = np.asarray(probabilities)
+    if wanted.dtype.kind not in "fiu" or not ((wanted >= 0) & (wanted <= 1)).all():
+        raise CalibrationDataError(
+            "Bad probability", where="probabilities", found=repr(probabilities)[:60], expected="numbers from 0 to 1"
+        )
+    targets = wanted.reshape(-1)
+
+    def reached(chances: Floats) -> npt.NDArray[np.bool_]:
+        compared: Floats = chances[:, 1].astype(kind)
+        return np.asarray(compared >= targets if side == "left" else compared > targets)
+
+    return first_margins(calibrator, reached, targets.size).reshape(wanted.shape)
+
+
+def first_margins(calibrator: Calibrator, reached: Callable[[Floats], npt.NDArray[np.bool_]], count: int) -> Doubles:
+    """The least margins (n,) at which ``reached`` is true of the calibrated probabilities (n, 2), −inf … +inf."""
+    # As integers that are ordered as the numbers are; +inf is never looked at, −inf last. A span below 2⁶⁴.
+    low = np.full(count, -_INFINITY, np.int64)
+    high = np.full(count, _INFINITY, np.int64)
+    for _ in range(65):
+        middle = low // 2 + high // 2 + (low & high & 1)
+        yes = reached(calibrator.predict_proba(margin_logits(_number(middle))))
+        high = np.where(yes, middle, high)
+        low = np.where(yes, low, middle)
+    return _number(high)
+
+
+def margin_logits(margins: Doubles) -> Doubles:
+    """Logits (n, 2) of margins (n,), the larger one of each row zero."""
+    return np.stack([np.minimum(-margins, 0), np.minimum(margins, 0)], axis=1)
+
+
+def check_order(calibrator: Calibrator) -> None:
+    """Refuses a calibrator that is not fitted, has not two classes, or may reverse the order of two rows."""
+    if isinstance(calibrator, Auto | PriorShift) and calibrator.classes_ == 2:
+        check_order(calibrator.calibrator_)
+        return
+    if calibrator.classes_ == 0 and calibrator.name != "identity":
+        raise CalibrationFitError(
+            "Not fitted", where=f"{calibrator.name} calibrator", found="not fitted yet", expected="a call of fit first"
+        )
+    rising = calibrator.preserves_order or (isinstance(calibrator, Platt) and bool((calibrator.slopes_ >= 0).all()))
+    if calibrator.classes_ not in (0, 2) or not rising:
+        raise CalibrationDataError(
+            "No order to invert",
+            where=f"{calibrator.name} calibrator",
+            found="one that may reverse the order of rows" if not rising else f"for {calibrator.classes_} classes",
+            expected="a fitted map of two classes that keeps the order",
+        )
+
+
+def _number(ordered: npt.NDArray[np.int64]) -> Doubles:
+    return np.copysign(np.abs(ordered).view(np.float64), np.where(ordered < 0, -1.0, 1.0))
