@@ -13,6 +13,8 @@ Scheme: TypeAlias = Literal["width", "mass"]
 SCHEMES: tuple[Scheme, ...] = ("width", "mass")
 # Equal-width bins are computed rather than searched for from this many scores, up to this many bins.
 _FEW, _MANY = 256, 4_096
+# Up to this many bins, comparing all scores with every edge counts them faster than numbering their bins.
+_COMPARED = 32
 
 
 def bin_edges(scores: Floats, bins: int, scheme: Scheme, weight: Doubles | None = None) -> Floats:
@@ -33,17 +35,21 @@ def bin_edges(scores: Floats, bins: int, scheme: Scheme, weight: Doubles | None 
     if scheme == "width":
         return (np.arange(bins + 1) / bins).astype(scores.dtype)
     if weight is None:
-        total = len(scores)
-        ranks = -(-np.arange(1, bins) * total // bins) - 1
-        upper = np.partition(scores, np.unique(ranks))[ranks] if bins > 1 else scores[:0]
+        return mass_edges(np.sort(scores), bins)
+    order = np.argsort(scores, kind="stable")
+    return mass_edges(scores[order], bins, weight[order])
+
+
+def mass_edges(scores: Floats, bins: int, weight: Doubles | None = None) -> Floats:
+    """The edges of `bin_edges` with ``"mass"``, for scores (N,) that increase, N ≥ 1, and their weights (N,)."""
+    if weight is None:
+        last = -(-np.arange(1, bins) * len(scores) // bins) - 1
     else:
-        order = np.argsort(scores, kind="stable")
-        mass = np.cumsum(weight[order])
+        mass = np.cumsum(weight)
         # The slack keeps a boundary that rounding has moved by an ulp where repeated rows would have put it.
-        wanted = mass[-1] * (1 - 1e-12) * np.arange(1, bins) / bins
-        upper = scores[order][np.searchsorted(mass, wanted)]
-    upper = np.unique(upper)
-    return np.concatenate([[0], upper[upper < scores.max()], [1]]).astype(scores.dtype)
+        last = np.searchsorted(mass, mass[-1] * (1 - 1e-12) * np.arange(1, bins) / bins)
+    upper = np.unique(scores[last])
+    return np.concatenate([[0], upper[upper < scores[-1]], [1]]).astype(scores.dtype)
 
 
 def bin_index(scores: Floats, edges: Floats) -> npt.NDArray[np.intp]:
@@ -68,3 +74,16 @@ def bin_index(scores: Floats, edges: Floats) -> npt.NDArray[np.intp]:
     np.maximum(index, 0, out=index)
     index += scores > edges[1:].take(index)
     return index
+
+
+def bin_counts(scores: Floats, edges: Floats) -> npt.NDArray[np.int64]:
+    """How many scores fall in each bin: (B,) counts of what `bin_index` gives.
+
+    Args:
+        scores: (n,) in [0, 1]; best a chunk that stays in the cache.
+        edges: (B + 1,) from `bin_edges`.
+    """
+    if len(edges) > _COMPARED + 1:
+        return np.bincount(bin_index(scores, edges), minlength=len(edges) - 1)
+    below = [np.count_nonzero(scores <= edge) for edge in edges[1:-1]]
+    return np.diff(below, prepend=0, append=len(scores))

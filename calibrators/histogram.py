@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Literal, Self, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
 
 from calibrators.arrays import Doubles
-from calibrators.binning import SCHEMES, Scheme, bin_edges, bin_index
+from calibrators.binning import SCHEMES, Scheme, bin_counts, bin_edges, bin_index, mass_edges
 from calibrators.calibrator import Calibrator
 from calibrators.chunks import logit_chunks
+from calibrators.class_columns import class_columns
 from calibrators.documents import Document
-from calibrators.top_confidence import replace_confidence, row_confidence, top_confidences
+from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind
+from calibrators.sorted_scores import sort_scores
+from calibrators.top_confidence import replace_confidence, row_confidence, row_tops
 from calibrators.validation import LabelledRows, check_choice, check_count
 
+Pieces: TypeAlias = Iterator[tuple[slice, Doubles, npt.NDArray[np.bool_]]]
+"""The rows of one curve, piece by piece: which they are, their scores in [0, 1], and which were hits."""
 Target: TypeAlias = Literal["top_label", "per_class"]
 TARGETS: tuple[Target, ...] = ("top_label", "per_class")
 
@@ -24,16 +29,15 @@ TARGETS: tuple[Target, ...] = ("top_label", "per_class")
 class Histogram(Calibrator):
     """Replaces a probability by how often it was right in its bin.
 
-    In a bin of n rows of which k were right the value is (k + ½) / (n + 1), never 0 or 1; with weights, n is the Kish
-    effective number of rows (Σw)² / Σw² and k its weighted share. A bin that no row fell in (equal width only) gets its
-    centre. Bins are right-closed, (lo, hi], the first one closed.
+    In a bin of n rows of which k were right the value is (k + ½) / (n + 1), never 0 or 1. A bin that no row fell in
+    (equal width only) gets its centre. Bins are right-closed, (lo, hi], the first one closed.
 
     On the top label, the confidence of the class with the largest logit is replaced, and the other classes share the
     rest in their old proportions (evenly where they all had a probability of zero). One of them may end up larger:
-    `top_label` still returns the raw label, with the confidence that was calibrated. Per class, each class has bins of
-    its own and rows are divided by their sum.
+    `top_label` still returns the raw label, with the confidence that was calibrated. Per class, two classes have one
+    curve, for class 1; with more, each class has bins of its own and rows are divided by their sum.
 
-    Preserves: on the top label, the label; nothing else: all confidences of one bin become equal.
+    Preserves: on the top label, the label; nothing else: all probabilities of one bin become equal.
     When to use: with many labels (some 50 a bin), when the shape of the miscalibration is unlike any formula's, or a
     guarantee per bin is wanted.
 
@@ -41,9 +45,11 @@ class Histogram(Calibrator):
         bins: Number of bins, 1 or more.
         scheme: ``"mass"`` (bins hold equal numbers of rows, ties never split) or ``"width"``.
         on: ``"top_label"`` or ``"per_class"``.
+        weight_kind: What sample weights count for in n and k: ``"importance"`` (n is the bin's Kish effective number of
+            rows (Σw)² / Σw², k its weighted share) or ``"frequency"`` (a weight of 3 is a row seen three times).
 
     Attributes:
-        edges_: One array for the top label, else one for each class: (B + 1,) from 0 to 1.
+        edges_: One array for each curve: (B + 1,) from 0 to 1.
         values_: Likewise (B,): the calibrated probability of each bin, in (0, 1).
 
     Raises:
@@ -68,44 +74,87 @@ class Histogram(Calibrator):
     edges_: list[Doubles]
     values_: list[Doubles]
 
-    def __init__(self, bins: int = 15, scheme: Scheme = "mass", on: Target = "top_label") -> None:
+    def __init__(
+        self,
+        bins: int = 15,
+        scheme: Scheme = "mass",
+        on: Target = "top_label",
+        weight_kind: WeightKind = "importance",
+    ) -> None:
         check_count(bins, "bins")
         check_choice(scheme, SCHEMES, "scheme")
         check_choice(on, TARGETS, "on")
+        check_choice(weight_kind, WEIGHT_KINDS, "weight_kind")
         self.bins = int(bins)
         self.scheme = scheme
         self.on = on
+        self.weight_kind = weight_kind
         self.top_label_only = on == "top_label"
 
     def _fit(self, rows: LabelledRows) -> None:
+        classes = rows.logits.shape[1]
         if self.on == "top_label":
-            confidence, predicted = top_confidences(rows)
-            fitted = [_fit_bins(confidence, predicted == rows.labels, rows.weight, self.bins, self.scheme)]
+            curves: Iterable[Pieces] = [_confidences(rows)]
         else:
-            totals = _log_totals(rows)
-            fitted = [
-                _fit_bins(
-                    _shares(rows.logits[:, k].astype(np.float64), totals),
-                    rows.labels == k,
-                    rows.weight,
-                    self.bins,
-                    self.scheme,
-                )
-                for k in range(rows.logits.shape[1])
-            ]
-        self.edges_ = [one.edges for one in fitted]
-        self.values_ = [one.values for one in fitted]
-        self.classes_ = rows.logits.shape[1]
+            curves = [_chances_of_two(rows)] if classes == 2 else _class_chances(rows)
+        fit_curve = self._by_width if self.scheme == "width" else self._by_mass
+        fitted = [fit_curve(pieces, rows.weight, len(rows.labels)) for pieces in curves]
+        self.edges_ = [edges for edges, _ in fitted]
+        self.values_ = [values for _, values in fitted]
+        self.classes_ = classes
+
+    def _by_width(self, pieces: Pieces, weight: Doubles | None, count: int) -> tuple[Doubles, Doubles]:  # noqa: ARG002
+        """Edges and values of one curve with known edges, in one pass."""
+        edges = bin_edges(np.empty(0), self.bins, "width").astype(np.float64)
+        total, right, squares = np.zeros((3, self.bins))
+        for part, scores, hits in pieces:
+            if weight is None:
+                total += bin_counts(scores, edges)
+                right += bin_counts(scores[hits], edges)
+                continue
+            index, own = bin_index(scores, edges), weight[part]
+            total += np.bincount(index, own, self.bins)
+            right += np.bincount(index[hits], own[hits], self.bins)
+            squares += np.bincount(index, own * own, self.bins)
+        values = (edges[:-1] + edges[1:]) / 2
+        taken = total > 0
+        values[taken] = self._values(total[taken], right[taken], None if weight is None else squares[taken])
+        return edges, values
+
+    def _by_mass(self, pieces: Pieces, weight: Doubles | None, count: int) -> tuple[Doubles, Doubles]:
+        """Edges and values of one curve whose edges follow from the order of all scores."""
+        scores, hits = np.empty(count), np.empty(count, np.bool_)
+        for part, some, their_hits in pieces:
+            scores[part], hits[part] = some, their_hits
+        # The rarer kind is the cheaper one to sort.
+        rare = 2 * np.count_nonzero(hits) <= count
+        ordered = sort_scores(scores, hits if rare else ~hits, weight)
+        edges = mass_edges(ordered.scores, self.bins, ordered.weight).astype(np.float64)
+        starts = np.append(0, np.searchsorted(ordered.scores, edges[1:-1], side="right"))
+        total, kind = ordered.totals(starts)
+        right = kind if rare else total - kind
+        squares = None if ordered.weight is None else np.add.reduceat(ordered.weight * ordered.weight, starts)
+        return edges, self._values(total, right, squares)
+
+    def _values(self, total: Doubles, right: Doubles, squares: Doubles | None) -> Doubles:
+        """Values (B,) of bins with weight (B,) above 0, weight of hits (B,), and summed squares of weights (B,)."""
+        if squares is not None and self.weight_kind == "importance":
+            # To the scale on which a bin's total is its effective number of rows.
+            total, right = total * (total / squares), right * (total / squares)
+        return (right + 0.5) / (total + 1)
 
     def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
-        if self.on == "per_class":
-            totals = _log_total(logits, maxima)
-            for k, (edges, values) in enumerate(zip(self.edges_, self.values_, strict=True)):
-                logits[:, k] = values[bin_index(_shares(logits[:, k], totals), edges)]
-            logits /= np.add.reduce(logits, axis=1, keepdims=True)
-            return logits
-        confidence = self.values_[0][bin_index(row_confidence(logits, maxima), self.edges_[0])]
-        return replace_confidence(logits, confidence)
+        if self.on == "top_label":
+            confidence = self.values_[0][bin_index(row_confidence(logits, maxima), self.edges_[0])]
+            return replace_confidence(logits, confidence)
+        if self.classes_ == 2:
+            chances = self.values_[0][bin_index(_chance_of_two(logits), self.edges_[0])]
+            return np.stack([1 - chances, chances], axis=1)
+        totals = _log_total(logits, maxima)
+        for k, (edges, values) in enumerate(zip(self.edges_, self.values_, strict=True)):
+            logits[:, k] = values[bin_index(_shares(logits[:, k], totals), edges)]
+        logits /= np.add.reduce(logits, axis=1, keepdims=True)
+        return logits
 
     def _parameters(self) -> dict[str, Any]:
         return {
@@ -113,6 +162,7 @@ class Histogram(Calibrator):
             "bins": self.bins,
             "scheme": self.scheme,
             "on": self.on,
+            "weight_kind": self.weight_kind,
             "edges": [edges.tolist() for edges in self.edges_],
             "values": [values.tolist() for values in self.values_],
         }
@@ -122,11 +172,11 @@ class Histogram(Calibrator):
         bins = document.count("bins")
         scheme: Scheme = "width" if document.choice("scheme", SCHEMES) == "width" else "mass"
         on: Target = "top_label" if document.choice("on", TARGETS) == "top_label" else "per_class"
-        calibrator = cls(bins, scheme, on)
+        calibrator = cls(bins, scheme, on, as_weight_kind(document.choice("weight_kind", WEIGHT_KINDS)))
         calibrator.classes_ = document.count("classes", least=2)
         calibrator.edges_ = document.rows_of_numbers("edges", 0.0, 1.0)
         calibrator.values_ = document.rows_of_numbers("values", 0.0, 1.0)
-        curves = 1 if on == "top_label" else calibrator.classes_
+        curves = 1 if on == "top_label" or calibrator.classes_ == 2 else calibrator.classes_
         for field, lists in (("edges", calibrator.edges_), ("values", calibrator.values_)):
             if len(lists) != curves:
                 document.refuse(field, f"{len(lists)} lists", f"{curves}, as 'on' and 'classes' say")
@@ -139,34 +189,13 @@ class Histogram(Calibrator):
         return calibrator
 
 
-@dataclass(frozen=True, slots=True)
-class _Bins:
-    edges: Doubles
-    values: Doubles
+# Fit and prediction both read their scores by the following, so that a score on an edge is there for both.
 
 
-def _fit_bins(scores: Doubles, hits: npt.NDArray[np.bool_], weight: Doubles | None, bins: int, scheme: Scheme) -> _Bins:
-    """Fits one curve: (N,) scores in [0, 1] against (N,) hits."""
-    edges = bin_edges(scores, bins, scheme, weight).astype(np.float64)
-    size = len(edges) - 1
-    index = bin_index(scores, edges)
-    total = np.bincount(index, weight, size).astype(np.float64)
-    right = np.bincount(index[hits], None if weight is None else weight[hits], size).astype(np.float64)
-    if weight is not None:
-        # To the scale on which a bin's total is its effective number of rows.
-        squares = np.bincount(index, weight * weight, size)
-        scale = np.divide(total, squares, out=np.ones(size), where=squares > 0)
-        total, right = total * scale, right * scale
-    values = (right + 0.5) / (total + 1)
-    centres = (edges[:-1] + edges[1:]) / 2
-    return _Bins(edges, np.where(total > 0, values, centres))
-
-
-def _log_totals(rows: LabelledRows) -> Doubles:
-    totals = np.empty(len(rows.labels))
-    for part, chunk, maxima in logit_chunks(rows.logits):
-        totals[part] = _log_total(chunk, maxima)
-    return totals
+def _chance_of_two(logits: Doubles) -> Doubles:
+    """Softmax (n,) of class 1 of two."""
+    with np.errstate(over="ignore"):
+        return np.asarray(1 / (1 + np.exp(logits[:, 0] - logits[:, 1])))
 
 
 def _log_total(logits: Doubles, maxima: Doubles) -> Doubles:
@@ -176,6 +205,24 @@ def _log_total(logits: Doubles, maxima: Doubles) -> Doubles:
 
 
 def _shares(logits: Doubles, totals: Doubles) -> Doubles:
-    """Softmax of one class (n,). Fit and prediction both come here, so that a score on an edge is there for both."""
+    """Softmax of one class (n,)."""
     with np.errstate(over="ignore"):
         return np.minimum(np.exp(logits - totals), 1.0)
+
+
+def _confidences(rows: LabelledRows) -> Pieces:
+    for part, chunk, maxima in logit_chunks(rows.logits):
+        yield part, row_confidence(chunk, maxima), row_tops(chunk) == rows.labels[part]
+
+
+def _chances_of_two(rows: LabelledRows) -> Pieces:
+    for part, chunk, _ in logit_chunks(rows.logits):
+        yield part, _chance_of_two(chunk), rows.labels[part] == 1
+
+
+def _class_chances(rows: LabelledRows) -> Iterator[Pieces]:
+    totals = np.empty(len(rows.labels))
+    for part, chunk, maxima in logit_chunks(rows.logits):
+        totals[part] = _log_total(chunk, maxima)
+    for k, column in class_columns(rows.logits):
+        yield iter([(slice(None), _shares(column.astype(np.float64), totals), rows.labels == k)])

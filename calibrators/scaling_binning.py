@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 
 from calibrators.arrays import Doubles
-from calibrators.binning import bin_edges, bin_index
+from calibrators.binning import bin_index, mass_edges
 from calibrators.calibrator import Calibrator
 from calibrators.chunks import logit_chunks
 from calibrators.documents import Document
@@ -24,6 +24,8 @@ class ScalingBinning(Calibrator):
     below), and averaging scaled confidences instead of labels needs fewer rows than `histogram` for the same error.
     The other classes share the rest in their scaled proportions; one of them may end up larger: `top_label` still
     returns the raw label, with the confidence that was calibrated.
+
+    Nothing here counts rows: integer weights act as repeated rows, and only the ratios of weights matter.
 
     Preserves: the label; nothing else: all confidences of one bin become equal.
     When to use: when the calibration error itself has to be certified on fresh rows.
@@ -70,11 +72,15 @@ class ScalingBinning(Calibrator):
         confidence = np.empty(len(rows.labels))
         for part, chunk, maxima in logit_chunks(rows.logits):
             confidence[part] = row_confidence(*_scaled(chunk, maxima, scaling.temperature_))
-        edges = bin_edges(confidence, self.bins, "mass", rows.weight).astype(np.float64)
-        index = bin_index(confidence, edges)
-        weight = np.ones(len(confidence)) if rows.weight is None else rows.weight
-        size = len(edges) - 1
-        means = np.bincount(index, weight * confidence, size) / np.bincount(index, weight, size)
+        if rows.weight is None:
+            confidence, weight = np.sort(confidence), None
+        else:
+            order = np.argsort(confidence)
+            confidence, weight = confidence[order], rows.weight[order]
+        edges = mass_edges(confidence, self.bins, weight).astype(np.float64)
+        starts = np.append(0, np.searchsorted(confidence, edges[1:-1], side="right"))
+        mass = np.ones(len(confidence)) if weight is None else weight
+        means = np.add.reduceat(mass * confidence, starts) / np.add.reduceat(mass, starts)
         self.temperature_, self.at_bound_ = scaling.temperature_, scaling.at_bound_
         self.edges_, self.values_ = edges, np.clip(means, 0, 1)
         self.classes_ = rows.logits.shape[1]

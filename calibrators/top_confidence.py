@@ -5,14 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 from calibrators.arrays import Doubles, Labels
-from calibrators.chunks import logit_chunks
+from calibrators.chunks import logit_chunks, row_sums
 from calibrators.validation import LabelledRows
 
 
 def row_confidence(logits: Doubles, maxima: Doubles) -> Doubles:
     """Largest softmax probability (n,) of each row of logits (n, K) with maxima (n, 1)."""
     with np.errstate(over="ignore"):
-        return np.asarray(1 / np.add.reduce(np.exp(logits - maxima), axis=1))
+        if logits.shape[1] == 2:
+            return np.asarray(1 / (1 + np.exp(-np.abs(logits[:, 0] - logits[:, 1]))))
+        shares = logits - maxima
+    return np.asarray(1 / row_sums(np.exp(shares, out=shares))[:, 0])
+
+
+def row_tops(logits: Doubles) -> Labels:
+    """The class (n,) of each row's largest logit, the first of equals."""
+    if logits.shape[1] == 2:
+        return np.asarray(logits[:, 1] > logits[:, 0], np.int64)
+    return np.asarray(np.argmax(logits, axis=1), np.int64)
 
 
 def top_confidences(rows: LabelledRows) -> tuple[Doubles, Labels]:
@@ -24,7 +34,7 @@ def top_confidences(rows: LabelledRows) -> tuple[Doubles, Labels]:
     confidence = np.empty(len(rows.labels))
     predicted = np.empty(len(rows.labels), np.int64)
     for part, chunk, maxima in logit_chunks(rows.logits):
-        np.argmax(chunk, axis=1, out=predicted[part])
+        predicted[part] = row_tops(chunk)
         confidence[part] = row_confidence(chunk, maxima)
     return confidence, predicted
 

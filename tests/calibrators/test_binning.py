@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from calibrators.binning import bin_edges, bin_index
+from calibrators.binning import bin_counts, bin_edges, bin_index
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -57,3 +57,16 @@ def test_equal_mass_edges_by_brute_force(scores, bins, seed):
         index = bin_index(scores, edges)
         for score, b in zip(scores, index, strict=True):
             assert edges[b] < score <= edges[b + 1] or (b == 0 and score == 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("bins", [1, 2, 10, 15, 32, 33, 100])
+@pytest.mark.parametrize("scheme", ["width", "mass"])
+def test_counts_are_those_of_the_bins_numbered(dtype, bins, scheme):
+    random = np.random.default_rng(bins).random(500).astype(dtype)
+    edges = bin_edges(random, bins, scheme)
+    above, below = (np.clip(np.nextafter(edges, dtype(end), dtype=dtype), 0, 1) for end in (2, -1))
+    scores = np.concatenate([edges, above, below, random, np.repeat(edges, 3)])
+    expected = np.bincount(bin_index(scores, edges), minlength=len(edges) - 1)
+    np.testing.assert_array_equal(bin_counts(scores, edges), expected)
+    np.testing.assert_array_equal(bin_counts(scores[:0], edges), 0)

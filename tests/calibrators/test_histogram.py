@@ -98,6 +98,69 @@ def test_where_the_others_are_impossible_they_share_evenly():
     np.testing.assert_allclose(calibrator.predict_proba(logits), [[0.5, 0.25, 0.25], [0.5, 0.0, 0.5]])
 
 
+@pytest.mark.parametrize("scheme", ["width", "mass"])
+def test_two_classes_have_one_curve_for_class_one(scheme, world):
+    logits, labels = world(500, 2, 1.8)
+    calibrator = Histogram(bins=6, scheme=scheme, on="per_class").fit(logits, labels)
+    (edges,), (values,) = calibrator.edges_, calibrator.values_
+    result = calibrator.predict_proba(logits)
+    chance = 1 / (1 + np.exp(logits[:, 0] - logits[:, 1]))
+    for i in range(500):
+        b = next(j for j in range(len(edges) - 1) if chance[i] <= edges[j + 1])
+        inside = (chance <= edges[b + 1]) & ((chance > edges[b]) | (b == 0))
+        assert result[i, 1] == (labels[inside].sum() + 0.5) / (inside.sum() + 1)
+        assert result[i, 0] == 1 - values[b]
+
+
+@pytest.mark.parametrize(("classes", "on"), [(2, "top_label"), (5, "top_label"), (2, "per_class")])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("scheme", ["width", "mass"])
+def test_a_row_is_read_in_the_bin_where_it_was_counted(classes, dtype, scheme, on, world):
+    # Equal-mass edges are scores of rows, so a score computed otherwise by the last bit would change its bin.
+    logits, labels = world(997, classes, 1.8, dtype=dtype)
+    calibrator = Histogram(bins=20, scheme=scheme, on=on).fit(logits, labels)
+    result = calibrator.predict_proba(logits.astype(np.float64))
+    hits = logits.argmax(axis=1) == labels if on == "top_label" else labels == 1
+    found = result[np.arange(997), logits.argmax(axis=1)] if on == "top_label" else result[:, 1]
+    values = calibrator.values_[0]
+    assert set(found) <= set(values)
+    for value in values[[np.count_nonzero(values == v) == 1 for v in values]]:
+        inside = found == value
+        # A bin of equal width that nothing fell in keeps its centre.
+        assert value == (hits[inside].sum() + 0.5) / (inside.sum() + 1) if inside.any() else scheme == "width"
+
+
+def test_a_score_on_an_edge_belongs_to_the_bin_below():
+    logits = np.array([[0.0, 0.0]] * 3 + [[0.0, 1e-9]] * 2)
+    calibrator = Histogram(bins=2, scheme="width", on="per_class").fit(logits, [1, 0, 0, 1, 1])
+    np.testing.assert_array_equal(calibrator.values_[0], [1.5 / 4, 2.5 / 3])
+    np.testing.assert_array_equal(calibrator.predict_proba(logits)[:, 1], [1.5 / 4] * 3 + [2.5 / 3] * 2)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("scheme", ["width", "mass"])
+@pytest.mark.parametrize("on", ["top_label", "per_class"])
+def test_frequencies_are_repeated_rows(classes, scheme, on, world):
+    logits, labels = world(300, classes, 1.5)
+    counts = np.random.default_rng(3).integers(0, 4, 300)
+    weighted = Histogram(7, scheme, on, weight_kind="frequency").fit(logits, labels, counts)
+    repeated = Histogram(7, scheme, on).fit(np.repeat(logits, counts, axis=0), np.repeat(labels, counts))
+    for found, expected in zip(weighted.values_ + weighted.edges_, repeated.values_ + repeated.edges_, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("scheme", ["width", "mass"])
+def test_each_bin_counts_its_own_effective_rows(scheme, world):
+    logits, labels = world(400, 2, 1.5)
+    weight = np.random.default_rng(4).uniform(0.1, 3, 400)
+    calibrator = Histogram(5, scheme, "per_class").fit(logits, labels, weight)
+    found = calibrator.predict_proba(logits)[:, 1]
+    for value in set(found):
+        own, hits = weight[found == value], labels[found == value]
+        effective = own.sum() ** 2 / (own @ own)
+        assert value == pytest.approx((effective * np.average(hits, weights=own) + 0.5) / (effective + 1))
+
+
 def test_weights_count_as_effective_rows():
     logits = rows_of([0.9] * 4)
     weighted = Histogram(bins=1).fit(logits, [0, 0, 0, 1], [1.0, 1.0, 1.0, 3.0])
@@ -119,7 +182,9 @@ def test_a_class_that_the_labels_lack_gets_little(world):
     assert calibrator.values_[3].max() < 0.01
 
 
-@pytest.mark.parametrize("options", [{"bins": 0}, {"bins": 2.5}, {"bins": True}, {"scheme": "x"}, {"on": "x"}])
+@pytest.mark.parametrize(
+    "options", [{"bins": 0}, {"bins": 2.5}, {"bins": True}, {"scheme": "x"}, {"on": "x"}, {"weight_kind": "x"}]
+)
 def test_unknown_options_are_refused(options):
     with pytest.raises(CalibrationDataError, match=next(iter(options))):
         Histogram(**options)
@@ -138,6 +203,7 @@ def test_contradictory_documents_are_refused(world):
         {"values": [[0.0, *values[1:]]]},
         {"values": [[1.5, *values[1:]]]},
         {"on": "per_class"},
+        {"weight_kind": "x"},
         {"bins": 2},
         {"classes": 1},
     )
