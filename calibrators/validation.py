@@ -13,6 +13,8 @@ import numpy as np
 from calibrators.arrays import ArrayLike, Doubles, Floats, Labels
 from calibrators.errors import CalibrationDataError
 
+LEAST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100
+
 
 @dataclass(frozen=True, slots=True)
 class LabelledRows:
@@ -97,14 +99,15 @@ def as_weight(values: ArrayLike | None, rows: int) -> Doubles | None:
     """Checks sample weights.
 
     Args:
-        values: (N,) non-negative finite numbers with a positive sum, or None.
+        values: (N,) numbers, each 0 or from 1e-100 to 1e100, so that no product of two overflows or vanishes; not all
+            of them 0. Or None.
         rows: N.
 
     Returns:
         (N,) float64, or None.
 
     Raises:
-        CalibrationDataError: Wrong shape, negative or not finite, or nothing but zeros.
+        CalibrationDataError: Wrong shape, negative or beyond that range, or nothing but zeros.
     """
     if values is None:
         return None
@@ -118,11 +121,14 @@ def as_weight(values: ArrayLike | None, rows: int) -> Doubles | None:
             "Wrong type", where="sample_weight", found=f"of type {weight.dtype}", expected="numbers"
         )
     weight = weight.astype(np.float64, copy=False)
-    bad = ~((weight >= 0) & (weight < np.inf))
+    bad = ~((weight >= LEAST_WEIGHT) & (weight <= LARGEST_WEIGHT) | (weight == 0))
     if bad.any():
         row = int(np.argmax(bad))
         raise CalibrationDataError(
-            "Bad weight", where=f"sample_weight[{row}]", found=str(weight[row]), expected="a finite number of 0 or more"
+            "Bad weight",
+            where=f"sample_weight[{row}]",
+            found=str(weight[row]),
+            expected=f"0, or a number from {LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}",
         )
     if rows and not weight.any():
         raise CalibrationDataError(

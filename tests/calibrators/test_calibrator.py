@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import warnings
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from calibrators import CALIBRATORS, CalibrationDataError, CalibrationFitError, Identity, from_dict
+from calibrators import CALIBRATORS, CalibrationDataError, CalibrationFitError, Identity
 
 EVERY = pytest.mark.parametrize("name", CALIBRATORS)
 
@@ -99,9 +95,11 @@ def test_the_input_is_never_changed(name, world):
 @pytest.mark.parametrize("classes", [2, 4])
 def test_a_row_of_weight_zero_equals_an_absent_row(name, classes, world):
     logits, labels = world(400, classes, 1.5)
-    weight = np.where(np.arange(400) % 3 == 0, 0.0, 1.0)
+    weight = np.where(np.arange(400) % 3 == 0, 0.0, np.random.default_rng(1).uniform(0.5, 1, 400))
     kept = weight > 0
-    weighted = fitted(name, logits, labels, weight).predict_proba(logits)
+    absent = fitted(name, logits[kept], labels[kept], weight[kept])
+    assert fitted(name, logits, labels, weight).to_dict() == absent.to_dict()
+    weighted = fitted(name, logits, labels, kept).predict_proba(logits)
     np.testing.assert_allclose(weighted, fitted(name, logits[kept], labels[kept]).predict_proba(logits), atol=1e-6)
 
 
@@ -115,111 +113,11 @@ def test_only_the_ratios_of_weights_matter(name, classes, world):
 
 
 @EVERY
-@pytest.mark.parametrize("classes", [2, 5])
-def test_extremes_give_distributions_and_no_warning(name, classes, world):
-    logits, labels = world(300, classes, 1.5)
-    impossible = logits.copy()
-    impossible[np.arange(0, 300, 7), (labels[::7] + 1) % classes] = -np.inf
-    cases = {
-        "times 1e5": (logits * 1e5, labels),
-        "times 1e5 in float32": ((logits * 1e5).astype(np.float32), labels),
-        "times 1e300": (logits * 1e300, labels),
-        "tiny": (logits * 1e-300, labels),
-        "constant": (np.full_like(logits, 3.0), labels),
-        "ties": (np.round(logits), labels),
-        "-inf": (impossible, labels),
-        "-inf in float32": (impossible.astype(np.float32), labels),
-        "one row": (logits[:1], labels[:1]),
-        "one label": (logits, np.zeros(300, np.int64)),
-        "last class missing": (logits, np.minimum(labels, max(classes - 2, 0))),
-        "separable": (logits, logits.argmax(axis=1)),
-        "all wrong": (logits, logits.argmin(axis=1)),
-    }
-    for case, (values, truth) in cases.items():
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            calibrator = fitted(name, values, truth)
-            for inputs in (values, logits, logits * 1e5, impossible):
-                probabilities = calibrator.predict_proba(inputs)
-                assert np.isfinite(probabilities).all(), case
-                assert (probabilities >= 0).all(), case
-                np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-6, err_msg=case)
-            json.dumps(calibrator.to_dict(), allow_nan=False)
-
-
-@EVERY
-def test_a_thousand_classes(name, world):
-    logits, labels = world(40, 1000, 1.5, dtype=np.float32)
-    probabilities = fitted(name, logits, labels).predict_proba(logits)
-    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
-
-
-@EVERY
 def test_no_rows_to_predict_is_fine(name, world):
     calibrator = fitted(name, *world(100, 3))
     assert calibrator.predict_proba(np.empty((0, 3))).shape == (0, 3)
     labels, confidence = calibrator.top_label(np.empty((0, 3)), np.empty((0, 3)))
     assert labels.shape == confidence.shape == (0,)
-
-
-@EVERY
-@pytest.mark.parametrize("classes", [2, 4])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_json_round_trip_is_exact(name, classes, dtype, world):
-    logits, labels = world(500, classes, 1.5, dtype=dtype)
-    calibrator = fitted(name, logits, labels)
-    document = calibrator.to_dict()
-    assert document["method"] == name
-    assert document["version"] == 1
-    restored = from_dict(json.loads(json.dumps(document, allow_nan=False)))
-    assert type(restored) is type(calibrator)
-    assert restored.to_dict() == document
-    fresh = world(200, classes, seed=9, dtype=dtype)[0]
-    np.testing.assert_array_equal(restored.predict_proba(fresh), calibrator.predict_proba(fresh))
-    labels_before, confidence_before = calibrator.top_label(fresh, calibrator.predict_proba(fresh))
-    labels_after, confidence_after = restored.top_label(fresh, restored.predict_proba(fresh))
-    np.testing.assert_array_equal(labels_before, labels_after)
-    np.testing.assert_array_equal(confidence_before, confidence_after)
-
-
-@EVERY
-def test_a_damaged_document_is_refused(name, world):
-    document = fitted(name, *world(300, 3)).to_dict()
-    damaged = [None, [], "temperature", {}, {**document, "version": 2}, {**document, "version": True}]
-    damaged += [{**document, "method": "magic"}, {**document, "method": None}, {**document, "surplus": 1}]
-    for field, value in document.items():
-        damaged.append({key: kept for key, kept in document.items() if key != field})
-        damaged += [{**document, field: bad} for bad in (None, "x", {}, float("nan"), float("inf"), -1, [[None]], [])]
-        if isinstance(value, list):
-            damaged += [{**document, field: bad} for bad in (value[:-1], [*value, value[-1]], [*value[:-1], "x"])]
-    for content in damaged:
-        with pytest.raises(CalibrationDataError) as caught:
-            from_dict(content)
-        assert caught.value.found
-        assert caught.value.expected
-
-
-@EVERY
-def test_fingerprint_is_the_digest_of_the_document(name, world):
-    logits, labels = world(300, 3)
-    calibrator = fitted(name, logits, labels)
-    document = json.loads(json.dumps(calibrator.to_dict()))
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    assert calibrator.fingerprint() == hashlib.sha256(text.encode()).hexdigest()
-    assert from_dict(document).fingerprint() == calibrator.fingerprint()
-    if name != "identity":
-        other = fitted(name, logits[:150], labels[:150])
-        assert other.fingerprint() != calibrator.fingerprint()
-        with pytest.raises(CalibrationFitError, match="not fitted"):
-            CALIBRATORS[name]().fingerprint()
-
-
-@EVERY
-def test_a_document_of_another_method_is_refused(name, world):
-    document = fitted(name, *world(300, 3)).to_dict()
-    other = next(cls for key, cls in CALIBRATORS.items() if key != name)
-    with pytest.raises(CalibrationDataError, match="method"):
-        other.from_dict(document)
 
 
 @EVERY
