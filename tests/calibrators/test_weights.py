@@ -1,0 +1,126 @@
+"""What sample weights mean: shares of importance by default, rows seen again as frequencies; everywhere alike."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+from calibrators import CALIBRATORS, CalibrationDataError, metrics, softmax
+
+# What counts rows, or has a prior, a penalty or a number of folds that rows outweigh.
+COUNTING = {
+    "matrix", "dirichlet", "platt", "histogram", "structured_vector", "structured_matrix", "venn_abers", "spline",
+    "bbq", "enir", "prior_shift", "auto",
+}  # fmt: skip
+FREQUENCIES = [name for name, kind in CALIBRATORS.items() if "weight_kind" in inspect.signature(kind).parameters]
+
+POINT_ESTIMATES = {
+    "accuracy": metrics.accuracy,
+    "area_under_risk_coverage": metrics.area_under_risk_coverage,
+    "excess_area_under_risk_coverage": metrics.excess_area_under_risk_coverage,
+    "brier_score": metrics.brier_score,
+    "brier_decomposition": lambda *rows: vars_of(metrics.brier_decomposition(*rows[:2], sample_weight=rows[2])),
+    "calibration_slope_intercept": lambda *rows: slope_and_intercept(metrics.calibration_slope_intercept(*rows)),
+    "classwise_calibration_error": lambda *rows: metrics.classwise_calibration_error(*rows[:2], sample_weight=rows[2]),
+    "corp_decomposition": lambda *rows: vars_of(metrics.corp_decomposition(*rows[:2], sample_weight=rows[2])),
+    "ece_decomposition": lambda *rows: vars_of(metrics.ece_decomposition(*rows)),
+    "expected_calibration_error": lambda *rows: metrics.expected_calibration_error(*rows[:2], sample_weight=rows[2]),
+    "expected_calibration_error, equal mass": lambda *rows: metrics.expected_calibration_error(
+        *rows[:2], scheme="mass", sample_weight=rows[2]
+    ),
+    "kolmogorov_smirnov_error": metrics.kolmogorov_smirnov_error,
+    "negative_log_likelihood": metrics.negative_log_likelihood,
+    "overconfidence_error": lambda *rows: metrics.overconfidence_error(*rows[:2], sample_weight=rows[2]),
+    "refinement_aupr": metrics.refinement_aupr,
+    "refinement_auroc": metrics.refinement_auroc,
+    "smooth_calibration_error": metrics.smooth_calibration_error,
+    "total_variation_calibration_error": lambda *rows: metrics.total_variation_calibration_error(
+        *rows[:2], sample_weight=rows[2]
+    ),
+}
+
+
+def vars_of(decomposition):
+    return [getattr(decomposition, field) for field in type(decomposition).__dataclass_fields__]
+
+
+def slope_and_intercept(fit):
+    return [fit.slope, fit.intercept]
+
+
+def rows_with_counts(world, classes, rows=300):
+    logits, labels = world(rows, classes, 1.5)
+    return logits, labels, np.random.default_rng(2).integers(0, 4, rows)
+
+
+@pytest.mark.parametrize("name", [name for name in CALIBRATORS if name not in COUNTING])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_integer_weights_equal_repeated_rows(name, classes, world):
+    logits, labels, counts = rows_with_counts(world, classes)
+    weighted = CALIBRATORS[name]().fit(logits, labels, counts)
+    repeated = CALIBRATORS[name]().fit(np.repeat(logits, counts, axis=0), np.repeat(labels, counts))
+    np.testing.assert_allclose(weighted.predict_proba(logits), repeated.predict_proba(logits), atol=2e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in FREQUENCIES if name != "auto"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_frequencies_are_rows_seen_again(name, classes, world):
+    logits, labels, counts = rows_with_counts(world, classes)
+    weighted = CALIBRATORS[name](weight_kind="frequency").fit(logits, labels, counts)
+    repeated = CALIBRATORS[name]().fit(np.repeat(logits, counts, axis=0), np.repeat(labels, counts))
+    np.testing.assert_allclose(weighted.predict_proba(logits), repeated.predict_proba(logits), atol=2e-6)
+
+
+@pytest.mark.parametrize("name", FREQUENCIES)
+def test_the_weight_kind_is_kept_and_another_is_refused(name, world):
+    logits, labels, counts = rows_with_counts(world, 3)
+    calibrator = CALIBRATORS[name](weight_kind="frequency").fit(logits, labels, counts)
+    assert calibrator.to_dict()["weight_kind"] == "frequency"
+    assert CALIBRATORS[name].from_dict(calibrator.to_dict()).weight_kind == "frequency"
+    with pytest.raises(CalibrationDataError, match="weight_kind"):
+        CALIBRATORS[name](weight_kind="rows")
+
+
+def test_every_metric_with_weights_is_here():
+    weighed = {
+        name
+        for name in metrics.__all__
+        if name[0].islower() and "sample_weight" in inspect.signature(getattr(metrics, name)).parameters
+    }
+    beyond_points = {
+        "bootstrap_interval", "calibration_test", "corp_reliability", "debiased_calibration_error", "paired_interval",
+        "reliability_curve", "spiegelhalter_test",
+    }  # fmt: skip
+    assert weighed - beyond_points == {name.partition(",")[0] for name in POINT_ESTIMATES}
+
+
+@pytest.mark.parametrize("name", POINT_ESTIMATES)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_point_estimates(name, classes, world):
+    logits, labels, counts = rows_with_counts(world, classes)
+    probabilities, metric = softmax(logits), POINT_ESTIMATES[name]
+    weighted = np.asarray(metric(probabilities, labels, counts))
+    repeated = metric(np.repeat(probabilities, counts, axis=0), np.repeat(labels, counts), None)
+    np.testing.assert_allclose(weighted, repeated, rtol=1e-6, atol=1e-9)
+    kept = counts > 0
+    np.testing.assert_allclose(weighted, metric(probabilities[kept], labels[kept], counts[kept]), rtol=1e-12)
+    for scale in (2.0**-40, 1e6):
+        np.testing.assert_allclose(metric(probabilities, labels, counts * scale), weighted, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        metric(probabilities, labels, np.ones(len(labels))), metric(probabilities, labels, None), rtol=1e-9, atol=1e-12
+    )
+
+
+def test_the_debiased_error_stays_unbiased_under_unequal_weights():
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(400):
+        chance = rng.uniform(0.5, 1, 400)
+        wrong = (rng.random(400) >= chance).astype(int)
+        weight = rng.exponential(size=400)
+        pair = np.stack([chance, 1 - chance], axis=1)
+        found.append(metrics.debiased_calibration_error(pair, wrong, sample_weight=weight))
+    # Zero, the truth, within three standard errors; the noise of equal weights would leave some ten.
+    assert abs(np.mean(found)) < 3 * np.std(found) / 20
