@@ -39,8 +39,7 @@ class DiagonalObjective:
         self._strength = strength
         self._classes = len(target) // 2
         self._total = float(len(rows.labels)) if rows.weight is None else float(rows.weight.sum())
-        # Σ over rows of the derivatives of the label's own score: the same at every θ.
-        self._own = self._label_sums()
+        self._own = inputs.label_sums(full=False)
 
     def minimum(self, start: Doubles) -> tuple[Doubles, Doubles]:
         """The w and b at the minimum, looked for from ``start``.
@@ -112,12 +111,3 @@ class DiagonalObjective:
         )
         step[k:] -= step[k:].mean()
         return step
-
-    def _label_sums(self) -> Doubles:
-        sums = np.zeros((2, self._classes))
-        for part, inputs, _ in self._inputs:
-            labels = self._rows.labels[part]
-            weight = np.ones(len(labels)) if self._rows.weight is None else self._rows.weight[part]
-            np.add.at(sums[0], labels, weight * inputs[np.arange(len(labels)), labels])
-            np.add.at(sums[1], labels, weight)
-        return sums.ravel()

@@ -65,6 +65,27 @@ class FeatureChunks:
             inputs /= scale
         return centre, scale
 
+    def label_sums(self, full: bool) -> Doubles:
+        """Weighted sums of each label's derivatives of its own score, by A and then b: the same for every map.
+
+        Args:
+            full: For a full matrix A (K, K), else for a diagonal one (K,).
+
+        Returns:
+            (K² + K,) or (2K,).
+        """
+        classes = self._rows.logits.shape[1]
+        slopes, shifts = np.zeros((classes, classes) if full else classes), np.zeros(classes)
+        for part, inputs, _ in self:
+            labels = self._rows.labels[part]
+            weight = np.ones(len(labels)) if self._rows.weight is None else self._rows.weight[part]
+            shifts += np.bincount(labels, weight, classes)
+            if full:
+                np.add.at(slopes, labels, weight[:, None] * inputs)
+            else:
+                slopes += np.bincount(labels, weight * inputs[np.arange(len(labels)), labels], classes)
+        return np.concatenate([slopes.ravel(), shifts])
+
     def _read(self) -> Iterator[tuple[slice, Doubles, npt.NDArray[np.bool_] | None]]:
         labels = self._rows.labels
         for part, chunk, maxima in logit_chunks(self._rows.logits, self._single):

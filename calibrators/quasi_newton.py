@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from calibrators.arrays import Doubles
 
 Expansion: TypeAlias = tuple[float, Doubles, Doubles]
+Pairs: TypeAlias = deque[tuple[Doubles, Doubles]]
 
 _MEMORY = 20
 _MAX_STEPS = 500
@@ -41,7 +43,7 @@ class QuasiNewton:
         self.theta = theta
         self._expansion = expansion
         self._inverse = inverse
-        self._pairs: deque[tuple[Doubles, Doubles]] = deque(maxlen=_MEMORY)
+        self._pairs: Pairs = deque(maxlen=_MEMORY)
 
     def run(self, tolerance: float) -> float:
         """Goes on until the gradient's norm is at most ``tolerance``, or nothing is gained; returns that norm."""
@@ -50,7 +52,7 @@ class QuasiNewton:
             norm = float(np.linalg.norm(gradient))
             if norm <= tolerance:
                 break
-            direction = -self._newton(gradient, hessian)
+            direction = -quasi_newton_step(gradient, self._pairs, partial(self._inverse, hessian))
             slope = float(gradient @ direction)
             length = 1.0
             while length > _SHORTEST:
@@ -70,14 +72,21 @@ class QuasiNewton:
             value, gradient, hessian = following
         return float(np.linalg.norm(gradient))
 
-    def _newton(self, gradient: Doubles, hessian: Doubles) -> Doubles:
-        """The inverse Hessian, as the last steps showed it, times the gradient."""
-        step, shares = gradient.copy(), []
-        for move, change in reversed(self._pairs):
-            share = float(move @ step) / float(move @ change)
-            step -= share * change
-            shares.append(share)
-        step = self._inverse(hessian, step)
-        for (move, change), share in zip(self._pairs, reversed(shares), strict=True):
-            step += move * (share - float(change @ step) / float(move @ change))
-        return step
+
+def quasi_newton_step(gradient: Doubles, pairs: Pairs, inverse: Callable[[Doubles], Doubles]) -> Doubles:
+    """The inverse Hessian times the gradient, as far as the last steps have shown it.
+
+    Args:
+        gradient: (D,).
+        pairs: Moves (D,) and what they changed of the gradient, oldest first.
+        inverse: Multiplies a vector (D,) by a first guess of the inverse Hessian.
+    """
+    step, shares = gradient.copy(), []
+    for move, change in reversed(pairs):
+        share = float(move @ step) / float(move @ change)
+        step -= share * change
+        shares.append(share)
+    step = inverse(step)
+    for (move, change), share in zip(pairs, reversed(shares), strict=True):
+        step += move * (share - float(change @ step) / float(move @ change))
+    return step

@@ -6,47 +6,61 @@ from step to step; near the optimum the number of right digits doubles with each
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from typing import TypeAlias
 
 import numpy as np
 
 from calibrators.arrays import Doubles
 from calibrators.errors import CalibrationFitError
-
-Expansion: TypeAlias = tuple[float, Doubles, Doubles]
+from calibrators.quasi_newton import Expansion, Pairs, quasi_newton_step
 
 _MAX_STEPS = 200
-# Half of a squared Newton decrement is what is still to gain. Below the first it is done; below the second a full step
-# is believed to gain it, when the step before converged quadratically.
+_MEMORY = 20
+# Half of a Newton decrement is what is still to gain; what the next step would leave is foreseen from the last two.
 _DONE = 1e-14
-_BELIEVED = 1e-15
 
 
-def newton_minimum(derivatives: Callable[[Doubles], Expansion], start: Doubles) -> Doubles:
+def newton_minimum(
+    derivatives: Callable[[Doubles], Expansion],
+    start: Doubles,
+    slopes: Callable[[Doubles], tuple[float, Doubles]] | None = None,
+) -> Doubles:
     """Minimises a strictly convex function.
 
     Args:
         derivatives: Value, gradient (D,) and positive definite Hessian (D, D) at θ (D,).
         start: First θ.
+        slopes: Value and gradient alone, where they cost much less: a Hessian is then kept as long as each step with it
+            cuts what is left to gain by ten.
 
     Raises:
         CalibrationFitError: No convergence.
     """
     theta, length, decrement = start, 1.0, np.inf
     value, gradient, hessian = derivatives(theta)
+    inverse, fresh = np.linalg.inv(hessian), True
+    pairs: Pairs = deque(maxlen=_MEMORY)
     for _ in range(_MAX_STEPS):
-        direction = -np.linalg.solve(hessian, gradient)
+        direction = -quasi_newton_step(gradient, pairs, inverse.__matmul__)
         before, decrement = decrement, -float(gradient @ direction)
-        if decrement <= 2 * _DONE:
-            return theta + direction
-        # Quadratic convergence multiplies the exponent: decrements d₁, d₂ are followed by about d₂ (d₂ / d₁)².
-        if length == 1.0 and decrement < 1e-3 * before < 1e-4 and decrement * (decrement / before) ** 2 < _BELIEVED:
+        if not fresh and (length < 1.0 or not decrement < 0.1 * before):
+            value, gradient, hessian = derivatives(theta)
+            inverse, fresh = np.linalg.inv(hessian), True
+            pairs.clear()
+            direction = -(inverse @ gradient)
+            decrement = -float(gradient @ direction)
+        # Decrements d₁, d₂ are followed by about d₂ (d₂ / d₁)² with a fresh Hessian, and at most d₂ (d₂ / d₁) without.
+        foreseen = decrement
+        if length == 1.0 and decrement < 1e-3 * before < 1e-4:
+            foreseen *= (decrement / before) ** (2 if fresh else 1)
+        if foreseen <= _DONE:
             return theta + direction
         length = 1.0
         while True:
-            following = derivatives(theta + length * direction)
-            if following[0] <= value - 0.1 * length * decrement + 1e-15 * abs(value):
+            move = length * direction
+            reached, slope, *rest = derivatives(theta + move) if slopes is None else slopes(theta + move)
+            if reached <= value - 0.1 * length * decrement + 1e-15 * (1 + abs(value)):
                 break
             length /= 2
             if length < 1e-10:
@@ -54,8 +68,12 @@ def newton_minimum(derivatives: Callable[[Doubles], Expansion], start: Doubles) 
                 if decrement < 1e-9:
                     return theta
                 raise _no_convergence(decrement)
-        theta = theta + length * direction
-        value, gradient, hessian = following
+        fresh = bool(rest)
+        if fresh:
+            inverse = np.linalg.inv(rest[0])
+        elif float(move @ (slope - gradient)) > 0:
+            pairs.append((move, slope - gradient))
+        theta, value, gradient = theta + move, reached, slope
     raise _no_convergence(decrement)
 
 
@@ -64,5 +82,5 @@ def _no_convergence(decrement: float) -> CalibrationFitError:
         "No convergence",
         where="softmax regression",
         found=f"a Newton decrement of {decrement:.3g}",
-        expected=f"one of at most {2 * _DONE:g}",
+        expected=f"one of at most {_DONE:g}",
     )

@@ -1,14 +1,11 @@
 """The objective of a softmax regression, its derivatives, and its minimum.
 
 With few parameters Newton's method finds the minimum, the Hessian summed up in the same pass over row chunks as the
-gradient; with many a trust region Newton method with conjugate gradients does, from Hessian-vector products, or, for a
-diagonal map, a quasi-Newton method in coordinates that make the classes' own parts of the Hessian the identity; neither
-stores a Hessian.
+gradient; with many a trust region Newton method with conjugate gradients does, from Hessian-vector products.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,10 +13,11 @@ import numpy.typing as npt
 from scipy import optimize
 
 from calibrators.arrays import Doubles
-from calibrators.chunks import row_maxima, row_sums
+from calibrators.chunks import CHUNK_ENTRIES, row_maxima, row_sums
 from calibrators.errors import CalibrationFitError
 from calibrators.feature_chunks import FeatureChunks
-from calibrators.softmax_newton import Expansion, newton_minimum
+from calibrators.quasi_newton import Expansion
+from calibrators.softmax_newton import newton_minimum
 from calibrators.validation import LabelledRows
 
 FEW_PARAMETERS = 256
@@ -39,6 +37,7 @@ class SoftmaxObjective:
         self.target = target
         self.strength = strength
         self.total = float(len(rows.labels)) if rows.weight is None else float(rows.weight.sum())
+        self._own = inputs.label_sums(full=len(shape) == 2)
 
     def minimum(self, start: Doubles) -> tuple[Doubles, Doubles]:
         """The A and b at the minimum, looked for from ``start``.
@@ -48,9 +47,9 @@ class SoftmaxObjective:
         """
         if self.target.size <= FEW_PARAMETERS:
             binary = self.shape[0] == 2
-            return self.split(newton_minimum(self._binary_derivatives if binary else self._derivatives, start))
-        if len(self.shape) == 1:
-            start = self._quasi_newton(start)
+            if binary:
+                return self.split(newton_minimum(self._binary_derivatives, start))
+            return self.split(newton_minimum(self._derivatives, start, self.value_and_gradient))
         found = optimize.minimize(
             self.value_and_gradient,
             start,
@@ -70,102 +69,52 @@ class SoftmaxObjective:
         return self.split(found.x)
 
     def split(self, theta: Doubles) -> tuple[Doubles, Doubles]:
-        """A and b, views of θ."""
+        """A and b, views of θ (…, D)."""
         classes = self.shape[0]
-        return theta[:-classes].reshape(self.shape), theta[-classes:]
-
-    def _quasi_newton(self, start: Doubles) -> Doubles:
-        """Near the minimum of a diagonal map; how near, its caller checks.
-
-        The Hessian's 2×2 blocks, one for each class, less what couples the classes, are inverted once: it is little
-        that couples many classes, and a few quasi-Newton steps learn it.
-        """
-        classes = self.shape[0]
-        blocks = np.zeros((classes, 2, 2))
-        for part, inputs, shares, _ in self._passes(start):
-            if self.rows.weight is not None:
-                shares *= self.rows.weight[part][:, None]
-            one = np.ones(len(inputs))
-            blocks[:, 1, 1] += one @ shares
-            shares *= inputs
-            blocks[:, 0, 1] += one @ shares
-            shares *= inputs
-            blocks[:, 0, 0] += one @ shares
-        blocks[:, 1, 0] = blocks[:, 0, 1]
-        blocks /= self.total
-        blocks[:, 0, 0] += self.strength[:classes]
-        blocks[:, 1, 1] += self.strength[classes:]
-        # θ = start + C y with C Cᵀ the inverse of the blocks.
-        factor = np.swapaxes(np.linalg.inv(np.linalg.cholesky(blocks)), 1, 2)
-
-        def moved(y: Doubles) -> Doubles:
-            return np.asarray(start + (factor @ y.reshape(2, classes).T[:, :, None])[:, :, 0].T.ravel())
-
-        slope = math.inf
-
-        def value_and_gradient(y: Doubles) -> tuple[float, Doubles]:
-            nonlocal slope
-            value, gradient = self.value_and_gradient(moved(y))
-            slope = float(np.linalg.norm(gradient))
-            back = np.swapaxes(factor, 1, 2) @ gradient.reshape(2, classes).T[:, :, None]
-            return value, back[:, :, 0].T.ravel()
-
-        def stop_when_done(xk: Doubles) -> None:  # noqa: ARG001
-            if slope <= _GRADIENT_TOLERANCE:
-                raise StopIteration
-
-        found = optimize.minimize(
-            value_and_gradient,
-            np.zeros_like(start),
-            jac=True,
-            method="L-BFGS-B",
-            callback=stop_when_done,
-            options={"maxcor": 20, "ftol": 0.0, "gtol": 0.0, "maxiter": _MAX_STEPS, "maxfun": 2 * _MAX_STEPS},
-        )
-        return moved(found.x)
+        return theta[..., :-classes].reshape(*theta.shape[:-1], *self.shape), theta[..., -classes:]
 
     def value_and_gradient(self, theta: Doubles) -> tuple[float, Doubles]:
         """The objective and its gradient at θ, one pass over the rows."""
-        value, slope = 0.0, np.zeros_like(theta)
-        weights, intercepts = self.split(slope)
-        for part, inputs, shares, own in self._passes(theta):
-            weight = 1.0 if self.rows.weight is None else self.rows.weight[part]
-            with np.errstate(divide="ignore"):
-                value -= float(np.sum(weight * np.log(shares[own])))
-            shares[own] -= 1
-            self._collect(shares, inputs, part, weights, intercepts)
-        away = theta - self.target
-        return value / self.total + 0.5 * float(
-            away @ (self.strength * away)
-        ), slope / self.total + self.strength * away
+        value, gradient = 0.0, np.zeros_like(theta)
+        for part, inputs, shares, logs in self._passes(theta):
+            value += self._sum(logs, part)
+            self._collect(shares, inputs, part, gradient)
+        return self._penalised(value, gradient, theta)
 
     def hessian_product(self, theta: Doubles, direction: Doubles) -> Doubles:
         """The Hessian at θ times a direction, one pass over the rows."""
         change, change_intercepts = self.split(direction)
         product = np.zeros_like(theta)
-        weights, intercepts = self.split(product)
         for part, inputs, shares, _ in self._passes(theta):
-            moved = apply_affine(change, inputs) + change_intercepts
+            moved = (inputs @ change.T if change.ndim == 2 else inputs * change) + change_intercepts
             moved -= np.vecdot(shares, moved)[:, None]
             moved *= shares
-            self._collect(moved, inputs, part, weights, intercepts)
+            self._collect(moved, inputs, part, product)
         return product / self.total + self.strength * direction
 
-    def _passes(
-        self, theta: Doubles
-    ) -> Iterator[tuple[slice, Doubles, Doubles, tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]]]:
+    def _passes(self, theta: Doubles) -> Iterator[tuple[slice, Doubles, Doubles, Doubles]]:
+        """Yields rows, features (n, K), shares (n, K), free to overwrite, and log Σ exp of the scores (n,)."""
         weights, intercepts = self.split(theta)
         for part, inputs, possible in self.inputs:
-            own = (np.arange(len(inputs)), self.rows.labels[part])
-            yield part, inputs, softmax_where(apply_affine(weights, inputs) + intercepts, possible), own
+            scores = inputs @ weights.T if weights.ndim == 2 else inputs * weights
+            scores += intercepts
+            if possible is not None:
+                scores[~possible] = -np.inf
+            maxima = row_maxima(scores)
+            scores -= maxima
+            shares = np.exp(scores, out=scores)
+            total = row_sums(shares)
+            shares /= total
+            yield part, inputs, shares, np.log(total[:, 0]) + maxima[:, 0]
 
-    def _penalised(self, value: float, gradient: Doubles, hessian: Doubles, theta: Doubles) -> Expansion:
+    def _sum(self, values: Doubles, part: slice) -> float:
+        return float(values.sum() if self.rows.weight is None else values @ self.rows.weight[part])
+
+    def _penalised(self, logs: float, gradient: Doubles, theta: Doubles) -> tuple[float, Doubles]:
+        """The objective and its gradient, from Σ log Σ exp of the scores and its gradient."""
         away = theta - self.target
-        return (
-            value / self.total + 0.5 * float(away @ (self.strength * away)),
-            gradient / self.total + self.strength * away,
-            hessian / self.total + np.diag(self.strength),
-        )
+        value = (logs - float(theta @ self._own)) / self.total + 0.5 * float(away @ (self.strength * away))
+        return value, (gradient - self._own) / self.total + self.strength * away
 
     def _derivatives(self, theta: Doubles) -> Expansion:
         """Value, gradient and Hessian in one pass.
@@ -174,41 +123,32 @@ class SoftmaxObjective:
         """
         classes = self.shape[0]
         full = len(self.shape) == 2
-        weights, intercepts = self.split(theta)
         value, gradient = 0.0, np.zeros_like(theta)
         hessian = np.zeros((len(theta), len(theta)))
-        slopes, shifts = self.split(gradient)
         squares = np.zeros((classes, classes, classes)) if full else np.zeros(classes)
-        crosses, masses = np.zeros(self.shape), np.zeros(classes)
-        for part, inputs, possible in self.inputs:
-            own = (np.arange(len(inputs)), self.rows.labels[part])
+        first_moments = np.zeros_like(theta)
+        step = max(1, CHUNK_ENTRIES // len(theta))
+        joined = np.empty((step, len(theta)))
+        for part, inputs, shares, logs in self._passes(theta):
             weight = np.ones(len(inputs)) if self.rows.weight is None else self.rows.weight[part]
-            scores = (inputs @ weights.T if full else inputs * weights) + intercepts
-            if possible is not None:
-                scores[~possible] = -np.inf
-            scores -= row_maxima(scores)
-            label_scores = scores[own]
-            shares = np.exp(scores, out=scores)
-            total = row_sums(shares)
-            shares /= total
-            value += float(weight @ (np.log(total[:, 0]) - label_scores))
-            weighted = shares * weight[:, None]
-            root = np.sqrt(weight)[:, None]
-            masses += weight @ shares
-            if full:
-                products = (shares[:, :, None] * inputs[:, None, :]).reshape(len(inputs), -1)
-                squares += (products.T @ (inputs * weight[:, None])).reshape(classes, classes, classes)
-                crosses += weighted.T @ inputs
-            else:
-                products = shares * inputs
-                squares += np.einsum("ij,ij->j", weighted * inputs, inputs)
-                crosses += weight @ products
-            joined = np.concatenate([products, shares], axis=1)
-            joined *= root
-            hessian -= joined.T @ joined
-            weighted[own] -= weight
-            shifts += weighted.sum(axis=0)
-            slopes += weighted.T @ inputs if full else np.einsum("ij,ij->j", weighted, inputs)
+            value += self._sum(logs, part)
+            # G is much wider than the features: a few rows of it at a time stay in the cache.
+            for first in range(0, len(inputs), step):
+                x, p, w = inputs[first : first + step], shares[first : first + step], weight[first : first + step]
+                block = joined[: len(x)]
+                products, ones = self.split(block)
+                np.multiply(p[:, :, None], x[:, None, :], out=products) if full else np.multiply(p, x, out=products)
+                ones[:] = p
+                if full:
+                    squares += (block[:, :-classes].T @ (x * w[:, None])).reshape(squares.shape)
+                else:
+                    squares += w @ (products * x)
+                first_moments += w @ block
+                if self.rows.weight is not None:
+                    block *= np.sqrt(w)[:, None]
+                hessian -= block.T @ block
+            self._collect(shares, inputs, part, gradient)
+        crosses, masses = self.split(first_moments)
         for k in range(classes):
             at = np.arange(k * classes, (k + 1) * classes) if full else np.array([k])
             last = len(theta) - classes + k
@@ -216,7 +156,7 @@ class SoftmaxObjective:
             hessian[at, last] += crosses[k]
             hessian[last, at] += crosses[k]
             hessian[last, last] += masses[k]
-        return self._penalised(value, gradient, hessian, theta)
+        return *self._penalised(value, gradient, theta), hessian / self.total + np.diag(self.strength)
 
     def _binary_derivatives(self, theta: Doubles) -> Expansion:
         """As `_derivatives`, for two classes: logistic regression in u, the difference of the two scores."""
@@ -259,19 +199,22 @@ class SoftmaxObjective:
                 [one @ second, other @ second, other.sum()],
                 [one.sum(), other.sum(), spread.sum()],
             ]
-        return self._penalised(value, mix.T @ gradient, mix.T @ hessian @ mix, theta)
+        gradient, hessian = mix.T @ gradient + self._own, mix.T @ hessian @ mix
+        value, gradient = self._penalised(value + float(theta @ self._own), gradient, theta)
+        return value, gradient, hessian / self.total + np.diag(self.strength)
 
-    def _collect(self, residuals: Doubles, inputs: Doubles, part: slice, weights: Doubles, intercepts: Doubles) -> None:
-        """Adds Σ residual · input over a chunk to the two parts of a gradient."""
+    def _collect(self, residuals: Doubles, inputs: Doubles, part: slice, gradient: Doubles) -> None:
+        """Adds Σ residual · (input, 1) over a chunk to a gradient; overwrites the residuals."""
+        slopes, shifts = self.split(gradient)
         if self.rows.weight is not None:
             residuals *= self.rows.weight[part][:, None]
         one = np.ones(len(residuals))
-        intercepts += one @ residuals
-        if weights.ndim == 2:
-            weights += residuals.T @ inputs
+        shifts += one @ residuals
+        if slopes.ndim == 2:
+            slopes += residuals.T @ inputs
         else:
             residuals *= inputs
-            weights += one @ residuals
+            slopes += one @ residuals
 
 
 def apply_affine(weights: Doubles, features: Doubles) -> Doubles:

@@ -90,12 +90,13 @@ def fit_affine(
     centre, scale = inputs.standardise()
     target = np.eye(classes) if full else np.ones(classes)
     strength = np.full(target.shape, RIDGE)
-    start = None
     if full:
         strength += 2 * off_diagonal / (classes * (classes - 1)) * (1 - np.eye(classes))
-    elif 2 * classes > FEW_PARAMETERS:
-        inverse = 1 / Temperature().fit(rows.logits, rows.labels, rows.weight).temperature_
-        start = np.concatenate([np.full(classes, scale * inverse), centre * inverse])
+    scaling = Temperature().fit(rows.logits, rows.labels, rows.weight)
+    start = None
+    if not scaling.at_bound_:
+        inverse = 1 / scaling.temperature_
+        start = np.concatenate([(scale * inverse * target).ravel(), (centre - centre.mean()) * inverse])
     weights, intercepts = _minimum(rows, inputs, target, strength, RIDGE + 2 * intercept / classes, start)
     weights = weights / scale
     return AffineMap(weights, intercepts - apply_affine(weights, centre[None])[0])
