@@ -13,6 +13,7 @@ from calibrators.arrays import Doubles
 from calibrators.documents import Document
 from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind, counting_weight
 from calibrators.one_vs_rest import OneVsRest
+from calibrators.sorted_scores import sort_scores
 from calibrators.validation import check_choice
 
 # Total prior rows N′ of a binning, shared evenly by its bins.
@@ -73,10 +74,10 @@ class BBQ(OneVsRest):
         if len(scores) == 0:
             # Nothing is known: the one bin of the prior.
             return np.array([[0.0, 1.0], [0.5, 0.5]])
-        inputs, place = np.unique(special.expit(scores), return_inverse=True)
-        counted = counting_weight(weight, len(scores), self.weight_kind)
-        mass = np.cumsum(np.bincount(place, counted)).astype(np.float64)
-        right = np.cumsum(np.bincount(place[hits], counted[hits], len(inputs))).astype(np.float64)
+        counted = None if weight is None else counting_weight(weight, len(scores), self.weight_kind)
+        ordered = sort_scores(special.expit(scores), hits, counted)
+        starts = ordered.distinct()
+        inputs, (mass, right) = ordered.scores[starts], map(np.cumsum, ordered.totals(starts))
         rows = float(mass[-1])
         fewest = max(1, math.floor(rows ** (1 / 3) / _SPAN))
         most = min(len(inputs), max(1, math.ceil(rows ** (1 / 3) * _SPAN)))

@@ -15,6 +15,7 @@ from calibrators.documents import Document
 from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind, counting_weight
 from calibrators.near_isotonic import NearIsotonicPath
 from calibrators.one_vs_rest import OneVsRest
+from calibrators.sorted_scores import sort_scores
 from calibrators.validation import check_choice
 
 # Models less likely than the best by this factor are left out.
@@ -74,10 +75,10 @@ class ENIR(OneVsRest):
     def _fit_curve(self, scores: Doubles, hits: npt.NDArray[np.bool_], weight: Doubles | None) -> Doubles:
         if len(scores) == 0:
             return np.array([[0.0, 1.0], [0.0, 1.0]])
-        inputs, place = np.unique(special.expit(scores), return_inverse=True)
-        counted = counting_weight(weight, len(scores), self.weight_kind)
-        mass = np.bincount(place, counted).astype(np.float64)
-        right = np.minimum(np.bincount(place[hits], counted[hits], len(inputs)), mass)
+        counted = None if weight is None else counting_weight(weight, len(scores), self.weight_kind)
+        rows = sort_scores(special.expit(scores), hits, counted)
+        starts = rows.distinct()
+        inputs, (mass, right) = rows.scores[starts], rows.totals(starts)
         levels = np.clip(_average(mass, right), 0, 1)
         ends = np.flatnonzero(np.diff(levels))
         kept = np.union1d(np.concatenate([[0], ends + 1]), np.concatenate([ends, [len(levels) - 1]]))

@@ -40,12 +40,11 @@ class OneVsRest(Calibrator):
 
     def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
         result = np.empty_like(logits)
+        for curve, (k, scores) in enumerate(chunk_log_odds(logits, maxima)):
+            result[:, k], rest = self._curve(scores, curve)
         if self.classes_ == 2:
-            result[:, 1], result[:, 0] = self._curve(_margin(logits), 0)
+            result[:, 0] = rest
             return result
-        totals = row_totals(logits, maxima)
-        for k in range(self.classes_):
-            result[:, k], _ = self._curve(totals.log_odds(logits[:, k], k), k)
         sums = np.add.reduce(result, axis=1, keepdims=True)
         empty = sums[:, 0] == 0
         if empty.any():
@@ -74,6 +73,25 @@ class OneVsRest(Calibrator):
     @abstractmethod
     def _keep(self, curves: list[Doubles]) -> None:
         """Stores what `_fit_curve` returned for each curve."""
+
+
+def chunk_log_odds(logits: Doubles, maxima: Doubles) -> Iterator[tuple[int, Doubles]]:
+    """Yields each class that has a curve and its log-odds in one chunk, to the last bit as the fit read them.
+
+    Args:
+        logits: (n, K).
+        maxima: (n, 1) row maxima.
+
+    Yields:
+        Class 1 alone of two, else 0 … K−1; its log-odds (n,) against all others.
+    """
+    classes = logits.shape[1]
+    if classes == 2:
+        yield 1, _margin(logits)
+        return
+    totals = row_totals(logits, maxima)
+    for k in range(classes):
+        yield k, totals.log_odds(logits[:, k], k)
 
 
 def _margin(logits: Doubles) -> Doubles:

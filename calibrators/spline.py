@@ -10,9 +10,11 @@ from scipy.interpolate import CubicSpline
 
 from calibrators.arrays import Doubles
 from calibrators.calibrator import Calibrator
+from calibrators.chunks import row_chunks
 from calibrators.curves import interpolate
 from calibrators.documents import Document
 from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind, counting_weight
+from calibrators.sorted_scores import sort_scores
 from calibrators.top_confidence import replace_confidence, row_confidence, top_confidences
 from calibrators.validation import LabelledRows, check_choice, check_count
 
@@ -77,7 +79,9 @@ class Spline(Calibrator):
 
     def _fit(self, rows: LabelledRows) -> None:
         confidence, predicted = top_confidences(rows)
-        counted = counting_weight(rows.weight, len(confidence), self.weight_kind)
+        counted = None
+        if rows.weight is not None:
+            counted = counting_weight(rows.weight, len(confidence), self.weight_kind)
         self.inputs_, self.outputs_ = _fit_curve(confidence, predicted == rows.labels, counted, self.knots)
         self.classes_ = rows.logits.shape[1]
 
@@ -102,37 +106,49 @@ class Spline(Calibrator):
 
 
 def _fit_curve(
-    confidence: Doubles, hits: npt.NDArray[np.bool_], weight: Doubles, knots: int
+    confidence: Doubles, hits: npt.NDArray[np.bool_], weight: Doubles | None, knots: int
 ) -> tuple[Doubles, Doubles]:
     """Fits the curve to (N,) confidences, hits and weights; gives its points (M,)."""
-    inputs, place = np.unique(confidence, return_inverse=True)
-    mass = np.bincount(place, weight)
+    rows = sort_scores(confidence, hits, weight)
+    starts = rows.distinct()
+    inputs, (mass, right) = rows.scores[starts], rows.totals(starts)
     total = float(mass.sum())
     share = mass / total
-    right = np.bincount(place[hits], weight[hits], len(inputs)) / total
     ends = np.cumsum(share)
     ends[-1] = 1.0
-    drift = np.cumsum(right - share * inputs)
-    at = np.linspace(0, 1, min(knots, len(inputs) + 1))
-    heights = np.zeros(len(at))
-    heights[-1] = drift[-1]
-    if len(at) > 2:
-        # A spline is linear in its heights: one basis spline for each inner knot, beside the one for the ends.
-        basis = CubicSpline(at, np.eye(len(at)), bc_type="natural")
-        columns = basis(ends)
-        root = np.sqrt(share)
-        rest = drift - drift[-1] * columns[:, -1]
-        heights[1:-1] = np.linalg.lstsq(columns[:, 1:-1] * root[:, None], rest * root, rcond=None)[0]
-        curve = CubicSpline(at, heights, bc_type="natural")
-        slopes = curve(ends, 1)
-        # The mean slope over a row's own share, but where the share drowns in rounding.
-        widths = np.diff(ends, prepend=0.0)
-        np.divide(np.diff(curve(ends), prepend=0.0), widths, out=slopes, where=widths > 1e-12)
-    else:
-        slopes = np.full(len(inputs), drift[-1])
-    lowest = 0.5 / (total + 1)
-    outputs = np.clip(inputs + slopes, lowest, 1 - lowest)
+    drift = np.cumsum(right / total - share * inputs)
+    kept = np.arange(len(inputs))
     if len(inputs) > _POINTS:
         kept = np.unique(np.append(np.searchsorted(ends, np.linspace(0, 1, _POINTS)), [0, len(inputs) - 1]))
-        inputs, outputs = inputs[kept], outputs[kept]
-    return inputs, outputs
+    if min(knots, len(inputs) + 1) > 2:
+        curve = _least_squares_spline(ends, drift, share, min(knots, len(inputs) + 1))
+        before = np.where(kept > 0, ends[kept - 1], 0.0)
+        # The mean slope over a row's own share, but where the share drowns in rounding.
+        slopes, widths = curve(ends[kept], 1), ends[kept] - before
+        np.divide(curve(ends[kept]) - curve(before), widths, out=slopes, where=widths > 1e-12)
+    else:
+        slopes = np.full(len(kept), drift[-1])
+    lowest = 0.5 / (total + 1)
+    return inputs[kept], np.clip(inputs[kept] + slopes, lowest, 1 - lowest)
+
+
+def _least_squares_spline(at: Doubles, heights: Doubles, share: Doubles, knots: int) -> CubicSpline:
+    """The natural cubic spline over [0, 1] that is nearest to the points, tied to 0 and to the last of them.
+
+    Args:
+        at: (U,) increasing from above 0 to 1.
+        heights: (U,).
+        share: (U,) weight of each point's squared distance.
+        knots: 3 or more, evenly spaced.
+    """
+    places = np.linspace(0, 1, knots)
+    # A spline is linear in its heights: one basis spline for each inner knot, beside the one for the right end.
+    basis = CubicSpline(places, np.eye(knots), bc_type="natural")
+    moments, pull = np.zeros((knots - 2, knots - 2)), np.zeros(knots - 2)
+    for part in row_chunks(len(at), knots):
+        columns = basis(at[part])
+        weighted = columns[:, 1:-1] * share[part, None]
+        moments += weighted.T @ columns[:, 1:-1]
+        pull += weighted.T @ (heights[part] - heights[-1] * columns[:, -1])
+    inner = np.linalg.lstsq(moments, pull, rcond=None)[0]
+    return CubicSpline(places, np.concatenate([[0.0], inner, heights[-1:]]), bc_type="natural")

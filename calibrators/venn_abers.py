@@ -9,11 +9,11 @@ import numpy.typing as npt
 from scipy import optimize
 
 from calibrators.arrays import ArrayLike, Doubles
-from calibrators.chunks import logit_chunks
+from calibrators.chunks import logit_chunks, row_chunks
 from calibrators.documents import Document
 from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind, counting_weight
-from calibrators.log_odds import row_totals
-from calibrators.one_vs_rest import OneVsRest
+from calibrators.one_vs_rest import OneVsRest, chunk_log_odds
+from calibrators.sorted_scores import sort_scores
 from calibrators.validation import as_matrix, check_choice
 
 
@@ -87,11 +87,9 @@ class VennAbers(OneVsRest):
         self._check_ready(matrix.shape[1])
         result = np.empty((2, *matrix.shape))
         for part, chunk, maxima in logit_chunks(matrix):
-            totals = row_totals(chunk, maxima)
-            for k in [1] if self.classes_ == 2 else range(self.classes_):
-                scores = totals.log_odds(chunk[:, k], k)
-                result[:, part, k] = self._both(scores, 0 if self.classes_ == 2 else k)
-                result[:, part, k] = np.where(np.isinf(scores), scores > 0, result[:, part, k])
+            for curve, (k, scores) in enumerate(chunk_log_odds(chunk, maxima)):
+                both = self._both(scores, curve)
+                result[:, part, k] = np.where(np.isinf(scores), scores > 0, both)
             if self.classes_ == 2:
                 result[:, part, 0] = 1 - result[::-1, part, 1]
         return result
@@ -99,10 +97,11 @@ class VennAbers(OneVsRest):
     def _fit_curve(self, scores: Doubles, hits: npt.NDArray[np.bool_], weight: Doubles | None) -> Doubles:
         if len(scores) == 0:
             return np.empty((4, 0))
-        inputs, place = np.unique(scores, return_inverse=True)
-        counted = counting_weight(weight, len(scores), self.weight_kind)
-        mass = np.bincount(place, counted).astype(np.float64)
-        right = np.minimum(np.bincount(place[hits], counted[hits], len(inputs)), mass)
+        counted = None if weight is None else counting_weight(weight, len(scores), self.weight_kind)
+        rows = sort_scores(scores, hits, counted)
+        starts = rows.distinct()
+        inputs = rows.scores[starts]
+        mass, right = rows.totals(starts)
         ones = _with_a_one_added(mass, right)
         zeros = 1 - _with_a_one_added(mass[::-1], (mass - right)[::-1])[::-1]
         return np.stack([inputs, np.minimum(zeros, ones), inputs, ones])
@@ -184,17 +183,21 @@ def _with_a_one_added(mass: Doubles, right: Doubles) -> Doubles:
     across, up = x[corners].tolist(), y[corners].tolist()
     across.append(-1.0)
     up.append(-1.0)
-    levels = []
-    for left, low in zip((x[1:] - 1).tolist(), (y[1:] - 1).tolist(), strict=True):
-        width, height = across[-2] - across[-1], up[-2] - up[-1]
-        levels.append(height / width)
-        if (low - up[-1]) * width >= height * (left - across[-1]):
-            continue
-        across.pop()
-        up.pop()
-        while len(up) > 1 and (up[-2] - low) * (across[-1] - left) <= (up[-1] - low) * (across[-2] - left):
+    levels = np.empty(len(mass))
+    # Lists, which Python reads fastest, but a part at a time: a number in a list takes 32 bytes.
+    for part in row_chunks(len(mass), 1):
+        found = []
+        for left, low in zip((x[1:][part] - 1).tolist(), (y[1:][part] - 1).tolist(), strict=True):
+            width, height = across[-2] - across[-1], up[-2] - up[-1]
+            found.append(height / width)
+            if (low - up[-1]) * width >= height * (left - across[-1]):
+                continue
             across.pop()
             up.pop()
-        across.append(left)
-        up.append(low)
+            while len(up) > 1 and (up[-2] - low) * (across[-1] - left) <= (up[-1] - low) * (across[-2] - left):
+                across.pop()
+                up.pop()
+            across.append(left)
+            up.append(low)
+        levels[part] = found
     return np.maximum.accumulate(np.clip(levels, 0.0, 1.0))
