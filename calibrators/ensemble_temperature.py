@@ -8,7 +8,7 @@ import numpy as np
 
 from calibrators.arrays import Doubles
 from calibrators.calibrator import Calibrator
-from calibrators.chunks import logit_chunks
+from calibrators.chunks import logit_chunks, row_chunks
 from calibrators.documents import Document
 from calibrators.mixture import mixture_weights
 from calibrators.softmax import softmax_in_place
@@ -53,6 +53,7 @@ class EnsembleTemperature(Calibrator):
     weights_: Doubles
 
     def _fit(self, rows: LabelledRows) -> None:
+        rows = rows.relative()
         scaling = Temperature().fit(rows.logits, rows.labels, rows.weight)
         chances = np.empty((len(rows.labels), 3))
         for part, chunk, maxima in logit_chunks(rows.logits):
@@ -60,7 +61,7 @@ class EnsembleTemperature(Calibrator):
             for i, one in enumerate(_components(chunk, maxima, scaling.temperature_)):
                 chances[part, i] = one[own]
         share = np.full(len(chances), 1 / len(chances)) if rows.weight is None else rows.weight / rows.weight.sum()
-        weights = mixture_weights(lambda: [(chances, share)], 3)
+        weights = mixture_weights(lambda: ((chances[part], share[part]) for part in row_chunks(*chances.shape)), 3)
         self.temperature_, self.at_bound_, self.weights_ = scaling.temperature_, scaling.at_bound_, weights
         self.classes_ = rows.logits.shape[1]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -47,9 +47,7 @@ def mixture_weights(passes: Passes, components: int) -> Doubles:
     gap, best, nearest = math.inf, weights, math.inf
     for _ in range(_MAX_STEPS):
         value, pull, curvature = 0.0, np.zeros(components), np.zeros((components, components))
-        for chances, share in passes():
-            # Rows scaled to a largest chance of one: the weights do not depend on it, and nothing underflows.
-            relative = chances / np.maximum.reduce(chances, axis=1, keepdims=True)
+        for relative, share in _relative(passes):
             mixed = relative @ weights
             relative /= mixed[:, None]
             value -= float(share @ np.log(mixed))
@@ -101,7 +99,14 @@ def _quadratic_step(curvature: Doubles, pull: Doubles) -> Doubles:
 def _value(passes: Passes, weights: Doubles) -> float:
     value = 0.0
     with np.errstate(divide="ignore"):
-        for chances, share in passes():
-            mixed = (chances / np.maximum.reduce(chances, axis=1, keepdims=True)) @ weights
-            value -= float(share @ np.log(mixed))
+        for relative, share in _relative(passes):
+            value -= float(share @ np.log(relative @ weights))
     return value
+
+
+def _relative(passes: Passes) -> Iterator[tuple[Doubles, Doubles]]:
+    """Rows with a share, scaled to a largest chance of one: the weights do not depend on it, and nothing underflows."""
+    for chances, share in passes():
+        relative = chances / np.maximum.reduce(chances, axis=1, keepdims=True)
+        kept = share > 0
+        yield (relative, share) if kept.all() else (relative[kept], share[kept])

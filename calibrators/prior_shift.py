@@ -16,9 +16,12 @@ from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind
 from calibrators.errors import CalibrationDataError
 from calibrators.mixture import mixture_weights
 from calibrators.registry import registered, restored
-from calibrators.validation import LabelledRows, as_matrix, as_weight, check_choice
+from calibrators.validation import LabelledRows, as_matrix, as_weight, check_choice, relative_weight
 
 _NORMAL_975 = 1.959963984540054
+# Rows that frequencies add up to, at least; keeps squares finite.
+_LEAST_SEEN = 1e-100
+_NEXT_TO_NOTHING = 1e-200
 
 
 @final
@@ -113,7 +116,7 @@ class PriorShift(Calibrator):
             raise CalibrationDataError(
                 "Too few rows", where="target_logits", found=f"{len(matrix)} rows", expected="at least 2"
             )
-        mass = np.ones(len(matrix)) if weight is None else weight
+        mass = np.ones(len(matrix)) if weight is None else relative_weight(weight)
         total = float(mass.sum())
 
         def passes() -> Iterator[tuple[Doubles, Doubles]]:
@@ -121,14 +124,18 @@ class PriorShift(Calibrator):
                 yield self._probabilities(chunk) / self.source_priors_, mass[part] / total
 
         priors = mixture_weights(passes, self.classes_)
+        seen = total if weight is None else max(total * (float(weight.max()) / float(mass.max())), _LEAST_SEEN)
         spread = np.zeros((self.classes_, self.classes_))
         information = np.zeros_like(spread)
         for ratios, share in passes():
             relative = ratios / np.maximum.reduce(ratios, axis=1, keepdims=True)
-            pull = relative / (relative @ priors)[:, None]
-            information += (pull * share[:, None]).T @ pull
-            shares = share / total if self.weight_kind == "frequency" else share**2
-            spread += ((pull - 1) * shares[:, None]).T @ (pull - 1)
+            mixed = relative @ priors
+            # Rows that the priors rule out weigh less than 1e-50 of all.
+            pull = relative / np.where(mixed > _NEXT_TO_NOTHING, mixed, np.inf)[:, None]
+            rooted = pull * np.sqrt(share)[:, None]
+            information += rooted.T @ rooted
+            moves = (pull - 1) * (np.sqrt(share / seen) if self.weight_kind == "frequency" else share)[:, None]
+            spread += moves.T @ moves
         # Along the simplex only: priors move so that their sum stays one.
         along = np.linalg.svd(np.ones((1, self.classes_)))[2][1:].T
         inverse = along @ np.linalg.pinv(along.T @ information @ along, rcond=1e-12, hermitian=True) @ along.T
@@ -169,7 +176,8 @@ class PriorShift(Calibrator):
     def _fit(self, rows: LabelledRows) -> None:
         classes = rows.logits.shape[1]
         calibrator = copy.deepcopy(self.calibrator).fit(rows.logits, rows.labels, rows.weight)
-        mass = np.ones(len(rows.labels)) if rows.weight is None else rows.weight / rows.weight.max()
+        weight = rows.relative().weight
+        mass = np.ones(len(rows.labels)) if weight is None else weight
         sums = np.zeros(classes)
         for part, chunk, _ in logit_chunks(rows.logits):
             sums += mass[part] @ calibrator.predict_proba(chunk)

@@ -85,7 +85,7 @@ def fit_affine(
         CalibrationDataError: Logits that cannot be used.
         CalibrationFitError: No convergence.
     """
-    classes = rows.logits.shape[1]
+    rows, classes = rows.relative(), rows.logits.shape[1]
     inputs = FeatureChunks(rows, features)
     centre, scale = inputs.standardise()
     target = np.eye(classes) if full else np.ones(classes)
@@ -121,7 +121,7 @@ def fit_shrunk(
         CalibrationDataError: Logits that cannot be used.
         CalibrationFitError: No convergence.
     """
-    classes = rows.logits.shape[1]
+    rows, classes = rows.relative(), rows.logits.shape[1]
     target = np.eye(classes) if full else np.ones(classes)
     strength = np.where(target == 1, 2 * diagonal, 2 * off_diagonal) + RIDGE
     return AffineMap(*_minimum(rows, FeatureChunks(rows, features), target, strength, RIDGE + 2 * intercept, None))

@@ -24,7 +24,8 @@ _ENTRIES_KEPT = 262_144
 _FEW_CLASSES = 32
 # Of log(1/T): what the sample need not settle, being a sample, and what costs 1e-12 of the NLL.
 _SAMPLE_TOLERANCE, _TOLERANCE = 5e-3, 2e-6
-_MAX_STEPS = 100
+_MAX_STEPS, _PATIENCE = 100, 12
+_LITTLE = 2.0**-64
 
 
 @final
@@ -66,7 +67,7 @@ class Temperature(Calibrator):
     at_bound_: bool
 
     def _fit(self, rows: LabelledRows) -> None:
-        start = 0.0
+        rows, start = rows.relative(), 0.0
         if len(rows.labels) > 4 * _WARM_START_ROWS:
             step = len(rows.labels) // _WARM_START_ROWS
             weight = None if rows.weight is None else rows.weight[::step]
@@ -138,7 +139,12 @@ def _minimise(rows: LabelledRows, start: float, tolerance: float) -> _Optimum:
     before = 0.0
     for step in range(_MAX_STEPS):
         beta = math.exp(theta)
-        at = differentiate(beta)
+        with np.errstate(over="ignore", invalid="ignore"):
+            at = differentiate(beta)
+        if not math.isfinite(at.slope):
+            # Sums of the largest logits there are overflow, unless they weigh little; only ratios of weights matter.
+            weight = np.ones(len(rows.labels)) if rows.weight is None else rows.weight
+            return _minimise(LabelledRows(rows.logits, rows.labels, weight * _LITTLE), start, tolerance)
         if step == 0 and not at.missed:
             return (
                 _Optimum(top, at_bound=True) if _depends_on_temperature(rows.logits) else _Optimum(0.0, at_bound=False)
@@ -155,7 +161,10 @@ def _minimise(rows: LabelledRows, start: float, tolerance: float) -> _Optimum:
         slope, curvature = beta * at.slope, beta * (beta * at.curvature + at.slope)
         following = theta - slope / curvature if curvature > 0 else math.copysign(math.inf, -slope)
         inside = low < following < high
-        if not inside:
+        if step >= _PATIENCE and step % 2:
+            # Weights far apart make slopes exponential, up which Newton's method creeps.
+            inside, following = False, (low + high) / 2
+        elif not inside:
             end = high if following >= high else low
             following = end if end in untried else (low + high) / 2
         # Newton's steps s₁, s₂ are followed by about s₂² (s₂ / s₁²): what is left is foreseen, with a margin.

@@ -98,3 +98,23 @@ def test_mixture_weights_of_rows_that_only_one_component_explains(share, tiny):
     found = mixture_weights(lambda: [(chances, share)], 2)
     expected = np.clip((share - tiny * share[::-1]) / (1 - tiny), 0, 1)
     np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize("scale", [1.0, 1e5, 1e300])
+@pytest.mark.parametrize("seed", range(4))
+def test_weights_however_unlike_give_an_optimum(seed, scale, classes, world):
+    logits, labels = world(300, classes, 1.5, seed=seed)
+    for weight in (
+        10.0 ** np.random.default_rng(seed).uniform(-300, 300, 300),
+        np.append(1e300, np.full(299, 1e-300)),
+        np.full(300, 1.7e308),
+        np.full(300, 5e-324),
+    ):
+        calibrator = EnsembleTemperature().fit(logits * scale, labels, weight)
+        share = weight / weight.max()
+        losses = [
+            share @ -np.log(np.maximum(one.predict_proba(logits * scale)[np.arange(300), labels], 1e-300))
+            for one in (calibrator, Temperature().fit(logits * scale, labels, weight))
+        ]
+        assert losses[0] <= losses[1] + 1e-7 * share.sum()

@@ -145,3 +145,23 @@ def test_bad_input_is_refused(world):
     ):
         with pytest.raises(CalibrationDataError):
             from_dict({**document, **change})
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize("scale", [1.0, 1e5, 1e300])
+@pytest.mark.parametrize("kind", ["importance", "frequency"])
+@pytest.mark.parametrize("seed", range(4))
+def test_weights_however_unlike_give_priors_and_intervals(seed, kind, scale, classes, world):
+    logits, labels = world(300, classes, 1.5, seed=seed)
+    target = world(400, classes, seed=seed + 10)[0] + np.arange(classes)
+    for weight in (
+        10.0 ** np.random.default_rng(seed).uniform(-300, 300, 400),
+        np.append(1e300, np.full(399, 1e-300)),
+        np.full(400, 1.7e308),
+        np.full(400, 5e-324),
+    ):
+        one = PriorShift(weight_kind=kind).fit(logits * scale, labels, weight[:300])
+        one.adapt(target * scale, weight)
+        assert one.target_priors_.sum() == pytest.approx(1)
+        assert (one.lower_priors_ <= one.target_priors_).all()
+        assert (one.target_priors_ <= one.upper_priors_).all()

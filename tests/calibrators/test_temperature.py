@@ -206,3 +206,26 @@ def test_single_precision_costs_what_is_said(scale, dtype, world):
     np.testing.assert_array_equal(found, alone)
     np.testing.assert_array_equal(np.tile(found, (3, 1)), calibrator.predict_proba(np.tile(logits, (3, 1))))
     assert (found.argmax(axis=1) == logits.argmax(axis=1)).all()
+
+
+WEIGHTS = {
+    "large": np.full(600, 1e8),
+    "largest": np.full(600, 1.7e308),
+    "smallest": np.full(600, 5e-324),
+    "far apart": 10.0 ** np.random.default_rng(0).uniform(-300, 300, 600),
+    "one row": np.append(1e300, np.full(599, 1e-300)),
+}
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize("scale", [1.0, 1e5, 1e300, 1e307, 1e-300])
+@pytest.mark.parametrize("case", WEIGHTS)
+def test_neither_large_logits_nor_unlike_weights_overflow(case, scale, classes, world):
+    logits, labels = world(600, classes, 1.5)
+    found = Temperature().fit(logits * scale, labels, WEIGHTS[case])
+    # Where one unit of the logits is far beyond 1 / T, one row that is wrong decides, however little it weighs.
+    if scale >= 1e300 and case != "one row":
+        assert (found.temperature_, found.at_bound_) == (20.0, True)
+    if scale == 1.0:
+        share = WEIGHTS[case] / WEIGHTS[case].max()
+        assert mean_nll(logits, labels, found.temperature_, share) <= oracle(logits, labels, share)[1] + 1e-9
