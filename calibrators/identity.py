@@ -18,8 +18,8 @@ class Identity(Calibrator):
 
     Works for any number of classes, unfitted too: `fit` checks its arguments and learns nothing.
 
-    Preserves: order, accuracy, everything.
-    When to use: as the base line.
+    Preserves: everything, it being the raw probabilities themselves.
+    When to use: as the base line, and to do no harm where nothing better can be shown to be better.
 
     Example:
         >>> Identity().predict_proba([[0.0, 0.0]])

@@ -123,6 +123,8 @@ def _temperature(calibrator: Calibrator, logs: Doubles) -> Doubles:
 def _platt(calibrator: Calibrator, logs: Doubles) -> Doubles:
     fitted = cast("Platt", calibrator)
     _check_binary(calibrator)
+    if fitted.top_label_only:
+        _refuse(calibrator, "of the margin, which two classes reach from both sides", "one of log-odds")
     if fitted.slopes_[0] == 0:
         _refuse(calibrator, "of slope 0", "one that is not constant")
     odds = logs[:, 1] - logs[:, 0]

@@ -102,7 +102,9 @@ def check_order(calibrator: Calibrator) -> None:
         raise CalibrationFitError(
             "Not fitted", where=f"{calibrator.name} calibrator", found="not fitted yet", expected="a call of fit first"
         )
-    rising = calibrator.preserves_order or (isinstance(calibrator, Platt) and bool((calibrator.slopes_ >= 0).all()))
+    rising = calibrator.preserves_order
+    if isinstance(calibrator, Platt) and not calibrator.top_label_only:
+        rising = bool((calibrator.slopes_ >= 0).all())
     if calibrator.classes_ not in (0, 2) or not rising:
         raise CalibrationDataError(
             "No order to invert",

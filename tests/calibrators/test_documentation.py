@@ -1,13 +1,50 @@
-"""The guide runs, and names everything."""
+"""The guide runs, names everything, and says of each method what its docstring says and its code does."""
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
-from calibrators import CALIBRATORS, metrics
+import numpy as np
+import pytest
+
+import calibrators
+from calibrators import CALIBRATORS, SegmentedCalibrator, metrics
+from calibrators.inverse import INVERSES
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "calibrators.md").read_text(encoding="utf-8")
+# Whose promise is that of a calibrator inside, or holds while a fitted number is positive.
+CONDITIONAL = {"platt", "prior_shift", "auto"}
+
+
+def section(title):
+    """Lines under a heading of the guide."""
+    return GUIDE.partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+def table(title):
+    """Cells of the rows of a section's table, without its head."""
+    lines = [line for line in section(title).splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
+
+
+def preserved(calibrator):
+    """The paragraph "Preserves" of a docstring, in one line."""
+    found = re.search(r"Preserves: (.+?)(?=\n\s*\n|\n\s*When to use:)", calibrator.__doc__, re.DOTALL)
+    assert found, calibrator.__name__
+    return " ".join(found[1].split())
+
+
+def claims(text):
+    """What a sentence promises, in words that both the guide and the docstrings use."""
+    text = re.sub(r"\bnot the arg max|\bOn the margin: .*", "", text)
+    if "nothing for certain" in text:
+        return {"nothing"}
+    if "wrapped" in text or "chosen" in text:
+        return {"what is inside"}
+    words = {"arg max": r"arg max", "order": r"\border\b", "label": r"\blabel\b", "everything": "everything"}
+    return {claim for claim, pattern in words.items() if re.search(pattern, text)}
 
 
 def test_its_code_runs():
@@ -16,16 +53,68 @@ def test_its_code_runs():
     exec("\n".join(blocks), {})
 
 
-def test_every_calibrator_and_metric_is_in_its_tables():
-    rows = "\n".join(line.split("|")[1] for line in GUIDE.splitlines() if line.startswith("| "))
-    for name in CALIBRATORS:
-        assert f"`{name}`" in rows
-    for name in metrics.__all__:
-        if name[0].islower():
-            assert f"`{name}`" in rows
+def test_every_calibrator_is_in_its_table_in_order():
+    assert [row[0] for row in table("What to use when")] == [f"`{name}`" for name in CALIBRATORS]
+    for row in table("What to use when"):
+        assert len(row) == 4
+        assert all(row)
 
 
-def test_every_docstring_says_what_is_kept_and_when_to_use_it():
-    for calibrator in CALIBRATORS.values():
-        assert "Preserves:" in calibrator.__doc__
-        assert "When to use:" in calibrator.__doc__
+def test_every_metric_is_in_its_table():
+    named = " ".join(row[0] for row in table("Metrics"))
+    assert [name for name in metrics.__all__ if name[0].islower() and f"`{name}`" not in named] == []
+
+
+def test_every_public_function_is_named():
+    functions = [name for name in calibrators.__all__ if inspect.isfunction(getattr(calibrators, name))]
+    assert [name for name in functions if not re.search(rf"\b{name}\b", GUIDE)] == []
+
+
+@pytest.mark.parametrize("calibrator", [*CALIBRATORS.values(), SegmentedCalibrator])
+def test_every_docstring_says_what_is_kept_when_to_use_it_and_where_it_is_from(calibrator):
+    assert preserved(calibrator)
+    assert re.search(r"When to use: \w.+", calibrator.__doc__)
+    assert "Attributes:" in calibrator.__doc__ or calibrator.name == "identity"
+    assert "References:" in calibrator.__doc__ or calibrator.name in {"identity", "auto", "segmented"}
+
+
+@pytest.mark.parametrize("name", CALIBRATORS)
+def test_guide_docstring_and_code_agree_on_what_is_kept(name):
+    calibrator = CALIBRATORS[name]
+    said = claims(preserved(calibrator))
+    assert said
+    assert claims(next(row[2] for row in table("What to use when") if row[0] == f"`{name}`")) == said
+    if name not in CONDITIONAL:
+        assert calibrator.preserves_order == bool(said & {"order", "everything"})
+    if name == "platt":
+        assert "a > 0" in preserved(calibrator)
+        assert said == {"order"}
+    assert calibrator().top_label_only == ("label" in said)
+
+
+@pytest.mark.parametrize("name", CALIBRATORS)
+def test_the_arg_max_and_strict_order_hold_where_docstrings_promise_them(name, world):
+    said = preserved(CALIBRATORS[name])
+    for seed in range(3):
+        logits, labels = world(300, 5, 1.6, seed)
+        if claims(said) & {"arg max", "everything"}:
+            probabilities = CALIBRATORS[name]().fit(logits, labels).predict_proba(logits)
+            np.testing.assert_array_equal(probabilities.argmax(axis=1), logits.argmax(axis=1))
+        logits, labels = world(300, 2, 1.6, seed)
+        if "strictly" in said:
+            calibrator = CALIBRATORS[name]().fit(logits, labels)
+            inner = np.linspace(*np.quantile(logits[:, 1] - logits[:, 0], [0.3, 0.7]), 500)
+            rising = calibrator.predict_proba(np.stack([0 * inner, inner], axis=1))[:, 1]
+            assert (np.diff(rising) > 0).all()
+
+
+def test_the_methods_that_count_rows_are_listed():
+    items = re.split(r"\n- ", section("What to use when"))
+    counting = next(item for item in items if item.startswith("**What weights count for"))
+    named = set(re.findall(r"`(\w+)`", counting)) & set(CALIBRATORS)
+    assert named == {name for name, kind in CALIBRATORS.items() if "weight_kind" in inspect.signature(kind).parameters}
+
+
+def test_the_methods_with_an_inverse_are_listed():
+    named = set(re.findall(r"`(\w+)`", section("Back to logits").partition("|")[0])) & set(CALIBRATORS)
+    assert named == {kind.name for kind in INVERSES}
