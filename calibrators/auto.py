@@ -10,12 +10,21 @@ import numpy as np
 
 from calibrators.arrays import ArrayLike, Doubles, Labels
 from calibrators.calibrator import Calibrator
-from calibrators.chunks import logit_chunks
+from calibrators.chunks import logit_chunks, row_chunks
 from calibrators.documents import Document
 from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind
 from calibrators.errors import CalibrationDataError, CalibrationError
 from calibrators.registry import registered, restored
-from calibrators.validation import LabelledRows, as_groups, as_weight, check_choice, check_count, labelled_rows
+from calibrators.row_subset import take_rows
+from calibrators.validation import (
+    LabelledRows,
+    as_groups,
+    as_weight,
+    check_choice,
+    check_count,
+    labelled_rows,
+    relative_weight,
+)
 
 BINARY = ("identity", "temperature", "platt", "beta", "centred_isotonic")
 MULTICLASS = ("identity", "temperature", "ensemble_temperature", "structured_vector", "isotonic_multiclass")
@@ -51,7 +60,7 @@ class Auto(Calibrator):
     of the difference on the same rows, not of either loss (which would nearly always keep `identity`), and clustered
     where rows belong to groups; folds never part a group. `identity` is always in the list: do no harm. Probabilities
     count as (1 − 1e-4) p + 1e-4 / K. The choice is then fitted on all rows. Folds come from a seed: the same rows in
-    the same order give the same choice. Each fold is copied, so the rows should fit in memory.
+    the same order give the same choice. Large folds are not copied, so the logits may be a memory map.
 
     Preserves: what the chosen method does.
     When to use: where nobody looks at each fit, or to see how the methods compare (`report_`).
@@ -166,7 +175,7 @@ class Auto(Calibrator):
         order = np.random.default_rng(self.seed).permutation(count)
         fold = (order % min(self.folds, count))[cluster]
         losses: dict[str, Doubles | str] = {name: _out_of_fold(rows, name, fold) for name in names}
-        weight = np.ones(len(rows.labels)) if rows.weight is None else rows.weight
+        weight = np.ones(len(rows.labels)) if rows.weight is None else relative_weight(rows.weight)
         share = weight / weight.sum()
         found = {name: one for name, one in losses.items() if not isinstance(one, str)}
         means = {name: float(share @ one) for name, one in found.items()}
@@ -180,7 +189,7 @@ class Auto(Calibrator):
             excess = one - found[best]
             difference = float(share @ excess)
             if self.weight_kind == "frequency" and not grouped:
-                seen = float(weight.sum())
+                seen = float(np.sum(weight if rows.weight is None else rows.weight))
                 squared = float(share @ (excess - difference) ** 2) / max(seen - 1, 1e-300)
             else:
                 influence = np.bincount(cluster, share * (excess - difference))
@@ -243,15 +252,18 @@ def _out_of_fold(rows: LabelledRows, name: str, fold: Labels) -> Doubles | str:
     classes = rows.logits.shape[1]
     losses = np.empty(len(rows.labels))
     for part in range(int(fold.max()) + 1):
-        inside, outside = np.flatnonzero(fold == part), np.flatnonzero(fold != part)
+        outside = np.flatnonzero(fold != part)
         weight = None if rows.weight is None else rows.weight[outside]
+        inside = np.flatnonzero(fold == part)
         try:
-            fitted = registered(name, "candidates")().fit(rows.logits[outside], rows.labels[outside], weight)
-            probabilities = fitted.predict_proba(rows.logits[inside])
+            fitted = registered(name, "candidates")().fit(take_rows(rows.logits, outside), rows.labels[outside], weight)
+            for chunk in row_chunks(len(inside), classes):
+                index = inside[chunk]
+                probabilities = fitted.predict_proba(rows.logits[index])
+                own = probabilities[np.arange(len(index)), rows.labels[index]].astype(np.float64)
+                losses[index] = -np.log((1 - _FLOOR) * own + _FLOOR / classes)
         except CalibrationError as error:
             return str(error)
-        own = probabilities[np.arange(len(inside)), rows.labels[inside]].astype(np.float64)
-        losses[inside] = -np.log((1 - _FLOOR) * own + _FLOOR / classes)
     return losses
 
 

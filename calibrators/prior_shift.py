@@ -16,6 +16,7 @@ from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind
 from calibrators.errors import CalibrationDataError
 from calibrators.mixture import mixture_weights
 from calibrators.registry import registered, restored
+from calibrators.row_subset import take_rows
 from calibrators.validation import LabelledRows, as_matrix, as_weight, check_choice, relative_weight
 
 _NORMAL_975 = 1.959963984540054
@@ -111,7 +112,7 @@ class PriorShift(Calibrator):
         weight = as_weight(sample_weight, len(matrix))
         if weight is not None and not weight.all():
             kept = np.flatnonzero(weight)
-            matrix, weight = matrix[kept], weight[kept]
+            matrix, weight = take_rows(matrix, kept), weight[kept]
         if len(matrix) < 2:
             raise CalibrationDataError(
                 "Too few rows", where="target_logits", found=f"{len(matrix)} rows", expected="at least 2"

@@ -7,11 +7,13 @@ chunk by chunk where they are read (``chunks.py``).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from calibrators.arrays import ArrayLike, Doubles, Floats, Labels
 from calibrators.errors import CalibrationDataError
+from calibrators.row_subset import RowSubset, take_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,8 @@ class LabelledRows:
     """Rows that passed the checks.
 
     Attributes:
-        logits: (N, K) floating point, N ≥ 1, K ≥ 2; the caller's own array, not a copy, where no row was dropped.
+        logits: (N, K) floating point, N ≥ 1, K ≥ 2; the caller's own array, not a copy, where no row was dropped; else
+            a small copy or a `RowSubset`. Read by slices only.
         labels: (N,) int64 in 0 … K−1.
         weight: (N,) float64, positive, or None for equal weights. Rows of weight zero are gone.
     """
@@ -52,11 +55,13 @@ def as_matrix(values: ArrayLike, name: str) -> Floats:
         name: What to call it in an error.
 
     Returns:
-        The same array where its type is a floating point type already.
+        The same array, or `RowSubset`, where its type is a floating point type already.
 
     Raises:
         CalibrationDataError: Wrong number of axes, fewer than two classes, or another type.
     """
+    if isinstance(values, RowSubset):
+        return cast("Floats", values)
     matrix = np.asarray(values)
     if matrix.ndim != 2:
         raise CalibrationDataError(
@@ -206,5 +211,5 @@ def labelled_rows(logits: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike
     weight = as_weight(sample_weight, rows)
     if weight is not None and not weight.all():
         kept = np.flatnonzero(weight)
-        return LabelledRows(matrix[kept], checked[kept], weight[kept])
+        return LabelledRows(take_rows(matrix, kept), checked[kept], weight[kept])
     return LabelledRows(matrix, checked, weight)

@@ -1,0 +1,46 @@
+"""Some rows of a matrix that may be too large to copy."""
+
+from __future__ import annotations
+
+from typing import Any, cast, final
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrators.arrays import Floats
+
+# Copies of up to so many entries are made at once, since reading them is then faster.
+_ENTRIES_COPIED = 2_097_152
+
+
+@final
+class RowSubset:
+    """Rows of a matrix, read when they are asked for; where rows are read by slices, it takes the part of an array.
+
+    Args:
+        matrix: (N, K).
+        index: (n,) numbers of the rows, best in order.
+    """
+
+    def __init__(self, matrix: Floats, index: npt.NDArray[np.intp]) -> None:
+        self._matrix = matrix
+        self._index = index
+        self.shape = (len(index), matrix.shape[1])
+        self.size = len(index) * matrix.shape[1]
+        self.ndim = 2
+        self.dtype, self.itemsize = matrix.dtype, matrix.itemsize
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def __getitem__(self, key: Any) -> Floats:
+        """A copy of some rows, or, with a pair of keys, of some columns of them."""
+        rows, *columns = key if isinstance(key, tuple) else (key,)
+        return cast("Floats", self._matrix[(self._index[rows], *columns)])
+
+
+def take_rows(matrix: Floats, index: npt.NDArray[np.intp]) -> Floats:
+    """The rows of (N, K) with the numbers ``index`` (n,): a copy where they are few, else a `RowSubset`."""
+    if len(index) * matrix.shape[1] <= _ENTRIES_COPIED:
+        return matrix[index]
+    return cast("Floats", RowSubset(matrix, index))
