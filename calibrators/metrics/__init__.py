@@ -6,6 +6,7 @@ under perfect calibration.
 
 from __future__ import annotations
 
+from calibrators.metrics.bootstrap import bootstrap_interval
 from calibrators.metrics.calibration_error import (
     classwise_calibration_error,
     debiased_calibration_error,
@@ -13,7 +14,7 @@ from calibrators.metrics.calibration_error import (
 )
 from calibrators.metrics.corp import CorpCurve, CorpDecomposition, corp_decomposition, corp_reliability
 from calibrators.metrics.ece_decomposition import EceDecomposition, ece_decomposition
-from calibrators.metrics.intervals import Interval, bootstrap_interval, paired_interval
+from calibrators.metrics.intervals import Interval, paired_interval
 from calibrators.metrics.kolmogorov_smirnov import kolmogorov_smirnov_error
 from calibrators.metrics.null_test import CalibrationTest, calibration_test
 from calibrators.metrics.overconfidence import overconfidence_error

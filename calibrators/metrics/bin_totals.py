@@ -24,6 +24,8 @@ class BinTotals:
         weight: (B,) their weights' sum, positive.
         confidence: (B,) weighted sum of confidences.
         correct: (B,) weight of the right answers.
+        noise: (B,) sum of what each row's variance counts for (`noise_weight`).
+        noise_correct: (B,) that of the right answers.
     """
 
     lower: Doubles
@@ -32,6 +34,8 @@ class BinTotals:
     weight: Doubles
     confidence: Doubles
     correct: Doubles
+    noise: Doubles
+    noise_correct: Doubles
 
 
 def check_bins(bins: int, scheme: Scheme) -> None:
@@ -40,18 +44,19 @@ def check_bins(bins: int, scheme: Scheme) -> None:
     check_choice(scheme, SCHEMES, "scheme")
 
 
-def bin_totals(rows: TopLabels, bins: int, scheme: Scheme) -> BinTotals:
+def bin_totals(rows: TopLabels, bins: int, scheme: Scheme, noise: Doubles | None = None) -> BinTotals:
     """Adds up rows over bins of their confidence.
 
     Args:
         rows: N ≥ 1 of them.
         bins: Number of bins.
         scheme: ``"width"`` or ``"mass"``.
+        noise: (N,) what each row's variance counts for, or None: its weight.
     """
     edges = bin_edges(rows.confidence, bins, scheme, rows.weight)
     size = len(edges) - 1
     counts = np.zeros((size, 2), np.int64)
-    sums = np.zeros((3, size))
+    sums = np.zeros((5, size))
     for start in range(0, len(rows.correct), CHUNK_ENTRIES):
         part = slice(start, start + CHUNK_ENTRIES)
         index = bin_index(rows.confidence[part], edges)
@@ -62,12 +67,17 @@ def bin_totals(rows: TopLabels, bins: int, scheme: Scheme) -> BinTotals:
             confidence *= weight
             sums[0] += np.bincount(index, weight, size)
             sums[1] += np.bincount(index, weight * correct, size)
+        if noise is not None:
+            sums[3] += np.bincount(index, noise[part], size)
+            sums[4] += np.bincount(index, noise[part] * correct, size)
         sums[2] += np.bincount(index, confidence, size)
     count = counts.sum(axis=1)
     if rows.weight is None:
         sums[0], sums[1] = count, counts[:, 1]
+    if noise is None:
+        sums[3:] = sums[:2]
     kept = count > 0
-    weight, right, confidence = sums[:, kept]
+    weight, right, confidence, variance, variance_right = sums[:, kept]
     return BinTotals(
         edges[:-1][kept].astype(np.float64),
         edges[1:][kept].astype(np.float64),
@@ -75,4 +85,6 @@ def bin_totals(rows: TopLabels, bins: int, scheme: Scheme) -> BinTotals:
         weight,
         confidence,
         right,
+        variance,
+        variance_right,
     )

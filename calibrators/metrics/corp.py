@@ -9,9 +9,10 @@ import numpy as np
 from scipy import optimize, special
 
 from calibrators.arrays import ArrayLike, Doubles
+from calibrators.effective_rows import WeightKind
 from calibrators.metrics.intervals import check_level
 from calibrators.metrics.kolmogorov_smirnov import residuals_by_confidence
-from calibrators.metrics.rows import TopLabels, event_rows
+from calibrators.metrics.rows import TopLabels, check_weight_kind, event_rows
 from calibrators.validation import check_choice, check_count
 
 Score: TypeAlias = Literal["brier", "log"]
@@ -110,6 +111,7 @@ def corp_reliability(
     level: float = 0.9,
     resamples: int = 400,
     seed: int = 0,
+    weight_kind: WeightKind = "importance",
 ) -> CorpCurve:
     """A reliability curve by isotonic regression, with consistency bands.
 
@@ -120,12 +122,13 @@ def corp_reliability(
     Args:
         probabilities: (N, K), N ≥ 1, rows sum to one.
         labels: (N,) integers in 0 … K−1.
-        sample_weight: (N,) importance weights of 0 or more, or None.
+        sample_weight: (N,) weights of 0 or more, or None.
         predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
         positive: None: the event is that the predicted label is right; a class: that this class is the true one.
         level: Probability that a calibrated model's curve lies inside the band, at each point.
         resamples: Number of calibrated worlds drawn.
         seed: Seed of their draws.
+        weight_kind: ``"importance"``, or ``"frequency"``: whole numbers, and a row is drawn as often as it was seen.
 
     Raises:
         CalibrationDataError: Wrong shapes, types, values or options.
@@ -146,7 +149,8 @@ def corp_reliability(
     check_count(seed, "seed", least=0)
     rows = event_rows(probabilities, labels, sample_weight, predicted, positive)
     stated, frequency, weight = _pooled(rows)
-    lower, upper = _bands(rows, stated, weight, level, resamples, seed)
+    check_weight_kind(sample_weight, weight_kind)
+    lower, upper = _bands(rows, stated, weight, level, resamples, seed, weight_kind)
     return CorpCurve(stated, _isotonic(frequency, weight), lower, upper, weight / weight.sum())
 
 
@@ -167,7 +171,13 @@ def _mean_score(guess: Doubles, frequency: Doubles, share: Doubles, score: Score
 
 
 def _bands(
-    rows: TopLabels, stated: Doubles, weight: Doubles, level: float, resamples: int, seed: int
+    rows: TopLabels,
+    stated: Doubles,
+    weight: Doubles,
+    level: float,
+    resamples: int,
+    seed: int,
+    weight_kind: WeightKind,
 ) -> tuple[Doubles, Doubles]:
     """Pointwise quantiles (U,) of the curves of calibrated worlds."""
     place = (np.cumsum(weight) - weight / 2) / weight.sum() * _BAND_POINTS
@@ -178,9 +188,10 @@ def _bands(
     size = int(number.max()) + 1
     rng = np.random.default_rng(seed)
     curves = np.empty((resamples, size))
-    if rows.weight is None:
-        counts = np.bincount(number, minlength=size)
-        chance = np.clip(np.bincount(number, rows.confidence, size) / counts, 0, 1)
+    if rows.weight is None or weight_kind == "frequency":
+        times = np.ones(len(number)) if rows.weight is None else rows.weight
+        counts = np.bincount(number, times, size).astype(np.int64)
+        chance = np.clip(np.bincount(number, times * rows.confidence, size) / counts, 0, 1)
         for curve in curves:
             curve[:] = _isotonic(rng.binomial(counts, chance) / counts, counts.astype(np.float64))
     else:

@@ -8,9 +8,10 @@ import numpy as np
 
 from calibrators.arrays import ArrayLike, Doubles
 from calibrators.binning import Scheme, bin_edges, bin_index
+from calibrators.effective_rows import WeightKind
 from calibrators.metrics.bin_totals import check_bins
 from calibrators.metrics.calibration_error import NORMS, Norm, binned_error, combine_gaps
-from calibrators.metrics.rows import TopLabels, top_labels
+from calibrators.metrics.rows import TopLabels, check_weight_kind, top_labels
 from calibrators.validation import check_choice, check_count
 
 _ROWS_DRAWN_SINGLY = 4_096
@@ -48,12 +49,15 @@ def calibration_test(
     predicted: ArrayLike | None = None,
     resamples: int = 1_000,
     seed: int = 0,
+    weight_kind: WeightKind = "importance",
 ) -> CalibrationTest:
     """Tests whether an expected calibration error is more than noise, by drawing labels from the probabilities.
 
     In each of ``resamples`` worlds every predicted label is right with exactly its confidence; the same rows, bins and
-    weights give that world's error. Above 4,096 unweighted rows, rows of one bin whose confidences differ by less than
-    1/2048 are drawn together, with their mean. A large p-value is not evidence of calibration: the data may be few.
+    weights give that world's error, so the level is exact whatever the number of rows: if every confidence holds,
+    P(p-value ≤ α) ≤ α. Above 4,096 rows without importance weights, rows of one bin whose confidences differ by less
+    than 1/2048 are drawn together, with their mean. A large p-value is not evidence of calibration: the data may be
+    few.
 
     Args:
         probabilities: (N, K), N ≥ 1, rows sum to one.
@@ -61,10 +65,12 @@ def calibration_test(
         bins: Number of bins, as in `expected_calibration_error`.
         scheme: ``"width"`` or ``"mass"``.
         norm: 1, 2 or ``"max"``.
-        sample_weight: (N,) importance weights of 0 or more, or None.
+        sample_weight: (N,) weights of 0 or more, or None.
         predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
         resamples: Number of worlds.
         seed: Seed of their draws.
+        weight_kind: ``"importance"``: a row is drawn once and counts with its weight; ``"frequency"``: whole numbers,
+            and a row is drawn as often as it was seen.
 
     Raises:
         CalibrationDataError: Wrong shapes, types, values or options.
@@ -86,8 +92,9 @@ def calibration_test(
     check_count(resamples, "resamples")
     check_count(seed, "seed", least=0)
     rows = top_labels(probabilities, labels, sample_weight, predicted)
+    check_weight_kind(sample_weight, weight_kind)
     error = binned_error(rows, bins, scheme, norm)
-    null = null_errors(rows, bins, scheme, norm, resamples, seed)
+    null = null_errors(rows, bins, scheme, norm, resamples, seed, weight_kind)
     # The slack counts a world that equals the observed one up to rounding as equal.
     extreme = int(np.count_nonzero(null >= error - 1e-12))
     return CalibrationTest(
@@ -95,19 +102,32 @@ def calibration_test(
     )
 
 
-def null_errors(rows: TopLabels, bins: int, scheme: Scheme, norm: Norm, resamples: int, seed: int) -> Doubles:
+def null_errors(
+    rows: TopLabels,
+    bins: int,
+    scheme: Scheme,
+    norm: Norm,
+    resamples: int,
+    seed: int,
+    weight_kind: WeightKind = "importance",
+) -> Doubles:
     """Errors (resamples,) of worlds in which every confidence is right; arguments as `calibration_test`."""
     index = bin_index(rows.confidence, bin_edges(rows.confidence, bins, scheme, rows.weight))
-    confidence = rows.confidence.astype(np.float64)
-    if rows.weight is None and len(index) > _ROWS_DRAWN_SINGLY:
+    confidence, weight = rows.confidence.astype(np.float64), rows.weight
+    counts = np.ones(len(index), np.int64)
+    if weight is not None and weight_kind == "frequency":
+        counts, weight = weight.astype(np.int64), None
+    if weight is None and len(index) > _ROWS_DRAWN_SINGLY:
         cell = index * (_CELLS_PER_UNIT + 1) + (confidence * _CELLS_PER_UNIT).astype(np.intp)
-        firsts, cell, counts = np.unique(cell, return_inverse=True, return_counts=True)
-        chance = np.minimum(np.bincount(cell, confidence) / counts, 1.0)
-        index, weight = firsts // (_CELLS_PER_UNIT + 1), np.ones(len(counts))
+        firsts, cell = np.unique(cell, return_inverse=True)
+        stated = np.bincount(cell, counts * confidence)
+        counts = np.bincount(cell, counts).astype(np.int64)
+        index, chance = firsts // (_CELLS_PER_UNIT + 1), np.minimum(stated / counts, 1.0)
     else:
         order = np.argsort(index, kind="stable")
-        index, chance, counts = index[order], confidence[order], np.ones(len(index), np.intp)
-        weight = np.ones(len(index)) if rows.weight is None else rows.weight[order]
+        index, chance, counts = index[order], confidence[order], counts[order]
+        weight = None if weight is None else weight[order]
+    weight = np.ones(len(counts)) if weight is None else weight
     starts = np.flatnonzero(np.diff(index, prepend=-1))
     total = np.add.reduceat(weight * counts, starts)
     expected = weight * chance * counts

@@ -91,16 +91,7 @@ def refinement_aupr(
     check_choice(detect, DETECTS, "detect")
     rows = top_labels(probabilities, labels, sample_weight, predicted)
     require_both(rows)
-    rank = np.unique(rows.confidence, return_inverse=True)[1]
-    wanted = rows.correct
-    if detect == "right":
-        rank = rank.max() - rank
-    else:
-        wanted = ~wanted
-    size = int(rank.max()) + 1
-    found = np.bincount(rank[wanted], None if rows.weight is None else rows.weight[wanted], size)
-    taken = np.cumsum(np.bincount(rank, rows.weight, size))
-    return float(found @ (np.cumsum(found) / taken) / found.sum())
+    return aupr_statistic(rows, detect)(np.ones(len(rows.correct)) if rows.weight is None else rows.weight)
 
 
 def require_both(rows: TopLabels) -> None:
@@ -127,5 +118,28 @@ def auroc_statistic(rows: TopLabels) -> Callable[[Doubles], float]:
         if pairs == 0:
             return math.nan
         return float(right @ (np.cumsum(wrong) - wrong / 2) / pairs)
+
+    return statistic
+
+
+def aupr_statistic(rows: TopLabels, detect: Detect) -> Callable[[Doubles], float]:
+    """Average precision as a function of the rows' weights (N,), sorted once; NaN where it is not defined."""
+    check_choice(detect, DETECTS, "detect")
+    rank = np.unique(rows.confidence, return_inverse=True)[1]
+    wanted = rows.correct
+    if detect == "right":
+        rank = rank.max() - rank
+    else:
+        wanted = ~wanted
+    size = int(rank.max()) + 1
+    wanted_rank = rank[wanted]
+
+    def statistic(weight: Doubles) -> float:
+        found = np.bincount(wanted_rank, weight[wanted], size)
+        if not found.any():
+            return math.nan
+        taken = np.cumsum(np.bincount(rank, weight, size))
+        precision = np.divide(np.cumsum(found), taken, out=np.zeros(size), where=taken > 0)
+        return float(found @ precision / found.sum())
 
     return statistic

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
-from calibrators.arrays import ArrayLike
+from calibrators.arrays import ArrayLike, Doubles
 from calibrators.metrics.rows import TopLabels, top_labels
 
 
@@ -42,7 +43,8 @@ def area_under_risk_coverage(
         >>> area_under_risk_coverage([[0.9, 0.1], [0.9, 0.1]], [0, 1])
         0.5
     """
-    return _area(top_labels(probabilities, labels, sample_weight, predicted))[0]
+    rows = top_labels(probabilities, labels, sample_weight, predicted)
+    return area_statistic(rows)(np.ones(len(rows.correct)) if rows.weight is None else rows.weight)
 
 
 def excess_area_under_risk_coverage(
@@ -75,28 +77,39 @@ def excess_area_under_risk_coverage(
         >>> excess_area_under_risk_coverage([[0.9, 0.1], [0.6, 0.4]], [0, 1])
         0.0
     """
-    area, risk = _area(top_labels(probabilities, labels, sample_weight, predicted))
-    best = risk + (1 - risk) * math.log1p(-risk) if risk < 1 else 1.0
-    return max(area - best, 0.0)
+    rows = top_labels(probabilities, labels, sample_weight, predicted)
+    return excess_statistic(rows)(np.ones(len(rows.correct)) if rows.weight is None else rows.weight)
 
 
-def _area(rows: TopLabels) -> tuple[float, float]:
-    """The area, and the error rate over all rows.
+def area_statistic(rows: TopLabels) -> Callable[[Doubles], float]:
+    """The area as a function of the rows' weights (N,), sorted once.
 
     Over a run of equal confidence from coverage a to b the errors grow evenly, E(c) = E_a + s (c − a), and
     ∫ E(c)/c dc = s (b − a) + (E_a − s a) log(b / a).
     """
-    order = np.argsort(rows.confidence)[::-1]
-    confidence = rows.confidence[order]
-    starts = np.flatnonzero(np.concatenate([[True], confidence[1:] != confidence[:-1]]))
-    weight = np.ones(len(order)) if rows.weight is None else rows.weight[order]
-    added = np.add.reduceat(weight, starts)
-    wrong = np.add.reduceat(weight * ~rows.correct[order], starts)
-    upper, errors = np.cumsum(added), np.cumsum(wrong)
-    rate = wrong / added
-    area = float(wrong.sum())
-    if len(starts) > 1:
-        lower = upper[:-1]
-        area += float((errors[:-1] - rate[1:] * lower) @ np.log1p(added[1:] / lower))
-    total = float(upper[-1])
-    return area / total, float(errors[-1]) / total
+    rank = np.unique(rows.confidence, return_inverse=True)[1]
+    rank = rank.max() - rank
+    size, wrong_rank = int(rank.max()) + 1, rank[~rows.correct]
+
+    def statistic(weight: Doubles) -> float:
+        added, wrong = np.bincount(rank, weight, size), np.bincount(wrong_rank, weight[~rows.correct], size)
+        taken = added > 0
+        added, wrong = added[taken], wrong[taken]
+        upper, errors = np.cumsum(added), np.cumsum(wrong)
+        rate, lower = wrong / added, upper[:-1]
+        area = wrong.sum() + float((errors[:-1] - rate[1:] * lower) @ np.log1p(added[1:] / lower))
+        return float(area / upper[-1])
+
+    return statistic
+
+
+def excess_statistic(rows: TopLabels) -> Callable[[Doubles], float]:
+    """The area less that of the best order, as a function of the rows' weights (N,)."""
+    area = area_statistic(rows)
+
+    def statistic(weight: Doubles) -> float:
+        risk = min(float(weight[~rows.correct].sum() / weight.sum()), 1.0)
+        best = risk + (1 - risk) * math.log1p(-risk) if risk < 1 else 1.0
+        return max(area(weight) - best, 0.0)
+
+    return statistic

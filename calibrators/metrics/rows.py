@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from calibrators.arrays import ArrayLike, Doubles, Floats, Labels
 from calibrators.chunks import probability_chunks
+from calibrators.effective_rows import WEIGHT_KINDS, WeightKind
 from calibrators.errors import CalibrationDataError
-from calibrators.validation import as_labels, as_matrix, as_weight, check_count
+from calibrators.validation import as_labels, as_matrix, as_weight, check_choice, check_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,41 @@ def class_columns(probabilities: ArrayLike, labels: ArrayLike, sample_weight: Ar
     truth = truth[kept]
     for k in range(matrix.shape[1]):
         yield TopLabels(np.minimum(matrix[kept, k], 1), truth == k, weight)
+
+
+def check_weight_kind(sample_weight: ArrayLike | None, kind: WeightKind) -> None:
+    """Refuses a kind that is none, and frequencies that are not whole numbers.
+
+    Args:
+        sample_weight: (N,) weights that passed `as_weight`, or None.
+        kind: ``"importance"`` or ``"frequency"``.
+
+    Raises:
+        CalibrationDataError: Naming the first weight at fault.
+    """
+    check_choice(kind, WEIGHT_KINDS, "weight_kind")
+    if sample_weight is None or kind == "importance":
+        return
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    broken = weight != np.rint(weight)
+    if broken.any():
+        row = int(np.argmax(broken))
+        raise CalibrationDataError(
+            "Bad weight",
+            where=f"sample_weight[{row}]",
+            found=str(weight[row]),
+            expected="a whole number: how often the row was seen, as weight_kind 'frequency' has it",
+        )
+
+
+def noise_weight(weight: Doubles | None, rows: int, kind: WeightKind) -> Doubles:
+    """What a row's variance counts for in the variance of a weighted sum, (N,).
+
+    The square of its weight; but a row that was seen w times is w independent rows, whose variances add up.
+    """
+    if weight is None:
+        return np.ones(rows)
+    return weight if kind == "frequency" else weight * weight
 
 
 def weighted_mean(values: Doubles, weight: Doubles | None) -> float:

@@ -11,9 +11,10 @@ from scipy import special
 
 from calibrators.arrays import ArrayLike, Doubles
 from calibrators.chunks import probability_chunks
+from calibrators.effective_rows import WeightKind
 from calibrators.errors import CalibrationDataError
 from calibrators.logistic import fit_logistic
-from calibrators.metrics.rows import check_positive, check_rows
+from calibrators.metrics.rows import check_positive, check_rows, check_weight_kind, noise_weight
 from calibrators.validation import as_labels
 
 
@@ -46,6 +47,7 @@ def calibration_slope_intercept(
     *,
     predicted: ArrayLike | None = None,
     positive: int | None = None,
+    weight_kind: WeightKind = "importance",
 ) -> SlopeIntercept:
     """Logistic regression of what happened on the log-odds that were stated.
 
@@ -57,9 +59,10 @@ def calibration_slope_intercept(
     Args:
         probabilities: (N, K), rows sum to one.
         labels: (N,) integers in 0 … K−1.
-        sample_weight: (N,) importance weights of 0 or more, or None.
+        sample_weight: (N,) weights of 0 or more, or None.
         predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
         positive: None: the event is that the predicted label is right; a class: that this class is the true one.
+        weight_kind: ``"importance"``, or ``"frequency"``: whole numbers, how often each row was seen.
 
     Raises:
         CalibrationDataError: Wrong shapes, types, values or options; all outcomes alike, fewer than two distinct
@@ -79,6 +82,7 @@ def calibration_slope_intercept(
         (0.2925, 0.0)
     """
     log_odds, event, weight = _stated_log_odds(probabilities, labels, sample_weight, predicted, positive)
+    check_weight_kind(sample_weight, weight_kind)
     _check_line_exists(log_odds, event)
     share = np.full(len(event), 1 / len(event)) if weight is None else weight / weight.sum()
     centre = float(share @ log_odds)
@@ -87,7 +91,9 @@ def calibration_slope_intercept(
     targets = event.astype(np.float64)
     theta, _ = fit_logistic(features, targets, weight, centre=np.array([0.0, scale]))
     slope, intercept = theta[1] / scale, theta[0] - theta[1] * centre / scale
-    covariance = _covariance(features, targets, share, theta)
+    total = float(len(event)) if weight is None else float(weight.sum())
+    noise = noise_weight(weight, len(event), weight_kind) / total**2
+    covariance = _covariance(features, targets, share, noise, theta)
     back = np.array([[1, -centre / scale], [0, 1 / scale]])
     covariance = back @ covariance @ back.T
     away = np.array([intercept, slope - 1])
@@ -155,12 +161,12 @@ def _check_line_exists(log_odds: Doubles, event: npt.NDArray[np.bool_]) -> None:
         )
 
 
-def _covariance(features: Doubles, targets: Doubles, share: Doubles, theta: Doubles) -> Doubles:
-    """Sandwich covariance (2, 2), with the degrees of freedom of Kish's effective number of rows."""
+def _covariance(features: Doubles, targets: Doubles, share: Doubles, noise: Doubles, theta: Doubles) -> Doubles:
+    """Sandwich covariance (2, 2), with the degrees of freedom of the effective number of rows."""
     chance = special.expit(features @ theta)
     bread = np.linalg.inv((features * (share * chance * (1 - chance))[:, None]).T @ features)
-    influence = (features * (share * (targets - chance))[:, None]) @ bread
-    effective = 1 / float(share @ share)
+    influence = (features * (np.sqrt(noise) * (targets - chance))[:, None]) @ bread
+    effective = 1 / float(noise.sum())
     return np.asarray(influence.T @ influence * (effective / max(effective - 2, 1.0)))
 
 

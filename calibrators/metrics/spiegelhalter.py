@@ -10,8 +10,9 @@ from scipy import special
 
 from calibrators.arrays import ArrayLike
 from calibrators.chunks import probability_chunks
+from calibrators.effective_rows import WeightKind
 from calibrators.errors import CalibrationDataError
-from calibrators.metrics.rows import check_rows
+from calibrators.metrics.rows import check_rows, check_weight_kind, noise_weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,23 +29,28 @@ class SpiegelhalterTest:
 
 
 def spiegelhalter_test(
-    probabilities: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None = None
+    probabilities: ArrayLike,
+    labels: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    *,
+    weight_kind: WeightKind = "importance",
 ) -> SpiegelhalterTest:
     """Compares the Brier score with its mean and variance under perfect calibration.
 
     If the probabilities hold, a row's score Σ_k (p_k − y_k)² has mean 1 − Σ p² and variance 4 (Σ p³ − (Σ p²)²). With
-    two classes this is Spiegelhalter's z; the form for K classes follows from the same two moments. Weights enter the
-    variance squared, row by row. It sees only what moves the Brier score on average: a large p-value is not evidence of
-    calibration.
+    two classes this is Spiegelhalter's z; the form for K classes follows from the same two moments. Importance weights
+    enter the variance squared, row by row. It sees only what moves the Brier score on average: a large p-value is not
+    evidence of calibration.
 
     Args:
         probabilities: (N, K), N ≥ 1, rows sum to one.
         labels: (N,) integers in 0 … K−1.
-        sample_weight: (N,) importance weights of 0 or more, or None.
+        sample_weight: (N,) weights of 0 or more, or None.
+        weight_kind: ``"importance"``, or ``"frequency"``: whole numbers, how often each row was seen.
 
     Raises:
-        CalibrationDataError: Wrong shapes, types or values; or every row says 0, 1 or the same for all classes and
-            none is contradicted, so that there is nothing to test.
+        CalibrationDataError: Wrong shapes, types, values or options; or every row says 0, 1 or the same for all
+            classes and none is contradicted, so that there is nothing to test.
 
     References:
         Spiegelhalter (1986), Probabilistic prediction in patient management and clinical trials, section 4.
@@ -55,6 +61,8 @@ def spiegelhalter_test(
         (2.108, 0.035)
     """
     matrix, truth, weight = check_rows(probabilities, labels, sample_weight)
+    check_weight_kind(sample_weight, weight_kind)
+    noise = noise_weight(weight, len(truth), weight_kind)
     excess = variance = 0.0
     for part, chunk in probability_chunks(matrix):
         values = chunk.astype(np.float64)
@@ -64,7 +72,7 @@ def spiegelhalter_test(
         spread = np.vecdot(values, (values - squares[:, None]) ** 2)
         share = np.ones(len(values)) if weight is None else weight[part]
         excess += float(share @ (squares - own))
-        variance += float((share * share) @ spread)
+        variance += float(noise[part] @ spread)
     scale = 1e-14 * (float(len(truth)) if weight is None else float(weight.sum()))
     if variance <= scale * scale:
         if abs(excess) <= scale:
