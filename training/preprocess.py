@@ -2,40 +2,105 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bundle import table, text
+from training.inputs import CategoryColumn, ImageShape, NumberColumn, TableShape
+
 
 class ImageInput(nn.Module):
     """From stored images to what a network sees: scale, layout, size.
 
-    Pixels are divided by the root mean square of the training pixels, channel by channel, and not centred: black stays
-    zero, so that a dimmer image is a smaller input and not a shifted one.
+    Without a mean, pixels are divided by the root mean square of the training pixels, channel by channel, and not
+    centred: black stays zero, so that a dimmer image is a smaller input and not a shifted one. With a mean they are
+    centred first, as weights that were published elsewhere expect.
 
     Args:
-        rms: Root mean square of each channel of the training pixels on the scale 0 … 255, positive, length C.
+        scale: Divisor of each channel on the scale 0 … 255, positive, length C.
         size: Side of the square images that the network sees; others are resized (bilinear, half-pixel centres).
+        mean: What is subtracted from each channel on the scale 0 … 255, length C.
     """
 
     scale: Tensor
+    mean: Tensor | None
 
-    def __init__(self, rms: list[float], size: int) -> None:
+    def __init__(self, scale: Sequence[float], size: int, mean: Sequence[float] | None = None) -> None:
         super().__init__()
-        self.register_buffer("scale", 1.0 / torch.tensor(rms, dtype=torch.float32))
+        self.register_buffer("scale", 1.0 / torch.tensor(scale, dtype=torch.float32))
+        self.register_buffer("mean", None if mean is None else torch.tensor(mean, dtype=torch.float32))
         self.size = size
 
     def forward(self, images: Tensor) -> Tensor:
         """Map uint8 (N, H, W, C) to float32 (N, C, size, size)."""
-        scaled = (images.to(torch.float32) * self.scale).permute(0, 3, 1, 2)
+        pixels = images.to(torch.float32)
+        if self.mean is not None:
+            pixels = pixels - self.mean
+        scaled = (pixels * self.scale).permute(0, 3, 1, 2)
         if tuple(scaled.shape[2:]) == (self.size, self.size):
             return scaled
         return functional.interpolate(scaled, size=(self.size, self.size), mode="bilinear", align_corners=False)
 
 
+class TokenInput(nn.Module):
+    """From stored tokens to those that the network knows: all others are unknown words.
+
+    Args:
+        vocabulary: Number of token ids, V.
+    """
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.vocabulary = vocabulary
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map int32 (N, L) to int64 (N, L) in 0 … V − 1."""
+        known = (tokens >= 0) & (tokens < self.vocabulary)
+        return torch.where(known, tokens, text.UNKNOWN).to(torch.int64)
+
+
+class TableInput(nn.Module):
+    """From rows of a table to standardised numbers and codes of categories.
+
+    A number that is missing, or not finite, becomes the mean of the training rows. A code that is missing, no whole
+    number or none of the column's becomes that of unknown categories.
+
+    Args:
+        shape: The columns.
+    """
+
+    number_places: Tensor
+    means: Tensor
+    deviations: Tensor
+    category_places: Tensor
+    categories: Tensor
+
+    def __init__(self, shape: TableShape) -> None:
+        super().__init__()
+        numbers = [(place, c) for place, c in enumerate(shape.columns) if isinstance(c, NumberColumn)]
+        codes = [(place, c) for place, c in enumerate(shape.columns) if isinstance(c, CategoryColumn)]
+        self.register_buffer("number_places", torch.tensor([place for place, _ in numbers], dtype=torch.int64))
+        self.register_buffer("means", torch.tensor([column.mean for _, column in numbers]))
+        self.register_buffer("deviations", torch.tensor([column.deviation for _, column in numbers]))
+        self.register_buffer("category_places", torch.tensor([place for place, _ in codes], dtype=torch.int64))
+        self.register_buffer("categories", torch.tensor([column.categories for _, column in codes], dtype=torch.int64))
+
+    def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Map float32 (N, F) to numbers float32 (N, A) and codes int64 (N, B), in the order of their columns."""
+        numbers, codes = rows[:, self.number_places], rows[:, self.category_places]
+        standardised = (numbers - self.means) / self.deviations
+        known = (codes >= 0) & (codes <= self.categories) & (codes == codes.floor())
+        return (
+            torch.where(standardised.isfinite(), standardised, 0.0),
+            torch.where(known, codes, float(table.UNKNOWN)).to(torch.int64),
+        )
+
+
 def channel_rms(images: NDArray[np.uint8]) -> list[float]:
     """Root mean square of each channel of uint8 (N, H, W, C); 1.0 for a channel that is black throughout."""
-    mean_square = np.square(images, dtype=np.float64).mean(axis=(0, 1, 2))
-    return [float(value) if value > 0 else 1.0 for value in np.sqrt(mean_square)]
+    return list(ImageShape.uncentred(images).scale)

@@ -6,10 +6,11 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from training.models.network import Network
+from training.models.kaiming import start_from_kaiming
+from training.models.network import ImageNetwork
 
 
-class LeNet5(Network):
+class LeNet5(ImageNetwork):
     """Three 5 × 5 convolutions and two linear layers, with max-pooling and ReLU in place of the originals.
 
     | layer | output |
@@ -60,12 +61,7 @@ class LeNet5(Network):
             nn.Dropout(dropout),
             nn.Linear(84, classes),
         )
-        for layer in self.layers:
-            if isinstance(layer, nn.Conv2d | nn.Linear):
-                convolution = isinstance(layer, nn.Conv2d)
-                nn.init.kaiming_normal_(layer.weight, mode="fan_out" if convolution else "fan_in", nonlinearity="relu")
-                if layer.bias is not None:
-                    nn.init.zeros_(layer.bias)
+        start_from_kaiming(self)
 
     def forward(self, images: Tensor) -> Tensor:
         """Map float32 (N, C, 32, 32) to logits float32 (N, K)."""

@@ -1,14 +1,23 @@
-"""What an architecture looks like."""
+"""What an architecture looks like: one contract for each kind of input."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar
 
 from torch import Tensor, nn
 
+from training.inputs import ImageShape, InputShape, TableShape, TokenShape
+
 
 class Network(nn.Module, ABC):
+    """A network from preprocessed inputs to logits: an `ImageNetwork`, a `TokenNetwork` or a `TableNetwork`."""
+
+    takes: ClassVar[type[InputShape]]
+
+
+class ImageNetwork(Network):
     """A network from scaled images to logits.
 
     Args:
@@ -17,6 +26,7 @@ class Network(nn.Module, ABC):
         dropout: Probability of dropping a unit while training, in [0, 1).
     """
 
+    takes = ImageShape
     size: ClassVar[int]  # side of the square images that forward takes
 
     @abstractmethod
@@ -26,3 +36,44 @@ class Network(nn.Module, ABC):
     @abstractmethod
     def forward(self, images: Tensor) -> Tensor:
         """Map float32 (N, channels, size, size) to logits float32 (N, classes)."""
+
+
+class TokenNetwork(Network):
+    """A network from tokens to logits.
+
+    Args:
+        vocabulary: Number of token ids; 0 is padding.
+        classes: Columns of the logits.
+        dropout: Probability of dropping a unit while training, in [0, 1).
+    """
+
+    takes = TokenShape
+
+    @abstractmethod
+    def __init__(self, vocabulary: int, classes: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+
+    @abstractmethod
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map int64 (N, L) in 0 … vocabulary − 1 to logits float32 (N, classes)."""
+
+
+class TableNetwork(Network):
+    """A network from rows of a table to logits.
+
+    Args:
+        numbers: Columns of numbers.
+        categories: For each column of categories, how many are known; their codes are 1 … , and 0 for all others.
+        classes: Columns of the logits.
+        dropout: Probability of dropping a unit while training, in [0, 1).
+    """
+
+    takes = TableShape
+
+    @abstractmethod
+    def __init__(self, numbers: int, categories: Sequence[int], classes: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+
+    @abstractmethod
+    def forward(self, row: tuple[Tensor, Tensor]) -> Tensor:
+        """Map standardised numbers float32 (N, numbers) and codes int64 (N, …) to logits float32 (N, classes)."""

@@ -1,0 +1,212 @@
+"""Weights that were published elsewhere: their names, their files, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from training import ConfigurationError
+from training.models import MODELS, ResNet18, ResNet20
+from training.models.published import load_published
+
+State = dict[str, Tensor]
+
+
+class Lambda(nn.Module):
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+class PublishedBlock(nn.Module):
+    """A residual block in the widespread layout: the shortcut is a module without parameters."""
+
+    def __init__(self, in_planes: int, planes: int) -> None:
+        super().__init__()
+        stride = 1 if in_planes == planes else 2
+        self.conv1 = nn.Conv2d(in_planes, planes, kernel_size=3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(planes)
+        self.conv2 = nn.Conv2d(planes, planes, kernel_size=3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(planes)
+        self.shortcut = nn.Sequential()
+        if stride == 2:
+            zeros = planes // 4
+            self.shortcut = Lambda(lambda x: functional.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, zeros, zeros)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = functional.relu(self.bn1(self.conv1(x)))
+        return functional.relu(self.bn2(self.conv2(out)) + self.shortcut(x))
+
+
+class PublishedResNet(nn.Module):
+    """ResNet-(6 n + 2) with option-A shortcuts, as its weights are published, written here independently of ours."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 16, kernel_size=3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(16)
+        self.layer1 = nn.Sequential(*[PublishedBlock(16, 16) for _ in range(n)])
+        self.layer2 = nn.Sequential(PublishedBlock(16, 32), *[PublishedBlock(32, 32) for _ in range(n - 1)])
+        self.layer3 = nn.Sequential(PublishedBlock(32, 64), *[PublishedBlock(64, 64) for _ in range(n - 1)])
+        self.linear = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = functional.relu(self.bn1(self.conv1(x)))
+        out = self.layer3(self.layer2(self.layer1(out)))
+        out = functional.avg_pool2d(out, out.size(3)).flatten(1)
+        logits: Tensor = self.linear(out)
+        return logits
+
+
+def published(n: int) -> tuple[PublishedResNet, Tensor, Tensor]:
+    """A network with statistics of its own in every batch normalisation, some images, and what it says of them."""
+    torch.manual_seed(n)
+    network = PublishedResNet(n)
+    for layer in network.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            nn.init.uniform_(layer.weight, 0.3, 0.6)
+            nn.init.normal_(layer.bias, std=0.1)
+            layer.running_mean.normal_(std=0.1)
+            layer.running_var.uniform_(0.8, 1.2)
+    images = torch.randn(3, 3, 32, 32)
+    with torch.inference_mode():
+        return network, images, network.eval()(images)
+
+
+@pytest.fixture(scope="module")
+def state() -> State:
+    return published(3)[0].state_dict()
+
+
+def save_safetensors(state: State, path: Path) -> None:
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    numbers = b""
+    for name, tensor in state.items():
+        data = tensor.numpy().tobytes()
+        dtype = {torch.float32: "F32", torch.int64: "I64"}[tensor.dtype]
+        offsets = [len(numbers), len(numbers) + len(data)]
+        header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": offsets}
+        numbers += data
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + numbers)
+
+
+@pytest.mark.parametrize(("name", "n"), [("resnet20", 3), ("resnet32", 5), ("resnet44", 7), ("resnet56", 9)])
+def test_the_widespread_layout_loads_and_says_the_same(name: str, n: int, tmp_path: Path) -> None:
+    network, images, expected = published(n)
+    parallel = {f"module.{key}": value for key, value in network.state_dict().items()}
+    torch.save({"state_dict": parallel, "best_prec1": 91.7}, tmp_path / "weights.th")
+    ours = MODELS[name](3, 10).eval()
+    load_published(ours, tmp_path / "weights.th")
+    with torch.inference_mode():
+        torch.testing.assert_close(ours(images), expected, rtol=1e-6, atol=1e-6)
+    assert expected.std() > 0.01
+
+
+@pytest.mark.parametrize("wrapper", [None, "state_dict", "model_state_dict", "model", "net"])
+@pytest.mark.parametrize("suffix", [".pt", ".pth", ".th"])
+def test_every_wrapper_and_suffix_of_pytorch(wrapper: str | None, suffix: str, state: State, tmp_path: Path) -> None:
+    path = tmp_path / f"weights{suffix}"
+    torch.save(state if wrapper is None else {wrapper: state, "epoch": 200}, path)
+    assert_loads(path, state)
+
+
+def test_arrays_of_numpy(state: State, tmp_path: Path) -> None:
+    np.savez(tmp_path / "weights.npz", **{name: tensor.numpy() for name, tensor in state.items()})
+    assert_loads(tmp_path / "weights.npz", state)
+
+
+def test_safetensors(state: State, tmp_path: Path) -> None:
+    save_safetensors(state, tmp_path / "weights.safetensors")
+    assert_loads(tmp_path / "weights.safetensors", state)
+
+
+def test_counts_of_batches_may_be_missing(state: State, tmp_path: Path) -> None:
+    torch.save({name: tensor for name, tensor in state.items() if "num_batches" not in name}, tmp_path / "weights.pt")
+    assert_loads(tmp_path / "weights.pt", state)
+
+
+def test_the_names_of_torchvision_for_resnet18(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    source, ours = ResNet18(3, 10).eval(), ResNet18(3, 10).eval()
+    there = {
+        name.replace("linear.", "fc.").replace("shortcut.", "downsample."): tensor
+        for name, tensor in source.state_dict().items()
+    }
+    assert {"fc.weight", "layer2.0.downsample.0.weight", "layer2.0.downsample.1.running_var"} <= there.keys()
+    torch.save(there, tmp_path / "weights.pth")
+    load_published(ours, tmp_path / "weights.pth")
+    images = torch.randn(1, 3, 32, 32)
+    assert torch.equal(ours(images), source(images))
+
+
+def test_what_does_not_fit_is_listed_and_nothing_is_loaded(state: State, tmp_path: Path) -> None:
+    wrong = {name: tensor for name, tensor in state.items() if name != "layer1.0.conv1.weight"}
+    wrong |= {"layer4.0.conv1.weight": torch.zeros(1), "linear.weight": torch.zeros(100, 64)}
+    torch.save(wrong, tmp_path / "weights.pt")
+    ours = ResNet20(3, 10)
+    before = {name: tensor.clone() for name, tensor in ours.state_dict().items()}
+    with pytest.raises(ConfigurationError) as caught:
+        load_published(ours, tmp_path / "weights.pt")
+    message = str(caught.value)
+    assert "no weights of ResNet20" in message
+    assert "missing: layer1.0.conv1.weight;" in message
+    assert "left over: layer4.0.conv1.weight;" in message
+    assert "of another shape: linear.weight (100, 64), expected (10, 64)" in message
+    assert all(torch.equal(tensor, before[name]) for name, tensor in ours.state_dict().items())
+
+
+def test_a_deeper_network_is_named_by_its_first_weights_and_a_number(tmp_path: Path) -> None:
+    torch.save(published(5)[0].state_dict(), tmp_path / "weights.pt")
+    with pytest.raises(ConfigurationError, match=r"left over: layer1\.3\.bn1\.bias, .* and 64 more"):
+        load_published(ResNet20(3, 10), tmp_path / "weights.pt")
+
+
+class Harmful:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (Path("harmed"),))
+
+
+def test_files_that_cannot_be_read_safely_are_refused(
+    state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({"state_dict": Harmful()}, tmp_path / "harmful.pt")
+    np.savez(tmp_path / "harmful.npz", weights=np.array([Harmful()], dtype=object))
+    (tmp_path / "torn.pt").write_bytes(b"PK\x03\x04 and no more")
+    (tmp_path / "torn.npz").write_bytes(b"PK\x03\x04 and no more")
+    (tmp_path / "torn.safetensors").write_bytes((1000).to_bytes(8, "little") + b"{")
+    save_safetensors(state, tmp_path / "whole.safetensors")
+    (tmp_path / "short.safetensors").write_bytes((tmp_path / "whole.safetensors").read_bytes()[:-100])
+    for name in ("harmful.pt", "harmful.npz", "torn.pt", "torn.npz", "torn.safetensors", "short.safetensors"):
+        with pytest.raises(ConfigurationError, match=f"{name} holds no weights that can be read safely"):
+            load_published(ResNet20(3, 10), tmp_path / name)
+    assert not (tmp_path / "harmed").exists()
+
+
+def test_what_is_no_file_of_weights_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no such file"):
+        load_published(ResNet20(3, 10), tmp_path / "nowhere.pt")
+    (tmp_path / "weights.h5").write_bytes(b"")
+    with pytest.raises(ConfigurationError, match=r"ends in \.pt, \.pth, \.th"):
+        load_published(ResNet20(3, 10), tmp_path / "weights.h5")
+    torch.save({"epoch": 3}, tmp_path / "epoch.pt")
+    with pytest.raises(ConfigurationError, match="no state dictionary"):
+        load_published(ResNet20(3, 10), tmp_path / "epoch.pt")
+
+
+def assert_loads(path: Path, state: State) -> None:
+    ours = ResNet20(3, 10)
+    load_published(ours, path)
+    assert all(torch.equal(ours.state_dict()[name], tensor) for name, tensor in state.items() if "batches" not in name)

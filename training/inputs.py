@@ -1,0 +1,176 @@
+"""What one example looks like, and what its numbers are measured against: all that a network must know of the data.
+
+`training.models.assemble` puts preprocessing and network together from one of these. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bundle.text import SPECIAL
+from training.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class ImageShape:
+    """Images, uint8 (N, height, width, channels).
+
+    Attributes:
+        height: Rows of pixels.
+        width: Columns of pixels.
+        scale: What each channel is divided by, on the scale 0 … 255, positive: its root mean square, or its standard
+            deviation where a mean is given.
+        mean: What is subtracted from each channel before, on the scale 0 … 255; None for nothing.
+
+    Raises:
+        ConfigurationError: A value is out of its range.
+
+    Example:
+        >>> ImageShape(32, 32, scale=(63.0, 62.1, 66.7), mean=(125.3, 123.0, 113.9)).channels
+        3
+    """
+
+    height: int
+    width: int
+    scale: tuple[float, ...]
+    mean: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.height < 1 or self.width < 1 or not self.scale:
+            raise ConfigurationError(
+                f"images of {self.height} × {self.width} pixels in {self.channels} channels, expected at least 1 each"
+            )
+        if not all(0 < value < math.inf for value in self.scale):
+            raise ConfigurationError(f"the scale of the channels is {self.scale}, expected positive numbers")
+        if self.mean is not None and not (
+            len(self.mean) == self.channels and all(math.isfinite(value) for value in self.mean)
+        ):
+            raise ConfigurationError(f"the mean of the channels is {self.mean}, expected {self.channels} numbers")
+
+    @property
+    def channels(self) -> int:
+        """Number of channels."""
+        return len(self.scale)
+
+    @classmethod
+    def uncentred(cls, images: NDArray[np.uint8]) -> Self:
+        """As the training images uint8 (N, H, W, C) say: divided by their root mean square, black stays zero."""
+        mean_square = np.square(images, dtype=np.float64).mean(axis=(0, 1, 2))
+        return cls(images.shape[1], images.shape[2], _positive(np.sqrt(mean_square)))
+
+
+@dataclass(frozen=True)
+class TokenShape:
+    """Texts, int32 (N, length): 0 is padding, 1 an unknown word, the others are words, up to vocabulary − 1.
+
+    Attributes:
+        vocabulary: Number of token ids, padding and unknown among them.
+        length: Tokens of a text.
+
+    Raises:
+        ConfigurationError: A value is out of its range.
+    """
+
+    vocabulary: int
+    length: int
+
+    def __post_init__(self) -> None:
+        if self.vocabulary < len(SPECIAL) or self.length < 1:
+            raise ConfigurationError(
+                f"texts of {self.length} tokens out of {self.vocabulary}, expected at least 1 token out "
+                f"of {len(SPECIAL)}, padding and unknown"
+            )
+
+
+@dataclass(frozen=True)
+class NumberColumn:
+    """A column of numbers; one that is missing, NaN, counts as the mean.
+
+    Attributes:
+        mean: Its mean over the training rows.
+        deviation: Its standard deviation over the training rows, positive.
+    """
+
+    mean: float = 0.0
+    deviation: float = 1.0
+
+
+@dataclass(frozen=True)
+class CategoryColumn:
+    """A column of categories, as codes: 1 … categories, and 0 for a missing one or one that is not known.
+
+    Attributes:
+        categories: Number of known categories.
+    """
+
+    categories: int
+
+
+@dataclass(frozen=True)
+class TableShape:
+    """Rows of a table, float32 (N, F).
+
+    Attributes:
+        columns: What each column holds.
+
+    Raises:
+        ConfigurationError: There is no column, or a value is out of its range.
+    """
+
+    columns: tuple[NumberColumn | CategoryColumn, ...]
+
+    def __post_init__(self) -> None:
+        if not self.columns:
+            raise ConfigurationError("a table without columns, expected at least 1")
+        for place, column in enumerate(self.columns):
+            match column:
+                case NumberColumn(mean, deviation):
+                    if not (math.isfinite(mean) and 0 < deviation < math.inf):
+                        raise ConfigurationError(
+                            f"column {place} has mean {mean} and deviation {deviation}, expected a number and a "
+                            "positive number"
+                        )
+                case CategoryColumn(categories):
+                    if categories < 0:
+                        raise ConfigurationError(f"column {place} has {categories} categories, expected at least 0")
+
+    @classmethod
+    def measured(cls, rows: NDArray[np.float32], categories: Sequence[int | None]) -> Self:
+        """With the means and deviations of training rows, whatever is missing left out.
+
+        Args:
+            rows: The training rows, float32 (N, F).
+            categories: For each column its number of categories, or None for numbers.
+
+        Example:
+            >>> rows = np.array([[1.0, 2.0], [3.0, 1.0], [np.nan, 0.0]], np.float32)
+            >>> TableShape.measured(rows, [None, 2]).columns
+            (NumberColumn(mean=2.0, deviation=1.0), CategoryColumn(categories=2))
+        """
+        return cls(
+            tuple(
+                _number_column(values) if count is None else CategoryColumn(count)
+                for values, count in zip(rows.T, categories, strict=True)
+            )
+        )
+
+
+InputShape = ImageShape | TokenShape | TableShape
+
+
+def _number_column(values: NDArray[np.float32]) -> NumberColumn:
+    known = values[np.isfinite(values)].astype(np.float64)
+    if not known.size:
+        return NumberColumn()
+    return NumberColumn(float(known.mean()), *_positive(known.std(keepdims=True)))
+
+
+def _positive(values: NDArray[Any]) -> tuple[float, ...]:
+    """As floats, 1 in place of 0: a channel that is black throughout, a column that says always the same."""
+    return tuple(float(value) if value > 0 else 1.0 for value in values)

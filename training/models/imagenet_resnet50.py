@@ -1,0 +1,53 @@
+"""ResNet-50 for ImageNet, from torchvision."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from training.errors import ConfigurationError
+from training.models.network import ImageNetwork
+
+
+class ImageNetResNet50(ImageNetwork):
+    """torchvision's ResNet-50: a 7 × 7 stem with pooling, bottlenecks whose 3 × 3 convolutions take the strides.
+
+    25,557,032 parameters for three channels and a thousand classes. Its weights start as torchvision draws them;
+    those that are published for torchvision load (`training.models.published`).
+
+    Args:
+        channels: Channels of the images; three.
+        classes: Number of classes, K.
+        dropout: Probability of dropping a feature before the linear layer.
+
+    Raises:
+        ConfigurationError: torchvision is not installed for this PyTorch, or there are not three channels.
+
+    References:
+        He et al. 2016, Deep residual learning for image recognition, table 1.
+        Goyal et al. 2017, Accurate, large minibatch SGD, section 5.1 (where the strides are).
+    """
+
+    size: ClassVar[int] = 224
+
+    def __init__(self, channels: int, classes: int, *, dropout: float = 0.0) -> None:
+        super().__init__(channels, classes)
+        try:
+            from torchvision.models import resnet50  # optional, and only this network needs it
+        except (ImportError, RuntimeError) as error:  # a torchvision for another PyTorch raises the second
+            raise ConfigurationError(
+                f"the model 'imagenet_resnet50' needs torchvision for this PyTorch ({torch.__version__}): "
+                f"pip install torchvision ({error})"
+            ) from error
+        if channels != 3:
+            raise ConfigurationError(f"the model 'imagenet_resnet50' takes images of 3 channels, got {channels}")
+        self.resnet = resnet50(weights=None, num_classes=classes)
+        self.linear = self.resnet.fc
+        self.resnet.fc = torch.nn.Dropout(dropout)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map float32 (N, 3, 224, 224) to logits float32 (N, K)."""
+        logits: Tensor = self.linear(self.resnet(images))
+        return logits

@@ -1,0 +1,139 @@
+"""Weights that were published elsewhere, for the same architecture under other names.
+
+| architecture | layout | names there → here |
+|---|---|---|
+| ResNet-20, 32, 44, 56, 110 | the widespread one with option-A shortcuts | the same |
+| ResNet-18, ResNet-50 | torchvision's names, stem for small images | `fc` → `linear`, `downsample` → `shortcut` |
+| ResNet-50 (ImageNet) | torchvision | `fc` → `linear`, all others get the prefix `resnet.` |
+| all others | ours | the same |
+
+Whatever the layout: the prefix `module.` that data-parallel training leaves is dropped, weights may stand in a
+dictionary under `state_dict`, `model_state_dict`, `model` or `net`, and counts of batches (`num_batches_tracked`) may
+be missing. Every other weight must be there, none may be left over, and all shapes must agree.
+
+Published weights expect the preprocessing that they were trained with: its mean and standard deviation, times 255, go
+into `training.inputs.ImageShape`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from training.errors import ConfigurationError
+from training.models.imagenet_resnet50 import ImageNetResNet50
+from training.models.network import Network
+from training.models.resnet import ResNet
+
+_WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
+_FORMATS = ".pt, .pth, .th (PyTorch), .npz (NumPy) or .safetensors"
+_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4"}
+_LISTED = 8
+
+# Pattern and replacement, applied in this order to every name.
+_NAMES: tuple[tuple[type[Network], tuple[tuple[str, str], ...]], ...] = (
+    (ImageNetResNet50, ((r"^(?!fc\.|linear\.|resnet\.)", "resnet."), (r"^fc\.", "linear."))),
+    (ResNet, ((r"^fc\.", "linear."), (r"\.downsample\.", ".shortcut."))),
+)
+
+
+def load_published(network: Network, path: Path) -> None:
+    """Put the weights of a file into a network, all of them or none; nothing in the file is executed.
+
+    Args:
+        network: The architecture that the weights belong to.
+        path: A state dictionary: `.pt`, `.pth` or `.th` as `torch.save` writes it (read with `weights_only`), `.npz`
+            with one array for each name, or `.safetensors`.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or weights are missing, left over or of another shape; the message
+            lists them.
+    """
+    there = {_named_here(network, name): tensor for name, tensor in _weights(_read(path), path).items()}
+    here = network.state_dict()
+    counts = {name for name in here if name.endswith("num_batches_tracked")}
+    missing = sorted(here.keys() - there.keys() - counts)
+    strange = sorted(there.keys() - here.keys())
+    shapes = [
+        f"{name} {tuple(there[name].shape)}, expected {tuple(here[name].shape)}"
+        for name in sorted(here.keys() & there.keys())
+        if there[name].shape != here[name].shape
+    ]
+    problems = [
+        f"{what}: {_first(names)}"
+        for what, names in (("missing", missing), ("left over", strange), ("of another shape", shapes))
+        if names
+    ]
+    if problems:
+        raise ConfigurationError(f"{path} holds no weights of {type(network).__name__}; " + "; ".join(problems))
+    network.load_state_dict({name: there.get(name, tensor) for name, tensor in here.items()})
+
+
+def _named_here(network: Network, name: str) -> str:
+    name = re.sub(r"^module\.", "", name)
+    for architecture, rules in _NAMES:
+        if isinstance(network, architecture):
+            for pattern, replacement in rules:
+                name = re.sub(pattern, replacement, name)
+    return name
+
+
+def _read(path: Path) -> Any:
+    """What the file holds: a mapping, if it is sound."""
+    try:
+        match path.suffix:
+            case ".npz":
+                with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+                    return {name: torch.from_numpy(archive[name]) for name in archive.files}
+            case ".safetensors":
+                return _safetensors(path.read_bytes())
+            case ".pt" | ".pth" | ".th":
+                return torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise ConfigurationError(f"{path}: no such file, expected weights") from None
+    except (
+        *(OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError),
+        *(zipfile.BadZipFile, pickle.UnpicklingError),
+    ) as error:
+        raise ConfigurationError(f"{path} holds no weights that can be read safely: {error}") from error
+    raise ConfigurationError(f"{path}: expected a name that ends in {_FORMATS}")
+
+
+def _weights(document: Any, path: Path) -> dict[str, Tensor]:
+    """The state dictionary in what a file holds."""
+    for wrapper in _WRAPPERS:
+        if isinstance(document, Mapping) and isinstance(document.get(wrapper), Mapping):
+            document = document[wrapper]
+    if not isinstance(document, Mapping) or not all(isinstance(value, Tensor) for value in document.values()):
+        raise ConfigurationError(f"{path} holds no state dictionary, expected a tensor for each name")
+    return {str(name): value for name, value in document.items()}
+
+
+def _safetensors(data: bytes) -> dict[str, Tensor]:
+    """Tensors of the safetensors format: the length of a JSON header, the header, and the numbers one after another."""
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    tensors = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        dtype, shape, (begin, end) = np.dtype(_DTYPES[entry["dtype"]]), entry["shape"], entry["data_offsets"]
+        if not 0 <= begin <= end <= len(data) - start or end - begin != dtype.itemsize * math.prod(shape):
+            raise ValueError(f"the numbers of {name} lie outside of the file")
+        tensors[name] = torch.from_numpy(np.frombuffer(data[start + begin : start + end], dtype).reshape(shape).copy())
+    return tensors
+
+
+def _first(names: list[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
