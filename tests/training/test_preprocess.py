@@ -7,7 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from training.preprocess import ImageInput, channel_rms
+from training.inputs import CategoryColumn, NumberColumn, TableShape
+from training.preprocess import ImageInput, TableInput, TokenInput, channel_rms
 
 
 def test_scale_layout_and_size() -> None:
@@ -37,3 +38,31 @@ def test_rms_is_by_channel_and_never_zero() -> None:
     images = np.zeros((2, 1, 1, 2), np.uint8)
     images[0, 0, 0, 0] = 200
     assert channel_rms(images) == pytest.approx([200 / np.sqrt(2), 1.0])
+
+
+def test_with_a_mean_images_are_centred_before_they_are_divided() -> None:
+    images = torch.tensor([[[[100, 200]]]], dtype=torch.uint8)
+    seen = ImageInput([50.0, 25.0], 1, mean=[120.0, 100.0])(images)
+    assert seen.flatten().tolist() == pytest.approx([-0.4, 4.0])
+
+
+def test_tokens_outside_of_the_vocabulary_are_unknown_words() -> None:
+    tokens = torch.tensor([[0, 1, 9, 10, -1, 2**31 - 1, -(2**31)]], dtype=torch.int32)
+    seen = TokenInput(10)(tokens)
+    assert seen.dtype == torch.int64
+    assert seen.tolist() == [[0, 1, 9, 1, 1, 1, 1]]
+
+
+def test_numbers_are_standardised_and_missing_ones_are_the_mean() -> None:
+    shape = TableShape((CategoryColumn(3), NumberColumn(10.0, 2.0), NumberColumn(-1.0, 0.5)))
+    rows = torch.tensor([[1.0, 14.0, -2.0], [2.0, torch.nan, torch.inf]])
+    numbers, codes = TableInput(shape)(rows)
+    assert (numbers.dtype, codes.dtype) == (torch.float32, torch.int64)
+    assert numbers.tolist() == [[2.0, -2.0], [0.0, 0.0]]
+    assert codes.tolist() == [[1], [2]]
+
+
+def test_codes_that_no_category_has_are_unknown() -> None:
+    rows = torch.tensor([[0.0], [3.0], [4.0], [-1.0], [1.5], [torch.nan], [torch.inf], [1e30]])
+    _, codes = TableInput(TableShape((CategoryColumn(3),)))(rows)
+    assert codes.flatten().tolist() == [0, 3, 0, 0, 0, 0, 0, 0]
