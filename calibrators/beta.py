@@ -5,26 +5,26 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
-import numpy.typing as npt
-from scipy import special
 
 from calibrators.arrays import Doubles
 from calibrators.documents import Document
-from calibrators.logistic import fit_logistic
-from calibrators.one_vs_rest import OneVsRest
+from calibrators.log_odds_curves import LogOddsCurves
+from calibrators.logistic_curves import CurveShape, fit_curves
+from calibrators.score_chunks import ScoreChunks
+from calibrators.validation import LabelledRows
 
 # Keeps the optimum finite where classes are separable or missing; elsewhere it moves the mean NLL by less than 1e-7.
-_RIDGE = 1e-8
+_RIDGE = 1e-9
 
 
 @final
-class Beta(OneVsRest):
+class Beta(LogOddsCurves):
     """Bends probabilities at both ends: p = σ(a log q − b log(1 − q) + c), with a, b ≥ 0 and q the softmax.
 
     What follows when scores of either class are beta distributed; a = b is Platt scaling of the log-odds, and a ≠ b
     treats over- and underconfidence at the two ends differently. With two classes there is one curve, for class 1; with
     more, one for each class, and rows are divided by their sum. The exact maximum of the likelihood under a, b ≥ 0, up
-    to a ridge of 1e-8 that keeps it finite.
+    to a ridge of 1e-9 that keeps it finite.
 
     Preserves: with two classes the order of all rows, ties apart.
     When to use: two classes, where the curve is bent otherwise at its two ends.
@@ -49,36 +49,24 @@ class Beta(OneVsRest):
 
     coefficients_: Doubles
 
-    def _fit_curve(self, scores: Doubles, hits: npt.NDArray[np.bool_], weight: Doubles | None) -> Doubles:
-        if len(scores) == 0:
-            return np.array([1.0, 1.0, 0.0])
-        features = np.column_stack([*_log_chances(scores), np.ones(len(scores))])
-        scale = np.array([*(np.abs(features[:, :2]).max(axis=0)), 1.0])
-        # Columns that underflow to zero (certain rows only) teach nothing and keep their coefficient.
-        scale[scale == 0] = 1.0
-        standard, targets, start = features / scale, hits.astype(np.float64), np.array([1.0, 1.0, 0.0])
-        # The optimum under a, b ≥ 0 lies inside or on an edge or in the corner: the best of those that are allowed.
-        found = []
-        for free in ([0, 1, 2], [0, 2], [1, 2], [2]):
-            theta, value = fit_logistic(standard[:, free], targets, weight, ridge=_RIDGE, centre=start[free])
-            full = np.zeros(3)
-            full[free] = theta
-            if (full[:2] >= 0).all():
-                found.append((value + 0.5 * _RIDGE * (3 - len(free)), full / scale))
-                if len(free) == 3:
-                    break
-        best: Doubles = min(found, key=lambda one: one[0])[1]
-        return best
+    def _fit(self, rows: LabelledRows) -> None:
+        fit = fit_curves(ScoreChunks(rows, top=False), _SHAPE)
+        slopes = np.where(np.isinf(fit.scales), 1.0, fit.theta[:, :2] / fit.scales)
+        intercepts = fit.theta[:, 2] - (slopes * fit.centres).sum(axis=1)
+        self.coefficients_ = np.column_stack([slopes, intercepts])
+        self.classes_ = rows.logits.shape[1]
 
-    def _evaluate(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
-        a, b, c = self.coefficients_[curve]
+    def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
+        return self._curve_chances(logits, maxima)
+
+    def _calibrated(self, scores: Doubles) -> Doubles:
+        a, b, c = self.coefficients_.T
         below, above = _log_chances(scores)
-        with np.errstate(over="ignore"):
-            calibrated = a * below + b * above + c
-        return special.expit(calibrated), special.expit(-calibrated)
-
-    def _keep(self, curves: list[Doubles]) -> None:
-        self.coefficients_ = np.stack(curves)
+        below *= a
+        above *= b
+        below += above
+        below += c
+        return below
 
     def _parameters(self) -> dict[str, Any]:
         return {"classes": self.classes_, "coefficients": self.coefficients_.tolist()}
@@ -97,6 +85,25 @@ class Beta(OneVsRest):
         return calibrator
 
 
-def _log_chances(scores: Doubles) -> tuple[Doubles, Doubles]:
-    """The (n,) log q and −log(1 − q) of q = σ(scores), exact at both ends."""
-    return -np.logaddexp(0, -scores), np.logaddexp(0, scores)
+def _log_chances(scores: Doubles) -> list[Doubles]:
+    """The two columns log q and −log(1 − q), q = σ(scores), exact at both ends."""
+    apart = 0.5 * scores
+    half = np.abs(apart)
+    tail = -2 * half
+    np.exp(tail, out=tail)
+    np.log1p(tail, out=tail)
+    below = apart - half
+    below -= tail
+    half += apart
+    half += tail
+    return [below, half]
+
+
+_SHAPE = CurveShape(
+    columns=_log_chances,
+    features=lambda columns: columns,
+    linear=(0, 1),
+    bounded=2,
+    ridge=_RIDGE,
+    soft_targets=False,
+)

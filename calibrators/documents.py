@@ -46,6 +46,10 @@ class Document:
         if isinstance(found, bool) or found != version:
             self._refuse("version", found, str(version))
 
+    def has(self, field: str) -> bool:
+        """Whether a field that need not be there is, and was not taken yet."""
+        return field in self._left
+
     def number(self, field: str, least: float = -math.inf, most: float = math.inf) -> float:
         """Takes a finite number from ``least`` to ``most``."""
         value = self._take(field)

@@ -125,6 +125,8 @@ def _platt(calibrator: Calibrator, logs: Doubles) -> Doubles:
     _check_binary(calibrator)
     if fitted.top_label_only:
         _refuse(calibrator, "of the margin, which two classes reach from both sides", "one of log-odds")
+    if fitted.on == "margin":
+        _refuse(calibrator, "on the margin", "one on the log-odds")
     if fitted.slopes_[0] == 0:
         _refuse(calibrator, "of slope 0", "one that is not constant")
     odds = logs[:, 1] - logs[:, 0]

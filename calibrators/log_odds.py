@@ -10,6 +10,9 @@ from calibrators.arrays import Doubles, Labels
 from calibrators.chunks import check_label_logits, logit_chunks
 from calibrators.validation import LabelledRows
 
+# Sums of shares below this may have lost parts of themselves to underflow.
+_TINY = 1e-280
+
 
 @dataclass(frozen=True, slots=True)
 class RowTotals:
@@ -57,3 +60,31 @@ def all_row_totals(rows: LabelledRows) -> RowTotals:
         one = row_totals(chunk, maxima)
         totals.total[part], totals.others[part], totals.top[part] = one.total, one.others, one.top
     return totals
+
+
+def log_odds_against_rest(logits: Doubles, maxima: Doubles) -> Doubles:
+    """Log-odds (n, K) of every class of one chunk of logits (n, K) with row maxima (n, 1), which is overwritten.
+
+    −inf where a class is impossible, +inf where it is certain.
+    """
+    with np.errstate(over="ignore", divide="ignore"):
+        logits -= maxima
+        shares = np.exp(logits)
+        top = (np.arange(len(logits)), np.argmax(logits, axis=1))
+        shares[top] = 0
+        rest = np.add.reduce(shares, axis=1, keepdims=True)
+        # Beside the largest, whose share is 1, nothing cancels.
+        shares -= rest
+        np.negative(shares, out=shares)
+        np.log1p(shares, out=shares)
+        far = rest[:, 0] < _TINY
+        rest_logs = np.log(rest[:, 0])
+        if far.any():
+            others = logits[far]
+            others[np.arange(len(others)), top[1][far]] = -np.inf
+            second = np.maximum.reduce(others, axis=1, keepdims=True)
+            others -= np.where(second == -np.inf, 0.0, second)
+            rest_logs[far] = second[:, 0] + np.log(np.add.reduce(np.exp(others), axis=1))
+        logits -= shares
+        logits[top] = -rest_logs
+    return logits

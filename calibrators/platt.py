@@ -2,32 +2,62 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, Literal, Self, TypeAlias, final
 
 import numpy as np
-import numpy.typing as npt
-from scipy import special
 
 from calibrators.arrays import Doubles
 from calibrators.documents import Document
-from calibrators.logistic import fit_logistic
-from calibrators.one_vs_rest import OneVsRest
+from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind
+from calibrators.log_odds_curves import LogOddsCurves
+from calibrators.logistic_curves import CurveShape, fit_curves
+from calibrators.score_chunks import ScoreChunks
+from calibrators.validation import LabelledRows, check_choice
+
+PlattOn: TypeAlias = Literal["log_odds", "margin"]
+_ON: tuple[PlattOn, ...] = ("log_odds", "margin")
+
+_SHAPE = CurveShape(
+    columns=lambda scores: [scores],
+    features=lambda columns: columns,
+    linear=(0,),
+    bounded=0,
+    ridge=0.0,
+    soft_targets=True,
+)
 
 
 @final
-class Platt(OneVsRest):
+class Platt(LogOddsCurves):
     """Scales and shifts the log-odds: p = σ(a s + c), s = log-odds of a class against all others.
 
     With two classes s = z_1 − z_0 and there is one pair (a, c); with more, one for each class, and rows are divided by
-    their sum. Labels count as (n₊ + 1) / (n₊ + 2) and 1 / (n₋ + 2), Platt's targets, which keep the optimum finite
-    where classes are separable or missing; with weights, n₊ and n₋ are shares of the Kish effective number of rows.
+    their sum. ``on="margin"`` calibrates the confidence alone: s is the log-odds of the class with the largest logit,
+    there is one pair whatever the number of classes, and the other classes share the rest in their old proportions.
+    One of them may end up larger, where a right answer is less likely than not: `top_label` still returns the raw
+    label, with the confidence that was calibrated.
 
-    Preserves: with two classes the order of all rows, as long as a > 0 (else the scores were the wrong way round).
-    When to use: two classes, where temperature leaves a bias: the positives are rarer, or commoner, than scores say.
+    Labels count as (n₊ + 1) / (n₊ + 2) and 1 / (n₋ + 2), Platt's targets, which keep the optimum finite where classes
+    are separable or missing. It is exact: within 1e-12 of the least mean log loss. Where no row's log-odds differ, a is
+    1 and c is learned.
+
+    Preserves: with two classes the order of all rows, strictly, as long as a > 0 (else the scores were the wrong way
+    round); not the arg max, which c moves: that is what mends a bias. On the margin: the label of every row, so
+    accuracy, as `top_label` gives it, and the order of confidences as long as a > 0.
+    When to use: two classes, where temperature leaves a bias: the positives are rarer, or commoner, than scores say. On
+    the margin: any number of classes, where confidence is too high or too low by more than a temperature mends.
+
+    Args:
+        on: ``"log_odds"`` of every class, or ``"margin"``: of the class with the largest logit.
+        weight_kind: What sample weights count for in n₊ and n₋: ``"importance"`` (shares of the Kish effective number
+            of rows) or ``"frequency"`` (a weight of 3 is a row seen three times).
 
     Attributes:
-        slopes_: (C,) float64, a; C is 1 for two classes, else K.
+        slopes_: (C,) float64, a; C is 1 for two classes and on the margin, else K.
         intercepts_: (C,) float64, c.
+
+    Raises:
+        CalibrationDataError: Another option than those.
 
     References:
         Platt (1999), Probabilistic outputs for support vector machines, section 2.2.
@@ -46,43 +76,50 @@ class Platt(OneVsRest):
     slopes_: Doubles
     intercepts_: Doubles
 
-    def _fit_curve(self, scores: Doubles, hits: npt.NDArray[np.bool_], weight: Doubles | None) -> Doubles:
-        if len(scores) == 0:
-            return np.array([1.0, 0.0])
-        mass = np.ones(len(scores)) if weight is None else weight
-        effective = mass.sum() ** 2 / (mass @ mass)
-        positives = effective * (mass @ hits) / mass.sum()
-        targets = np.where(hits, (positives + 1) / (positives + 2), 1 / (effective - positives + 2))
-        largest = float(np.abs(scores).max()) or 1.0
-        centre = np.average(scores / largest, weights=weight) * largest
-        scale = float(np.sqrt(np.average(((scores - centre) / largest) ** 2, weights=weight))) * largest
-        if scale <= 1e-12 * largest:
-            # All log-odds are equal: only the shift can be learned.
-            return np.array([0.0, special.logit(np.average(targets, weights=weight))])
-        standard = np.stack([(scores - centre) / scale, np.ones(len(scores))], axis=1)
-        (slope, intercept), _ = fit_logistic(standard, targets, weight)
-        return np.array([slope / scale, intercept - slope * (centre / scale)])
+    def __init__(self, on: PlattOn = "log_odds", weight_kind: WeightKind = "importance") -> None:
+        check_choice(on, _ON, "on")
+        check_choice(weight_kind, WEIGHT_KINDS, "weight_kind")
+        self.on = on
+        self.weight_kind = weight_kind
+        self.top_label_only = on == "margin"
 
-    def _evaluate(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
-        with np.errstate(over="ignore"):
-            calibrated = self.slopes_[curve] * scores + self.intercepts_[curve]
-        return special.expit(calibrated), special.expit(-calibrated)
+    def _fit(self, rows: LabelledRows) -> None:
+        source = ScoreChunks(rows, self.top_label_only)
+        fit = fit_curves(source, _SHAPE, self.weight_kind == "frequency")
+        flat = np.isinf(fit.scales[:, 0])
+        self.slopes_ = np.where(flat, 1.0, fit.theta[:, 0] / fit.scales[:, 0])
+        self.intercepts_ = fit.theta[:, 1] - self.slopes_ * fit.centres[:, 0]
+        self.classes_ = rows.logits.shape[1]
 
-    def _keep(self, curves: list[Doubles]) -> None:
-        self.slopes_, self.intercepts_ = np.stack(curves, axis=1)
+    def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
+        return self._top_chances(logits, maxima) if self.top_label_only else self._curve_chances(logits, maxima)
+
+    def _calibrated(self, scores: Doubles) -> Doubles:
+        return scores * self.slopes_ + self.intercepts_
 
     def _parameters(self) -> dict[str, Any]:
-        return {
-            "classes": self.classes_,
-            "slopes": self.slopes_.tolist(),
-            "intercepts": self.intercepts_.tolist(),
-        }
+        # A document of the margin has fields of other names, and one of frequencies one more, so that none is read as
+        # of another kind, and those of before these options are still read.
+        shared: dict[str, Any] = {"classes": self.classes_}
+        if self.weight_kind == "frequency":
+            shared["weight_kind"] = self.weight_kind
+        if self.on == "margin":
+            return {**shared, "margin_slope": float(self.slopes_[0]), "margin_intercept": float(self.intercepts_[0])}
+        return {**shared, "slopes": self.slopes_.tolist(), "intercepts": self.intercepts_.tolist()}
 
     @classmethod
     def _restore(cls, document: Document) -> Self:
-        calibrator = cls()
-        calibrator.classes_ = document.count("classes", least=2)
-        curves = 1 if calibrator.classes_ == 2 else calibrator.classes_
+        classes = document.count("classes", least=2)
+        kind: WeightKind = "importance"
+        if document.has("weight_kind"):
+            kind = as_weight_kind(document.choice("weight_kind", ("frequency",)))
+        calibrator = cls("margin" if document.has("margin_slope") else "log_odds", kind)
+        calibrator.classes_ = classes
+        if calibrator.on == "margin":
+            calibrator.slopes_ = np.array([document.number("margin_slope")])
+            calibrator.intercepts_ = np.array([document.number("margin_intercept")])
+            return calibrator
+        curves = 1 if classes == 2 else classes
         calibrator.slopes_ = document.numbers("slopes")
         calibrator.intercepts_ = document.numbers("intercepts")
         for field, values in (("slopes", calibrator.slopes_), ("intercepts", calibrator.intercepts_)):

@@ -5,28 +5,38 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
-import numpy.typing as npt
-from scipy import special
 
 from calibrators.arrays import Doubles
 from calibrators.documents import Document
-from calibrators.logistic import fit_logistic
-from calibrators.one_vs_rest import OneVsRest
+from calibrators.log_odds_curves import LogOddsCurves
+from calibrators.logistic_curves import CurveShape, fit_curves
+from calibrators.score_chunks import ScoreChunks
+from calibrators.validation import LabelledRows
 
 # Keeps the optimum finite where classes are separable or missing; elsewhere it moves the mean NLL by less than 1e-7.
 _RIDGE = 1e-9
 # Beyond this the square overflows, and the probability has long been 0 or 1.
 _FARTHEST = 1e150
 
+_SHAPE = CurveShape(
+    columns=lambda scores: [scores],
+    features=lambda columns: [columns[0] * columns[0], columns[0]],
+    linear=(1,),
+    bounded=0,
+    ridge=_RIDGE,
+    soft_targets=False,
+)
+
 
 @final
-class Quadratic(OneVsRest):
+class Quadratic(LogOddsCurves):
     """Bends the log-odds by a parabola: p = σ(a t² + b t + c), t = (s − m) / d, s = log-odds against all other classes.
 
     What follows when the log-odds of either class are normally distributed, each with a variance of its own; a = 0 is
     an affine map as in `platt`. With two classes s = z_1 − z_0 and there is one curve; with more, one for each class,
     and rows are divided by their sum. The exact maximum of the likelihood, up to a ridge of 1e-9 that keeps it finite;
-    m and d (the mean log-odds of the fit, and the farthest from it) only keep the numbers of the order of one.
+    m and d (about the median log-odds of the fit, and the median distance from it) only keep the numbers of the order
+    of one.
 
     Preserves: nothing for certain. A parabola turns: beyond its vertex, often outside the data, the order is reversed.
     When to use: two classes that the model separates with unequal spread; look at the curve before thresholds are set.
@@ -55,33 +65,19 @@ class Quadratic(OneVsRest):
     centres_: Doubles
     scales_: Doubles
 
-    def _fit_curve(self, scores: Doubles, hits: npt.NDArray[np.bool_], weight: Doubles | None) -> Doubles:
-        if len(scores) == 0:
-            return np.array([0.0, 1.0, 0.0, 0.0, 1.0])
-        # Of scores divided by the largest, so that nothing overflows; in units of the farthest, squares stay below one.
-        largest = float(np.abs(scores).max()) or 1.0
-        middle = np.average(scores / largest, weights=weight)
-        farthest = float(np.abs(scores / largest - middle).max())
-        centre, scale = float(middle * largest), farthest * largest
-        if not (farthest > 1e-12 and scale > 1e-300):
-            centre, scale = 0.0, largest
-        standard = (scores - centre) / scale
-        features = np.stack([standard**2, standard, np.ones(len(scores))], axis=1)
-        theta, _ = fit_logistic(
-            features, hits.astype(np.float64), weight, ridge=_RIDGE, centre=np.array([0.0, 1.0, 0.0])
-        )
-        return np.array([*theta, centre, scale])
+    def _fit(self, rows: LabelledRows) -> None:
+        fit = fit_curves(ScoreChunks(rows, top=False), _SHAPE)
+        self.coefficients_, self.centres_ = fit.theta, fit.centres[:, 0]
+        self.scales_ = np.where(np.isinf(fit.scales[:, 0]), 1.0, fit.scales[:, 0])
+        self.classes_ = rows.logits.shape[1]
 
-    def _evaluate(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
-        a, b, c = self.coefficients_[curve]
-        with np.errstate(over="ignore"):
-            standard = np.clip((scores - self.centres_[curve]) / self.scales_[curve], -_FARTHEST, _FARTHEST)
-            calibrated = (a * standard + b) * standard + c
-        return special.expit(calibrated), special.expit(-calibrated)
+    def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
+        return self._curve_chances(logits, maxima)
 
-    def _keep(self, curves: list[Doubles]) -> None:
-        stacked = np.stack(curves)
-        self.coefficients_, self.centres_, self.scales_ = stacked[:, :3], stacked[:, 3], stacked[:, 4]
+    def _calibrated(self, scores: Doubles) -> Doubles:
+        a, b, c = self.coefficients_.T
+        standard = np.clip((scores - self.centres_) / self.scales_, -_FARTHEST, _FARTHEST)
+        return np.asarray((a * standard + b) * standard + c)
 
     def _parameters(self) -> dict[str, Any]:
         return {
