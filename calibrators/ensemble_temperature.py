@@ -53,8 +53,8 @@ class EnsembleTemperature(Calibrator):
     weights_: Doubles
 
     def _fit(self, rows: LabelledRows) -> None:
-        rows = rows.relative()
         scaling = Temperature().fit(rows.logits, rows.labels, rows.weight)
+        rows = rows.relative()
         chances = np.empty((len(rows.labels), 3))
         for part, chunk, maxima in logit_chunks(rows.logits):
             own = (np.arange(len(chunk)), rows.labels[part])

@@ -17,11 +17,9 @@ from calibrators.errors import CalibrationDataError
 from calibrators.mixture import mixture_weights
 from calibrators.registry import registered, restored
 from calibrators.row_subset import take_rows
-from calibrators.validation import LabelledRows, as_matrix, as_weight, check_choice, relative_weight
+from calibrators.validation import LabelledRows, as_matrix, as_weight, check_choice
 
 _NORMAL_975 = 1.959963984540054
-# Rows that frequencies add up to, at least; keeps squares finite.
-_LEAST_SEEN = 1e-100
 _NEXT_TO_NOTHING = 1e-200
 
 
@@ -117,7 +115,7 @@ class PriorShift(Calibrator):
             raise CalibrationDataError(
                 "Too few rows", where="target_logits", found=f"{len(matrix)} rows", expected="at least 2"
             )
-        mass = np.ones(len(matrix)) if weight is None else relative_weight(weight)
+        mass = np.ones(len(matrix)) if weight is None else weight
         total = float(mass.sum())
 
         def passes() -> Iterator[tuple[Doubles, Doubles]]:
@@ -125,7 +123,6 @@ class PriorShift(Calibrator):
                 yield self._probabilities(chunk) / self.source_priors_, mass[part] / total
 
         priors = mixture_weights(passes, self.classes_)
-        seen = total if weight is None else max(total * (float(weight.max()) / float(mass.max())), _LEAST_SEEN)
         spread = np.zeros((self.classes_, self.classes_))
         information = np.zeros_like(spread)
         for ratios, share in passes():
@@ -135,7 +132,7 @@ class PriorShift(Calibrator):
             pull = relative / np.where(mixed > _NEXT_TO_NOTHING, mixed, np.inf)[:, None]
             rooted = pull * np.sqrt(share)[:, None]
             information += rooted.T @ rooted
-            moves = (pull - 1) * (np.sqrt(share / seen) if self.weight_kind == "frequency" else share)[:, None]
+            moves = (pull - 1) * (np.sqrt(share / total) if self.weight_kind == "frequency" else share)[:, None]
             spread += moves.T @ moves
         # Along the simplex only: priors move so that their sum stays one.
         along = np.linalg.svd(np.ones((1, self.classes_)))[2][1:].T

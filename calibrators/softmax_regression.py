@@ -85,6 +85,7 @@ def fit_affine(
         CalibrationDataError: Logits that cannot be used.
         CalibrationFitError: No convergence.
     """
+    scaling = Temperature().fit(rows.logits, rows.labels, rows.weight)
     rows, classes = rows.relative(), rows.logits.shape[1]
     inputs = FeatureChunks(rows, features)
     centre, scale = inputs.standardise()
@@ -92,7 +93,6 @@ def fit_affine(
     strength = np.full(target.shape, RIDGE)
     if full:
         strength += 2 * off_diagonal / (classes * (classes - 1)) * (1 - np.eye(classes))
-    scaling = Temperature().fit(rows.logits, rows.labels, rows.weight)
     start = None
     if not scaling.at_bound_:
         inverse = 1 / scaling.temperature_

@@ -15,6 +15,8 @@ from calibrators.arrays import ArrayLike, Doubles, Floats, Labels
 from calibrators.errors import CalibrationDataError
 from calibrators.row_subset import RowSubset, take_rows
 
+LEAST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100
+
 
 @dataclass(frozen=True, slots=True)
 class LabelledRows:
@@ -34,7 +36,7 @@ class LabelledRows:
     def relative(self) -> LabelledRows:
         """The same rows, their largest weight brought to [0.5, 1) by a power of two, so that sums stay finite.
 
-        Only the ratios of weights are kept, and those exactly, but for weights below 1e-307 of the largest.
+        Only the ratios of weights are kept, and those exactly.
         """
         if self.weight is None:
             return self
@@ -43,8 +45,7 @@ class LabelledRows:
 
 def relative_weight(weight: Doubles) -> Doubles:
     """Weights (N,) divided by the power of two that brings the largest to [0.5, 1)."""
-    with np.errstate(under="ignore"):
-        return np.asarray(np.ldexp(weight, -int(np.frexp(weight.max())[1])))
+    return np.asarray(np.ldexp(weight, -int(np.frexp(weight.max())[1])))
 
 
 def as_matrix(values: ArrayLike, name: str) -> Floats:
@@ -117,14 +118,15 @@ def as_weight(values: ArrayLike | None, rows: int) -> Doubles | None:
     """Checks sample weights.
 
     Args:
-        values: (N,) non-negative finite numbers with a positive sum, or None.
+        values: (N,) numbers, each 0 or from 1e-100 to 1e100, so that no product of two overflows or vanishes; not all
+            of them 0. Or None.
         rows: N.
 
     Returns:
         (N,) float64, or None.
 
     Raises:
-        CalibrationDataError: Wrong shape, negative or not finite, or nothing but zeros.
+        CalibrationDataError: Wrong shape, negative or beyond that range, or nothing but zeros.
     """
     if values is None:
         return None
@@ -138,11 +140,14 @@ def as_weight(values: ArrayLike | None, rows: int) -> Doubles | None:
             "Wrong type", where="sample_weight", found=f"of type {weight.dtype}", expected="numbers"
         )
     weight = weight.astype(np.float64, copy=False)
-    bad = ~((weight >= 0) & (weight < np.inf))
+    bad = ~((weight >= LEAST_WEIGHT) & (weight <= LARGEST_WEIGHT) | (weight == 0))
     if bad.any():
         row = int(np.argmax(bad))
         raise CalibrationDataError(
-            "Bad weight", where=f"sample_weight[{row}]", found=str(weight[row]), expected="a finite number of 0 or more"
+            "Bad weight",
+            where=f"sample_weight[{row}]",
+            found=str(weight[row]),
+            expected=f"0, or a number from {LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}",
         )
     if rows and not weight.any():
         raise CalibrationDataError(
