@@ -120,8 +120,8 @@ def debiased_calibration_error(
     `bootstrap_interval` gives its interval.
 
     ``norm=1``: 2 Σ share · |gap| − Σ share · E|gap + normal noise of that variance|, the expected calibration error
-    less the estimate of its bias by a parametric bootstrap, in closed form. An absolute value has no unbiased
-    estimate: most of the bias is gone, not all, and the rest is upwards where gaps are small.
+    less its bias as a parametric bootstrap has it, in closed form. An absolute value has no unbiased estimate: where a
+    bin's gap is zero, 2 − √2 = 59 % of the bias stays, and less the larger the gap. `bootstrap_interval` refuses it.
 
     A bin of one row says nothing about its noise and is left out. With importance weights the noise is that of per-row
     influence and the Kish effective number of rows.

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import math
 
+import calibration
+import calibration.utils
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import integrate, stats
 
 from calibrators import CalibrationDataError, softmax
 from calibrators.metrics import (
@@ -14,6 +17,7 @@ from calibrators.metrics import (
     expected_calibration_error,
     reliability_curve,
 )
+from calibrators.metrics.calibration_error import mean_distance
 
 
 def brute_force(confidence, correct, edges, weight, norm):
@@ -92,18 +96,55 @@ def test_debiased_by_hand():
     assert found == pytest.approx(0.0625 - 0.25 / 3, abs=1e-12)
 
 
-def test_debiased_agrees_with_the_published_formula(world):
-    # As `uncertainty-calibration` computes it: per bin of two or more rows, gap² − a (1 − a) / (n − 1).
-    logits, labels = world(800, 4, 2.0)
+@pytest.mark.parametrize("classes", [2, 4])
+def test_debiased_agrees_with_the_authors_package(classes, world):
+    # Its bins: (lo, hi] of equal width, as ours; of equal mass they end half-way between two scores, which puts the
+    # same rows together where N is a multiple of the number of bins and no scores are equal. It takes the square root
+    # of what is above zero, and resamples for norm 1, here 1,000 times.
+    logits, labels = world(1_500, classes, 2.0)
     probabilities = softmax(logits)
-    confidence, correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
-    expected, index = 0.0, np.ceil(confidence * 15).astype(int)
-    for b in np.unique(index):
-        inside = index == b
-        n, a = inside.sum(), correct[inside].mean()
-        if n >= 2:
-            expected += n / 800 * ((confidence[inside].mean() - a) ** 2 - a * (1 - a) / (n - 1))
-    assert debiased_calibration_error(probabilities, labels) == pytest.approx(expected, abs=1e-12)
+    for scheme, theirs in (
+        ("width", calibration.utils.get_equal_prob_bins),
+        ("mass", calibration.utils.get_equal_bins),
+    ):
+        squared = debiased_calibration_error(probabilities, labels, 10, scheme)
+        expected = calibration.lower_bound_scaling_top_ce(
+            probabilities, labels, p=2, debias=True, num_bins=10, binning_scheme=theirs
+        )
+        assert math.sqrt(squared) == pytest.approx(expected, rel=1e-9)
+    logits, labels = world(1_500, classes, 1.0)
+    probabilities = softmax(logits)
+    np.random.seed(0)  # noqa: NPY002  theirs
+    expected = calibration.lower_bound_scaling_top_ce(
+        probabilities, labels, p=1, debias=True, num_bins=10, binning_scheme=calibration.utils.get_equal_bins
+    )
+    found = debiased_calibration_error(probabilities, labels, 10, "mass", norm=1)
+    # Of each bin they take variance / n where ours has n − 1, and a mean of 1,000 draws where ours is exact.
+    assert found == pytest.approx(expected, abs=1e-3)
+    assert expected_calibration_error(probabilities, labels, 10, "mass") - found > 5e-3
+
+
+def test_the_mean_distance_by_integration():
+    centre, deviation = np.array([-0.3, 0.0, 0.02, 0.4]), np.array([0.1, 0.2, 0.05, 1e-3])
+    expected = [
+        integrate.quad(lambda z, m=m, s=s: abs(m + s * z) * stats.norm.pdf(z), -10, 10, points=[-m / s], limit=200)[0]
+        if abs(m / s) < 10
+        else abs(m)
+        for m, s in zip(centre, deviation, strict=True)
+    ]
+    np.testing.assert_allclose(mean_distance(centre, deviation), expected, rtol=1e-8)
+    assert mean_distance(np.array([-0.5]), np.zeros(1)) == [0.5]
+
+
+def test_norm_one_keeps_the_stated_share_of_the_bias():
+    # A calibrated model: the truth is zero, the plug-in error is all bias; 2 − √2 of it stays.
+    rng = np.random.default_rng(0)
+    errors = []
+    for row in rng.uniform(0.5, 1.0, (3_000, 500)):
+        rows = np.stack([row, 1 - row], axis=1), (rng.random(500) > row).astype(int)
+        errors.append((debiased_calibration_error(*rows, 5, norm=1), expected_calibration_error(*rows, 5)))
+    debiased, plug_in = np.mean(errors, axis=0)
+    assert debiased / plug_in == pytest.approx(2 - math.sqrt(2), abs=0.03)
 
 
 def test_debiased_is_unbiased_where_the_plug_in_is_not():
@@ -163,6 +204,11 @@ def test_what_is_no_distribution_is_refused(probabilities, where):
     for metric in (expected_calibration_error, classwise_calibration_error, debiased_calibration_error):
         with pytest.raises(CalibrationDataError, match=where):
             metric(probabilities, [0, 1])
+
+
+def test_debiased_norms_are_one_and_two():
+    with pytest.raises(CalibrationDataError, match="norm"):
+        debiased_calibration_error([[0.5, 0.5]], [0], norm="max")
 
 
 @pytest.mark.parametrize("options", [{"bins": 0}, {"scheme": "depth"}, {"norm": 3}, {"norm": True}])
