@@ -22,7 +22,7 @@ from calibrators import Calibrator
 from service.decisions.gate import compare
 from training import TrainConfig
 from training.calibrate import calibrate
-from training.data import DATASETS, drift
+from training.data import drift
 from training.determinism import deterministic
 from training.export import logits_of
 from training.loop import train
@@ -84,17 +84,16 @@ def main() -> None:
 def one_seed(seed: int, drifts: list[tuple[float, float]]) -> tuple[Clean, dict[tuple[float, float], list[Dimmed]]]:
     """Train with one seed and refit under each drift."""
     config = TrainConfig(seed=seed)
-    data = DATASETS[config.dataset]()
-    parts = config.splits(len(data))
-    images, labels = data.images[parts.feedback], data.labels[parts.feedback]
+    data, parts = config.load()
+    images, labels = data.inputs[parts.feedback], data.labels[parts.feedback]
     with deterministic(config.seed, config.threads):
         architecture = MODELS[config.model]
-        network = architecture(data.images.shape[3], len(data.label_names), dropout=config.dropout)
-        module = nn.Sequential(ImageInput(channel_rms(data.images[parts.train]), architecture.size), network)
+        network = architecture(data.inputs.shape[3], len(data.label_names), dropout=config.dropout)
+        module = nn.Sequential(ImageInput(channel_rms(data.inputs[parts.train]), architecture.size), network)
         train(
             module,
             LOSSES[config.loss],
-            data.images[parts.train],
+            data.inputs[parts.train],
             data.labels[parts.train],
             epochs=config.epochs,
             batch_size=config.batch_size,
@@ -102,7 +101,7 @@ def one_seed(seed: int, drifts: list[tuple[float, float]]) -> tuple[Clean, dict[
             seed=config.seed,
         )
         active = calibrate(
-            "temperature", LabelledLogits(logits_of(module, data.images[parts.fit]), data.labels[parts.fit])
+            "temperature", LabelledLogits(logits_of(module, data.inputs[parts.fit]), data.labels[parts.fit])
         )
         clean = logits_of(module, images)
         dark = {pair: logits_of(module, drift.dim(images, seed=seed, gain=pair[0], noise=pair[1])) for pair in drifts}

@@ -33,7 +33,7 @@ from calibrators import (
     reliability_diagram,
 )
 from training import TrainConfig
-from training.data import DATASETS, drift
+from training.data import drift
 
 ROOT = Path(__file__).resolve().parent.parent
 METHODS = ("identity", "temperature", "vector", "structured_vector", "isotonic_multiclass", "histogram", "spline")
@@ -74,9 +74,8 @@ def reference_rows(bundle: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]
 def unseen_digits(bundle: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return the digits that are neither in the network's training rows nor among its reference rows."""
     seed = json.loads((bundle / "manifest.json").read_text())["training"]["seed"]
-    data = DATASETS["digits"]()
-    rows = TrainConfig(dataset="digits", seed=seed).splits(len(data)).feedback
-    return data.images[rows], data.labels[rows]
+    data, parts = TrainConfig(dataset="digits", seed=seed).load()
+    return data.inputs[parts.feedback], data.labels[parts.feedback]
 
 
 def run(bundle: Path, images: NDArray[np.uint8]) -> NDArray[np.float32]:

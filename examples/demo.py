@@ -32,7 +32,7 @@ from calibrators import metrics, reliability_diagram, softmax
 from service.client import ApiError, Client
 from service.commands.output import print_certificates, print_recalibration
 from training import TrainConfig, train_bundle
-from training.data import DATASETS, drift
+from training.data import drift
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(os.environ.get("CANDOR_DEMO", ROOT / "var" / "demo"))
@@ -48,9 +48,9 @@ def main() -> None:
     FOLDER.mkdir(parents=True)
     config = TrainConfig(dataset="digits", seed=SEED)
     bundle = train(config)
-    data = DATASETS["digits"]()
-    rows = config.splits(len(data)).feedback
-    images, labels = data.images[rows], [data.label_names[label] for label in data.labels[rows]]
+    data, parts = config.load()
+    rows = parts.feedback
+    images, labels = data.inputs[rows], [data.label_names[label] for label in data.labels[rows]]
 
     with service() as url, Client(url) as client:
         one_image(client, url)

@@ -12,12 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from training.config import TrainConfig
-from training.errors import ConfigurationError, DivergedError, ExportError, TrainingError
+from training.errors import ConfigurationError, DataError, DivergedError, ExportError, TrainingError
 
 if TYPE_CHECKING:
     from training.loop import Epoch
 
-__all__ = ["ConfigurationError", "DivergedError", "ExportError", "TrainConfig", "TrainingError", "train_bundle"]
+__all__ = [
+    "ConfigurationError",
+    "DataError",
+    "DivergedError",
+    "ExportError",
+    "TrainConfig",
+    "TrainingError",
+    "train_bundle",
+]
 
 
 def train_bundle(

@@ -58,7 +58,9 @@ def train_command(
     resize: Annotated[
         bool, typer.Option("--resize", help="Let the model resize images of another size.", rich_help_panel="What")
     ] = _DEFAULT.resize,
-    train_rows: Annotated[int, typer.Option(help="Rows to learn from.", rich_help_panel="Data")] = _DEFAULT.train_rows,
+    train_rows: Annotated[
+        int | None, typer.Option(help="Rows to learn from.", rich_help_panel="Data")
+    ] = _DEFAULT.train_rows,
     reference_rows: Annotated[
         int, typer.Option(help="Held-out rows that go into the bundle.", rich_help_panel="Data")
     ] = _DEFAULT.reference_rows,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bundle.manifest import MODEL_NAME
-from training.data.splits import Splits, split
+from training.data import DataOptions, Dataset, Splits, load, split
 from training.errors import ConfigurationError
 
 Entry = TypeVar("Entry")
@@ -21,17 +22,23 @@ class TrainConfig:
     """One training run, complete: the same configuration gives the same model, byte for byte, on the same machine.
 
     Attributes:
-        dataset: Key of `training.data.DATASETS`.
+        dataset: Key of `training.data.DATASETS`; after a colon, classes of it, parted by commas (`cifar10:bird,cat`).
+        data: Folder of data sets; None for the one that CANDOR_DATA names. It is not kept with the model.
+        data_settings: Settings of the data set's reader by name, such as `length` or `label`.
+        rows: Rows of the data set to keep, every class in proportion and its test part whole; None for all.
+        test_rows: Rows to set apart for testing where the data set has no test part.
         model: Key of `training.models.MODELS`.
         loss: Key of `training.losses.LOSSES`.
         coefficients: The loss's coefficients by name.
         calibrator: Key of `calibrators.CALIBRATORS`, fitted on the reference's fit rows.
-        name: Name of the model in the bundle; the data set's when None.
+        name: Name of the model in the bundle; one made of the data set's when None.
         seed: Seed of the split, the initial weights and the order of the batches; 0 … 2**63 − 1.
-        train_rows: Rows that the network learns from.
+        train_rows: Rows that the network learns from; None for all that the other parts leave.
+        validation_rows: Held-out rows by which training is stopped and models are chosen.
         reference_rows: Held-out rows that go into the bundle; the data set's remaining rows are feedback.
         fit_share: Share of the reference rows that the calibrator is fitted on.
         certify_share: Share of the reference rows that certify; the rest are gate rows.
+        stratified: Whether every part gets the classes in proportion; parts are cut at random if not.
         epochs: Passes over the training rows; there is no early stopping.
         batch_size: Rows per step.
         learning_rate: Adam's step size.
@@ -44,16 +51,22 @@ class TrainConfig:
     """
 
     dataset: str = "digits"
+    data: Path | None = None
+    data_settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    rows: int | None = None
+    test_rows: int = 0
     model: str = "lenet5"
     loss: str = "cross_entropy"
     coefficients: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     calibrator: str = "temperature"
     name: str | None = None
     seed: int = 0
-    train_rows: int = 300
+    train_rows: int | None = 300
+    validation_rows: int = 0
     reference_rows: int = 400
     fit_share: float = 0.5
     certify_share: float = 0.45
+    stratified: bool = False
     epochs: int = 60
     batch_size: int = 32
     learning_rate: float = 1e-3
@@ -62,10 +75,14 @@ class TrainConfig:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("train_rows", "reference_rows", "epochs", "batch_size", "threads"):
+        for name in ("train_rows", "rows", "reference_rows", "epochs", "batch_size", "threads"):
             value = getattr(self, name)
-            if value < 1:
+            if value is not None and value < 1:
                 raise ConfigurationError(f"{name} is {value}, expected at least 1")
+        for name in ("validation_rows", "test_rows"):
+            value = getattr(self, name)
+            if value < 0:
+                raise ConfigurationError(f"{name} is {value}, expected at least 0")
         if not 0 <= self.seed < 2**63:
             raise ConfigurationError(f"seed is {self.seed}, expected 0 … 2**63 − 1")
         if not 0 < self.learning_rate <= _LARGEST_STEP:
@@ -84,21 +101,47 @@ class TrainConfig:
                 "expected both positive and a sum below 1, so that gate rows remain"
             )
 
-    def splits(self, rows: int) -> Splits:
-        """The parts of a data set of that many rows; raises ConfigurationError when there are too few.
+    def load(self) -> tuple[Dataset, Splits]:
+        """The data set, encoded with what its training rows teach, and its parts.
+
+        Raises:
+            ConfigurationError: An unknown name or setting, or too few rows.
+            DataError: Files are missing or damaged.
 
         Example:
-            >>> len(TrainConfig(seed=3).splits(1797).feedback)
-            1097
+            >>> data, parts = TrainConfig(dataset="digits", seed=3).load()
+            >>> len(data), len(parts.train), len(parts.feedback)
+            (1797, 300, 1097)
         """
-        return split(
-            rows,
+        options = DataOptions(self.data, rows=self.rows, test_rows=self.test_rows, settings=self.data_settings)
+        data = load(self.dataset, options)
+        parts = split(
+            data.labels,
             seed=self.seed,
             train_rows=self.train_rows,
+            validation_rows=self.validation_rows,
             reference_rows=self.reference_rows,
             fit_share=self.fit_share,
             certify_share=self.certify_share,
+            test=data.test,
+            stratified=self.stratified,
         )
+        return data.learned_from(parts.train), parts
+
+    def data_options(self) -> dict[str, Any]:
+        """What was asked of the data set beside its name, to be recorded."""
+        options = {"rows": self.rows, "test_rows": self.test_rows, **self.data_settings}
+        return {name: value for name, value in options.items() if value not in (None, 0)}
+
+    @property
+    def model_name(self) -> str:
+        """Name of the model in the bundle: `name`, or one made of the data set's.
+
+        Example:
+            >>> TrainConfig(dataset="cifar10:bird,cat").model_name
+            'cifar10-bird-cat'
+        """
+        return self.name or re.sub(r"[^a-z0-9_]+", "-", self.dataset.lower()).strip("-")[:64]
 
 
 def choose(kind: str, registry: Mapping[str, Entry], name: str) -> Entry:

@@ -2,6 +2,7 @@
 
 TrainingError
 ├── ConfigurationError    a setting that cannot work, an unknown name, a data set that is too small
+│   └── DataError         files of a data set that are missing or damaged
 ├── DivergedError         the loss is no longer a number
 └── ExportError           the exported graph does not do what the network does
 
@@ -17,6 +18,10 @@ class TrainingError(Exception):
 
 class ConfigurationError(TrainingError):
     """A setting that cannot work; the message says what was found and what was expected."""
+
+
+class DataError(ConfigurationError):
+    """Files of a data set that are missing or damaged; the message says what to download and where to put it."""
 
 
 class DivergedError(TrainingError):

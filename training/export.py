@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from bundle import EncodedImage, Golden
+from bundle import EncodedImage, EncodedText, Golden, Vocabulary
+from bundle import text as text_input
 from bundle.images import encode_png
 from training.errors import ExportError
 
@@ -22,7 +23,7 @@ TOLERANCE = 1e-4
 _GOLDEN_ROWS = 6
 
 
-def to_onnx(module: nn.Module, example: NDArray[np.uint8]) -> bytes:
+def to_onnx(module: nn.Module, example: NDArray[Any]) -> bytes:
     """Export a module with input `input`, output `logits` and a dynamic batch axis.
 
     Where the exporter noted the module's source files and call stacks, the notes are removed: a model tells nothing of
@@ -70,7 +71,7 @@ def to_onnx(module: nn.Module, example: NDArray[np.uint8]) -> bytes:
     return bytes(model.SerializeToString(deterministic=True))
 
 
-def logits_of(module: nn.Module, inputs: NDArray[np.uint8], batch_size: int = 512) -> NDArray[np.float32]:
+def logits_of(module: nn.Module, inputs: NDArray[Any], batch_size: int = 512) -> NDArray[np.float32]:
     """Logits float32 (N, K) of a module in evaluation mode."""
     with torch.inference_mode():
         parts = [
@@ -80,14 +81,34 @@ def logits_of(module: nn.Module, inputs: NDArray[np.uint8], batch_size: int = 51
     return logits
 
 
-def make_golden(module: nn.Module, images: NDArray[np.uint8]) -> Golden:
-    """Choose golden inputs, a black and a white image among them, and encode some as PNG.
+def make_golden(module: nn.Module, held_out: NDArray[Any], vocabulary: Vocabulary | None = None) -> Golden:
+    """Choose golden inputs, extreme ones among them, and encode some as a client would.
+
+    Among images are a black and a white one, and some are encoded as PNG. Among texts are an empty one and one of
+    unknown words, and some are written out in words. Among a table's rows is one in which everything is missing.
 
     Args:
         module: The trained module; its logits are the golden ones.
-        images: Held-out images, uint8 (N, H, W, C).
+        held_out: Held-out inputs, uint8 (N, H, W, C), int32 (N, L) or float32 (N, F).
+        vocabulary: What the tokens are, where the inputs are tokens.
     """
-    some = images[:_GOLDEN_ROWS]
+    some = held_out[:_GOLDEN_ROWS]
+    if vocabulary is not None:
+        words = [vocabulary.decode(row) for row in some]
+        texts = [
+            EncodedText(f"{text.upper() if text.isascii() else text}!", row) for row, text in enumerate(words) if text
+        ]
+        tokens = np.concatenate(
+            [
+                vocabulary.encode(words),
+                np.full_like(some[:1], text_input.PAD),
+                np.full_like(some[:1], text_input.UNKNOWN),
+            ]
+        )
+        return Golden(tokens, logits_of(module, tokens), texts=(*texts, EncodedText("", len(some))))
+    if some.dtype != np.uint8:
+        rows = np.concatenate([some, np.zeros_like(some[:1]), np.full_like(some[:1], np.nan)])
+        return Golden(rows, logits_of(module, rows))
     inputs = np.concatenate([some, np.zeros_like(some[:1]), np.full_like(some[:1], 255)])
     opaque = np.full((*some.shape[1:3], 1), 255, np.uint8)
     in_colour = np.concatenate([np.broadcast_to(some[-1], (*some.shape[1:3], 3)), opaque], axis=2)

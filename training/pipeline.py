@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 import bundle
-from bundle import Architecture, BundleContents, InputSpec, LabelledLogits, Loss, Part, Reference, TrainingRecord
+from bundle import Architecture, BundleContents, DataRecord, LabelledLogits, Loss, Part, Reference, TrainingRecord
 from calibrators import CALIBRATORS
 from training import export
 from training.calibrate import calibrate
 from training.config import TrainConfig, choose
-from training.data import DATASETS, Dataset
+from training.data import Dataset
 from training.determinism import deterministic
 from training.diagrams import draw
 from training.loop import Epoch
@@ -59,12 +59,11 @@ def export_bundle(trained: Trained, root: Path) -> Path:
         bundle.BundleError, OSError: The bundle could not be written.
     """
     config, module = trained.config, trained.module
-    data = choose("data set", DATASETS, config.dataset)()
-    parts = config.splits(len(data))
+    data, parts = config.load()
     with deterministic(config.seed, config.threads):
         reference = Reference(*(_held_out(module, data, rows) for rows in (parts.fit, parts.certify, parts.gate)))
-        test = _held_out(module, data, parts.feedback) if len(parts.feedback) >= _FEWEST_TEST_ROWS else None
-        golden = export.make_golden(module, data.images[parts.fit])
+        test = _held_out(module, data, parts.unseen()) if len(parts.unseen()) >= _FEWEST_TEST_ROWS else None
+        golden = export.make_golden(module, data.inputs[parts.fit], data.vocabulary)
         model_bytes = export.to_onnx(module, golden.inputs)
     difference = export.check(model_bytes, golden)
     calibrator = calibrate(config.calibrator, reference.fit)
@@ -76,9 +75,9 @@ def export_bundle(trained: Trained, root: Path) -> Path:
     return bundle.write(
         root,
         BundleContents(
-            model=config.name or config.dataset,
+            model=config.model_name,
             labels=data.label_names,
-            input=InputSpec(kind="image", dtype="uint8", shape=data.images.shape[1:], resize=config.resize),
+            input=data.spec(resize=config.resize),
             model_bytes=model_bytes,
             calibrator=calibrator,
             reference=reference,
@@ -99,17 +98,20 @@ def export_bundle(trained: Trained, root: Path) -> Path:
                 splits={
                     name: Part(rows=rows, sha256=digest) for name, (rows, digest) in parts.sizes_and_digests().items()
                 },
+                data=DataRecord(options=config.data_options(), sources=dict(data.sources)),
             ),
             versions=_versions(),
             metrics=headline(report),
             report=report,
             diagrams=draw(reference, calibrator),
+            vocabulary=data.vocabulary,
+            columns=data.columns,
         ),
     )
 
 
 def _held_out(module: nn.Module, data: Dataset, rows: NDArray[np.int64]) -> LabelledLogits:
-    return LabelledLogits(export.logits_of(module, data.images[rows]), data.labels[rows])
+    return LabelledLogits(export.logits_of(module, data.inputs[rows]), data.labels[rows])
 
 
 def _versions() -> dict[str, str]:

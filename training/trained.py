@@ -6,7 +6,7 @@ import inspect
 import json
 import zipfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,12 @@ import torch
 from torch import nn
 
 from training.config import TrainConfig, choose
-from training.data import DATASETS, Dataset
+from training.data import Dataset, Splits
 from training.determinism import deterministic
 from training.errors import ConfigurationError
 from training.loop import Epoch, train
 from training.losses import LOSSES
-from training.models import MODELS
-from training.preprocess import ImageInput, channel_rms
+from training.models import MODELS, assemble
 
 
 @dataclass(frozen=True)
@@ -47,20 +46,19 @@ def learn(config: TrainConfig, *, on_epoch: Callable[[Epoch], None] | None = Non
         ConfigurationError: Something in the configuration cannot work.
         DivergedError: The loss became NaN or infinite.
     """
-    data = choose("data set", DATASETS, config.dataset)()
     loss = choose("loss", LOSSES, config.loss)
     try:
         inspect.signature(loss).bind(None, None, **config.coefficients)
     except TypeError as error:
         raise ConfigurationError(f"the loss {config.loss!r} has no such coefficients: {error}") from None
-    rows = config.splits(len(data)).train
+    data, parts = config.load()
     with deterministic(config.seed, config.threads):
-        module = _build(config, data)
+        module = _build(config, data, parts)
         history = train(
             module,
             partial(loss, **config.coefficients),
-            data.images[rows],
-            data.labels[rows],
+            data.inputs[parts.train],
+            data.labels[parts.train],
             epochs=config.epochs,
             batch_size=config.batch_size,
             learning_rate=config.learning_rate,
@@ -71,9 +69,14 @@ def learn(config: TrainConfig, *, on_epoch: Callable[[Epoch], None] | None = Non
 
 
 def save(trained: Trained, path: Path) -> None:
-    """Write the weights and what they came from to one `.npz` file, whole or not at all."""
+    """Write the weights and what they came from to one `.npz` file, whole or not at all.
+
+    The folder of data sets is left out: it is a matter of the machine.
+    """
     config = {field.name: getattr(trained.config, field.name) for field in fields(trained.config)}
     config["coefficients"] = dict(trained.config.coefficients)
+    config["data_settings"] = dict(trained.config.data_settings)
+    config["data"] = None
     document = {"config": config, "history": [asdict(epoch) for epoch in trained.history]}
     arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in trained.module.state_dict().items()}
     unfinished = path.with_name(f".{path.name}.unfinished")
@@ -85,18 +88,23 @@ def save(trained: Trained, path: Path) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def load(path: Path) -> Trained:
+def load(path: Path, data: Path | None = None) -> Trained:
     """Read what `save` wrote, without pickle.
+
+    Args:
+        path: The file.
+        data: Folder of data sets; None for the one that CANDOR_DATA names.
 
     Raises:
         ConfigurationError: This is no such file.
+        DataError: The data that the network learned from are missing or damaged.
     """
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             document = json.loads(archive["document"].tobytes())
-            config = TrainConfig(**document["config"])
+            config = replace(TrainConfig(**document["config"]), data=data)
             history = [Epoch(**epoch) for epoch in document["history"]]
-            module = _build(config, choose("data set", DATASETS, config.dataset)()).eval()
+            module = _build(config, *config.load()).eval()
             module.load_state_dict(
                 {name: torch.from_numpy(archive[name]) for name in archive.files if name != "document"}
             )
@@ -107,8 +115,6 @@ def load(path: Path) -> Trained:
     return Trained(config, module, history)
 
 
-def _build(config: TrainConfig, data: Dataset) -> nn.Module:
+def _build(config: TrainConfig, data: Dataset, parts: Splits) -> nn.Module:
     architecture = choose("model", MODELS, config.model)
-    network = architecture(data.images.shape[3], len(data.label_names), dropout=config.dropout)
-    rms = channel_rms(data.images[config.splits(len(data)).train])
-    return nn.Sequential(ImageInput(rms, architecture.size), network)
+    return assemble(architecture, data.shape(parts.train), len(data.label_names), dropout=config.dropout)

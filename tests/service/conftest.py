@@ -28,7 +28,6 @@ from service.app import Candor, create_app
 from service.runtime import Runtime
 from service.settings import Settings
 from training import TrainConfig
-from training.data import DATASETS
 from training.data.drift import dim
 
 POLICIES = Path(__file__).parents[2] / "examples" / "policies"
@@ -63,9 +62,9 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Digits:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
     assert done.returncode == 0, done.stderr
-    data = DATASETS["digits"]()
-    rows = TrainConfig().splits(len(data)).feedback
-    images = data.images[rows]
+    data, parts = TrainConfig().load()
+    rows = parts.feedback
+    images = data.inputs[rows]
     names = [data.label_names[label] for label in data.labels[rows]]
     return Digits(root, bundles.verify(root / "digits" / "1"), images, dim(images, seed=7), names)
 

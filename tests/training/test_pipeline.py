@@ -11,7 +11,6 @@ import pytest
 
 import bundle
 from training import DivergedError, TrainConfig, train_bundle
-from training.data import DATASETS
 from training.losses import LOSSES, cross_entropy
 
 
@@ -38,8 +37,7 @@ def test_the_rows_outside_the_bundle_are_reported_apart(trained_bundle: bundle.B
 
 
 def test_the_split_is_recorded_and_can_be_made_again(trained_bundle: bundle.Bundle, tiny: TrainConfig) -> None:
-    data = DATASETS["digits"]()
-    parts = tiny.splits(len(data))
+    data, parts = tiny.load()
     for name, part in trained_bundle.manifest.training.splits.items():
         rows = getattr(parts, name)
         assert part.rows == len(rows)

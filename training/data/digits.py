@@ -19,7 +19,7 @@ def load() -> Dataset:
         Alpaydin & Kaynak 1998, Optical recognition of handwritten digits, UCI; the test part, by 13 writers.
 
     Example:
-        >>> load().images.shape
+        >>> load().inputs.shape
         (1797, 8, 8, 1)
     """
     from sklearn.datasets import load_digits  # takes a second to import; who only wants the registry need not wait

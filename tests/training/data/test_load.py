@@ -1,0 +1,98 @@
+"""Data sets by name, with options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from training import ConfigurationError, DataError, TrainConfig
+from training.data import DATASETS, SHIFTED, DataOptions, describe, load, parse_settings, settings_of
+
+
+def test_classes_test_rows_and_rows_together() -> None:
+    data = load("digits:8,3", DataOptions(rows=100, test_rows=60))
+    assert data.name == "digits:8,3"
+    assert data.label_names == ("8", "3")
+    assert (len(data), data.test) == (160, range(100, 160))
+    whole = DATASETS["digits"]()
+    eights = {image.tobytes() for image in whole.inputs[whole.labels == 8]}
+    assert all(
+        (image.tobytes() in eights) == (label == 0) for image, label in zip(data.inputs, data.labels, strict=True)
+    )
+
+
+def test_without_options_it_is_the_data_set() -> None:
+    np.testing.assert_array_equal(load("digits").inputs, DATASETS["digits"]().inputs)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "told"),
+    [
+        ("letters", {}, "digits"),
+        ("digits:ten,1", {}, "expected some of: 0, 1"),
+        ("digits", {"size": 3}, "it has none"),
+        ("newsgroups20", {"words": 3}, "length, vocabulary_size, headers"),
+        ("newsgroups20", {"length": "long"}, "like 1000"),
+        ("newsgroups20", {"length": True}, "like 1000"),
+        ("table", {"drop": "id"}, "like ()"),
+        ("table", {"drop": [1]}, "like ()"),
+    ],
+)
+def test_names_and_settings_that_are_none(name: str, settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load(name, DataOptions(settings=settings))
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize("name", sorted((DATASETS | SHIFTED).keys() - {"digits"}))
+def test_a_missing_folder_says_what_to_do(name: str, tmp_path: Path) -> None:
+    needed = {"table": {"file": "t.csv", "label": "y"}, "arrays": {"file": "a.npz"}}.get(name, {})
+    for folder in (tmp_path, tmp_path / "none"):
+        with pytest.raises(DataError, match=r"(Download|Name) .*Expected: ") as caught:
+            load(name, DataOptions(folder, settings=needed))
+        assert str(folder) in str(caught.value)
+
+
+def test_every_data_set_is_told_of_in_one_line() -> None:
+    lines = describe()
+    assert lines.keys() == DATASETS.keys() | SHIFTED.keys()
+    assert all(20 < len(line) <= 120 and line.endswith(".") for line in lines.values())
+
+
+def test_settings_as_they_are_typed() -> None:
+    assert settings_of("newsgroups20") == {"length": 1000, "vocabulary_size": 20_000, "headers": "none"}
+    assert settings_of("digits") == {}
+    assert parse_settings(['drop=["a", "b"]', "label = y", "file=a=b.csv", "length=7"]) == {
+        "drop": ["a", "b"],
+        "label": " y",
+        "file": "a=b.csv",
+        "length": 7,
+    }
+    with pytest.raises(ConfigurationError, match="no name=value"):
+        parse_settings(["length"])
+
+
+def test_the_configuration_loads_splits_and_encodes(tmp_path: Path) -> None:
+    lines = [f"{row % 7},{'abc'[row % 3]},{row % 2}" for row in range(60)] + ["1,rare,1"]
+    (tmp_path / "own.csv").write_text("number,letter,label\n" + "\n".join(lines))
+    config = TrainConfig(
+        dataset="table",
+        data=tmp_path,
+        data_settings={"file": "own.csv", "label": "label"},
+        train_rows=20,
+        validation_rows=5,
+        reference_rows=20,
+        test_rows=6,
+        stratified=True,
+    )
+    data, parts = config.load()
+    assert data.columns is not None
+    letters = data.columns.columns[1].categories
+    assert letters is not None
+    known = data.inputs[parts.train, 1]
+    assert sorted(set(known.tolist())) == [float(code) for code in range(1, len(letters) + 1)]
+    assert (len(parts.validation), len(parts.test), len(parts.feedback)) == (5, 6, 10)
+    assert config.data_options() == {"test_rows": 6, "file": "own.csv", "label": "label"}

@@ -1,0 +1,157 @@
+"""Data sets by name, and what can be asked of them all."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from training.data import (
+    arrays,
+    cifar10,
+    cifar10_shifted,
+    cifar100,
+    digits,
+    fashion_mnist,
+    image_folder,
+    mnist,
+    newsgroups20,
+    subset,
+    svhn,
+    table,
+    vehicle_fraud,
+)
+from training.data.dataset import Dataset
+from training.errors import ConfigurationError
+
+Reader = Callable[..., Dataset]
+
+DATASETS: dict[str, Reader] = {
+    "digits": digits.load,
+    "cifar10": cifar10.load,
+    "cifar100": cifar100.load,
+    "svhn": svhn.load,
+    "mnist": mnist.load,
+    "fashion_mnist": fashion_mnist.load,
+    "newsgroups20": newsgroups20.load,
+    "vehicle_fraud": vehicle_fraud.load,
+    "table": table.load,
+    "image_folder": image_folder.load,
+    "arrays": arrays.load,
+}
+SHIFTED: dict[str, Reader] = {
+    "cifar10.1": cifar10_shifted.load_10_1,
+    "cifar10.2": cifar10_shifted.load_10_2,
+}
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """What can be asked of any data set.
+
+    Attributes:
+        folder: Folder of data sets, or of this one; None for the one that CANDOR_DATA names.
+        rows: Rows to keep outside the test part, every class in proportion; None for all.
+        test_rows: Rows to set apart for testing where the data set has no test part, every class in proportion.
+        seed: Seed of both choices, apart from that of a run, so that runs with several seeds share their test part.
+        settings: The reader's own keywords by name, such as `length` or `label`.
+    """
+
+    folder: Path | None = None
+    rows: int | None = None
+    test_rows: int = 0
+    seed: int = 0
+    settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def load(name: str, options: DataOptions | None = None) -> Dataset:
+    """Read a data set.
+
+    Args:
+        name: Key of `DATASETS`, or of `SHIFTED` for one to evaluate on; after a colon, classes of it, parted by commas,
+            in the order in which they are to be numbered.
+        options: What else is asked of it.
+
+    Returns:
+        The data set; a vocabulary and categories are still those of all rows (`Dataset.learned_from`).
+
+    Raises:
+        ConfigurationError: An unknown name, class or setting, or not enough rows.
+        DataError: The files are missing or damaged; the message says what to download and where to put it.
+
+    Example:
+        >>> load("digits:3,8").label_names
+        ('3', '8')
+    """
+    options = options or DataOptions()
+    key, _, classes = name.partition(":")
+    readers = DATASETS | SHIFTED
+    if key not in readers:
+        raise ConfigurationError(f"unknown data set {key!r}, expected one of: {', '.join(sorted(readers))}")
+    data = _read(key, readers[key], options)
+    if classes:
+        data = subset.of_classes(data, [part.strip() for part in classes.split(",")])
+    if options.test_rows:
+        data = subset.with_test_rows(data, options.test_rows, seed=options.seed)
+    if options.rows is not None:
+        data = subset.of_rows(data, options.rows, seed=options.seed)
+    return replace(data, name=name)
+
+
+def describe() -> dict[str, str]:
+    """One line about each data set of `DATASETS` and `SHIFTED`, by name."""
+    return {name: (inspect.getdoc(reader) or "").partition("\n")[0] for name, reader in (DATASETS | SHIFTED).items()}
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    """The settings that a data set's reader takes, with their defaults, by name."""
+    keywords = inspect.signature((DATASETS | SHIFTED)[name]).parameters.values()
+    return {keyword.name: keyword.default for keyword in keywords if keyword.kind is keyword.KEYWORD_ONLY}
+
+
+def parse_settings(items: Iterable[str]) -> dict[str, Any]:
+    """Settings as they are typed, `name=value`: a value is JSON where it can be, else a string.
+
+    Raises:
+        ConfigurationError: An item has no `=`.
+
+    Example:
+        >>> parse_settings(["length=500", 'drop=["id"]', "file=claims.csv"])
+        {'length': 500, 'drop': ['id'], 'file': 'claims.csv'}
+    """
+    settings = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise ConfigurationError(f"the setting {item!r} is no name=value")
+        try:
+            settings[name.strip()] = json.loads(value)
+        except ValueError:
+            settings[name.strip()] = value
+    return settings
+
+
+def _read(name: str, reader: Reader, options: DataOptions) -> Dataset:
+    known = settings_of(name)
+    for setting in options.settings:
+        if setting not in known:
+            told = f"expected one of: {', '.join(known)}" if known else "it has none"
+            raise ConfigurationError(f"{name} has no setting {setting!r}, {told}")
+        value = options.settings[setting]
+        if not _is_like(value, known[setting]):
+            raise ConfigurationError(f"{name}: {setting} is {value!r}, expected one like {known[setting]!r}")
+    settings = dict(options.settings)
+    if "root" in inspect.signature(reader).parameters:
+        return reader(options.folder, **settings)
+    return reader(**settings)
+
+
+def _is_like(value: object, default: object) -> bool:
+    """Whether a setting has its default's type; any will do where that is None."""
+    if isinstance(default, tuple):
+        return isinstance(value, list | tuple) and all(isinstance(part, str) for part in value)
+    return default is None or type(value) is type(default)

@@ -1,0 +1,103 @@
+"""Some classes, some rows, and a test part where the makers set none apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.dataset import Dataset, Rows
+from training.errors import ConfigurationError
+
+
+def of_classes(data: Dataset, classes: Sequence[str]) -> Dataset:
+    """The examples of these classes alone, which are numbered anew in the order given.
+
+    Raises:
+        ConfigurationError: A class is unknown or named twice, or there are fewer than two.
+    """
+    unknown = [name for name in classes if name not in data.label_names]
+    if unknown:
+        raise ConfigurationError(
+            f"{data.name} has no class {unknown[0]!r}, expected some of: {', '.join(data.label_names)}"
+        )
+    if len(set(classes)) != len(classes) or len(classes) < 2:
+        raise ConfigurationError(f"classes are {', '.join(classes)}, expected two or more, distinct")
+    numbers = np.full(len(data.label_names), -1, np.int64)
+    numbers[[data.label_names.index(name) for name in classes]] = np.arange(len(classes))
+    chosen = data.select(np.flatnonzero(numbers[data.labels] >= 0))
+    return replace(
+        chosen,
+        name=f"{data.name}:{','.join(classes)}",
+        labels=numbers[chosen.labels],
+        label_names=tuple(classes),
+    )
+
+
+def with_test_rows(data: Dataset, rows: int, *, seed: int) -> Dataset:
+    """The same examples, some of them set apart for testing, every class in proportion; those come last.
+
+    Args:
+        data: A data set without a test part.
+        rows: How many to set apart.
+        seed: Seed of the choice.
+
+    Raises:
+        ConfigurationError: There is a test part already, or not that many rows.
+    """
+    if len(data.test):
+        raise ConfigurationError(
+            f"{data.name} has a test part of {len(data.test)} rows, expected none to set rows apart"
+        )
+    if not 0 < rows < len(data):
+        raise ConfigurationError(f"test_rows is {rows}, expected 1 … {len(data) - 1}")
+    order = stratified_order(data.labels, np.random.default_rng(seed))
+    kept, apart = np.sort(order[rows:]), np.sort(order[:rows])
+    rows_in_order = np.concatenate([kept, apart])
+    return replace(
+        data,
+        inputs=data.inputs[rows_in_order],
+        labels=data.labels[rows_in_order],
+        test=range(len(kept), len(data)),
+    )
+
+
+def of_rows(data: Dataset, rows: int, *, seed: int) -> Dataset:
+    """That many of the rows outside the test part, every class in proportion, and the whole test part.
+
+    Args:
+        data: A data set.
+        rows: Rows to keep, test rows not counted.
+        seed: Seed of the choice.
+
+    Raises:
+        ConfigurationError: There are not that many.
+    """
+    others = data.outside_test()
+    if not 0 < rows <= len(others):
+        raise ConfigurationError(f"rows is {rows}, expected 1 … {len(others)}")
+    order = stratified_order(data.labels[others], np.random.default_rng(seed))
+    return data.select(np.concatenate([others[order[:rows]], np.asarray(data.test, np.int64)]))
+
+
+def stratified_order(labels: NDArray[np.int64], random: np.random.Generator) -> Rows:
+    """A random order of the rows in which every stretch holds every class in proportion, give or take one or two.
+
+    The i-th of a class's n rows, in random order, gets a random place in the i-th of n equal stretches of [0, 1), and
+    all rows are put in the order of their places.
+
+    Args:
+        labels: int64 (N,).
+        random: Where the order comes from.
+
+    Returns:
+        A permutation of 0 … N − 1, int64.
+    """
+    shuffled = random.permutation(len(labels)).astype(np.int64)
+    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    counts = np.bincount(labels)
+    rank = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+    places = (rank + random.random(len(labels))) / np.repeat(counts, counts)
+    return by_class[np.argsort(places, kind="stable")]

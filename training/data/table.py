@@ -1,0 +1,143 @@
+"""A table in a CSV file: numbers, categories, and a column that is the label."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bundle import RowError
+from bundle.table import Column, Columns, is_missing
+from training.data.dataset import Dataset
+from training.data.distribution import Distribution, Files
+from training.errors import ConfigurationError
+
+TABLE = Distribution(
+    title="CSV table",
+    folders=(),
+    obtain="Name its folder and, as `file`, its path in there.",
+    layout="UTF-8, a first line of distinct column names, then as many cells in each line; one column holds the label.",
+)
+
+
+def load(
+    root: Path | None = None,
+    *,
+    file: str | None = None,
+    label: str | None = None,
+    drop: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+    label_names: Sequence[str] = (),
+) -> Dataset:
+    """A table of your own: a CSV file with a column for the label, numbers and categories in the others.
+
+    A column is categorical when it is named so, or when a cell of it is no number; a cell that is empty, `NA`, `NaN`,
+    `null` or `?` is missing. Numbers stay what they are, for the graph to standardise; categories become codes from 1,
+    with 0 for unknown and missing ones.
+
+    Args:
+        root: Folder of data sets; None for the one that CANDOR_DATA names.
+        file: Path of the CSV file below it.
+        label: Name of the label's column.
+        drop: Columns to leave out: numbers of rows, of persons, of contracts.
+        categorical: Columns whose numbers are names, such as postal codes.
+        label_names: Names of the classes in the order of the label's values (as numbers if they all are, else by
+            code); the values themselves when empty.
+
+    Returns:
+        Rows float32 (N, F), NaN for a missing number; labels in the order of their values.
+
+    Raises:
+        ConfigurationError: A setting is missing, or names no column.
+        DataError: The file is missing or no such table, a label is missing, or there is one class only.
+    """
+    if file is None or label is None:
+        raise ConfigurationError("a table needs the settings `file` and `label`: its path and the label's column")
+    files = Files(TABLE, TABLE.root(root), TABLE.root(root))
+    return read_table("table", files, file, label=label, drop=drop, categorical=categorical, label_names=label_names)
+
+
+def read_table(
+    name: str,
+    files: Files,
+    file: str,
+    *,
+    label: str,
+    drop: Sequence[str],
+    categorical: Sequence[str],
+    label_names: Sequence[str],
+) -> Dataset:
+    """See `load`; for presets."""
+    header, lines = _read(files, file)
+    unknown = [column for column in (label, *drop, *categorical) if column not in header]
+    if unknown:
+        raise ConfigurationError(f"{file} has no column {unknown[0]!r}; it has {', '.join(header)}")
+    places = {column: place for place, column in enumerate(header)}
+    labels, names = _labels(files, file, [line[places[label]].strip() for line in lines], label_names)
+    left_out = {label, *drop}
+    columns = Columns(
+        tuple(
+            _column(column, [line[place] for line in lines], forced=column in categorical)
+            for column, place in places.items()
+            if column not in left_out
+        )
+    )
+    try:
+        inputs = columns.encode(dict(zip(header, line, strict=True)) for line in lines)
+    except RowError as error:
+        raise files.problem(f"{file}: {error}") from error
+    return Dataset(name, inputs, labels, names, kind="array", sources=files.digests, columns=columns)
+
+
+def _read(files: Files, file: str) -> tuple[list[str], list[list[str]]]:
+    try:
+        text = files.read(file).decode("utf-8-sig")
+        header, *lines = csv.reader(io.StringIO(text, newline=""), strict=True)
+    except (UnicodeDecodeError, csv.Error, ValueError) as error:
+        raise files.problem(f"{files.folder / file} is no such table: {error}") from error
+    header = [column.strip() for column in header]
+    if len(set(header)) != len(header):
+        twice = next(column for column in header if header.count(column) > 1)
+        raise files.problem(f"{files.folder / file} has the column {twice!r} twice")
+    lines = [line for line in lines if line]
+    for number, line in enumerate(lines, start=2):
+        if len(line) != len(header):
+            raise files.problem(f"{files.folder / file}, row {number}: {len(line)} cells, not {len(header)}")
+    if not lines:
+        raise files.problem(f"{files.folder / file} has no rows")
+    return header, lines
+
+
+def _labels(
+    files: Files, file: str, values: list[str], names: Sequence[str]
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], tuple[str, ...]]:
+    for number, value in enumerate(values, start=2):
+        if is_missing(value):
+            raise files.problem(f"{files.folder / file}, row {number}: the label is missing")
+    distinct = sorted(set(values))
+    if all(_is_number(value) for value in distinct):
+        distinct.sort(key=float)
+    if names and len(names) != len(distinct):
+        raise ConfigurationError(
+            f"{len(names)} label_names for {len(distinct)} values of the label: {', '.join(distinct[:20])}"
+        )
+    codes = {value: code for code, value in enumerate(distinct)}
+    return np.array([codes[value] for value in values], np.int64), tuple(names) or tuple(distinct)
+
+
+def _column(name: str, values: list[str], *, forced: bool) -> Column:
+    present = {value.strip() for value in values if not is_missing(value)}
+    if not forced and all(_is_number(value) for value in present):
+        return Column(name)
+    return Column(name, tuple(sorted(present)))
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
