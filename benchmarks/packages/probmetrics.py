@@ -1,0 +1,87 @@
+"""probmetrics, and torch's softmax in its environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from benchmarks.packages.job import TEMPERATURE, Floats, Job, Jobs, Labels, Maker, softmax
+
+
+def fit_tensors(name: str) -> Maker:
+    """Methods written for tensors take the logits themselves."""
+
+    def make(logits: Floats, labels: Labels) -> Job:
+        import torch
+        from probmetrics import calibrators
+        from probmetrics.distributions import CategoricalLogits
+
+        torch.set_num_threads(1)
+        values, truth = CategoricalLogits(torch.from_numpy(logits)), torch.from_numpy(labels)
+        return Job(
+            lambda: getattr(calibrators, name)().fit_torch(values, truth),
+            lambda fitted: fitted.predict_proba_torch(values).get_probs().detach().numpy(),
+        )
+
+    return make
+
+
+def fit_arrays(name: str, kind: type[np.floating] = np.float32, **options: Any) -> Maker:
+    """Methods written for arrays take probabilities."""
+
+    def make(logits: Floats, labels: Labels) -> Job:
+        import torch
+        from probmetrics import calibrators
+
+        torch.set_num_threads(1)
+        values = softmax(logits, kind)
+        return Job(
+            lambda: getattr(calibrators, name)(**options).fit(values, labels),
+            lambda fitted: fitted.predict_proba(values),
+        )
+
+    return make
+
+
+def ece(logits: Floats, labels: Labels) -> Job:
+    """Its metric is torchmetrics'; of the top label with two classes too."""
+    import torch
+    from torchmetrics.functional.classification import multiclass_calibration_error
+
+    torch.set_num_threads(1)
+    values, truth = torch.from_numpy(softmax(logits, np.float32)), torch.from_numpy(labels)
+    return Job(lambda: multiclass_calibration_error(values, truth, num_classes=values.shape[1], n_bins=15), float)
+
+
+def predict(logits: Floats, labels: Labels) -> Job:  # noqa: ARG001
+    import torch
+
+    torch.set_num_threads(1)
+    values = torch.from_numpy(logits)
+    return Job(lambda: torch.softmax(values / TEMPERATURE, dim=1), lambda probabilities: probabilities.numpy())
+
+
+def predict_one_row(logits: Floats, labels: Labels) -> Job:  # noqa: ARG001
+    """From an array to an array, as a server has it."""
+    import torch
+
+    torch.set_num_threads(1)
+    row = logits[:1].copy()
+    return Job(lambda: torch.softmax(torch.from_numpy(row) / TEMPERATURE, dim=1).numpy())
+
+
+JOBS: Jobs = {
+    "temperature": {"": fit_tensors("TemperatureScalingCalibrator")},
+    "vector": {"": fit_tensors("VectorScalingCalibrator")},
+    "matrix": {"": fit_tensors("MatrixScalingCalibrator")},
+    "structured_vector": {solver: fit_arrays("SVSCalibrator", opt=solver) for solver in ("bfgs", "saga")},
+    "structured_matrix": {solver: fit_arrays("SMSCalibrator", opt=solver) for solver in ("bfgs", "saga")},
+    "platt": {"": fit_arrays("BinaryLogisticCalibrator", np.float64, type="affine")},
+    "histogram_width": {"": fit_arrays("BinaryHistogramBinningCalibrator", np.float64, n_bins=15)},
+    "histogram_mass": {"": fit_arrays("BinaryHistogramBinningCalibrator", np.float64, n_bins=15, strategy="quantile")},
+    "spline": {"": fit_arrays("CDFSplineCalibrator", np.float64)},
+    "predict": {"torch": predict},
+    "predict_one_row": {"torch": predict_one_row},
+    "ece": {"torchmetrics": ece},
+}

@@ -1,0 +1,111 @@
+"""scikit-learn, and scipy's softmax in its environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.packages.job import TEMPERATURE, Floats, Job, Jobs, Labels, Maker, log_softmax, margin, softmax
+
+
+def regression(solver: str, features_of: Callable[[Floats], Floats]) -> Maker:
+    """Logistic regression without a penalty to speak of."""
+
+    def make(logits: Floats, labels: Labels) -> Job:
+        from sklearn.linear_model import LogisticRegression
+
+        features = features_of(logits)
+        return Job(
+            lambda: LogisticRegression(C=1e8, solver=solver, max_iter=1_000).fit(features, labels),
+            lambda fitted: fitted.predict_proba(features),
+        )
+
+    return make
+
+
+def solvers(features_of: Callable[[Floats], Floats]) -> dict[str, Maker]:
+    return {solver: regression(solver, features_of) for solver in ("lbfgs", "newton-cholesky")}
+
+
+def calibrated(method: str) -> Maker:
+    """CalibratedClassifierCV around a classifier whose inputs are its scores."""
+
+    def make(logits: Floats, labels: Labels) -> Job:
+        from sklearn.calibration import CalibratedClassifierCV
+        from sklearn.frozen import FrozenEstimator
+
+        scores = margin(logits)[:, None] if logits.shape[1] == 2 else logits
+        frozen = FrozenEstimator(scores_classifier(logits.shape[1]))
+        return Job(
+            lambda: CalibratedClassifierCV(frozen, method=method).fit(scores, labels),
+            lambda fitted: fitted.predict_proba(scores),
+        )
+
+    return make
+
+
+def scores_classifier(classes: int) -> Any:
+    from sklearn.base import BaseEstimator, ClassifierMixin
+
+    class Scores(ClassifierMixin, BaseEstimator):
+        def __init__(self) -> None:
+            self.classes_ = np.arange(classes)
+
+        def fit(self, inputs: Floats, labels: Labels) -> Scores:  # noqa: ARG002
+            return self
+
+        def predict(self, inputs: Floats) -> Labels:
+            return (inputs[:, 0] > 0).astype(np.int64) if classes == 2 else inputs.argmax(axis=1)
+
+        def decision_function(self, inputs: Floats) -> Floats:
+            return inputs[:, 0] if classes == 2 else inputs
+
+    return Scores()
+
+
+def isotonic(logits: Floats, labels: Labels) -> Job:
+    """One regression of class 1, or one for each class on columns that lie ready."""
+    from sklearn.isotonic import IsotonicRegression
+
+    def curve(scores: Floats, hits: Any) -> IsotonicRegression:
+        return IsotonicRegression(out_of_bounds="clip").fit(scores, hits)
+
+    if logits.shape[1] == 2:
+        scores = margin(logits)
+        return Job(lambda: curve(scores, labels), lambda fitted: fitted.predict(scores))
+    # Float32 scores closer than 1e-6 are one to it, which misses the optimum where probabilities are small.
+    columns = np.ascontiguousarray(softmax(logits).T)
+
+    def divided(fitted: list[IsotonicRegression]) -> Floats:
+        raw = np.stack([one.predict(column) for one, column in zip(fitted, columns, strict=True)], axis=1)
+        raw /= raw.sum(axis=1, keepdims=True)
+        return raw
+
+    return Job(lambda: [curve(column, labels == k) for k, column in enumerate(columns)], divided)
+
+
+def predict(logits: Floats, labels: Labels) -> Job:  # noqa: ARG001
+    from scipy import special
+
+    kind = logits.dtype.type
+    return Job(lambda: special.softmax(logits / kind(TEMPERATURE), axis=1))
+
+
+def predict_one_row(logits: Floats, labels: Labels) -> Job:  # noqa: ARG001
+    from scipy import special
+
+    row, kind = logits[:1].copy(), logits.dtype.type
+    return Job(lambda: special.softmax(row / kind(TEMPERATURE), axis=1))
+
+
+JOBS: Jobs = {
+    "temperature": {"": calibrated("temperature")},
+    "platt": solvers(lambda logits: margin(logits)[:, None]),
+    "matrix": solvers(lambda logits: logits),
+    "dirichlet": solvers(lambda logits: log_softmax(logits).astype(np.float32)),
+    "isotonic": {"": isotonic},
+    "predict": {"scipy": predict},
+    "predict_one_row": {"scipy": predict_one_row},
+}

@@ -1,0 +1,1 @@
+"""How the measurement runs: its rows, data sets, environments, turns and report."""

@@ -1,0 +1,50 @@
+"""A virtual environment for each peer, kept in a cache folder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from collections.abc import Iterable
+from pathlib import Path
+
+from benchmarks.packages import PACKAGES
+
+_VERSIONS = """
+import importlib.metadata as metadata
+for name in ({name!r}, "numpy", "scipy", "scikit-learn", "torch"):
+    try:
+        print(name, metadata.version(name))
+    except metadata.PackageNotFoundError:
+        pass
+"""
+
+
+def interpreters(cache: Path, names: Iterable[str]) -> tuple[dict[str, Path], dict[str, str]]:
+    """An interpreter for each package, and why others have none; installs what is not there yet."""
+    found, skipped = {}, {}
+    for name in names:
+        install = PACKAGES[name].install
+        if not install:
+            found[name] = Path(sys.executable)
+            continue
+        python = cache / name / "bin" / "python"
+        done = cache / name / "installed"
+        if not done.exists():
+            print(f"installing {name} into {python.parents[1]}", file=sys.stderr)
+            venv.create(cache / name, with_pip=True)
+            pip = subprocess.run(
+                [python, "-m", "pip", "install", "--quiet", *install], capture_output=True, text=True, check=False
+            )
+            if pip.returncode != 0:
+                skipped[name] = (pip.stderr.strip().splitlines() or ["pip failed"])[-1][:160]
+                continue
+            done.touch()
+        found[name] = python
+    return found, skipped
+
+
+def versions(python: Path, name: str) -> str:
+    """Such as ``netcal 1.4.0, numpy 2.4.6``."""
+    done = subprocess.run([python, "-c", _VERSIONS.format(name=name)], capture_output=True, text=True, check=False)
+    return ", ".join(dict.fromkeys(done.stdout.splitlines()))
