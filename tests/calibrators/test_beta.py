@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
+from betacal import BetaCalibration
 from scipy import optimize, special
 
 from calibrators import Beta, CalibrationDataError, Platt, metrics
@@ -81,3 +84,26 @@ def test_a_negative_coefficient_is_refused(world):
     document = Beta().fit(*world(100, 2)).to_dict()
     with pytest.raises(CalibrationDataError, match="negative"):
         Beta.from_dict({**document, "coefficients": [[-0.1, 1.0, 0.0]]})
+
+
+@pytest.mark.parametrize(
+    "truth", [(1.0, 1.0, 0.0), (0.4, 1.8, 0.5), (2.0, 0.0, 1.0), (-0.6, 1.5, 0.0), (1.5, -0.6, 0.0)]
+)
+def test_agrees_with_betacal(truth):
+    logits, labels = bent(30_000, *truth)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it changes the filters for the whole process
+        theirs = BetaCalibration(parameters="abm").fit(special.expit(logits[:, 1]), labels).calibrator_
+    expected = [*theirs.map_[:2], theirs.lr_.intercept_[0]]
+    ours = Beta().fit(logits, labels).coefficients_[0]
+    np.testing.assert_allclose(ours, expected, atol=0.01)  # its optimiser stops early
+    least = objective(expected, logits[:, 1], labels)
+    assert objective(ours, logits[:, 1], labels) <= least + 1e-9
+
+
+def test_rows_that_are_all_nearly_certain_do_not_make_the_other_end_steep():
+    rng = np.random.default_rng(0)
+    scores = rng.uniform(-60, -45, 400)
+    logits = np.stack([np.zeros(400), scores], axis=1)
+    found = Beta().fit(logits, np.zeros(400, np.int64))
+    assert (found.predict_proba([[0.0, 1.0]]) < 1).all()
