@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from calibrators.arrays import Doubles
 from calibrators.calibrator import Calibrator
-from calibrators.chunks import check_label_logits, logit_chunks
+from calibrators.chunks import check_label_logits, logit_chunks, row_chunks
 from calibrators.class_columns import class_columns
-from calibrators.log_odds import all_row_totals, row_totals
+from calibrators.log_odds import RowTotals, all_row_totals, row_totals
 from calibrators.softmax import softmax_in_place
 from calibrators.validation import LabelledRows
 
@@ -122,4 +122,8 @@ def _log_odds(rows: LabelledRows) -> Iterator[tuple[int, Doubles]]:
     """
     totals = all_row_totals(rows)
     for k, column in class_columns(rows.logits):
-        yield k, totals.log_odds(column.astype(np.float64), k)
+        scores = np.empty(len(column))
+        for part in row_chunks(len(column), 1):
+            some = RowTotals(totals.total[part], totals.others[part], totals.top[part])
+            scores[part] = some.log_odds(column[part].astype(np.float64), k)
+        yield k, scores

@@ -52,10 +52,7 @@ class SortedScores:
         """
         if self.weight is None or self.hit_weight is None:
             hits = np.searchsorted(self.hit_scores, self.scores[starts])
-            return (
-                np.diff(starts, append=len(self.scores)).astype(np.float64),
-                np.diff(hits, append=len(self.hit_scores)).astype(np.float64),
-            )
+            return _sizes(starts, len(self.scores)), _sizes(hits, len(self.hit_scores))
         mass = np.add.reduceat(self.weight, starts)
         group = np.searchsorted(self.scores[starts], self.hit_scores, side="right") - 1
         return mass, np.minimum(np.bincount(group, self.hit_weight, len(starts)), mass)
@@ -69,3 +66,11 @@ def sort_scores(scores: Doubles, hits: npt.NDArray[np.bool_], weight: Doubles | 
     order = np.argsort(scores)
     scores, hits, weight = scores[order], hits[order], weight[order]
     return SortedScores(scores, weight, scores[hits], weight[hits])
+
+
+def _sizes(starts: Starts, end: int) -> Doubles:
+    """Sizes (G,) of the groups that begin at ``starts`` (G,), the last of which ends at ``end``."""
+    sizes = np.empty(len(starts))
+    np.subtract(starts[1:], starts[:-1], out=sizes[:-1])
+    sizes[-1] = end - starts[-1]
+    return sizes

@@ -28,7 +28,8 @@ class VennAbers(OneVsRest):
     more, one for each class, and rows are divided by their sum.
 
     The curves are computed for all scores at once, in one sort and two passes over the corners of the cumulative sum
-    diagram: N log N. Isotonic regression is of the log-odds, which no rounding makes equal.
+    diagram: N log N. Isotonic regression is of the log-odds, which no rounding makes equal. p0 and p1 may differ at
+    every row, so a curve holds up to 4 N numbers: with many rows and many classes `isotonic` stays far smaller.
 
     Preserves: with two classes the order of all rows, with ties.
     When to use: two classes and few labels (a hundred do), where certainty about the certainty is wanted.
@@ -96,7 +97,7 @@ class VennAbers(OneVsRest):
 
     def _fit_curve(self, scores: Doubles, hits: npt.NDArray[np.bool_], weight: Doubles | None) -> Doubles:
         if len(scores) == 0:
-            return np.empty((4, 0))
+            return np.empty((3, 0))
         counted = None if weight is None else counting_weight(weight, len(scores), self.weight_kind)
         rows = sort_scores(scores, hits, counted)
         starts = rows.distinct()
@@ -104,7 +105,10 @@ class VennAbers(OneVsRest):
         mass, right = rows.totals(starts)
         ones = _with_a_one_added(mass, right)
         zeros = 1 - _with_a_one_added(mass[::-1], (mass - right)[::-1])[::-1]
-        return np.stack([inputs, np.minimum(zeros, ones), inputs, ones])
+        zeros = np.minimum(zeros, ones)
+        # Of each run of equal values one end is enough: the first of p0, the last of p1.
+        kept = (np.diff(zeros, prepend=0.0) > 0) | (np.diff(ones, append=1.0) > 0)
+        return np.stack([inputs[kept], zeros[kept], ones[kept]])
 
     def _both(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
         zeros, ones = self.zeros_[curve], self.ones_[curve]
@@ -118,9 +122,8 @@ class VennAbers(OneVsRest):
         return 1 / (1 + 1 / odds), 1 / (1 + odds)
 
     def _keep(self, curves: list[Doubles]) -> None:
-        # Of each run of equal values one end is enough.
         self.zeros_ = [c[:2, np.diff(c[1], prepend=0.0) > 0] for c in curves]
-        self.ones_ = [c[2:, np.diff(c[3], append=1.0) > 0] for c in curves]
+        self.ones_ = [c[::2, np.diff(c[2], append=1.0) > 0] for c in curves]
 
     def _parameters(self) -> dict[str, Any]:
         return {
