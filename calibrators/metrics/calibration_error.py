@@ -11,8 +11,9 @@ from scipy import special
 from calibrators.arrays import ArrayLike, Doubles
 from calibrators.binning import Scheme
 from calibrators.effective_rows import WeightKind
-from calibrators.metrics.bin_totals import bin_totals, check_bins
-from calibrators.metrics.rows import TopLabels, check_weight_kind, class_columns, noise_weight, top_labels
+from calibrators.metrics.bin_totals import BinTotals, bin_totals, check_bins
+from calibrators.metrics.class_totals import class_totals
+from calibrators.metrics.rows import TopLabels, check_weight_kind, noise_weight, top_labels
 from calibrators.validation import check_choice
 
 Norm: TypeAlias = Literal[1, 2, "max"]
@@ -98,8 +99,8 @@ def classwise_calibration_error(
     """
     check_bins(bins, scheme)
     check_choice(norm, NORMS, "norm")
-    columns = class_columns(probabilities, labels, sample_weight)
-    return float(np.mean([binned_error(column, bins, scheme, norm) for column in columns]))
+    classes = class_totals(probabilities, labels, bins, scheme, sample_weight)
+    return float(np.mean([_combined(totals, norm) for totals in classes]))
 
 
 def debiased_calibration_error(
@@ -177,7 +178,10 @@ def mean_distance(centre: Doubles, deviation: Doubles) -> Doubles:
 
 def binned_error(rows: TopLabels, bins: int, scheme: Scheme, norm: Norm) -> float:
     """The plug-in calibration error of rows that have been read."""
-    totals = bin_totals(rows, bins, scheme)
+    return _combined(bin_totals(rows, bins, scheme), norm)
+
+
+def _combined(totals: BinTotals, norm: Norm) -> float:
     difference = totals.confidence - totals.correct
     return float(combine_gaps(difference / totals.weight, totals.weight / totals.weight.sum(), norm))
 

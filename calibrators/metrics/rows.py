@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from calibrators.arrays import ArrayLike, Doubles, Floats, Labels
 from calibrators.chunks import probability_chunks
+from calibrators.class_columns import class_columns as columns
 from calibrators.effective_rows import WEIGHT_KINDS, WeightKind
 from calibrators.errors import CalibrationDataError
 from calibrators.validation import as_labels, as_matrix, as_weight, check_choice, check_count
@@ -144,8 +145,8 @@ def class_columns(probabilities: ArrayLike, labels: ArrayLike, sample_weight: Ar
     kept = slice(None) if weight is None or weight.all() else np.flatnonzero(weight)
     weight = None if weight is None else weight[kept]
     truth = truth[kept]
-    for k in range(matrix.shape[1]):
-        yield TopLabels(np.minimum(matrix[kept, k], 1), truth == k, weight)
+    for k, column in columns(matrix):
+        yield TopLabels(np.minimum(column[kept], 1), truth == k, weight)
 
 
 def check_weight_kind(sample_weight: ArrayLike | None, kind: WeightKind) -> None:

@@ -9,8 +9,9 @@ import numpy as np
 from calibrators.arrays import ArrayLike, Doubles
 from calibrators.binning import Scheme
 from calibrators.chunks import probability_chunks
-from calibrators.metrics.bin_totals import bin_totals, check_bins
-from calibrators.metrics.rows import check_rows, class_columns, top_labels, weighted_mean
+from calibrators.metrics.bin_totals import check_bins
+from calibrators.metrics.class_totals import class_totals
+from calibrators.metrics.rows import check_rows, top_labels, weighted_mean
 
 
 def negative_log_likelihood(
@@ -153,12 +154,11 @@ def brier_decomposition(
         (0.18, 0.5)
     """
     check_bins(bins, scheme)
-    score = calibration = refinement = 0.0
-    for column in class_columns(probabilities, labels, sample_weight):
-        totals = bin_totals(column, bins, scheme)
+    calibration = refinement = 0.0
+    for totals in class_totals(probabilities, labels, bins, scheme, sample_weight):
         share = totals.weight / totals.weight.sum()
         frequency = totals.correct / totals.weight
         calibration += float(share @ (totals.confidence / totals.weight - frequency) ** 2)
         refinement += float(share @ (frequency * (1 - frequency)))
-        score += weighted_mean((column.confidence.astype(np.float64) - column.correct) ** 2, column.weight)
+    score = brier_score(probabilities, labels, sample_weight)
     return BrierDecomposition(score, calibration, refinement, score - calibration - refinement)

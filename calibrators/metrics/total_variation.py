@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrators.arrays import ArrayLike, Floats, Labels
+from calibrators.arrays import ArrayLike, Doubles, Floats, Labels
 from calibrators.binning import bin_edges, bin_index
-from calibrators.chunks import probability_chunks
+from calibrators.chunks import probability_chunks, row_chunks
 from calibrators.metrics.rows import check_rows
 from calibrators.validation import check_count
+
+_SUMS_AT_ONCE = 2**20
 
 
 def total_variation_calibration_error(
@@ -43,34 +45,65 @@ def total_variation_calibration_error(
     """
     check_count(bins, "bins")
     matrix, truth, weight = check_rows(probabilities, labels, sample_weight)
-    cell = _cells(matrix, bins)
-    size = int(cell.max()) + 1
     weight = np.ones(len(truth)) if weight is None else weight
-    order = np.argsort(truth, kind="stable")
-    bounds = np.searchsorted(truth[order], np.arange(matrix.shape[1] + 1))
+    cell = _cells(matrix, bins)
+    alone = np.bincount(cell)[cell] == 1
     distance = 0.0
-    for k in range(matrix.shape[1]):
-        own = order[bounds[k] : bounds[k + 1]]
-        gap = np.bincount(cell, weight * matrix[:, k], size) - np.bincount(cell[own], weight[own], size)
-        distance += float(np.abs(gap).sum())
+    for part in row_chunks(*matrix.shape):
+        # The distance of one row from its own label; the same for every class but that one.
+        single = np.flatnonzero(alone[part]) + part.start
+        distance += 2 * float(weight[single] @ (1 - matrix[single, truth[single]].astype(np.float64)))
+    if not alone.all():
+        distance += _shared(matrix, truth, weight, np.where(alone, -1, cell))
     return distance / (2 * float(weight.sum()))
+
+
+def _shared(matrix: Floats, truth: Labels, weight: Doubles, cell: Labels) -> float:
+    """Σ over cells and classes of |weighted sum of probabilities − weight of the labels|; rows of cell −1 left out."""
+    used = cell >= 0
+    cell = np.where(used, np.cumsum(np.bincount(cell[used]) > 0)[cell] - 1, -1)
+    size, classes = int(cell.max()) + 1, matrix.shape[1]
+    width = min(max(1, _SUMS_AT_ONCE // size), classes)
+    distance = 0.0
+    for first in range(0, classes, width):
+        last = min(first + width, classes)
+        gaps = np.zeros((size, last - first))
+        for part in row_chunks(*matrix.shape):
+            order = np.argsort(cell[part], kind="stable")
+            order = order[cell[part][order] >= 0] + part.start
+            if not len(order):
+                continue
+            values = matrix[order, first:last] * weight[order, None]
+            own = np.flatnonzero((truth[order] >= first) & (truth[order] < last))
+            values[own, truth[order[own]] - first] -= weight[order[own]]
+            numbers = cell[order]
+            starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+            gaps[numbers[starts]] += np.add.reduceat(values, starts, axis=0)
+        distance += float(np.abs(gaps).sum())
+    return distance
 
 
 def _cells(probabilities: Floats, bins: int) -> Labels:
     """(N,) number of each row's cell.
 
-    Bins of further classes are appended to a row's number like digits; before it could overflow, the numbers in use
-    are renumbered from zero.
+    A row sums to one, so hardly more than ``bins`` of its classes lie above their first bin; these, each with its bin,
+    are what tells its cell. The j-th of them are appended to a row's number like digits, one j after the other, and
+    the numbers in use then counted from zero.
     """
     rows, classes = probabilities.shape
-    for _ in probability_chunks(probabilities):
-        pass  # checks every value
     edges = bin_edges(probabilities[:0, 0], bins, "width")
-    cell, size = np.zeros(rows, np.int64), 1
-    for k in range(classes):
-        if size > 2**62 // bins:
-            distinct, cell = np.unique(cell, return_inverse=True)
-            size = len(distinct)
-        cell = cell * bins + bin_index(probabilities[:, k], edges)
-        size *= bins
-    return np.unique(cell, return_inverse=True)[1].astype(np.int64, copy=False)
+    found, count = [], np.zeros(rows, np.int64)
+    for part, chunk in probability_chunks(probabilities):
+        row, column = np.nonzero(chunk > edges[1])
+        count[part] = np.bincount(row, minlength=len(chunk))
+        found.append((column * bins + bin_index(chunk[row, column], edges)).astype(np.int32))
+    digit = np.concatenate(found)
+    first = np.cumsum(count) - count
+    cell = np.zeros(rows, np.int64)
+    for j in range(int(count.max())):
+        has = np.flatnonzero(count > j)
+        # A digit is at least 1, for a bin above the first; 0 says that the row has no j-th.
+        following = np.zeros(rows, np.int64)
+        following[has] = digit[first[has] + j]
+        cell = np.unique(cell * (classes * bins) + following, return_inverse=True)[1].astype(np.int64, copy=False)
+    return cell
