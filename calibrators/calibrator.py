@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
@@ -12,7 +10,7 @@ import numpy as np
 
 from calibrators.arrays import ArrayLike, Doubles, Floats, Labels
 from calibrators.chunks import logit_chunks
-from calibrators.documents import Document
+from calibrators.documents import Document, document_digest
 from calibrators.errors import CalibrationDataError, CalibrationFitError
 from calibrators.softmax import result_array
 from calibrators.validation import LabelledRows, as_matrix, labelled_rows
@@ -128,8 +126,7 @@ class Calibrator(ABC):
         Raises:
             CalibrationFitError: Not fitted yet.
         """
-        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return document_digest(self.to_dict())
 
     @classmethod
     def from_dict(cls, document: object) -> Self:

@@ -35,6 +35,8 @@ def test_bad_labels_are_refused_with_what_was_found(labels, where):
         ([1.0, -1.0, 1.0], "sample_weight[1]"),
         ([1.0, np.nan, 1.0], "sample_weight[1]"),
         ([1.0, np.inf, 1.0], "sample_weight[1]"),
+        ([1.0, 1e101, 1.0], "sample_weight[1]"),
+        ([1.0, 1e-101, 1.0], "sample_weight[1]"),
         ([0.0, 0.0, 0.0], "sample_weight"),
         (["a", "b", "c"], "sample_weight"),
     ],
