@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from bundle.text import SPECIAL
 from training.errors import ConfigurationError
 
+_BLOCK = 1024  # images that are held as float64 at once
+
 
 @dataclass(frozen=True)
 class ImageShape:
@@ -61,7 +63,10 @@ class ImageShape:
     @classmethod
     def uncentred(cls, images: NDArray[np.uint8]) -> Self:
         """As the training images uint8 (N, H, W, C) say: divided by their root mean square, black stays zero."""
-        mean_square = np.square(images, dtype=np.float64).mean(axis=(0, 1, 2))
+        total = np.zeros(images.shape[3])
+        for start in range(0, len(images), _BLOCK):  # whole numbers below 2**53: the sum is exact in any order
+            total += np.square(images[start : start + _BLOCK], dtype=np.float64).sum(axis=(0, 1, 2))
+        mean_square = total / np.prod(images.shape[:3])
         return cls(images.shape[1], images.shape[2], _positive(np.sqrt(mean_square)))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,15 @@ def test_dump_and_load_are_inverse_and_stable(written: Path) -> None:
     manifest = manifest_module.load(data)
     assert manifest_module.dump(manifest) == data
     assert manifest.created_at.utcoffset() is not None
+
+
+def test_a_manifest_from_before_the_data_were_recorded_still_reads(written: Path) -> None:
+    document = json.loads((written / "manifest.json").read_text())
+    del document["training"]["data"]
+    document["checksum"] = "0" * 64
+    unsigned = json.dumps(document, indent=2).encode() + b"\n"
+    signed = unsigned.replace(b"0" * 64 + b'"\n}\n', hashlib.sha256(unsigned).hexdigest().encode() + b'"\n}\n')
+    assert manifest_module.load(signed).training.data == bundle.DataRecord()
 
 
 def test_it_is_frozen(written: Path) -> None:

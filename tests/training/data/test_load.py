@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from training import ConfigurationError, DataError, TrainConfig
-from training.data import DATASETS, SHIFTED, DataOptions, describe, load, parse_settings, settings_of
+from training.data import CORRUPTIONS, DATASETS, SHIFTED, DataOptions, describe, load, parse_settings, settings_of
 
 
 def test_classes_test_rows_and_rows_together() -> None:
@@ -96,3 +96,10 @@ def test_the_configuration_loads_splits_and_encodes(tmp_path: Path) -> None:
     assert sorted(set(known.tolist())) == [float(code) for code in range(1, len(letters) + 1)]
     assert (len(parts.validation), len(parts.test), len(parts.feedback)) == (5, 6, 10)
     assert config.data_options() == {"test_rows": 6, "file": "own.csv", "label": "label"}
+
+
+def test_every_data_set_setting_and_corruption_is_documented() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "data.md").read_text(encoding="utf-8")
+    settings = {setting for name in DATASETS for setting in settings_of(name)}
+    names = [*DATASETS, *SHIFTED, *CORRUPTIONS, *settings]
+    assert [name for name in names if f"`{name}`" not in page and f"`{name}=" not in page] == []
