@@ -7,7 +7,7 @@ installed is skipped, and the report says why. Ours and theirs run in turns, eac
 thread; the table shows the fastest call of all turns.
 
 Data sets, all float32 logits with a true temperature of 1.5: (a) 5,000 × 10, (b) 25,000 × 1,000, (c) 1,000,000 × 2 with
-4 % positives. `PIP_CONSTRAINT` may hold pip to a CPU build of torch.
+4 % positives. `PIP_CONSTRAINT` may hold pip to CPU builds of torch and torchvision.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ def interpreters(cache: Path, names: Iterable[str]) -> tuple[dict[str, Path], di
             found[name] = Path(sys.executable)
             continue
         python = cache / name / "bin" / "python"
-        done = cache / name / "installed"
-        if not done.exists():
+        done, wanted = cache / name / "installed.txt", "\n".join(install)
+        if not done.exists() or done.read_text(encoding="utf-8") != wanted:
             print(f"installing {name} into {python.parents[1]}", file=sys.stderr)
             venv.create(cache / name, with_pip=True)
             pip = subprocess.run(
@@ -39,7 +39,7 @@ def interpreters(cache: Path, names: Iterable[str]) -> tuple[dict[str, Path], di
             if pip.returncode != 0:
                 skipped[name] = (pip.stderr.strip().splitlines() or ["pip failed"])[-1][:160]
                 continue
-            done.touch()
+            done.write_text(wanted, encoding="utf-8")
         found[name] = python
     return found, skipped
 
