@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
 from bundle import LabelledLogits
 from calibrators import Calibrator
@@ -25,10 +24,7 @@ from training.calibrate import calibrate
 from training.data import drift
 from training.determinism import deterministic
 from training.export import logits_of
-from training.loop import train
-from training.losses import LOSSES
-from training.models import MODELS
-from training.preprocess import ImageInput, channel_rms
+from training.trained import learn
 
 CONFIDENT = 0.9
 DRAWS = 4
@@ -86,20 +82,8 @@ def one_seed(seed: int, drifts: list[tuple[float, float]]) -> tuple[Clean, dict[
     config = TrainConfig(seed=seed)
     data, parts = config.load()
     images, labels = data.inputs[parts.feedback], data.labels[parts.feedback]
+    module = learn(config).module
     with deterministic(config.seed, config.threads):
-        architecture = MODELS[config.model]
-        network = architecture(data.inputs.shape[3], len(data.label_names), dropout=config.dropout)
-        module = nn.Sequential(ImageInput(channel_rms(data.inputs[parts.train]), architecture.size), network)
-        train(
-            module,
-            LOSSES[config.loss],
-            data.inputs[parts.train],
-            data.labels[parts.train],
-            epochs=config.epochs,
-            batch_size=config.batch_size,
-            learning_rate=config.learning_rate,
-            seed=config.seed,
-        )
         active = calibrate(
             "temperature", LabelledLogits(logits_of(module, data.inputs[parts.fit]), data.labels[parts.fit])
         )

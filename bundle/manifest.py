@@ -111,6 +111,7 @@ class TrainingRecord(_Frozen):
     batch_size: Annotated[int, Field(ge=1)]
     optimiser: str
     learning_rate: Annotated[float, Field(gt=0)]
+    recipe: dict[str, JsonValue] = {}
     splits: dict[str, Part]
     data: DataRecord = DataRecord()
 

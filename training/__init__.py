@@ -33,6 +33,7 @@ def train_bundle(
     root: Path,
     *,
     weights: Path | None = None,
+    keep: Path | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> Path:
     """Train, calibrate, export and check a model, and write it as a bundle: all of it or nothing.
@@ -41,6 +42,7 @@ def train_bundle(
         config: What to do.
         root: Folder of bundles.
         weights: File to keep the trained network in as well, for `candor-train export`; None for none.
+        keep: File of a checkpoint, written after each epoch and removed at the end; an interrupted run goes on from it.
         on_epoch: Called after every epoch.
 
     Returns:
@@ -54,4 +56,4 @@ def train_bundle(
     """
     from training.pipeline import run  # imports torch
 
-    return run(config, root, weights=weights, on_epoch=on_epoch)
+    return run(config, root, weights=weights, keep=keep, on_epoch=on_epoch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -12,16 +12,16 @@ from typing import Any, TypeVar
 from bundle.manifest import MODEL_NAME
 from training.data import DataOptions, Dataset, Splits, load, split
 from training.errors import ConfigurationError
+from training.recipe import Recipe
 
 Entry = TypeVar("Entry")
-_LARGEST_STEP = 1e6
 
 
-@dataclass(frozen=True)
-class TrainConfig:
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(Recipe):
     """One training run, complete: the same configuration gives the same model, byte for byte, on the same machine.
 
-    Attributes:
+    Attributes, beside those of `Recipe`:
         dataset: Key of `training.data.DATASETS`; after a colon, classes of it, parted by commas (`cifar10:bird,cat`).
         data: Folder of data sets; None for the one that CANDOR_DATA names. It is not kept with the model.
         data_settings: Settings of the data set's reader by name, such as `length` or `label`.
@@ -32,19 +32,14 @@ class TrainConfig:
         coefficients: The loss's coefficients by name.
         calibrator: Key of `calibrators.CALIBRATORS`, fitted on the reference's fit rows.
         name: Name of the model in the bundle; one made of the data set's when None.
-        seed: Seed of the split, the initial weights and the order of the batches; 0 … 2**63 − 1.
         train_rows: Rows that the network learns from; None for all that the other parts leave.
         validation_rows: Held-out rows by which training is stopped and models are chosen.
         reference_rows: Held-out rows that go into the bundle; the data set's remaining rows are feedback.
         fit_share: Share of the reference rows that the calibrator is fitted on.
         certify_share: Share of the reference rows that certify; the rest are gate rows.
         stratified: Whether every part gets the classes in proportion; parts are cut at random if not.
-        epochs: Passes over the training rows; there is no early stopping.
-        batch_size: Rows per step.
-        learning_rate: Adam's step size.
         dropout: Probability of dropping a unit of the fully connected layers, in [0, 1).
         resize: Whether the bundle resizes encoded images of another size, or refuses them.
-        threads: Threads that PyTorch computes with; results are reproducible for the same number.
 
     Raises:
         ConfigurationError: A value is out of its range.
@@ -60,22 +55,18 @@ class TrainConfig:
     coefficients: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     calibrator: str = "temperature"
     name: str | None = None
-    seed: int = 0
     train_rows: int | None = 300
     validation_rows: int = 0
     reference_rows: int = 400
     fit_share: float = 0.5
     certify_share: float = 0.45
     stratified: bool = False
-    epochs: int = 60
-    batch_size: int = 32
-    learning_rate: float = 1e-3
     dropout: float = 0.0
     resize: bool = False
-    threads: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("train_rows", "rows", "reference_rows", "epochs", "batch_size", "threads"):
+        super().__post_init__()
+        for name in ("train_rows", "rows", "reference_rows"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigurationError(f"{name} is {value}, expected at least 1")
@@ -83,12 +74,6 @@ class TrainConfig:
             value = getattr(self, name)
             if value < 0:
                 raise ConfigurationError(f"{name} is {value}, expected at least 0")
-        if not 0 <= self.seed < 2**63:
-            raise ConfigurationError(f"seed is {self.seed}, expected 0 … 2**63 − 1")
-        if not 0 < self.learning_rate <= _LARGEST_STEP:
-            raise ConfigurationError(
-                f"learning_rate is {self.learning_rate}, expected a positive number of at most {_LARGEST_STEP:g}"
-            )
         if self.name is not None and not re.fullmatch(MODEL_NAME, self.name):
             raise ConfigurationError(
                 f"name is {self.name!r}, expected up to 64 lower-case letters, digits, _ and -, a letter or digit first"
@@ -127,6 +112,11 @@ class TrainConfig:
             stratified=self.stratified,
         )
         return data.learned_from(parts.train), parts
+
+    def recipe(self) -> dict[str, Any]:
+        """What the loop was told, by name, to be recorded."""
+        told = {field.name: getattr(self, field.name) for field in fields(Recipe)}
+        return told | {"milestones": list(self.milestones)}
 
     def data_options(self) -> dict[str, Any]:
         """What was asked of the data set beside its name, to be recorded."""

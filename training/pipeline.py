@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +23,9 @@ from training.config import TrainConfig, choose
 from training.data import Dataset
 from training.determinism import deterministic
 from training.diagrams import draw
-from training.loop import Epoch
+from training.loop import Epoch, device_of
 from training.report import headline, make_report
+from training.team import team
 from training.trained import Trained, learn, save
 
 _FEWEST_TEST_ROWS = 2
@@ -33,14 +37,20 @@ def run(
     root: Path,
     *,
     weights: Path | None = None,
+    keep: Path | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> Path:
     """See `training.train_bundle`."""
     choose("calibrator", CALIBRATORS, config.calibrator)
-    trained = learn(config, on_epoch=on_epoch)
-    if weights is not None:
-        save(trained, weights)
-    return export_bundle(trained, root)
+    with team(device_of(config).type) as together:
+        trained = learn(config, keep=keep, on_epoch=on_epoch, team=together)
+
+        def write() -> Path:
+            if weights is not None:
+                save(trained, weights)
+            return export_bundle(trained, root)
+
+        return together.from_leader(write)
 
 
 def export_bundle(trained: Trained, root: Path) -> Path:
@@ -69,7 +79,8 @@ def export_bundle(trained: Trained, root: Path) -> Path:
     calibrator = calibrate(config.calibrator, reference.fit)
     report = make_report(reference, calibrator, test)
     report["training"] = {
-        "epochs": [{"loss": epoch.loss, "accuracy": epoch.accuracy} for epoch in trained.history],
+        "epochs": [_reported(epoch) for epoch in trained.outcome.epochs],
+        "best_epoch": trained.outcome.best,
         "export_difference": difference,
     }
     return bundle.write(
@@ -93,8 +104,9 @@ def export_bundle(trained: Trained, root: Path) -> Path:
                 seed=config.seed,
                 epochs=config.epochs,
                 batch_size=config.batch_size,
-                optimiser="adam",
+                optimiser=config.optimiser,
                 learning_rate=config.learning_rate,
+                recipe=config.recipe(),
                 splits={
                     name: Part(rows=rows, sha256=digest) for name, (rows, digest) in parts.sizes_and_digests().items()
                 },
@@ -108,6 +120,16 @@ def export_bundle(trained: Trained, root: Path) -> Path:
             columns=data.columns,
         ),
     )
+
+
+def _reported(epoch: Epoch) -> dict[str, Any]:
+    """What depends on the seed alone, and not on how fast the machine was."""
+    document: dict[str, Any] = {"loss": epoch.loss, "accuracy": epoch.accuracy}
+    if epoch.validation is not None:
+        # JSON has no word for what is not a number.
+        values = asdict(epoch.validation).items()
+        document["validation"] = {name: value if math.isfinite(value) else None for name, value in values}
+    return document
 
 
 def _held_out(module: nn.Module, data: Dataset, rows: NDArray[np.int64]) -> LabelledLogits:

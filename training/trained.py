@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +17,10 @@ from training.config import TrainConfig, choose
 from training.data import Dataset, Splits
 from training.determinism import deterministic
 from training.errors import ConfigurationError
-from training.loop import Epoch, train
-from training.losses import LOSSES
+from training.loop import Epoch, Outcome, Rows, epoch_from, train
+from training.losses import LOSSES, Criterion
 from training.models import MODELS, assemble
+from training.team import ALONE, Team
 
 
 @dataclass(frozen=True)
@@ -31,41 +30,50 @@ class Trained:
     Attributes:
         config: What was asked for.
         module: From stored inputs to logits, preprocessing included; in evaluation mode.
-        history: Its epochs.
+        outcome: Its epochs, and what was noted of its training rows.
     """
 
     config: TrainConfig
     module: nn.Module
-    history: list[Epoch]
+    outcome: Outcome
 
 
-def learn(config: TrainConfig, *, on_epoch: Callable[[Epoch], None] | None = None) -> Trained:
+def learn(
+    config: TrainConfig,
+    *,
+    keep: Path | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+    team: Team = ALONE,
+) -> Trained:
     """Train a network on the training part of its data set.
+
+    Args:
+        config: What to train.
+        keep: File of a checkpoint to go on from, and to keep until the end.
+        on_epoch: Called after every epoch.
+        team: The processes that train together.
 
     Raises:
         ConfigurationError: Something in the configuration cannot work.
         DivergedError: The loss became NaN or infinite.
     """
     loss = choose("loss", LOSSES, config.loss)
-    try:
-        inspect.signature(loss).bind(None, None, **config.coefficients)
-    except TypeError as error:
-        raise ConfigurationError(f"the loss {config.loss!r} has no such coefficients: {error}") from None
     data, parts = config.load()
     with deterministic(config.seed, config.threads):
         module = _build(config, data, parts)
-        history = train(
+        outcome = train(
             module,
-            partial(loss, **config.coefficients),
-            data.inputs[parts.train],
-            data.labels[parts.train],
-            epochs=config.epochs,
-            batch_size=config.batch_size,
-            learning_rate=config.learning_rate,
-            seed=config.seed,
+            Criterion(loss, config.coefficients, len(parts.train)),
+            Rows(data.inputs[parts.train], data.labels[parts.train]),
+            config,
+            validation=Rows(data.inputs[parts.validation], data.labels[parts.validation])
+            if len(parts.validation)
+            else None,
+            keep=keep,
             on_epoch=on_epoch,
+            team=team,
         )
-    return Trained(config, module, history)
+    return Trained(config, module, outcome)
 
 
 def save(trained: Trained, path: Path) -> None:
@@ -77,7 +85,13 @@ def save(trained: Trained, path: Path) -> None:
     config["coefficients"] = dict(trained.config.coefficients)
     config["data_settings"] = dict(trained.config.data_settings)
     config["data"] = None
-    document = {"config": config, "history": [asdict(epoch) for epoch in trained.history]}
+    outcome = trained.outcome
+    document = {
+        "config": config,
+        "epochs": [asdict(epoch) for epoch in outcome.epochs],
+        "best": outcome.best,
+        "learned": outcome.learned.tolist(),
+    }
     arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in trained.module.state_dict().items()}
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
@@ -103,7 +117,11 @@ def load(path: Path, data: Path | None = None) -> Trained:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             document = json.loads(archive["document"].tobytes())
             config = replace(TrainConfig(**document["config"]), data=data)
-            history = [Epoch(**epoch) for epoch in document["history"]]
+            outcome = Outcome(
+                [epoch_from(epoch) for epoch in document["epochs"]],
+                document["best"],
+                np.array(document["learned"], np.int32),
+            )
             module = _build(config, *config.load()).eval()
             module.load_state_dict(
                 {name: torch.from_numpy(archive[name]) for name in archive.files if name != "document"}
@@ -112,7 +130,7 @@ def load(path: Path, data: Path | None = None) -> Trained:
         raise ConfigurationError(f"{path}: no such file, expected weights that candor-train saved") from None
     except (OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError, zipfile.BadZipFile) as error:
         raise ConfigurationError(f"{path} holds no weights that candor-train saved: {error}") from error
-    return Trained(config, module, history)
+    return Trained(config, module, outcome)
 
 
 def _build(config: TrainConfig, data: Dataset, parts: Splits) -> nn.Module:

@@ -22,8 +22,8 @@ def write_posts(folder: Path) -> None:
         for number in range(8):
             noise = " ".join(f"w{word}" for word in RANDOM.integers(0, 30, 6))
             (folder / "newsgroups20" / group).mkdir(parents=True, exist_ok=True)
-            post = f"Newsgroups: {group}\n\nA {subject} {noise} only{subject}{number}"
-            (folder / "newsgroups20" / group / str(number)).write_text(post)
+            post = f"Newsgroups: {group}\n\nA {subject}, größer: {noise} only{subject}{number}"
+            (folder / "newsgroups20" / group / str(number)).write_bytes(post.encode("latin-1"))
 
 
 def write_table(folder: Path) -> None:

@@ -1,69 +1,212 @@
-"""The loop: it learns, it repeats itself, and it stops when there is nothing left to learn from."""
+"""The loop: it learns, it repeats itself, it goes on where it stopped, and it stops when nothing is left to learn."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from training import DivergedError
+from training import ConfigurationError, DivergedError
 from training.determinism import deterministic
-from training.loop import Epoch, train
-from training.losses import cross_entropy
+from training.loop import Epoch, Outcome, Rows, train
+from training.losses import LOSSES, Criterion
+from training.recipe import Recipe
+
+RECIPE = Recipe(epochs=20, batch_size=16, learning_rate=0.05)
 
 
-class Pixels(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 2)
-
+class Scaled(nn.Module):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = self.linear(images.flatten(1).to(torch.float32) / 255)
-        return scores
+        return images.flatten(1).to(torch.float32) / 255
 
 
-def rows() -> tuple[np.ndarray, np.ndarray]:
-    images = np.random.default_rng(0).integers(0, 256, (50, 2, 2, 1)).astype(np.uint8)
-    return images, (images[:, 0, 0, 0] > 127).astype(np.int64)
+class Pixels(nn.Sequential):
+    """Preprocessing and network, one after the other."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__(Scaled(), nn.Sequential(nn.Dropout(dropout), nn.Linear(48, 2)))
 
 
-def run(seed: int = 0, on_epoch: Callable[[Epoch], None] | None = None) -> tuple[nn.Module, list[Epoch]]:
-    images, labels = rows()
-    with deterministic(seed, 1):
-        module = Pixels()
-        history = train(
-            module,
-            cross_entropy,
-            images,
-            labels,
-            epochs=20,
-            batch_size=16,
-            learning_rate=0.05,
-            seed=seed,
-            on_epoch=on_epoch,
-        )
-    return module, history
+def rows(count: int = 50, seed: int = 0) -> Rows:
+    images = np.random.default_rng(seed).integers(0, 256, (count, 4, 4, 3)).astype(np.uint8)
+    return Rows(images, (images[:, 0, 0, 0] > 127).astype(np.int64))
+
+
+def run(
+    recipe: Recipe = RECIPE,
+    *,
+    loss: str = "cross_entropy",
+    dropout: float = 0.0,
+    validation: Rows | None = None,
+    keep: Path | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+) -> tuple[nn.Module, Outcome]:
+    with deterministic(recipe.seed, recipe.threads):
+        module = Pixels(dropout)
+        criterion = Criterion(LOSSES[loss], {}, 50)
+        outcome = train(module, criterion, rows(), recipe, validation=validation, keep=keep, on_epoch=on_epoch)
+    return module, outcome
+
+
+def same(one: nn.Module, two: nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+
+
+def timeless(outcome: Outcome) -> list[Epoch]:
+    return [replace(epoch, seconds=0.0) for epoch in outcome.epochs]
 
 
 def test_it_learns_and_reports_every_epoch() -> None:
     seen: list[Epoch] = []
-    module, history = run(on_epoch=seen.append)
-    assert seen == history
-    assert [epoch.number for epoch in history] == list(range(1, 21))
-    assert history[-1].loss < history[0].loss / 2
-    assert history[-1].accuracy > 0.9
+    module, outcome = run(on_epoch=seen.append)
+    assert seen == outcome.epochs
+    assert [epoch.number for epoch in seen] == list(range(1, 21))
+    assert seen[-1].loss < seen[0].loss / 2
+    assert seen[-1].accuracy > 0.9
+    assert outcome.best == 20
     assert not module.training
 
 
+@pytest.mark.parametrize("optimiser", ["adam", "sgd"])
+def test_the_optimiser_is_pytorchs_own(optimiser: str) -> None:
+    """Two epochs by hand, with the same order of rows."""
+    recipe = Recipe(epochs=2, batch_size=20, learning_rate=0.1, optimiser=optimiser, weight_decay=0.01)  # type: ignore[arg-type]
+    module, _ = run(recipe)
+    with deterministic(0, 1):
+        own = Pixels()
+    if optimiser == "adam":
+        steps: torch.optim.Optimizer = torch.optim.AdamW(own.parameters(), lr=0.1, weight_decay=0.01)
+    else:
+        steps = torch.optim.SGD(own.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
+    data, chance = rows(), torch.Generator().manual_seed(0)
+    for _ in range(2):
+        for batch in torch.randperm(50, generator=chance).split(20):
+            logits = own(torch.from_numpy(data.inputs)[batch])
+            steps.zero_grad()
+            nn.functional.cross_entropy(logits, torch.from_numpy(data.labels)[batch]).backward()
+            steps.step()
+    for one, two in zip(module.parameters(), own.parameters(), strict=True):
+        torch.testing.assert_close(one, two)
+
+
 def test_the_seed_decides_everything() -> None:
-    (first, history), (second, again), (other, _) = run(1), run(1), run(2)
-    assert history == again
-    for one, two in zip(first.parameters(), second.parameters(), strict=True):
-        assert torch.equal(one, two)
-    assert not torch.equal(next(first.parameters()), next(other.parameters()))
+    recipe = replace(RECIPE, crop=1, flip=True, cutout=1, mixup=0.2)
+    (first, history), (second, again), (other, _) = (run(replace(recipe, seed=seed), dropout=0.5) for seed in (1, 1, 2))
+    assert timeless(history) == timeless(again)
+    assert same(first, second)
+    assert not same(first, other)
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "correctness_ranking"])
+@pytest.mark.parametrize("optimiser", ["adam", "sgd"])
+def test_an_interrupted_run_goes_on_to_the_same_result(tmp_path: Path, loss: str, optimiser: str) -> None:
+    recipe = replace(RECIPE, epochs=6, optimiser=optimiser, schedule="cosine", crop=1, flip=True)
+    keep, seen = tmp_path / "runs" / "checkpoint.pt", []
+
+    def interrupt(epoch: Epoch) -> None:
+        seen.append(epoch.number)
+        if epoch.number == 3 and len(seen) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(recipe, loss=loss, dropout=0.5, validation=rows(40, 1), keep=keep, on_epoch=interrupt)
+    assert keep.exists()
+    resumed, after = run(recipe, loss=loss, dropout=0.5, validation=rows(40, 1), keep=keep, on_epoch=interrupt)
+    straight, before = run(recipe, loss=loss, dropout=0.5, validation=rows(40, 1))
+    assert seen == [1, 2, 3, 4, 5, 6]
+    assert timeless(after) == timeless(before)
+    assert np.array_equal(after.learned, before.learned)
+    assert same(resumed, straight)
+    assert list(keep.parent.iterdir()) == []
+
+
+def test_a_checkpoint_of_another_run_or_of_nothing_is_refused(tmp_path: Path) -> None:
+    keep = tmp_path / "checkpoint.pt"
+
+    def interrupt(epoch: Epoch) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(keep=keep, on_epoch=interrupt)
+    with pytest.raises(ConfigurationError, match=r"belongs to another run: learning_rate was 0\.05 and is 0\.01"):
+        run(replace(RECIPE, learning_rate=0.01), keep=keep)
+    whole = keep.read_bytes()
+    for damaged in (b"", b"no checkpoint", whole[: len(whole) // 2]):
+        keep.write_bytes(damaged)
+        with pytest.raises(ConfigurationError, match="is no checkpoint of a training run"):
+            run(keep=keep)
+        assert keep.read_bytes() == damaged
+
+
+def test_early_stopping_brings_the_best_weights_back() -> None:
+    recipe = replace(RECIPE, epochs=200, learning_rate=0.3, patience=5)
+    held_out = rows(40, 1)
+    module, outcome = run(recipe, validation=held_out)
+    nlls = [epoch.validation.nll for epoch in outcome.epochs if epoch.validation is not None]
+    assert len(nlls) < 200
+    assert outcome.best == int(np.argmin(nlls)) + 1 == len(nlls) - 5
+    with torch.inference_mode():
+        logits = module(torch.from_numpy(held_out.inputs))
+    assert nn.functional.cross_entropy(logits, torch.from_numpy(held_out.labels)).item() == pytest.approx(min(nlls))
+
+
+def test_early_stopping_needs_rows_to_stop_by() -> None:
+    with pytest.raises(ConfigurationError, match="expected validation rows"):
+        run(replace(RECIPE, patience=3))
+
+
+def test_augmentation_needs_images() -> None:
+    with pytest.raises(ConfigurationError, match=r"found inputs of shape \(4, 7\)"):
+        train(
+            nn.Linear(7, 2),
+            Criterion(LOSSES["cross_entropy"], {}, 4),
+            Rows(np.zeros((4, 7), np.float32), np.zeros(4, np.int64)),
+            replace(RECIPE, flip=True),
+        )
+
+
+def test_the_learned_epoch_is_that_since_which_a_row_was_right() -> None:
+    data, right = rows(), []
+
+    class Watched(Pixels):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            logits: torch.Tensor = super().forward(images)
+            if self.training:
+                keys = [image.numpy().tobytes() for image in images]
+                right.append(dict(zip(keys, logits.argmax(dim=1).tolist(), strict=True)))
+            return logits
+
+    with deterministic(0, 1):
+        outcome = train(Watched(), Criterion(LOSSES["cross_entropy"], {}, 50), data, replace(RECIPE, epochs=8))
+    steps = len(right) // 8
+    for row, label, learned in zip(data.inputs, data.labels, outcome.learned, strict=True):
+        answers = [
+            next(met[row.tobytes()] for met in right[epoch * steps : (epoch + 1) * steps] if row.tobytes() in met)
+            for epoch in range(8)
+        ]
+        wrong = [epoch for epoch, answer in enumerate(answers, start=1) if answer != label]
+        assert learned == (wrong[-1] + 1 if wrong else 1)
+
+
+def test_clipping_bounds_the_step() -> None:
+    recipe = Recipe(epochs=1, batch_size=50, optimiser="sgd", momentum=0.0, learning_rate=1.0, clip=1e-3)
+    with deterministic(0, 1):
+        before = Pixels()
+    after, _ = run(recipe)
+    moved = torch.cat([(a - b).flatten() for a, b in zip(after.parameters(), before.parameters(), strict=True)])
+    assert moved.norm().item() == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_half_precision_and_layout_change_little() -> None:
+    _, plain = run(replace(RECIPE, epochs=3))
+    _, half = run(replace(RECIPE, epochs=3, precision="bfloat16", channels_last=True))
+    assert half.epochs[-1].loss == pytest.approx(plain.epochs[-1].loss, rel=0.02)
+    assert half.epochs != plain.epochs
 
 
 def test_determinism_leaves_the_process_as_it_was() -> None:
@@ -71,21 +214,27 @@ def test_determinism_leaves_the_process_as_it_was() -> None:
     expected = torch.rand(1)
     torch.manual_seed(7)
     threads = torch.get_num_threads()
-    run()
+    run(replace(RECIPE, epochs=2))
     assert torch.equal(torch.rand(1), expected)
     assert torch.get_num_threads() == threads
     assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_says_where() -> None:
-    images, labels = rows()
-    steps = 0
+    class Breaking(Pixels):
+        steps = 0
 
-    def breaking(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        nonlocal steps
-        steps += 1
-        return cross_entropy(logits, targets) * (float("nan") if steps == 6 else 1.0)
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            self.steps += 1
+            return super().forward(images) * (float("nan") if self.steps == 6 else 1.0)
 
+    module = Breaking()
     with pytest.raises(DivergedError, match=r"nan in epoch 2, step 2.*nothing is written.*learning rate below 0\.05"):
-        train(Pixels(), breaking, images, labels, epochs=3, batch_size=16, learning_rate=0.05, seed=0)
-    assert steps == 6
+        train(module, Criterion(LOSSES["cross_entropy"], {}, 50), rows(), replace(RECIPE, epochs=3))
+    assert module.steps == 6
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there_is_said() -> None:
+    with pytest.raises(ConfigurationError, match="found none; try 'auto'"):
+        run(replace(RECIPE, device="cuda"))

@@ -26,7 +26,7 @@ def weights(tiny: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Path
 def test_round_trip(weights: Path, tiny: TrainConfig) -> None:
     trained = load(weights)
     assert trained.config == tiny
-    assert len(trained.history) == tiny.epochs
+    assert len(trained.outcome.epochs) == tiny.epochs
     assert not trained.module.training
     assert [entry.name for entry in weights.parent.iterdir()] == [weights.name]
 

@@ -1,0 +1,78 @@
+"""Augmentation: windows of the padded image, mirror images, square holes, and nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from training.augment import Augmentation
+from training.recipe import Recipe
+
+SIZE = 6
+
+
+def images(count: int = 200) -> torch.Tensor:
+    """No pixel is black, and all of an image differ."""
+    some = np.stack([np.random.default_rng(seed).permutation(np.arange(1, 109)) for seed in range(count)])
+    return torch.from_numpy(some.reshape(count, SIZE, SIZE, 3).astype(np.uint8))
+
+
+def changed(seed: int = 0, **settings: int | bool) -> torch.Tensor:
+    return Augmentation(Recipe(**settings), torch.Generator().manual_seed(seed))(images())  # type: ignore[arg-type]
+
+
+def test_without_a_wish_the_images_are_not_even_copied() -> None:
+    some = images()
+    assert Augmentation(Recipe(), torch.Generator())(some) is some
+
+
+def test_half_of_the_images_are_mirrored() -> None:
+    before, after = images(), changed(flip=True)
+    mirrored = (after == before.flip(2)).flatten(1).all(dim=1)
+    kept = (after == before).flatten(1).all(dim=1)
+    assert (mirrored ^ kept).all()
+    assert 70 <= int(mirrored.sum()) <= 130
+
+
+def test_every_window_of_the_padded_image_comes_up() -> None:
+    before, after = images(), changed(crop=1)
+    padded = torch.nn.functional.pad(before, (0, 0, 1, 1, 1, 1))
+    seen = set()
+    for image, wide in zip(after, padded, strict=True):
+        places = [
+            (row, column)
+            for row in range(3)
+            for column in range(3)
+            if torch.equal(image, wide[row : row + SIZE, column : column + SIZE])
+        ]
+        assert len(places) == 1
+        seen.add(places[0])
+    assert len(seen) == 9
+
+
+def test_holes_are_squares_that_may_reach_over_the_edge() -> None:
+    before, after = images(), changed(cutout=4)
+    areas = set()
+    for old, new in zip(before, after, strict=True):
+        hole = (new == 0).all(dim=2)
+        assert torch.equal(new[~hole], old[~hole])
+        rows, columns = hole.any(dim=1), hole.any(dim=0)
+        assert torch.equal(hole, rows[:, None] & columns[None, :])
+        for side in (rows, columns):
+            places = side.nonzero()[:, 0]
+            assert 1 <= len(places) <= 4
+            assert int(places[-1] - places[0]) + 1 == len(places)
+        areas.add(int(hole.sum()))
+    assert max(areas) == 16
+    assert len(areas) > 3
+
+
+def test_the_generator_decides_and_the_input_stays() -> None:
+    some = images()
+    twice = [
+        Augmentation(Recipe(crop=2, flip=True, cutout=2), torch.Generator().manual_seed(seed))(some)
+        for seed in (1, 1, 2)
+    ]
+    assert torch.equal(twice[0], twice[1])
+    assert not torch.equal(twice[0], twice[2])
+    assert torch.equal(some, images())

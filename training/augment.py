@@ -1,0 +1,57 @@
+"""Random changes to a batch of stored images, on the device that they lie on."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from training.recipe import Recipe
+
+
+class Augmentation:
+    """Shifts, mirrors and cuts holes, each image by chance of its own.
+
+    All randomness comes from one generator on the CPU, so that the same seed gives the same images on every device.
+
+    Args:
+        recipe: Says which of `crop`, `flip` and `cutout` are wanted.
+        generator: Where chance comes from.
+    """
+
+    def __init__(self, recipe: Recipe, generator: torch.Generator) -> None:
+        self._crop, self._flip, self._cutout = recipe.crop, recipe.flip, recipe.cutout
+        self._generator = generator
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Map uint8 (N, H, W, C) to as many images of the same size; the input is left as it was."""
+        if not (self._crop or self._flip or self._cutout):
+            return images
+        count, height, width, _ = images.shape
+        rows = torch.arange(height).expand(count, height)
+        columns = torch.arange(width).expand(count, width)
+        if self._flip:
+            mirrored = torch.rand(count, 1, generator=self._generator) < 0.5
+            columns = torch.where(mirrored, columns.flip(1), columns)
+        if self._crop:
+            border = self._crop
+            images = functional.pad(images, (0, 0, border, border, border, border))
+            rows = rows + self._shifts(count, 2 * border + 1)
+            columns = columns + self._shifts(count, 2 * border + 1)
+        device = images.device
+        if self._crop or self._flip:
+            which = torch.arange(count, device=device)[:, None, None]
+            images = images[which, rows.to(device)[:, :, None], columns.to(device)[:, None, :]]
+        if self._cutout:
+            hole = self._near_centre(count, height)[:, :, None] & self._near_centre(count, width)[:, None, :]
+            images = images.masked_fill(hole.to(device)[..., None], 0)
+        return images
+
+    def _shifts(self, count: int, below: int) -> Tensor:
+        return torch.randint(below, (count, 1), generator=self._generator)
+
+    def _near_centre(self, count: int, size: int) -> Tensor:
+        """Which of `size` places are in the hole (count, size): its centre is any place, its ends may lie outside."""
+        start = self._shifts(count, size) - self._cutout // 2
+        places = torch.arange(size)
+        return (places >= start) & (places < start + self._cutout)

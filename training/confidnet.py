@@ -1,0 +1,113 @@
+"""ConfidNet: a second network that learns, from the first one's features, the probability it gives to the true class.
+
+The first network classifies and stays as it is. The second one looks at the input of its last linear layer and
+estimates the true class probability: near 1 where the first is right and sure, near 0 where it is wrong. As a score of
+who is right it can order rows better than the largest probability does; it is a refinement stage, not a calibrator.
+
+References:
+    Corbière et al. 2019, Addressing failure prediction by learning model confidence, sections 2.2 and 2.3.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from training.determinism import deterministic
+from training.errors import ConfigurationError
+from training.recipe import Recipe
+
+_BATCH = 512
+
+
+class ConfidNet(nn.Module):
+    """Five linear layers from features to a confidence.
+
+    Args:
+        features: Length of the features.
+        hidden: Units of each hidden layer.
+    """
+
+    def __init__(self, features: int, hidden: int = 400) -> None:
+        super().__init__()
+        widths = [features, *[hidden] * 4]
+        layers: list[nn.Module] = []
+        for inputs, outputs in pairwise(widths):
+            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+        self.layers = nn.Sequential(*layers, nn.Linear(hidden, 1))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map features float32 (N, D) to the logits of confidences (N,)."""
+        scores: Tensor = self.layers(features)[:, 0]
+        return scores
+
+
+def fit_confidnet(
+    module: nn.Module, inputs: NDArray[np.generic], labels: NDArray[np.int64], recipe: Recipe
+) -> ConfidNet:
+    """Train a ConfidNet on a classifier's training rows, by the mean squared error to the true class probability.
+
+    Of the recipe, `epochs`, `batch_size`, `learning_rate`, `weight_decay`, `seed` and `threads` are heeded; the
+    optimiser is Adam.
+
+    Args:
+        module: The trained classifier, from stored inputs to logits; not changed.
+        inputs: (N, …), its training rows.
+        labels: int64 (N,).
+        recipe: How to train.
+
+    Returns:
+        The confidence network, in evaluation mode.
+
+    Raises:
+        ConfigurationError: The classifier has no linear layer to take features from.
+    """
+    features, logits = features_and_logits(module, inputs)
+    target = logits.softmax(dim=1).gather(1, torch.from_numpy(labels)[:, None])[:, 0]
+    with deterministic(recipe.seed, recipe.threads):
+        network = ConfidNet(features.shape[1])
+        optimiser = torch.optim.AdamW(network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+        for _ in range(recipe.epochs):
+            order = torch.randperm(len(target))
+            for start in range(0, len(order), recipe.batch_size):
+                batch = order[start : start + recipe.batch_size]
+                error = (network(features[batch]).sigmoid() - target[batch]).square().mean()
+                optimiser.zero_grad()
+                torch.autograd.backward(error)
+                optimiser.step()
+    return network.eval()
+
+
+def confidences(network: ConfidNet, module: nn.Module, inputs: NDArray[np.generic]) -> NDArray[np.float32]:
+    """How sure the confidence network is that the classifier is right about each row: (N,), in [0, 1]."""
+    features, _ = features_and_logits(module, inputs)
+    with torch.inference_mode():
+        result: NDArray[np.float32] = network(features).sigmoid().numpy()
+    return result
+
+
+def features_and_logits(module: nn.Module, inputs: NDArray[np.generic]) -> tuple[Tensor, Tensor]:
+    """What enters a classifier's last linear layer (N, D), and its logits (N, K); the classifier in evaluation mode.
+
+    Raises:
+        ConfigurationError: It has no linear layer.
+    """
+    linear = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+    if not linear:
+        raise ConfigurationError("the network has no linear layer, expected one whose input ConfidNet can look at")
+    seen: list[Tensor] = []
+    hook = linear[-1].register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0].flatten(1)))
+    module.eval()
+    try:
+        with torch.inference_mode():
+            logits = [
+                module(torch.from_numpy(inputs[start : start + _BATCH])) for start in range(0, len(inputs), _BATCH)
+            ]
+    finally:
+        hook.remove()
+    # Leaves inference mode, in which nothing may be learnt from a tensor.
+    return torch.cat(seen).clone(), torch.cat(logits).clone()

@@ -1,0 +1,39 @@
+"""When each training row was learned for good."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class LearnedEpochs(nn.Module):
+    """Keeps the last epoch in which each row was wrong, as the loop met it; a module, so that checkpoints hold it.
+
+    Args:
+        rows: Number of training rows.
+
+    References:
+        Wang, Feng, Zhang 2021, Rethinking calibration of deep neural networks, section 5: the epoch since which an
+        example is classified correctly until the last.
+
+    Example:
+        >>> learned = LearnedEpochs(3)
+        >>> for epoch, right in enumerate([[True, False, False], [True, True, False]], start=1):
+        ...     learned.record(epoch, torch.arange(3), torch.tensor(right))
+        >>> learned.epochs()
+        tensor([1, 2, 3], dtype=torch.int32)
+    """
+
+    last_wrong: Tensor
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.register_buffer("last_wrong", torch.zeros(rows, dtype=torch.int32))
+
+    def record(self, epoch: int, rows: Tensor, right: Tensor) -> None:
+        """Note which of these rows int64 (n,) were right, bool (n,), in this epoch, counted from 1."""
+        self.last_wrong[rows] = torch.where(right, self.last_wrong[rows], epoch)
+
+    def epochs(self) -> Tensor:
+        """The learned epoch of each row, int32 (N,), from 1; one more than the last epoch for a row wrong in it."""
+        return self.last_wrong + 1
