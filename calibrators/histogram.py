@@ -35,7 +35,8 @@ class Histogram(Calibrator):
     On the top label, the confidence of the class with the largest logit is replaced, and the other classes share the
     rest in their old proportions (evenly where they all had a probability of zero). One of them may end up larger:
     `top_label` still returns the raw label, with the confidence that was calibrated. Per class, two classes have one
-    curve, for class 1; with more, each class has bins of its own and rows are divided by their sum.
+    curve, for class 1; with more, each class has bins of its own and rows are divided by their sum; a class whose logit
+    is −inf gets the value of its lowest bin, which is above zero.
 
     Preserves: on the top label, the label; nothing else: all probabilities of one bin become equal.
     When to use: with many labels (some 50 a bin), when the shape of the miscalibration is unlike any formula's, or a

@@ -129,6 +129,8 @@ def test_what_cannot_be_inverted_is_refused_with_the_reason(world):
     document = fitted("platt", world, 2).to_dict()
     with pytest.raises(CalibrationDataError, match="slope 0"):
         inverse(from_dict({**document, "slopes": [0.0]}), half)
+    with pytest.raises(CalibrationDataError, match="both sides"):
+        inverse(CALIBRATORS["platt"](on="margin").fit(*world(200, 2)), half)
     document = fitted("matrix", world, 2).to_dict()
     with pytest.raises(CalibrationDataError, match="singular"):
         inverse(from_dict({**document, "weights": [[0.0, 0.0], [0.0, 0.0]]}), half)
@@ -221,6 +223,8 @@ def test_thresholds_need_an_order(world):
     logits, labels = world(300, 2)
     with pytest.raises(CalibrationDataError, match="order"):
         margin_thresholds(CALIBRATORS["platt"]().fit(logits, 1 - labels), 0.5)
+    with pytest.raises(CalibrationDataError, match="order"):
+        margin_thresholds(CALIBRATORS["platt"](on="margin").fit(logits, labels), 0.5)
     with pytest.raises(CalibrationDataError, match="3 classes"):
         margin_thresholds(fitted("temperature", world, 3), 0.5)
     for unfitted in ("temperature", "platt", "prior_shift", "auto"):
