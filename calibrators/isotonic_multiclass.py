@@ -13,6 +13,7 @@ from calibrators.chunks import check_label_logits, logit_chunks
 from calibrators.curves import interpolate
 from calibrators.documents import Document
 from calibrators.softmax import softmax_in_place
+from calibrators.sorted_scores import sort_scores
 from calibrators.validation import LabelledRows
 
 # What the published curve adds to be strictly increasing, times the probability.
@@ -106,23 +107,29 @@ class _Points:
     """
 
     def __init__(self, rows: LabelledRows) -> None:
-        weight = np.ones(len(rows.labels)) if rows.weight is None else rows.weight / rows.weight.max()
+        weight = None if rows.weight is None else rows.weight / rows.weight.max()
         own = np.empty(len(rows.labels))
         for part, chunk, maxima in logit_chunks(rows.logits):
             at = (np.arange(len(chunk)), rows.labels[part])
             check_label_logits(chunk[at], rows.labels, part.start)
             own[part] = softmax_in_place(chunk, maxima)[at]
-        labels, place = np.unique(own, return_inverse=True)
-        size = len(labels) + 1
-        mass, last, least = np.zeros(size), np.full(size, -np.inf), np.inf
+        hits = sort_scores(own, np.ones(len(own), np.bool_), weight)
+        starts = hits.distinct()
+        labels, right = hits.scores[starts], hits.totals(starts)[1]
+        mass, last, least = np.zeros(len(labels) + 1), np.full(len(labels) + 1, -np.inf), np.inf
         for part, chunk, maxima in logit_chunks(rows.logits):
             possible = chunk > -np.inf
             chances = softmax_in_place(chunk, maxima)[possible]
-            index = np.searchsorted(labels, chances, side="right")
-            mass += np.bincount(index, np.repeat(weight[part], np.count_nonzero(possible, axis=1)), size)
-            np.maximum.at(last, index, chances)
-            least = min(least, float(chances.min()))
+            repeated = None if weight is None else np.repeat(weight[part], np.count_nonzero(possible, axis=1))
+            entries = sort_scores(chances, np.zeros(len(chances), np.bool_), repeated)
+            # In their order, so that the cost of a chunk does not depend on the number of labels.
+            index = np.searchsorted(labels, entries.scores, side="right")
+            starts = np.append(0, np.flatnonzero(np.diff(index)) + 1)
+            places, ends = index[starts], np.append(starts[1:], len(index)) - 1
+            mass[places] += entries.totals(starts)[0]
+            last[places] = np.maximum(last[places], entries.scores[ends])
+            least = min(least, float(entries.scores[0]))
         below = 0 if mass[0] > 0 else 1
         self.first = np.concatenate([[least], labels])[below:]
         self.last, self.mass = last[below:], mass[below:]
-        self.right = np.minimum(np.concatenate([[0.0], np.bincount(place, weight)])[below:], self.mass)
+        self.right = np.minimum(np.concatenate([[0.0], right])[below:], self.mass)
