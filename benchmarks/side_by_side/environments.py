@@ -32,7 +32,8 @@ def interpreters(cache: Path, names: Iterable[str]) -> tuple[dict[str, Path], di
         done, wanted = cache / name / "installed.txt", "\n".join(install)
         if not done.exists() or done.read_text(encoding="utf-8") != wanted:
             print(f"installing {name} into {python.parents[1]}", file=sys.stderr)
-            venv.create(cache / name, with_pip=True)
+            if not python.exists():
+                venv.create(cache / name, with_pip=True)
             pip = subprocess.run(
                 [python, "-m", "pip", "install", "--quiet", *install], capture_output=True, text=True, check=False
             )
