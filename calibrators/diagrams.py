@@ -13,6 +13,7 @@ from scipy import special
 
 from calibrators.arrays import ArrayLike
 from calibrators.binning import Scheme, bin_index
+from calibrators.effective_rows import WeightKind
 from calibrators.errors import CalibrationDataError
 from calibrators.metrics.corp import CorpCurve, corp_reliability
 from calibrators.metrics.null_test import calibration_test
@@ -40,6 +41,7 @@ def reliability_diagram(
     positive: int | None = None,
     axis: Axis = "linear",
     title: str = "Reliability",
+    weight_kind: WeightKind = "importance",
 ) -> Figure:
     """Draws accuracy against confidence: a bar per bin, its gap to the mean confidence, and the rows it holds.
 
@@ -56,11 +58,13 @@ def reliability_diagram(
         labels: (N,) integers in 0 … K−1.
         bins: Number of bins.
         scheme: ``"width"`` or ``"mass"``.
-        sample_weight: (N,) importance weights of 0 or more, or None.
+        sample_weight: (N,) weights of 0 or more, or None.
         predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
         positive: None: the predicted label; a class: its probability, against how often it is the true one.
         axis: ``"linear"`` or ``"logit"``.
         title: What to write above.
+        weight_kind: ``"importance"``, or ``"frequency"``: whole numbers, how often each row was seen. The null and the
+            band depend on it.
 
     Raises:
         CalibrationDataError: Wrong shapes, types, values or options; for ``"logit"``, nothing but probabilities of
@@ -79,12 +83,12 @@ def reliability_diagram(
         predicted = np.full(len(truth), positive)
         stated, happened = f"probability of class {positive}", "frequency"
     curve = reliability_curve(probabilities, labels, bins, scheme, sample_weight, predicted=predicted)
-    note = _calibration_note(probabilities, labels, bins, scheme, sample_weight, predicted)
+    note = _calibration_note(probabilities, labels, bins, scheme, sample_weight, predicted, weight_kind)
     figure, axes, strip = _panels(title, note)
     axes.set(ylabel=happened)
     strip.set(xlabel=stated, ylabel="share of rows")
     if axis == "logit":
-        band = corp_reliability(probabilities, labels, sample_weight, predicted=predicted)
+        band = corp_reliability(probabilities, labels, sample_weight, predicted=predicted, weight_kind=weight_kind)
         _draw_log_odds(axes, strip, curve, band)
         return figure
     width = curve.upper - curve.lower
@@ -118,6 +122,7 @@ def confidence_histogram(
     *,
     predicted: ArrayLike | None = None,
     title: str = "Confidence",
+    weight_kind: WeightKind = "importance",
 ) -> Figure:
     """Draws how confidences are spread, right and wrong answers apart, with mean confidence and accuracy as lines.
 
@@ -128,9 +133,11 @@ def confidence_histogram(
         probabilities: (N, K), N ≥ 1, rows sum to one.
         labels: (N,) integers in 0 … K−1.
         bins: Number of bins of equal width.
-        sample_weight: (N,) importance weights of 0 or more, or None.
+        sample_weight: (N,) weights of 0 or more, or None.
         predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
         title: What to write above.
+        weight_kind: ``"importance"``, or ``"frequency"``: whole numbers, how often each row was seen. The null and the
+            band depend on it.
 
     Raises:
         CalibrationDataError: Wrong shapes, types, values or options.
@@ -139,7 +146,7 @@ def confidence_histogram(
     References:
         Guo et al. (2017), figure 1, top.
     """
-    note = _calibration_note(probabilities, labels, bins, "width", sample_weight, predicted)
+    note = _calibration_note(probabilities, labels, bins, "width", sample_weight, predicted, weight_kind)
     rows = top_labels(probabilities, labels, sample_weight, predicted)
     figure, axes, strip = _panels(title, note)
     edges = np.arange(bins + 1) / bins
@@ -214,8 +221,11 @@ def _calibration_note(
     scheme: Scheme,
     sample_weight: ArrayLike | None,
     predicted: ArrayLike | None,
+    weight_kind: WeightKind,
 ) -> str:
-    test = calibration_test(probabilities, labels, bins, scheme, 1, sample_weight, predicted=predicted)
+    test = calibration_test(
+        probabilities, labels, bins, scheme, 1, sample_weight, predicted=predicted, weight_kind=weight_kind
+    )
     # Rare events have errors below any fixed number of decimals.
     places = 3 if test.error >= 0.01 or test.null_mean >= 0.01 else 5
     error, mean, quantile = (f"{value:.{places}f}" for value in (test.error, test.null_mean, test.null_quantile))

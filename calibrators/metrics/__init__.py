@@ -15,6 +15,7 @@ from calibrators.metrics.calibration_error import (
 from calibrators.metrics.corp import CorpCurve, CorpDecomposition, corp_decomposition, corp_reliability
 from calibrators.metrics.ece_decomposition import EceDecomposition, ece_decomposition
 from calibrators.metrics.intervals import Interval, paired_interval
+from calibrators.metrics.kernel_calibration import KernelCalibrationTest, kernel_calibration_test
 from calibrators.metrics.kolmogorov_smirnov import kolmogorov_smirnov_error
 from calibrators.metrics.null_test import CalibrationTest, calibration_test
 from calibrators.metrics.overconfidence import overconfidence_error
@@ -42,6 +43,7 @@ __all__ = [
     "CorpDecomposition",
     "EceDecomposition",
     "Interval",
+    "KernelCalibrationTest",
     "ReliabilityCurve",
     "SlopeIntercept",
     "SpiegelhalterTest",
@@ -59,6 +61,7 @@ __all__ = [
     "ece_decomposition",
     "excess_area_under_risk_coverage",
     "expected_calibration_error",
+    "kernel_calibration_test",
     "kolmogorov_smirnov_error",
     "log_losses",
     "negative_log_likelihood",

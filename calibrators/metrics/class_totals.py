@@ -12,7 +12,7 @@ from calibrators.chunks import probability_chunks
 from calibrators.metrics.bin_totals import BinTotals, bin_totals
 from calibrators.metrics.rows import check_rows, class_columns
 
-# Where bins and classes are more than this many times the rows of a chunk, classes are read one by one.
+# With more sums than this, which each chunk adds to, classes are read one by one instead.
 _SUMS_AT_ONCE = 2**20
 
 

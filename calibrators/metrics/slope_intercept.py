@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy import special
 
 from calibrators.arrays import ArrayLike, Doubles
-from calibrators.chunks import probability_chunks
+from calibrators.chunks import CHUNK_ENTRIES, probability_chunks
 from calibrators.effective_rows import WeightKind
 from calibrators.errors import CalibrationDataError
 from calibrators.logistic import fit_logistic
@@ -163,11 +163,16 @@ def _check_line_exists(log_odds: Doubles, event: npt.NDArray[np.bool_]) -> None:
 
 def _covariance(features: Doubles, targets: Doubles, share: Doubles, noise: Doubles, theta: Doubles) -> Doubles:
     """Sandwich covariance (2, 2), with the degrees of freedom of the effective number of rows."""
-    chance = special.expit(features @ theta)
-    bread = np.linalg.inv((features * (share * chance * (1 - chance))[:, None]).T @ features)
-    influence = (features * (np.sqrt(noise) * (targets - chance))[:, None]) @ bread
+    curvature, scatter = np.zeros((2, 2)), np.zeros((2, 2))
+    for start in range(0, len(targets), CHUNK_ENTRIES):
+        part = slice(start, start + CHUNK_ENTRIES)
+        rows = features[part]
+        chance = special.expit(rows @ theta)
+        curvature += (rows * (share[part] * chance * (1 - chance))[:, None]).T @ rows
+        scatter += (rows * (noise[part] * (targets[part] - chance) ** 2)[:, None]).T @ rows
+    bread = np.linalg.inv(curvature)
     effective = 1 / float(noise.sum())
-    return np.asarray(influence.T @ influence * (effective / max(effective - 2, 1.0)))
+    return np.asarray(bread @ scatter @ bread * (effective / max(effective - 2, 1.0)))
 
 
 def _shift(log_odds: Doubles, targets: Doubles, share: Doubles) -> float:

@@ -33,6 +33,16 @@ def test_the_error_stands_beside_its_null(draw, weighted, world, tmp_path):
     assert (tmp_path / "figure.svg").stat().st_size > 5000
 
 
+@pytest.mark.parametrize("draw", [reliability_diagram, confidence_histogram])
+def test_the_null_of_frequencies_is_that_of_repeated_rows(draw, world):
+    logits, labels = world(500, 4, 2.0)
+    times = np.full(500, 9)
+    test = calibration_test(softmax(logits), labels, 10, sample_weight=times, weight_kind="frequency")
+    shown = texts(draw(softmax(logits), labels, 10, sample_weight=times, weight_kind="frequency"))
+    assert any(f"mean {test.null_mean:.3f}" in text for text in shown)
+    assert test.null_mean < 0.5 * calibration_test(softmax(logits), labels, 10).null_mean
+
+
 @pytest.mark.parametrize("scheme", ["width", "mass"])
 def test_bars_are_the_curve(scheme, world):
     logits, labels = world(500, 3, 2.0)

@@ -89,6 +89,14 @@ def test_classwise_by_brute_force(world):
     assert classwise_calibration_error(probabilities, labels, bins=10) == pytest.approx(expected, abs=1e-12)
 
 
+def test_classwise_with_more_bins_than_rows():
+    # Each row alone in its bin: the error is the mean distance to the outcome.
+    first = np.random.default_rng(0).random(40)
+    probabilities, labels = np.stack([first, 1 - first], axis=1), np.arange(40) % 2
+    found = classwise_calibration_error(probabilities, labels, bins=600_000)
+    assert found == pytest.approx(np.abs(first - (labels == 0)).mean(), abs=1e-12)
+
+
 def test_debiased_by_hand():
     # One bin, n = 4, mean confidence 0.75, accuracy 0.5: (0.25)² − 0.5 · 0.5 / 3.
     probabilities = np.array([[0.7, 0.3], [0.8, 0.2], [0.7, 0.3], [0.8, 0.2]])
