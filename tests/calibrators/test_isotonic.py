@@ -54,12 +54,20 @@ def test_one_vs_rest_is_renormalised(world):
 
 
 def test_a_row_of_zeros_gets_its_softmax():
-    # Each class is never right below a probability of one half, so a row with three such classes has nothing left.
-    logits = np.array([[5.0, 0.0, 0.0], [0.0, 5.0, 0.0], [0.0, 0.0, 5.0]])
-    calibrator = Isotonic().fit(np.repeat(logits, 3, axis=0), np.repeat([0, 1, 2], 3))
-    low = np.array([[0.0, 0.0, 0.0]])
-    calibrator.outputs_ = [np.zeros_like(outputs) for outputs in calibrator.outputs_]
-    np.testing.assert_allclose(calibrator.predict_proba(low), softmax(low))
+    # Each class was right at 0.6 only, and wrong at 0.4 and below: of a row that is 0.39, 0.31, 0.3 nothing is left.
+    rows = np.log([[0.6, 0.4, 1e-9], [1e-9, 0.6, 0.4], [0.4, 1e-9, 0.6]])
+    calibrator = Isotonic().fit(rows, [0, 1, 2])
+    np.testing.assert_allclose(calibrator.predict_proba(rows), np.eye(3))
+    logits = np.log([[0.39, 0.31, 0.3], [0.35, 0.34, 0.31]])
+    np.testing.assert_allclose(calibrator.predict_proba(logits), softmax(logits))
+
+
+def test_probabilities_that_round_to_the_same_are_ties():
+    # The sigmoid of both log-odds is 1 in float64, so one level stands for both rows.
+    logits = binary(np.array([-1.0, 40.0, 50.0]))
+    for method in (Isotonic, CentredIsotonic):
+        found = method().fit(logits, [0, 0, 1]).predict_proba(logits)[:, 1]
+        np.testing.assert_array_equal(found, [0, 0.5, 0.5])
 
 
 def test_plateaus_are_drawn_together_at_their_mean():
