@@ -56,6 +56,9 @@ def load(
     if not top.is_dir():
         raise files.problem(f"{top} is no folder")
     split = (top / "train").is_dir()
+    beside = {path.name for path in top.iterdir() if path.is_dir() and not path.name.startswith(".")}
+    if split and not beside <= {"train", "test"}:
+        raise files.problem(f"beside train/ and test/ there is {min(beside - {'train', 'test'})}/ in {top}")
     train = _images(files, top / "train" if split else top)
     test = _images(files, top / "test") if split and (top / "test").is_dir() else {}
     if len(train) < 2 or not test.keys() <= train.keys():

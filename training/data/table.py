@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bundle import RowError
 from bundle.table import Column, Columns, is_missing
@@ -113,7 +114,7 @@ def _read(files: Files, file: str) -> tuple[list[str], list[list[str]]]:
 
 def _labels(
     files: Files, file: str, values: list[str], names: Sequence[str]
-) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], tuple[str, ...]]:
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     for number, value in enumerate(values, start=2):
         if is_missing(value):
             raise files.problem(f"{files.folder / file}, row {number}: the label is missing")

@@ -52,6 +52,10 @@ def test_a_test_folder_is_set_apart(tmp_path: Path) -> None:
     data = DATASETS["image_folder"](tmp_path, folder="mine")
     assert data.test == range(2, 3)
     assert data.labels.tolist() == [0, 1, 1]
+    (tmp_path / "mine" / "val").mkdir()
+    with pytest.raises(DataError, match="there is val/"):
+        DATASETS["image_folder"](tmp_path, folder="mine")
+    (tmp_path / "mine" / "val").rmdir()
     write(tmp_path / "mine" / "test" / "c" / "1.png")
     with pytest.raises(DataError, match="test/ has c"):
         DATASETS["image_folder"](tmp_path, folder="mine")
