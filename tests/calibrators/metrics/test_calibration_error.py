@@ -73,11 +73,21 @@ def test_the_norms_are_ordered(world):
     assert one <= two <= most
 
 
-def test_points_on_edges_belong_to_the_bin_below():
-    for dtype in (np.float32, np.float64):
-        probabilities = np.array([[0.6, 0.4], [0.8, 0.2]], dtype)
-        curve = reliability_curve(probabilities, [0, 0], bins=5)
-        np.testing.assert_allclose(curve.upper, [0.6, 0.8], atol=1e-6)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("bins", [1, 3, 5, 10, 15, 20])
+def test_points_on_edges_belong_to_the_bin_below(bins, dtype):
+    # i / bins lies in bin i − 1, and the next number above it in bin i, in the type's own rounding; 0 in the first bin.
+    edges = (np.arange(bins + 1) / bins).astype(dtype)
+    for repeats in (1, 300):  # few rows are searched for, many are computed
+        stated = np.repeat(np.concatenate([edges, np.nextafter(edges[:-1], dtype(1))]), repeats)
+        wanted = np.repeat(np.concatenate([[0], np.arange(bins), np.arange(bins)]), repeats)
+        probabilities = np.stack([stated, 1 - stated], axis=1)
+        zeros = np.zeros(len(stated), int)
+        curve = reliability_curve(probabilities, zeros, bins, predicted=zeros)
+        np.testing.assert_array_equal(curve.count, np.bincount(wanted))
+        np.testing.assert_array_equal(curve.upper, edges[1:].astype(np.float64))
+        expected = np.bincount(wanted, stated.astype(np.float64)) / np.bincount(wanted)
+        np.testing.assert_allclose(curve.confidence, expected, rtol=1e-12)
 
 
 def test_classwise_by_brute_force(world):
