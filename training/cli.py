@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,13 +20,17 @@ from rich.table import Table
 
 import bundle
 from training import TrainConfig, train_bundle
+from training.data import describe
 from training.errors import ConfigurationError, TrainingError
+from training.options import with_options
 
 if TYPE_CHECKING:
+    from training.logs import OnEpoch
     from training.loop import Epoch
 
 FAILED, USAGE, REFUSED, INTERRUPTED = 1, 2, 3, 130
 _DEFAULT = TrainConfig()
+_RUNS = Path("runs")
 _EXIT_CODES = """Exit codes: 0 done · 1 the run failed · 2 a setting that cannot work · 3 a bundle is damaged or none ·
 130 interrupted. Whatever the code, a bundle is there whole or not at all."""
 
@@ -37,6 +43,19 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
+PANELS = {
+    "What": ("dataset", "model", "loss", "coefficients", "dropout", "calibrator", "name", "resize"),
+    "Data": (
+        *("data", "data_settings", "rows", "test_rows", "train_rows", "validation_rows", "reference_rows"),
+        *("fit_share", "certify_share", "stratified", "crop", "flip", "cutout", "mixup"),
+    ),
+    "Training": (
+        *("epochs", "batch_size", "optimiser", "learning_rate", "momentum", "nesterov", "weight_decay", "schedule"),
+        *("milestones", "step_factor", "warm_up", "clip", "patience", "seed"),
+    ),
+    "Machine": ("device", "threads", "precision", "channels_last", "compile"),
+}
+
 BundleArgument = Annotated[
     Path, typer.Argument(metavar="BUNDLE", help="Folder of a bundle, such as bundles/digits/1.", show_default=False)
 ]
@@ -44,78 +63,71 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, for
 
 
 @app.command("train")
+@with_options(TrainConfig, PANELS)
 def train_command(
+    config: Callable[[], TrainConfig],
     out: Annotated[Path, typer.Option(help="Folder of bundles; the new one is OUT/NAME/VERSION.", show_default=False)],
-    dataset: Annotated[str, typer.Option(help="Data set to learn.", rich_help_panel="What")] = _DEFAULT.dataset,
-    model: Annotated[str, typer.Option(help="Architecture.", rich_help_panel="What")] = _DEFAULT.model,
-    loss: Annotated[str, typer.Option(help="Loss to minimise.", rich_help_panel="What")] = _DEFAULT.loss,
-    calibrator: Annotated[
-        str, typer.Option(help="Calibrator to fit on held-out rows.", rich_help_panel="What")
-    ] = _DEFAULT.calibrator,
-    name: Annotated[
-        str | None, typer.Option(help="Name of the model; the data set's if not given.", rich_help_panel="What")
-    ] = _DEFAULT.name,
-    resize: Annotated[
-        bool, typer.Option("--resize", help="Let the model resize images of another size.", rich_help_panel="What")
-    ] = _DEFAULT.resize,
-    train_rows: Annotated[
-        int | None, typer.Option(help="Rows to learn from.", rich_help_panel="Data")
-    ] = _DEFAULT.train_rows,
-    reference_rows: Annotated[
-        int, typer.Option(help="Held-out rows that go into the bundle.", rich_help_panel="Data")
-    ] = _DEFAULT.reference_rows,
-    fit_share: Annotated[
-        float, typer.Option(help="Share of them that fit the calibrator.", rich_help_panel="Data")
-    ] = _DEFAULT.fit_share,
-    certify_share: Annotated[
-        float, typer.Option(help="Share that certifies; the rest are gate rows.", rich_help_panel="Data")
-    ] = _DEFAULT.certify_share,
-    epochs: Annotated[int, typer.Option(help="Passes over the rows.", rich_help_panel="Training")] = _DEFAULT.epochs,
-    batch_size: Annotated[int, typer.Option(help="Rows per step.", rich_help_panel="Training")] = _DEFAULT.batch_size,
-    learning_rate: Annotated[
-        float, typer.Option(help="Adam's step size.", rich_help_panel="Training")
-    ] = _DEFAULT.learning_rate,
-    dropout: Annotated[
-        float, typer.Option(help="Probability of dropping a unit.", rich_help_panel="Training")
-    ] = _DEFAULT.dropout,
-    seed: Annotated[
-        int, typer.Option(help="Seed of split, weights and order.", rich_help_panel="Training")
-    ] = _DEFAULT.seed,
-    threads: Annotated[
-        int, typer.Option(help="Threads to compute with.", rich_help_panel="Training")
-    ] = _DEFAULT.threads,
     weights: Annotated[
-        Path | None,
-        typer.Option(help="File to keep the trained network in, for `export`.", rich_help_panel="What"),
+        Path | None, typer.Option(help="File to keep the trained network in, for `export`.", rich_help_panel="What")
     ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of a checkpoint: an interrupted run goes on from it, to the same result.",
+            rich_help_panel="Following",
+        ),
+    ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for a log, as JSON lines and for TensorBoard; a new one in `runs` if not given.",
+            rich_help_panel="Following",
+            show_default=False,
+        ),
+    ] = None,
+    no_log: Annotated[bool, typer.Option("--no-log", help="Log nothing.", rich_help_panel="Following")] = False,
     as_json: Json = False,
 ) -> None:
     """Train a network, calibrate it on held-out rows, and write it as a bundle.
 
-    Nothing is written before the exported graph has given the network's own logits on golden inputs.
+    Nothing is written before the exported graph has given the network's own logits on golden inputs. Under `torchrun`,
+    the processes train one network together.
     """
     with _told():
-        config = TrainConfig(
-            dataset=dataset,
-            model=model,
-            loss=loss,
-            calibrator=calibrator,
-            name=name,
-            seed=seed,
-            train_rows=train_rows,
-            reference_rows=reference_rows,
-            fit_share=fit_share,
-            certify_share=certify_share,
-            epochs=epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            dropout=dropout,
-            resize=resize,
-            threads=threads,
-        )
-        with _progress(f"Training {model} on {dataset}", epochs) as on_epoch:
-            path = train_bundle(config, out, weights=weights, on_epoch=on_epoch)
-        _show(path, as_json=as_json)
+        asked = config()
+        folder = None if no_log or not leads() else log or _new_run(asked)
+        with _progress(f"Training {asked.model} on {asked.dataset}", asked.epochs) as show, ExitStack() as stack:
+            note = None if folder is None else stack.enter_context(_log_to(folder))
+
+            def on_epoch(epoch: Epoch) -> None:
+                show(epoch)
+                if note is not None:
+                    note(epoch)
+
+            path = train_bundle(asked, out, weights=weights, keep=keep, on_epoch=on_epoch)
+        if leads():
+            _show(path, as_json=as_json)
+
+
+@app.command("list")
+def list_command() -> None:
+    """Show which data sets, models and losses there are."""
+    from training.losses import LOSSES  # imports torch
+    from training.models import MODELS
+
+    kinds = {
+        "data set": describe(),
+        "model": {name: _first_line(model) for name, model in MODELS.items()},
+        "loss": {name: _first_line(loss) for name, loss in LOSSES.items()},
+    }
+    console = Console()
+    for kind, entries in kinds.items():
+        table = Table(show_edge=False, pad_edge=False, header_style="bold")
+        table.add_column(kind, no_wrap=True)
+        table.add_column()
+        for name, line in entries.items():
+            table.add_row(name, escape(line))
+        console.print(table, "")
 
 
 @app.command("export")
@@ -196,6 +208,27 @@ def _fail(message: object, code: int) -> None:
     raise typer.Exit(code)
 
 
+def leads() -> bool:
+    """Whether this is the process that writes and speaks, of those that `torchrun` started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _first_line(thing: object) -> str:
+    return (inspect.getdoc(thing) or "").partition("\n")[0]
+
+
+def _new_run(config: TrainConfig) -> Path:
+    name = f"{config.model_name}-{config.model}-{config.loss}-{config.seed}"
+    taken = (int(path.name.rpartition(".")[2]) for path in _RUNS.glob(f"{name}.[0-9]*"))
+    return _RUNS / f"{name}.{max(taken, default=0) + 1}"
+
+
+def _log_to(folder: Path) -> AbstractContextManager[OnEpoch]:
+    from training.logs import log_to  # imports torch
+
+    return log_to(folder)
+
+
 @contextmanager
 def _progress(title: str, epochs: int) -> Iterator[Any]:
     columns = (
@@ -209,7 +242,8 @@ def _progress(title: str, epochs: int) -> Iterator[Any]:
         task = progress.add_task(title, total=epochs, loss="…")
 
         def on_epoch(epoch: Epoch) -> None:
-            progress.update(task, completed=epoch.number, loss=f"{epoch.loss:.4f}")
+            validation = "" if epoch.validation is None else f", validation {epoch.validation.accuracy:.1%}"
+            progress.update(task, completed=epoch.number, loss=f"{epoch.loss:.4f}{validation}")
 
         yield on_epoch
 

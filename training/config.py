@@ -32,7 +32,7 @@ class TrainConfig(Recipe):
         coefficients: The loss's coefficients by name.
         calibrator: Key of `calibrators.CALIBRATORS`, fitted on the reference's fit rows.
         name: Name of the model in the bundle; one made of the data set's when None.
-        train_rows: Rows that the network learns from; None for all that the other parts leave.
+        train_rows: Rows that the network learns from; 0 for all that the other parts leave.
         validation_rows: Held-out rows by which training is stopped and models are chosen.
         reference_rows: Held-out rows that go into the bundle; the data set's remaining rows are feedback.
         fit_share: Share of the reference rows that the calibrator is fitted on.
@@ -55,7 +55,7 @@ class TrainConfig(Recipe):
     coefficients: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     calibrator: str = "temperature"
     name: str | None = None
-    train_rows: int | None = 300
+    train_rows: int = 300
     validation_rows: int = 0
     reference_rows: int = 400
     fit_share: float = 0.5
@@ -66,11 +66,11 @@ class TrainConfig(Recipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("train_rows", "rows", "reference_rows"):
+        for name in ("rows", "reference_rows"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigurationError(f"{name} is {value}, expected at least 1")
-        for name in ("validation_rows", "test_rows"):
+        for name in ("train_rows", "validation_rows", "test_rows"):
             value = getattr(self, name)
             if value < 0:
                 raise ConfigurationError(f"{name} is {value}, expected at least 0")
@@ -103,7 +103,7 @@ class TrainConfig(Recipe):
         parts = split(
             data.labels,
             seed=self.seed,
-            train_rows=self.train_rows,
+            train_rows=self.train_rows or None,
             validation_rows=self.validation_rows,
             reference_rows=self.reference_rows,
             fit_share=self.fit_share,

@@ -8,16 +8,24 @@ import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import bundle
+import training.logs
+from training import TrainConfig
 from training.cli import FAILED, INTERRUPTED, REFUSED, USAGE, app
+from training.data import DATASETS
+from training.loop import Epoch
 from training.losses import LOSSES, cross_entropy
+from training.models import MODELS
 
-TINY = ["--epochs", "1", "--train-rows", "60", "--reference-rows", "60"]
+TINY = ["--epochs", "1", "--train-rows", "60", "--reference-rows", "60", "--no-log"]
 runner = CliRunner()
 
 
@@ -34,6 +42,83 @@ def test_train_prints_where_the_bundle_is(tmp_path: Path) -> None:
     assert str(tmp_path / "mine" / "1") in out
     assert "if calibrated" in out
     assert bundle.verify(tmp_path / "mine" / "1").manifest.input.resize
+
+
+def test_every_setting_has_an_option(tmp_path: Path) -> None:
+    """What is typed is what is done, and the bundle says so."""
+    options = {
+        "--loss": "focal",
+        "--coefficient": "gamma=2",
+        "--optimiser": "sgd",
+        "--learning-rate": "0.02",
+        "--schedule": "step",
+        "--milestone": "1",
+        "--step-factor": "5",
+        "--weight-decay": "1e-4",
+        "--clip": "1",
+        "--crop": "1",
+        "--mixup": "0.2",
+        "--validation-rows": "40",
+        "--patience": "2",
+        "--precision": "bfloat16",
+    }
+    typed = [part for option, value in options.items() for part in (option, value)]
+    code, out, _ = run("train", "--out", tmp_path, *TINY, "--epochs", "2", "--flip", "--json", *typed)
+    assert code == 0
+    record = json.loads(out)["manifest"]["training"]
+    assert record["loss"] == {"name": "focal", "coefficients": {"gamma": 2.0}}
+    assert record["optimiser"] == "sgd"
+    assert record["recipe"]["milestones"] == [1]
+    told = {"step_factor": 5, "weight_decay": 1e-4, "clip": 1, "crop": 1, "mixup": 0.2, "patience": 2, "flip": True}
+    assert {name: record["recipe"][name] for name in told} == told
+    assert record["splits"]["validation"]["rows"] == 40
+
+
+def test_no_setting_is_without_an_option() -> None:
+    _, out, _ = run("train", "--help")
+    for field in fields(TrainConfig):
+        assert f"--{field.name.replace('_', '-').removesuffix('s')}" in out, field.name
+
+
+def test_a_run_is_logged_and_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tiny = [part for part in TINY if part != "--no-log"]
+    keep = tmp_path / "checkpoint.pt"
+    settings = [*tiny, "--epochs", "3", "--validation-rows", "40", "--keep", keep, "--log", "log"]
+    real = training.logs.log_to
+
+    @contextmanager
+    def stopping(folder: Path) -> Iterator[Callable[[Epoch], None]]:
+        with real(folder) as note:
+
+            def on_epoch(epoch: Epoch) -> None:
+                note(epoch)
+                if epoch.number == 2:
+                    raise KeyboardInterrupt
+
+            yield on_epoch
+
+    with monkeypatch.context() as patched:
+        patched.setattr(training.logs, "log_to", stopping)
+        code, _, err = run("train", "--out", "out", *settings)
+    assert code == INTERRUPTED
+    assert "interrupted" in err
+    assert keep.exists()
+    assert run("train", "--out", "out", *settings)[0] == 0
+    assert not keep.exists()
+    assert [epoch["number"] for epoch in training.logs.read_log(Path("log/epochs.jsonl"))] == [1, 2, 3]
+    assert list(Path("log").glob("events.out.tfevents.*"))
+    # Without a wish a run has a new folder.
+    for number in (1, 2):
+        assert run("train", "--out", "out", *tiny)[0] == 0
+        assert (tmp_path / "runs" / f"digits-lenet5-cross_entropy-0.{number}" / "epochs.jsonl").exists()
+
+
+def test_list_names_what_there_is() -> None:
+    code, out, _ = run("list")
+    assert code == 0
+    for name in (*DATASETS, *MODELS, *LOSSES):
+        assert name in out
 
 
 def test_json_is_one_document(trained: Path) -> None:
@@ -126,7 +211,7 @@ def test_ctrl_c_leaves_nothing_and_says_so(tmp_path: Path) -> None:
         "main()"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", code, "train", "--out", str(tmp_path / "out"), "--epochs", "100000"],
+        [sys.executable, "-c", code, "train", "--out", str(tmp_path / "out"), "--epochs", "100000", "--no-log"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -14,7 +14,7 @@ from training import ConfigurationError, TrainConfig, train_bundle
 @pytest.mark.parametrize(
     "change",
     [
-        {"train_rows": 0},
+        {"train_rows": -1},
         {"reference_rows": -1},
         {"epochs": 0},
         {"batch_size": 0},

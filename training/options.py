@@ -1,0 +1,104 @@
+"""Command-line options made of a dataclass: one for each field, with the help that its documentation gives.
+
+A setting is thereby described once, and none can be forgotten.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import typer
+
+from training.data import parse_settings
+
+Config = TypeVar("Config")
+
+
+def with_options(
+    config: type[Config], panels: Mapping[str, Sequence[str]]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an option for each field of a dataclass.
+
+    The command's first argument, `config`, becomes those options. A tuple's option may be repeated, and so may that of
+    a mapping, which takes `name=value`.
+
+    Args:
+        config: The dataclass; its docstring, or those of its bases, say of each field what it is.
+        panels: Fields under each heading of the help.
+
+    Raises:
+        ValueError: A field is under no heading, or is not described.
+    """
+    hints = get_type_hints(config)
+    help_texts = _described(config)
+    panel_of = {name: panel for panel, names in panels.items() for name in names}
+    missing = [field.name for field in fields(config) if field.name not in panel_of.keys() & help_texts.keys()]  # type: ignore[arg-type]
+    if missing:
+        raise ValueError(f"no heading or no description for {', '.join(missing)}")
+    given = {field.name: field for field in fields(config)}  # type: ignore[arg-type]
+    options = [
+        _parameter(given[name], hints[name], help_texts[name], panel) for panel in panels for name in panels[panel]
+    ]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        others = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+
+        @functools.wraps(command)
+        def wrapped(**arguments: Any) -> None:
+            settings = {option.name: arguments.pop(option.name) for option in options}
+            command(lambda: config(**_converted(settings, hints)), **arguments)
+
+        parameters = sorted([*others, *options], key=lambda entry: entry.default is not inspect.Parameter.empty)
+        wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        wrapped.__annotations__ = {entry.name: entry.annotation for entry in parameters}
+        return wrapped
+
+    return decorate
+
+
+def _parameter(field: Field[Any], hint: Any, text: str, panel: str) -> inspect.Parameter:
+    names: list[str] = []
+    annotation, default = hint, None if field.default is MISSING else field.default
+    if _is_mapping(hint):
+        names = ["--" + field.name.removesuffix("s").replace("_", "-")]
+        annotation, default, text = list[str], [], f"{text} As name=value; may be repeated."
+    elif get_origin(hint) is tuple:
+        names = ["--" + field.name.removesuffix("s").replace("_", "-")]
+        annotation, default, text = list[get_args(hint)[0]], [], f"{text} May be repeated."  # type: ignore[misc]
+    option = typer.Option(*names, help=text, rich_help_panel=panel, show_default=default not in (None, []))
+    return inspect.Parameter(
+        field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, option]
+    )
+
+
+def _converted(settings: Mapping[str, Any], hints: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(settings)
+    for name, value in settings.items():
+        if _is_mapping(hints[name]):
+            result[name] = parse_settings(value)
+        elif get_origin(hints[name]) is tuple:
+            result[name] = tuple(value)
+    return result
+
+
+def _is_mapping(hint: Any) -> bool:
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return False
+    return isinstance(origin, type) and issubclass(origin, Mapping)
+
+
+def _described(config: type) -> dict[str, str]:
+    """The description of each attribute in the docstrings of a class and its bases."""
+    found: dict[str, str] = {}
+    for base in reversed(config.__mro__[:-1]):
+        _, _, section = (base.__doc__ or "").partition("Attributes")
+        entries = re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", section.partition("\n\n    Raises")[0], re.MULTILINE)
+        found |= {name: re.sub(r"\s+", " ", text) for name, text in entries}
+    return found
