@@ -24,7 +24,10 @@ _MAX_STEPS = 300
 # is believed to gain it, when the step before converged quadratically.
 _DONE = 2e-14
 _BELIEVED = 1e-14
+# What may be left where no step gains any more, for rounding: columns far from the order of one lose that many digits.
+_LOST = 2e-7
 _ROUNDING = 1e-14
+_SHORTEST = 1e-10
 _LOG_2 = math.log(2)
 _FIELDS = ("theta", "value", "size", "gradient", "hessian")
 
@@ -170,27 +173,35 @@ def minimum(expand: Expand, start: Doubles, bounded: int = 0, done: float = _DON
     at = expand(result, left)
     direction, decrement = _steps(at, bounded)
     length, before = np.ones(len(left)), np.full(len(left), np.inf)
+    stuck = np.zeros(len(left), np.bool_)
     for _ in range(_MAX_STEPS):
         # Quadratic convergence multiplies the exponent: decrements d₁, d₂ are followed by about d₂ (d₂ / d₁)².
         with np.errstate(invalid="ignore"):
             falls = (length == 1) & (decrement < 1e-3 * before) & (before < 0.1)
             ended = (decrement <= done) | (falls & (decrement * (decrement / before) ** 2 < _BELIEVED))
-        result[left] = _kept(at.theta + np.where(ended[:, None], direction, 0.0), bounded)
+        # A full step is still taken, but where none gains anything.
+        result[left] = _kept(at.theta + np.where((ended & ~stuck)[:, None], direction, 0.0), bounded)
+        ended |= stuck
         if ended.any():
             going = ~ended
             left, length, before = left[going], length[going], before[going]
             direction, decrement, at = direction[going], decrement[going], at.of(going)
         if len(left) == 0:
             return result
-        length = np.ones(len(left))
+        length, stuck = np.ones(len(left)), np.zeros(len(left), np.bool_)
         following = expand(_kept(at.theta + direction, bounded), left)
         while (short := ~_gains(at, following, length, decrement)).any():
             length[short] /= 2
-            if (length < 1e-10).any():
-                worst = float(decrement[length < 1e-10].max())
-                raise _no_convergence(worst)
-            tried = expand(_kept((at.theta + length[:, None] * direction)[short], bounded), left[short])
-            following.put(short, tried)
+            stuck = length < _SHORTEST
+            if stuck.any():
+                worst = float(decrement[stuck].max())
+                if worst > _LOST:
+                    raise _no_convergence(worst)
+                following.put(stuck, at.of(stuck))
+                short &= ~stuck
+            if short.any():
+                tried = expand(_kept((at.theta + length[:, None] * direction)[short], bounded), left[short])
+                following.put(short, tried)
         before, at = decrement, following
         direction, decrement = _steps(at, bounded)
     raise _no_convergence(float(decrement.max()))

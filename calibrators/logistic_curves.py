@@ -169,7 +169,9 @@ class _Columns:
             away = np.abs(column - centre[:, None])
             farthest = np.maximum(end[:, 1] - centre, centre - end[:, 0])
             typical = np.nanmedian(away, axis=1)
-            typical = np.where(typical > 0, typical, np.nanmean(away, axis=1))
+            # In units of the farthest, whose sum does not overflow.
+            unit = np.where(farthest > 0, farthest, 1.0)
+            typical = np.where(typical > 0, typical, np.nanmean(away / unit[:, None], axis=1) * unit)
             typical = np.where(typical > 0, typical, farthest)
             # Squares of squares of what is farthest must not overflow.
             typical = np.maximum(typical, 1e-30 * farthest)

@@ -206,3 +206,25 @@ def test_log_odds_against_the_rest_are_exact():
     expected[1] = [-np.inf, -np.inf, np.inf, -np.inf, -np.inf]
     found = log_odds_against_rest(logits.copy(), logits.max(axis=1, keepdims=True))
     np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13)
+
+
+@METHODS
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("scale", [1e307, 1e154, 1e-200, 1e-310])
+def test_numbers_near_the_ends_of_their_range(method, classes, scale, world):
+    logits, labels = world(300, classes, 1.5)
+    plain = method().fit(logits, labels)
+    scaled = method().fit(logits * scale, labels)
+    assert np.isfinite(scaled.predict_proba(logits * scale)).all()
+    if method is Platt and classes == 2 and scale > 1e-300:
+        np.testing.assert_allclose(scaled.predict_proba(logits * scale), plain.predict_proba(logits), atol=1e-9)
+
+
+@METHODS
+def test_it_takes_as_long_as_it_must_where_classes_are_separable(method):
+    scores = np.concatenate([np.linspace(-9, -1, 20_000), np.linspace(1, 9, 20_000)])
+    labels = (scores > 0).astype(int)
+    calibrator = method().fit(np.stack([np.zeros(40_000), scores], axis=1), labels)
+    probabilities = calibrator.predict_proba(np.stack([np.zeros(40_000), scores], axis=1))
+    assert (probabilities.argmax(axis=1) == labels).all()
+    assert np.log(probabilities[np.arange(40_000), labels]).mean() > -1e-3
