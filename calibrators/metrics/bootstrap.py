@@ -68,11 +68,11 @@ def bootstrap_interval(
     100 right and wrong answers each on; below that, or with losses of which a few carry the mean, some less.
 
     For the squared `debiased_calibration_error` the bootstrap does not cover near perfect calibration; its interval
-    inverts a test instead (``resamples`` and ``seed`` are not used). At 95 % it covers 93 to 97 % in worlds of 1,000
-    and 5,000 rows, 2 and 10 classes, 15 bins and true temperatures 1 (perfect calibration) to 2, also with weights and
-    with groups of three rows on average; at perfect calibration ``low`` is above 0 in 5 % of them. What it covers is
-    the error over these bins in the population: miscalibration that cancels within a bin is not in it. It rests on the
-    gaps of bins being about normal: too few errors in most bins, or fewer than some 300 groups, and it is too narrow.
+    inverts a test instead (``resamples`` and ``seed`` are not used). At 95 % it covers 93 to 97 % in worlds of 300 to
+    5,000 rows, 2 and 10 classes, 15 bins and true temperatures 1 (perfect calibration) to 2, also with weights and
+    with groups of three rows on average; at perfect calibration ``low`` is above 0 in 5 % of them. It wants some dozens
+    of wrong answers: with four in 300 rows it covers 90 %. What it covers is the error over these bins in the
+    population; miscalibration that cancels within a bin is not in it.
 
     The plug-in errors are refused: they are biased upwards, twice so when resampled, and the interval would miss the
     truth; give them the null distribution of `calibration_test` instead. So is the debiased error with ``norm=1``,

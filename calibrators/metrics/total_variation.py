@@ -10,7 +10,8 @@ from calibrators.chunks import probability_chunks, row_chunks
 from calibrators.metrics.rows import check_rows
 from calibrators.validation import check_count
 
-_SUMS_AT_ONCE = 2**20
+# Cells times classes whose sums are held at a time, 32 MiB; the matrix is read once for each such part.
+_SUMS_AT_ONCE = 2**22
 
 
 def total_variation_calibration_error(

@@ -43,24 +43,17 @@ def coverage(classes, temperature, rows, kind):
     truth = true_error(confidence, chance, weight if kind == "weights" else np.ones(PEOPLE))
     rng, hits = np.random.default_rng(1), 0
     for _ in range(WORLDS):
-        drawn, score, groups, weights, weight_kind = rng.integers(PEOPLE, size=rows), rng.random(rows), None, None, None
-        if kind == "weights":
-            weights = weight[drawn]
+        drawn, score, groups = rng.integers(PEOPLE, size=rows), rng.random(rows), None
         if kind == "groups":  # equal rows with equal outcomes, three each on average
             groups = np.unique(rng.integers(rows // 3, size=rows), return_inverse=True)[1]
             drawn, score = drawn[groups], score[groups]
-        correct = score < chance[drawn]
-        if kind == "frequency":  # rows that were seen several times, at one confidence and with one outcome
-            coarse = np.round(confidence[drawn], 2) * 2 + correct
-            _, first, weights = np.unique(coarse, return_index=True, return_counts=True)
-            drawn, correct, weights, weight_kind = drawn[first], correct[first], weights.astype(float), "frequency"
-        found = TopLabels(confidence[drawn], correct, weights)
-        _, low, high = debiased_interval(found, groups, 0.95, BINS, "width", weight_kind or "importance")
+        found = TopLabels(confidence[drawn], score < chance[drawn], weight[drawn] if kind == "weights" else None)
+        _, low, high = debiased_interval(found, groups, 0.95, BINS, "width", "importance")
         hits += low <= truth <= high
     return hits / WORLDS
 
 
-@pytest.mark.parametrize("rows", [1_000, 5_000])
+@pytest.mark.parametrize("rows", [300, 1_000, 5_000])
 @pytest.mark.parametrize("classes", [2, 10])
 @pytest.mark.parametrize("temperature", [1.0, 1.2, 1.5, 2.0])
 def test_covers(classes, temperature, rows):
