@@ -82,7 +82,7 @@ def test_a_model_of_a_table_takes_its_columns_along(tmp_path: Path) -> None:
         name="claims",
         data=tmp_path,
         data_settings={"file": "own.csv", "label": "label", "drop": ["id"]},
-        train_rows=None,
+        train_rows=0,
         reference_rows=60,
         epochs=2,
         calibrator="identity",

@@ -133,7 +133,7 @@ def test_the_feedback_part_does_not_depend_on_the_shares() -> None:
         TrainConfig(reference_rows=3),
         TrainConfig(train_rows=1300, validation_rows=98),
         TrainConfig(train_rows=1300, test_rows=98),
-        TrainConfig(train_rows=None, validation_rows=1397),
+        TrainConfig(train_rows=0, validation_rows=1397),
     ],
 )
 def test_too_few_rows_are_refused(config: TrainConfig) -> None:
