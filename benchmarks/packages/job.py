@@ -14,6 +14,7 @@ Labels: TypeAlias = npt.NDArray[np.int64]
 
 TEMPERATURE = 1.5
 """The true one of all data sets."""
+BARE = "a bare softmax, no calibrator"
 
 
 @dataclass(frozen=True)

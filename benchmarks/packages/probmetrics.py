@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.packages.job import TEMPERATURE, Floats, Job, Jobs, Labels, Maker, softmax
+from benchmarks.packages.job import BARE, TEMPERATURE, Floats, Job, Jobs, Labels, Maker, softmax
 
 
 def fit_tensors(name: str) -> Maker:
@@ -54,15 +54,30 @@ def ece(logits: Floats, labels: Labels) -> Job:
     return Job(lambda: multiclass_calibration_error(values, truth, num_classes=values.shape[1], n_bins=15), float)
 
 
-def predict(logits: Floats, labels: Labels) -> Job:  # noqa: ARG001
-    import torch
+def predict(rows: int | None = None) -> Maker:
+    """A fitted calibrator, from an array to an array; of so many rows, or all."""
 
-    torch.set_num_threads(1)
-    values = torch.from_numpy(logits)
-    return Job(lambda: torch.softmax(values / TEMPERATURE, dim=1), lambda probabilities: probabilities.numpy())
+    def make(logits: Floats, labels: Labels) -> Job:
+        import torch
+        from probmetrics.calibrators import TemperatureScalingCalibrator
+        from probmetrics.distributions import CategoricalLogits
+
+        torch.set_num_threads(1)
+        some = CategoricalLogits(torch.from_numpy(logits[:1_000]))
+        fitted = TemperatureScalingCalibrator().fit_torch(some, torch.from_numpy(labels[:1_000]))
+        fitted.inv_temp_ = 1 / TEMPERATURE
+        values = logits[:rows].copy()
+
+        def call() -> Floats:
+            told: Floats = fitted.predict_proba_torch(CategoricalLogits(torch.from_numpy(values))).get_probs().numpy()
+            return told
+
+        return Job(call)
+
+    return make
 
 
-def predict_out(logits: Floats, labels: Labels) -> Job:  # noqa: ARG001
+def bare_softmax(logits: Floats, labels: Labels) -> Job:  # noqa: ARG001
     """Into a tensor that lies ready, as ours is given an array."""
     import torch
 
@@ -74,16 +89,16 @@ def predict_out(logits: Floats, labels: Labels) -> Job:  # noqa: ARG001
         torch.div(values, TEMPERATURE, out=scaled)
         return torch.softmax(scaled, dim=1, out=result)
 
-    return Job(call, lambda probabilities: probabilities.numpy())
+    return Job(call, lambda probabilities: probabilities.numpy(), BARE)
 
 
-def predict_one_row(logits: Floats, labels: Labels) -> Job:  # noqa: ARG001
+def bare_row(logits: Floats, labels: Labels) -> Job:  # noqa: ARG001
     """From an array to an array, as a server has it."""
     import torch
 
     torch.set_num_threads(1)
     row = logits[:1].copy()
-    return Job(lambda: torch.softmax(torch.from_numpy(row) / TEMPERATURE, dim=1).numpy())
+    return Job(lambda: torch.softmax(torch.from_numpy(row) / TEMPERATURE, dim=1).numpy(), other=BARE)
 
 
 JOBS: Jobs = {
@@ -96,7 +111,7 @@ JOBS: Jobs = {
     "histogram_width": {"": fit_arrays("BinaryHistogramBinningCalibrator", np.float64, n_bins=15)},
     "histogram_mass": {"": fit_arrays("BinaryHistogramBinningCalibrator", np.float64, n_bins=15, strategy="quantile")},
     "spline": {"": fit_arrays("CDFSplineCalibrator", np.float64)},
-    "predict": {"torch": predict, "torch, out": predict_out},
-    "predict_one_row": {"torch": predict_one_row},
+    "predict": {"": predict(), "torch": bare_softmax},
+    "predict_one_row": {"": predict(1), "torch": bare_row},
     "ece": {"torchmetrics": ece},
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.packages.job import TEMPERATURE, Floats, Job, Jobs, Labels, Maker, log_softmax, margin, softmax
+from benchmarks.packages.job import BARE, TEMPERATURE, Floats, Job, Jobs, Labels, Maker, log_softmax, margin, softmax
 
 
 def regression(solver: str, features_of: Callable[[Floats], Floats]) -> Maker:
@@ -90,14 +90,14 @@ def predict(logits: Floats, labels: Labels) -> Job:  # noqa: ARG001
     from scipy import special
 
     kind = logits.dtype.type
-    return Job(lambda: special.softmax(logits / kind(TEMPERATURE), axis=1))
+    return Job(lambda: special.softmax(logits / kind(TEMPERATURE), axis=1), other=BARE)
 
 
 def predict_one_row(logits: Floats, labels: Labels) -> Job:  # noqa: ARG001
     from scipy import special
 
     row, kind = logits[:1].copy(), logits.dtype.type
-    return Job(lambda: special.softmax(row / kind(TEMPERATURE), axis=1))
+    return Job(lambda: special.softmax(row / kind(TEMPERATURE), axis=1), other=BARE)
 
 
 JOBS: Jobs = {

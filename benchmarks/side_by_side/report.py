@@ -29,7 +29,8 @@ _NOTES = """\
 - **Histogram**: of class 1. Ours and probcal put (k + ½) / (n + 1) in a bin, the others k / n.
 - **Spline**: ours and probmetrics cumulate (Gupta 2021), ours for the top label, probmetrics for class 1; splinecalib
   and probcal fit a penalised logistic spline and choose the penalty by cross-validation.
-- **Predict**: scipy and torch are bare softmaxes of logits / 1.5, without any check of the input.
+- **Predict**: calibrators count; a bare softmax of logits / 1.5 is shown beside them, torch's into tensors that lie
+  ready.
 - **ECE**: of the top label, with two classes too. torchmetrics, which torch-uncertainty and probmetrics use, adds up a
   million rows in float32 and loses the third digit.
 - **Debiased absolute error**: ours in closed form, uncertainty-calibration by resampling.
