@@ -65,7 +65,7 @@ def predict(rows: int | None = None) -> Maker:
         torch.set_num_threads(1)
         some = CategoricalLogits(torch.from_numpy(logits[:1_000]))
         fitted = TemperatureScalingCalibrator().fit_torch(some, torch.from_numpy(labels[:1_000]))
-        fitted.inv_temp_ = 1 / TEMPERATURE
+        fitted.invtemp_ = 1 / TEMPERATURE
         values = logits[:rows].copy()
 
         def call() -> Floats:
