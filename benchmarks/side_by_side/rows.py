@@ -15,7 +15,7 @@ Check: TypeAlias = Literal["optimum", "answer", "value", "none"]
 """
 
 _SLACK: dict[Check, float] = {"optimum": 1e-5, "answer": 1e-3, "value": 1e-3, "none": 0.0}
-# The reference code of the smooth ECE halves what lies at the edges, which moves its value by some 4e-3.
+# The reference code of the smooth ECE treats the edges otherwise, and stops the width at a step of 1e-3.
 _SMOOTH_SLACK = 1e-2
 
 
