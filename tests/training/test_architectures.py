@@ -189,6 +189,15 @@ def test_padding_adds_nothing_to_the_embedding_of_a_text() -> None:
     assert not TextCNN(10, 2).embedding(torch.zeros(1, dtype=torch.int64)).any()
 
 
+def test_a_text_is_not_diluted_by_padding_far_behind_it() -> None:
+    torch.manual_seed(0)
+    model, text = TextCNN(50, 3).eval(), torch.randint(2, 50, (4, 64))
+    padded = torch.cat([text, torch.zeros(4, 400, dtype=torch.int64)], dim=1)
+    longer = torch.cat([padded, torch.zeros(4, 400, dtype=torch.int64)], dim=1)
+    torch.testing.assert_close(model(padded), model(longer))
+    assert model(torch.zeros(1, 64, dtype=torch.int64)).isfinite().all()
+
+
 def test_unknown_categories_start_from_zero() -> None:
     for embedding in TableCNN(1, [3, 5], 2).embeddings:
         assert not embedding(torch.zeros(1, dtype=torch.int64)).any()
