@@ -20,7 +20,7 @@ _NOTES = """\
 - **What counts.** Milliseconds: the fastest call of all turns. Fits of a likelihood count where their mean NLL on the
   fitted rows is at most 1e-5 above the smallest of the row; other fits where it is within 1e-3 of ours; a metric where
   its value is within 1e-3 of ours (smooth ECE: 1e-2). What does not count is in brackets, with the reason. Splines
-  differ by design and are not held to one another.
+  differ by design and may be 1e-2 apart.
 - **Same inputs.** All start from the same float32 logits. A peer that takes probabilities or tensors has them ready
   before its time begins, in float64 where it wants float64; ours starts from the logits, whatever it needs is timed.
   Metrics start from float32 probabilities, netcal's and probcal's from float64 ones.
@@ -34,9 +34,9 @@ _NOTES = """\
 - **ECE**: of the top label, with two classes too. torch-uncertainty and probmetrics use torchmetrics; on (c) its value
   is 1.4e-3 from ours and from netcal's, which agree to 1e-5.
 - **Debiased absolute error**: ours in closed form, uncertainty-calibration by resampling.
-- **Smooth ECE**: values of relplot and torch-uncertainty, which treat the edges of [0, 1] otherwise, are 4e-3 above ours
-  on (c); they count all the same. torch-uncertainty's is of the top label, with two classes too. On confidences that lie ready
-  ours takes them as two columns."""
+- **Smooth ECE**: relplot and torch-uncertainty treat the edges of [0, 1] otherwise; their values are 4e-3 above ours on
+  (c), and count all the same. torch-uncertainty's is of the top label, with two classes too. On confidences that lie
+  ready ours takes them as two columns."""
 
 
 def table(

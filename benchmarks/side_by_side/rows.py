@@ -69,7 +69,7 @@ ROWS = [
     Row("platt", "c", "Platt fit", "optimum", 8.0),
     Row("beta", "c", "beta fit", "optimum", 3.0),
     Row("venn_abers", "c", "Venn–Abers fit", "answer", 4.0),
-    Row("spline", "c", "spline fit", "none", 50.0),
+    Row("spline", "c", "spline fit", "answer", 50.0, own_slack=1e-2),
     Row("predict", "b", "predict, given an array for the result", "answer", 2.0, own_slack=1e-6),
     Row("predict_one_row", "a", "predict, one row of 10 classes", "answer", at_most=0.01, own_slack=1e-6),
     Row("ece", "b", "ECE, 15 equal widths", "value", 2.0),
