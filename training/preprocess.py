@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from bundle import table, text
-from training.inputs import CategoryColumn, ImageShape, NumberColumn, TableShape
+from training.inputs import CategoryColumn, NumberColumn, TableShape
 
 
 class ImageInput(nn.Module):
@@ -99,8 +97,3 @@ class TableInput(nn.Module):
             torch.where(standardised.isfinite(), standardised, 0.0),
             torch.where(known, codes, float(table.UNKNOWN)).to(torch.int64),
         )
-
-
-def channel_rms(images: NDArray[np.uint8]) -> list[float]:
-    """Root mean square of each channel of uint8 (N, H, W, C); 1.0 for a channel that is black throughout."""
-    return list(ImageShape.uncentred(images).scale)

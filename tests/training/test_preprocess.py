@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from training.inputs import CategoryColumn, NumberColumn, TableShape
-from training.preprocess import ImageInput, TableInput, TokenInput, channel_rms
+from training.preprocess import ImageInput, TableInput, TokenInput
 
 
 def test_scale_layout_and_size() -> None:
@@ -32,12 +32,6 @@ def test_black_stays_zero_and_dimmer_is_smaller() -> None:
     images = torch.full((1, 8, 8, 1), 100, dtype=torch.uint8)
     assert not module(torch.zeros_like(images)).any()
     torch.testing.assert_close(module(images // 2), module(images) / 2)
-
-
-def test_rms_is_by_channel_and_never_zero() -> None:
-    images = np.zeros((2, 1, 1, 2), np.uint8)
-    images[0, 0, 0, 0] = 200
-    assert channel_rms(images) == pytest.approx([200 / np.sqrt(2), 1.0])
 
 
 def test_with_a_mean_images_are_centred_before_they_are_divided() -> None:
