@@ -204,7 +204,11 @@ def minimum(expand: Expand, start: Doubles, bounded: int = 0, done: float = _DON
                 following.put(short, tried)
         before, at = decrement, following
         direction, decrement = _steps(at, bounded)
-    raise _no_convergence(float(decrement.max()))
+    worst = float(decrement.max())
+    if worst > _LOST:
+        raise _no_convergence(worst)
+    result[left] = at.theta
+    return result
 
 
 def fit_logistic(

@@ -49,6 +49,13 @@ def never_predicted(logits, labels):
     return np.where(np.arange(logits.shape[1]) == logits.shape[1] - 1, -np.inf, logits)
 
 
+def three_rows_far_apart(classes):
+    """Two margins of some 1e5 and one of one: squares of ten digits, of which a difference decides."""
+    values = np.zeros((3, classes))
+    values[[0, 0, 1, 2], [0, 1, 0, 1]] = [1e5, 1, 1, -1e5]
+    return values, np.zeros(3, np.int64)
+
+
 CASES = {
     "as they are": lambda z, y: (z, y),
     "times 1e5": lambda z, y: (z * 1e5, y),
@@ -72,6 +79,7 @@ CASES = {
     "two rows": lambda z, y: (z[:2], y[:2]),
     "two rows of one label": lambda z, y: (z[:2], np.zeros(2, np.int64)),
     "two equal rows": lambda z, y: (z[[0, 0]], np.array([0, 1])),
+    "three rows far apart": lambda z, y: three_rows_far_apart(z.shape[1]),
     "one label": lambda z, y: (z, np.zeros(len(z), np.int64)),
     "a class missing": lambda z, y: (z, np.where(y == z.shape[1] - 1, 0, y)),
     "separable": lambda z, y: (z, z.argmax(axis=1)),
