@@ -148,10 +148,13 @@ def probability_chunks(probabilities: Floats) -> Iterator[tuple[slice, Floats]]:
     """
     tolerance = _SUM_TOLERANCE[probabilities.dtype]
     classes = probabilities.shape[1]
+    ones = np.ones(classes, np.float64 if probabilities.dtype == np.float64 else np.float32)
     for rows in row_chunks(*probabilities.shape):
         chunk = probabilities[rows]
         with np.errstate(invalid="ignore", over="ignore"):
-            sums = row_sums(chunk.astype(np.float32) if chunk.dtype == np.float16 else chunk)[:, 0]
+            numbers = chunk.astype(np.float32) if chunk.dtype == np.float16 else chunk
+            # A product with ones takes half the time of a sum over long rows.
+            sums = row_sums(numbers)[:, 0] if classes < _FEW_CLASSES else np.vecdot(numbers, ones)
             usable = np.minimum.reduce(chunk, axis=None) >= 0 and np.abs(sums - 1).max() <= tolerance
         if not usable:
             bad = ~((chunk >= 0) & (chunk <= 1))
