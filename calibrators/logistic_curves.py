@@ -139,7 +139,7 @@ class _Totals:
 
 
 class _Columns:
-    """Columns of log-odds, of the order of one: less their median, in units of the median distance from it.
+    """Columns of log-odds less their median, in units of the median distance from it or a millionth of the farthest.
 
     Outliers do not move these; nor do a few thousand rows more or less, so a sample gives them.
 
@@ -173,8 +173,8 @@ class _Columns:
             unit = np.where(farthest > 0, farthest, 1.0)
             typical = np.where(typical > 0, typical, np.nanmean(away / unit[:, None], axis=1) * unit)
             typical = np.where(typical > 0, typical, farthest)
-            # Squares of squares of what is farthest must not overflow.
-            typical = np.maximum(typical, 1e-30 * farthest)
+            # Squares of squares of what is farthest must not drown all else.
+            typical = np.maximum(typical, 1e-6 * farthest)
             flat = (farthest <= _FLAT * np.abs(end).max(axis=1)) | (typical < 1e-290)
             self.centres[:, j], self.scales[:, j] = centre, np.where(flat, np.inf, typical)
 
