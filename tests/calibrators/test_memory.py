@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-ROWS, CLASSES = 131_072, 512
-ALLOWED_MB = 64
+ROWS, CLASSES = 65_536, 512
+ALLOWED_MB = 48
 
 FIT = textwrap.dedent(
     """
@@ -27,7 +27,8 @@ FIT = textwrap.dedent(
     name, folder = sys.argv[1:3]
     logits, labels = np.load(folder + "/logits.npy", mmap_mode="r"), np.load(folder + "/labels.npy")
     weight = np.load(folder + "/weight.npy") if sys.argv[3] == "weighted" else None
-    CALIBRATORS[name]().fit(np.eye(3), np.arange(3))
+    options = {"candidates": ["identity", "temperature"]} if name == "auto" else {}
+    CALIBRATORS[name](**options).fit(np.eye(3), np.arange(3))
     before, peak, done = anonymous_mb(), 0, threading.Event()
 
     def watch():
@@ -37,7 +38,7 @@ FIT = textwrap.dedent(
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    CALIBRATORS[name]().fit(logits, labels, weight)
+    CALIBRATORS[name](**options).fit(logits, labels, weight)
     done.set()
     watcher.join()
     print(peak - before)
@@ -47,7 +48,7 @@ FIT = textwrap.dedent(
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory) -> Path:
-    """256 MB of logits, with labels and with weights of which some are zero."""
+    """128 MB of logits, with labels and with weights of which some are zero."""
     folder = tmp_path_factory.mktemp("large")
     rng = np.random.default_rng(0)
     block = rng.normal(0, 2, (1024, CLASSES)).astype(np.float32)
@@ -69,6 +70,7 @@ def large(tmp_path_factory) -> Path:
         ("structured_vector", "weighted"),
         ("ensemble_temperature", "plain"),
         ("prior_shift", "plain"),
+        ("auto", "weighted"),
     ],
 )
 def test_a_fit_adds_little_memory(name, weighted, large):
