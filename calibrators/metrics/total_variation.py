@@ -10,8 +10,8 @@ from calibrators.chunks import probability_chunks, row_chunks
 from calibrators.metrics.rows import check_rows
 from calibrators.validation import check_count
 
-# Cells times classes whose sums are held at a time, 32 MiB; the matrix is read once for each such part.
-_SUMS_AT_ONCE = 2**22
+# Cells times classes whose sums are held at a time, 16 MiB; the matrix is read once for each such part.
+_SUMS_AT_ONCE = 2**21
 
 
 def total_variation_calibration_error(
@@ -93,18 +93,19 @@ def _cells(probabilities: Floats, bins: int) -> Labels:
     """
     rows, classes = probabilities.shape
     edges = bin_edges(probabilities[:0, 0], bins, "width")
-    found, count = [], np.zeros(rows, np.int64)
+    found, count = [], np.zeros(rows, np.int32)
     for part, chunk in probability_chunks(probabilities):
         row, column = np.nonzero(chunk > edges[1])
         count[part] = np.bincount(row, minlength=len(chunk))
         found.append((column * bins + bin_index(chunk[row, column], edges)).astype(np.int32))
     digit = np.concatenate(found)
+    del found
     first = np.cumsum(count) - count
     cell = np.zeros(rows, np.int64)
     for j in range(int(count.max())):
         has = np.flatnonzero(count > j)
         # A digit is at least 1, for a bin above the first; 0 says that the row has no j-th.
-        following = np.zeros(rows, np.int64)
-        following[has] = digit[first[has] + j]
-        cell = np.unique(cell * (classes * bins) + following, return_inverse=True)[1].astype(np.int64, copy=False)
+        cell *= classes * bins
+        cell[has] += digit[first[has] + j]
+        cell = np.unique(cell, return_inverse=True)[1].astype(np.int64, copy=False)
     return cell
