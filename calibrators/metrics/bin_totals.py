@@ -26,6 +26,7 @@ class BinTotals:
         correct: (B,) weight of the right answers.
         noise: (B,) sum of what each row's variance counts for (`noise_weight`).
         noise_correct: (B,) that of the right answers.
+        noise_weight: (B,) sum of what each row's variance counts for, times its weight.
     """
 
     lower: Doubles
@@ -36,6 +37,7 @@ class BinTotals:
     correct: Doubles
     noise: Doubles
     noise_correct: Doubles
+    noise_weight: Doubles
 
 
 def check_bins(bins: int, scheme: Scheme) -> None:
@@ -56,7 +58,7 @@ def bin_totals(rows: TopLabels, bins: int, scheme: Scheme, noise: Doubles | None
     edges = bin_edges(rows.confidence, bins, scheme, rows.weight)
     size = len(edges) - 1
     counts = np.zeros((size, 2), np.int64)
-    sums = np.zeros((5, size))
+    sums = np.zeros((6, size))
     for start in range(0, len(rows.correct), CHUNK_ENTRIES):
         part = slice(start, start + CHUNK_ENTRIES)
         index = bin_index(rows.confidence[part], edges)
@@ -70,14 +72,15 @@ def bin_totals(rows: TopLabels, bins: int, scheme: Scheme, noise: Doubles | None
         if noise is not None:
             sums[3] += np.bincount(index, noise[part], size)
             sums[4] += np.bincount(index, noise[part] * correct, size)
+            sums[5] += np.bincount(index, noise[part] * (1.0 if rows.weight is None else weight), size)
         sums[2] += np.bincount(index, confidence, size)
     count = counts.sum(axis=1)
     if rows.weight is None:
         sums[0], sums[1] = count, counts[:, 1]
     if noise is None:
-        sums[3:] = sums[:2]
+        sums[3:] = sums[[0, 1, 0]]
     kept = count > 0
-    weight, right, confidence, variance, variance_right = sums[:, kept]
+    weight, right, confidence, variance, variance_right, variance_weight = sums[:, kept]
     return BinTotals(
         edges[:-1][kept].astype(np.float64),
         edges[1:][kept].astype(np.float64),
@@ -87,4 +90,5 @@ def bin_totals(rows: TopLabels, bins: int, scheme: Scheme, noise: Doubles | None
         right,
         variance,
         variance_right,
+        variance_weight,
     )

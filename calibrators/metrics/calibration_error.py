@@ -164,7 +164,10 @@ def debiased_calibration_error(
     right = totals.correct[kept] / weight
     gap = totals.confidence[kept] / weight - right
     influence = (totals.noise_correct[kept] * (1 - 2 * right) + totals.noise[kept] * right**2) / weight**2
-    variance = np.maximum(influence, 0.0) * effective / (effective - 1)
+    # About a mean that the rows themselves give, influence falls short of the variance by this share on average, where
+    # all rows of a bin are equally likely to be right; without weights it is (n − 1) / n.
+    found = 1 - 2 * totals.noise_weight[kept] / (weight * totals.noise[kept]) + 1 / effective
+    variance = np.maximum(influence, 0.0) / found
     debiased = gap**2 - variance if norm == 2 else 2 * np.abs(gap) - mean_distance(gap, np.sqrt(variance))
     return float(weight @ debiased / totals.weight.sum())
 

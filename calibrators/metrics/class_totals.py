@@ -64,5 +64,5 @@ def class_totals(
     for first in range(0, size, bins):
         part = slice(first, first + bins)
         kept = count[part] > 0
-        sums = (values[part][kept] for values in (count, mass, stated, right, mass, right))
+        sums = (values[part][kept] for values in (count, mass, stated, right, mass, right, mass))
         yield BinTotals(lower[kept], upper[kept], *sums)
