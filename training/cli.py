@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 FAILED, USAGE, REFUSED, INTERRUPTED = 1, 2, 3, 130
 _DEFAULT = TrainConfig()
-_RUNS = Path("runs")
+_RUNS, _STUDIES = Path("runs"), Path("var/studies")
 _EXIT_CODES = """Exit codes: 0 done · 1 the run failed · 2 a setting that cannot work · 3 a bundle is damaged or none ·
 130 interrupted. Whatever the code, a bundle is there whole or not at all."""
 
@@ -47,7 +47,7 @@ PANELS = {
     "What": ("dataset", "model", "loss", "coefficients", "dropout", "calibrator", "name", "resize"),
     "Data": (
         *("data", "data_settings", "rows", "test_rows", "train_rows", "validation_rows", "reference_rows"),
-        *("fit_share", "certify_share", "stratified", "crop", "flip", "cutout", "mixup"),
+        *("fit_share", "certify_share", "stratified", "centred", "crop", "flip", "cutout", "mixup"),
     ),
     "Training": (
         *("epochs", "batch_size", "optimiser", "learning_rate", "momentum", "nesterov", "weight_decay", "schedule"),
@@ -181,6 +181,38 @@ def report_command(
         _show(path, as_json=as_json)
         if to is not None:
             _copy_report(bundle.verify(path), to)
+
+
+@app.command("study")
+def study_command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="wang2021, singh2021, losses-cifar10 or lenet-birdcat.")],
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of data sets; the one that CANDOR_DATA names if not given.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of studies: each cell has its own, OUT/NAME/CELL.")] = Path(
+        "var/studies"
+    ),
+    scale: Annotated[
+        Literal["small", "full"], typer.Option(help="What two cores can do, or the experiment as it was published.")
+    ] = "small",
+    seeds: Annotated[int | None, typer.Option(help="Seeds of each network; the scale's own if not given.")] = None,
+    only: Annotated[str, typer.Option(help="Run only cells with this in their key.")] = "",
+    workers: Annotated[int, typer.Option(help="Processes that work side by side.")] = 1,
+    report: Annotated[Path | None, typer.Option(help="Folder to write a report of all finished cells to.")] = None,
+    finished: Annotated[
+        Path | None, typer.Option("--from", help="Folder of an earlier report, to take finished cells from.")
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Show the cells and how far they are; run nothing.")] = False,
+    no_run: Annotated[bool, typer.Option("--no-run", help="Run nothing; report on what is there.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Try cells again that failed.")] = False,
+) -> None:
+    """Repeat a published comparison: train a grid of networks, each cell resumable, and report on it."""
+    with _told():
+        from training.studies.command import Asked, study  # imports torch
+
+        asked = Asked(name, data, out, scale, seeds, only, workers, report, finished, listed, no_run, retry)
+        if not study(asked, typer.echo):
+            raise typer.Exit(FAILED)
 
 
 def main() -> None:

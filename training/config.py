@@ -40,6 +40,8 @@ class TrainConfig(Recipe):
         stratified: Whether every part gets the classes in proportion; parts are cut at random if not.
         dropout: Probability of dropping a unit of the fully connected layers, in [0, 1).
         resize: Whether the bundle resizes encoded images of another size, or refuses them.
+        centred: Whether the mean over the training images is subtracted from each channel. It helps with photographs;
+            without, black stays zero, and a dimmer image is a smaller input.
 
     Raises:
         ConfigurationError: A value is out of its range.
@@ -63,6 +65,7 @@ class TrainConfig(Recipe):
     stratified: bool = False
     dropout: float = 0.0
     resize: bool = False
+    centred: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

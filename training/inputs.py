@@ -69,6 +69,25 @@ class ImageShape:
         mean_square = total / np.prod(images.shape[:3])
         return cls(images.shape[1], images.shape[2], _positive(np.sqrt(mean_square)))
 
+    @classmethod
+    def centred(cls, images: NDArray[np.uint8]) -> Self:
+        """As the training images uint8 (N, H, W, C) say: less their mean, divided by their standard deviation.
+
+        Example:
+            >>> ImageShape.centred(np.array([[[[10], [30]]]], np.uint8))
+            ImageShape(height=1, width=2, scale=(10.0,), mean=(20.0,))
+        """
+        total, squares = np.zeros(images.shape[3]), np.zeros(images.shape[3])
+        for start in range(0, len(images), _BLOCK):  # whole numbers below 2**53: the sums are exact in any order
+            block = images[start : start + _BLOCK].astype(np.float64)
+            total += block.sum(axis=(0, 1, 2))
+            squares += np.square(block).sum(axis=(0, 1, 2))
+        count = np.prod(images.shape[:3])
+        mean = total / count
+        variance = np.maximum(squares / count - mean**2, 0.0)
+        shape = images.shape[1], images.shape[2]
+        return cls(*shape, _positive(np.sqrt(variance)), tuple(float(value) for value in mean))
+
 
 @dataclass(frozen=True)
 class TokenShape:

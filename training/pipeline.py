@@ -96,7 +96,7 @@ def export_bundle(trained: Trained, root: Path) -> Path:
             architecture=Architecture(
                 name=config.model,
                 parameters=sum(parameter.numel() for parameter in module.parameters()),
-                config={"dropout": config.dropout},
+                config={"dropout": config.dropout, "centred": config.centred},
             ),
             training=TrainingRecord(
                 dataset=config.dataset,

@@ -135,4 +135,6 @@ def load(path: Path, data: Path | None = None) -> Trained:
 
 def _build(config: TrainConfig, data: Dataset, parts: Splits) -> nn.Module:
     architecture = choose("model", MODELS, config.model)
-    return assemble(architecture, data.shape(parts.train), len(data.label_names), dropout=config.dropout)
+    return assemble(
+        architecture, data.shape(parts.train, centred=config.centred), len(data.label_names), dropout=config.dropout
+    )

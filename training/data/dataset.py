@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bundle.manifest import InputSpec
 from bundle.table import Column, Columns
 from bundle.text import PAD, SPECIAL, UNKNOWN, Vocabulary
-from training.errors import DataError
+from training.errors import ConfigurationError, DataError
 from training.inputs import ImageShape, InputShape, TableShape, TokenShape
 
 Kind = Literal["image", "tokens", "array"]
@@ -99,14 +99,20 @@ class Dataset:
         start, stop = np.searchsorted(rows, [self.test.start, self.test.stop]).tolist() if len(self.test) else (0, 0)
         return replace(self, inputs=self.inputs[rows], labels=self.labels[rows], test=range(start, stop))
 
-    def shape(self, train: Rows) -> InputShape:
+    def shape(self, train: Rows, *, centred: bool = False) -> InputShape:
         """What a network needs to know of one example, measured on the training rows.
 
         Args:
             train: Row numbers, int64.
+            centred: Whether the mean is subtracted from each channel of images.
+
+        Raises:
+            ConfigurationError: Inputs that are no images are to be centred.
         """
         if self.kind == "image":
-            return ImageShape.uncentred(self.inputs[train])
+            return (ImageShape.centred if centred else ImageShape.uncentred)(self.inputs[train])
+        if centred:
+            raise ConfigurationError(f"{self.name} holds no images, expected some to be centred")
         if self.vocabulary is not None:
             return TokenShape(len(self.vocabulary), self.vocabulary.length)
         if self.columns is not None:
