@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from calibrators.arrays import Doubles
 from calibrators.chunks import check_label_logits, logit_chunks
@@ -81,7 +82,8 @@ class FeatureChunks:
             weight = np.ones(len(labels)) if self._rows.weight is None else self._rows.weight[part]
             shifts += np.bincount(labels, weight, classes)
             if full:
-                np.add.at(slopes, labels, weight[:, None] * inputs)
+                mine = sparse.csr_array((weight, labels, np.arange(len(labels) + 1)), (len(labels), classes))
+                slopes += np.asarray(mine.T @ inputs)
             else:
                 slopes += np.bincount(labels, weight * inputs[np.arange(len(labels)), labels], classes)
         return np.concatenate([slopes.ravel(), shifts])

@@ -18,7 +18,7 @@ from calibrators.quasi_newton import Expansion, Pairs, quasi_newton_step
 _MAX_STEPS = 200
 _MEMORY = 20
 # Half of a Newton decrement is what is still to gain; what the next step would leave is foreseen from the last two.
-_DONE = 1e-14
+_DONE = 1e-13
 
 
 def newton_minimum(

@@ -95,6 +95,7 @@ class SoftmaxObjective:
     def _passes(self, theta: Doubles) -> Iterator[tuple[slice, Doubles, Doubles, Doubles]]:
         """Yields rows, features (n, K), shares (n, K), free to overwrite, and log Σ exp of the scores (n,)."""
         weights, intercepts = self.split(theta)
+        one = np.ones(len(intercepts))
         for part, inputs, possible in self.inputs:
             scores = inputs @ weights.T if weights.ndim == 2 else inputs * weights
             scores += intercepts
@@ -103,9 +104,9 @@ class SoftmaxObjective:
             maxima = row_maxima(scores)
             scores -= maxima
             shares = np.exp(scores, out=scores)
-            total = row_sums(shares)
-            shares /= total
-            yield part, inputs, shares, np.log(total[:, 0]) + maxima[:, 0]
+            total = shares @ one  # several times faster than adding up short rows one by one
+            shares /= total[:, None]
+            yield part, inputs, shares, np.log(total) + maxima[:, 0]
 
     def _sum(self, values: Doubles, part: slice) -> float:
         return float(values.sum() if self.rows.weight is None else values @ self.rows.weight[part])
