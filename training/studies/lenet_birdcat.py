@@ -29,15 +29,17 @@ _DATA: dict[str, Any] = {
     "fit_share": 0.98,
     "certify_share": 0.01,
     "epochs": 10,
-    "threads": 2,
+    "threads": 1,
 }
 _LENET: dict[str, Any] = _DATA | {
     "model": "lenet5",
     "centred": True,
     "flip": True,
-    "batch_size": 32,
-    "learning_rate": 2e-3,
+    "batch_size": 64,
+    "learning_rate": 5e-3,
+    "weight_decay": 0.1,
     "schedule": "cosine",
+    "warm_up": 1.0,
 }
 _RESNET: dict[str, Any] = _DATA | {
     "model": "resnet18",

@@ -48,6 +48,7 @@ _SMALL: dict[str, Any] = _FULL | {
     "precision": "bfloat16",
     "channels_last": True,
     "device": "cpu",
+    "threads": 1,
 }
 
 

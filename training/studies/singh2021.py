@@ -66,6 +66,7 @@ _SMALL: dict[str, Any] = _FULL | {
     "precision": "bfloat16",
     "channels_last": True,
     "device": "cpu",
+    "threads": 1,
 }
 
 
