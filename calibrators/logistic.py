@@ -195,7 +195,8 @@ def minimum(expand: Expand, start: Doubles, bounded: int = 0, done: float = _DON
             stuck = length < _SHORTEST
             if stuck.any():
                 worst = float(decrement[stuck].max())
-                if worst > _LOST:
+                # Also where it is not a number, which never gains and would be tried for ever.
+                if not worst <= _LOST:
                     raise _no_convergence(worst)
                 following.put(stuck, at.of(stuck))
                 short &= ~stuck
@@ -205,7 +206,7 @@ def minimum(expand: Expand, start: Doubles, bounded: int = 0, done: float = _DON
         before, at = decrement, following
         direction, decrement = _steps(at, bounded)
     worst = float(decrement.max())
-    if worst > _LOST:
+    if not worst <= _LOST:
         raise _no_convergence(worst)
     result[left] = at.theta
     return result

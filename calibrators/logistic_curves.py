@@ -133,7 +133,9 @@ class _Totals:
         """What hits and misses count as, (C,) each."""
         if not soft:
             return np.ones_like(self.mass), np.zeros_like(self.mass)
-        rows = self.mass * self.largest if frequency else self.mass**2 / np.where(self.empty, 1, self.squares)
+        # Where weights are so far below the largest that their squares vanish, they are worth one row.
+        worth = np.divide(self.mass, self.squares, out=1 / self.mass, where=self.squares > 0)
+        rows = self.mass * (self.largest if frequency else worth)
         hits = rows * (self.hits / self.mass)
         return (hits + 1) / (hits + 2), 1 / (rows - hits + 2)
 

@@ -9,8 +9,9 @@ import pytest
 from scipy import optimize, special
 from sklearn.linear_model import LogisticRegression
 
-from calibrators import Beta, CalibrationDataError, Platt, Quadratic
+from calibrators import Beta, CalibrationDataError, CalibrationFitError, Platt, Quadratic
 from calibrators.log_odds import log_odds_against_rest
+from calibrators.logistic import Expansions, minimum
 
 METHODS = pytest.mark.parametrize("method", [Platt, Beta, Quadratic])
 
@@ -228,3 +229,21 @@ def test_it_takes_as_long_as_it_must_where_classes_are_separable(method):
     probabilities = calibrator.predict_proba(np.stack([np.zeros(40_000), scores], axis=1))
     assert (probabilities.argmax(axis=1) == labels).all()
     assert np.log(probabilities[np.arange(40_000), labels]).mean() > -1e-3
+
+
+def test_a_class_whose_rows_weigh_next_to_nothing():
+    # The squares of such weights, relative to the largest, vanish.
+    logits = np.array([[1.0, 0.0, -np.inf], [0.0, 1.0, 0.5], [0.0, 0.2, 0.5]])
+    weight = np.array([1e100, 1e-99, 1e-99])
+    calibrator = Platt().fit(logits, np.array([0, 1, 2]), weight)
+    assert 0 < calibrator.slopes_[2] < Platt().fit(logits[1:], np.array([1, 2])).slopes_[2]
+
+
+def test_an_objective_that_is_not_a_number_is_a_failure_and_no_endless_search():
+    def expand(theta, curves):
+        at = Expansions(theta)
+        at.value[:], at.gradient[:], at.hessian[:] = (np.nan if theta.any() else 1.0), 1.0, np.eye(2)
+        return at
+
+    with pytest.raises(CalibrationFitError, match="nan"):
+        minimum(expand, np.zeros((1, 2)))
