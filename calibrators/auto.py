@@ -12,7 +12,7 @@ from calibrators.arrays import ArrayLike, Doubles, Labels
 from calibrators.calibrator import Calibrator
 from calibrators.chunks import logit_chunks, row_chunks
 from calibrators.documents import Document
-from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind
+from calibrators.effective_rows import WEIGHT_KINDS, WeightKind
 from calibrators.errors import CalibrationDataError, CalibrationError
 from calibrators.registry import registered, restored
 from calibrators.row_subset import take_rows
@@ -219,7 +219,7 @@ class Auto(Calibrator):
             [str(name) for name in document.objects("candidates")],
             document.count("folds", least=2),
             document.count("seed", least=0),
-            as_weight_kind(document.choice("weight_kind", WEIGHT_KINDS)),
+            document.weight_kind(),
         )
         names = calibrator.candidates or ()
         calibrator.report_ = [_read(one) for one in document.objects("report")]

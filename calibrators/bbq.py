@@ -11,7 +11,7 @@ from scipy import special
 
 from calibrators.arrays import Doubles
 from calibrators.documents import Document
-from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind, counting_weight
+from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, counting_weight
 from calibrators.one_vs_rest import OneVsRest
 from calibrators.sorted_scores import sort_scores
 from calibrators.validation import check_choice
@@ -115,7 +115,7 @@ class BBQ(OneVsRest):
 
     @classmethod
     def _restore(cls, document: Document) -> Self:
-        calibrator = cls(as_weight_kind(document.choice("weight_kind", WEIGHT_KINDS)))
+        calibrator = cls(document.weight_kind())
         calibrator.classes_ = document.count("classes", least=2)
         curves = 1 if calibrator.classes_ == 2 else calibrator.classes_
         calibrator.edges_ = document.rows_of_numbers("edges", 0.0, 1.0)

@@ -11,6 +11,7 @@ from typing import NoReturn
 import numpy as np
 
 from calibrators.arrays import Doubles
+from calibrators.effective_rows import WEIGHT_KINDS, WeightKind
 from calibrators.errors import CalibrationDataError
 
 
@@ -93,6 +94,12 @@ class Document:
         if not isinstance(value, str) or value not in choices:
             self._refuse(field, value, "one of " + ", ".join(map(repr, choices)))
         return value
+
+    def weight_kind(self) -> WeightKind:
+        """Takes the field 'weight_kind'; importance weights where it is missing, as before there was a choice."""
+        if not self.has("weight_kind"):
+            return "importance"
+        return "frequency" if self.choice("weight_kind", WEIGHT_KINDS) == "frequency" else "importance"
 
     def anything(self, field: str) -> object:
         """Takes whatever stands there, for another reader."""

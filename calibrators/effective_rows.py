@@ -30,8 +30,3 @@ def counting_weight(weight: Doubles | None, rows: int, kind: WeightKind) -> Doub
         return weight
     relative = weight / weight.max()
     return np.asarray(relative * (relative.sum() / (relative @ relative)))
-
-
-def as_weight_kind(value: str) -> WeightKind:
-    """Narrows a checked string."""
-    return "frequency" if value == "frequency" else "importance"

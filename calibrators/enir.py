@@ -12,7 +12,7 @@ from scipy import optimize, special
 from calibrators.arrays import Doubles
 from calibrators.curves import interpolate
 from calibrators.documents import Document
-from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind, counting_weight
+from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, counting_weight
 from calibrators.near_isotonic import NearIsotonicPath
 from calibrators.one_vs_rest import OneVsRest
 from calibrators.sorted_scores import sort_scores
@@ -102,7 +102,7 @@ class ENIR(OneVsRest):
 
     @classmethod
     def _restore(cls, document: Document) -> Self:
-        calibrator = cls(as_weight_kind(document.choice("weight_kind", WEIGHT_KINDS)))
+        calibrator = cls(document.weight_kind())
         calibrator.classes_ = document.count("classes", least=2)
         calibrator.inputs_, calibrator.outputs_ = document.curves(
             "inputs", "outputs", 1 if calibrator.classes_ == 2 else calibrator.classes_

@@ -14,7 +14,7 @@ from calibrators.calibrator import Calibrator
 from calibrators.chunks import logit_chunks
 from calibrators.class_columns import class_columns
 from calibrators.documents import Document
-from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind
+from calibrators.effective_rows import WEIGHT_KINDS, WeightKind
 from calibrators.sorted_scores import sort_scores
 from calibrators.top_confidence import replace_confidence, row_confidence, row_tops
 from calibrators.validation import LabelledRows, check_choice, check_count
@@ -173,7 +173,7 @@ class Histogram(Calibrator):
         bins = document.count("bins")
         scheme: Scheme = "width" if document.choice("scheme", SCHEMES) == "width" else "mass"
         on: Target = "top_label" if document.choice("on", TARGETS) == "top_label" else "per_class"
-        calibrator = cls(bins, scheme, on, as_weight_kind(document.choice("weight_kind", WEIGHT_KINDS)))
+        calibrator = cls(bins, scheme, on, document.weight_kind())
         calibrator.classes_ = document.count("classes", least=2)
         calibrator.edges_ = document.rows_of_numbers("edges", 0.0, 1.0)
         calibrator.values_ = document.rows_of_numbers("values", 0.0, 1.0)

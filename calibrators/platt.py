@@ -8,7 +8,7 @@ import numpy as np
 
 from calibrators.arrays import Doubles
 from calibrators.documents import Document
-from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind
+from calibrators.effective_rows import WEIGHT_KINDS, WeightKind
 from calibrators.log_odds_curves import LogOddsCurves
 from calibrators.logistic_curves import CurveShape, fit_curves
 from calibrators.score_chunks import ScoreChunks
@@ -98,11 +98,8 @@ class Platt(LogOddsCurves):
         return scores * self.slopes_ + self.intercepts_
 
     def _parameters(self) -> dict[str, Any]:
-        # A document of the margin has fields of other names, and one of frequencies one more, so that none is read as
-        # of another kind, and those of before these options are still read.
-        shared: dict[str, Any] = {"classes": self.classes_}
-        if self.weight_kind == "frequency":
-            shared["weight_kind"] = self.weight_kind
+        # A document of the margin has fields of other names, so that none is read as of the other kind.
+        shared = {"classes": self.classes_, "weight_kind": self.weight_kind}
         if self.on == "margin":
             return {**shared, "margin_slope": float(self.slopes_[0]), "margin_intercept": float(self.intercepts_[0])}
         return {**shared, "slopes": self.slopes_.tolist(), "intercepts": self.intercepts_.tolist()}
@@ -110,10 +107,7 @@ class Platt(LogOddsCurves):
     @classmethod
     def _restore(cls, document: Document) -> Self:
         classes = document.count("classes", least=2)
-        kind: WeightKind = "importance"
-        if document.has("weight_kind"):
-            kind = as_weight_kind(document.choice("weight_kind", ("frequency",)))
-        calibrator = cls("margin" if document.has("margin_slope") else "log_odds", kind)
+        calibrator = cls("margin" if document.has("margin_slope") else "log_odds", document.weight_kind())
         calibrator.classes_ = classes
         if calibrator.on == "margin":
             calibrator.slopes_ = np.array([document.number("margin_slope")])

@@ -12,7 +12,7 @@ from calibrators.arrays import ArrayLike, Doubles
 from calibrators.calibrator import Calibrator
 from calibrators.chunks import logit_chunks
 from calibrators.documents import Document
-from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind
+from calibrators.effective_rows import WEIGHT_KINDS, WeightKind
 from calibrators.errors import CalibrationDataError
 from calibrators.mixture import mixture_weights
 from calibrators.registry import registered, restored
@@ -220,7 +220,7 @@ class PriorShift(Calibrator):
     @classmethod
     def _restore(cls, document: Document) -> Self:
         classes = document.count("classes", least=2)
-        kind = as_weight_kind(document.choice("weight_kind", WEIGHT_KINDS))
+        kind = document.weight_kind()
         fitted = restored(document.anything("calibrator"), without=(cls.name,))
         if fitted.classes_ not in (0, classes):
             document.refuse("calibrator", f"one for {fitted.classes_} classes", f"{classes}, as 'classes' says")

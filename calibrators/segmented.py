@@ -12,7 +12,7 @@ from calibrators.arrays import ArrayLike, Floats, Labels
 from calibrators.calibrator import Calibrator
 from calibrators.chunks import row_chunks
 from calibrators.documents import Document, document_digest
-from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind, counting_weight
+from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, counting_weight
 from calibrators.errors import CalibrationDataError, CalibrationError, CalibrationFitError
 from calibrators.registry import registered, restored
 from calibrators.segments import Segment, number_segments, read_segment
@@ -247,7 +247,7 @@ class SegmentedCalibrator:
             fallback,
             reader.count("min_rows"),
             reader.count("min_errors", least=0),
-            as_weight_kind(reader.choice("weight_kind", WEIGHT_KINDS)),
+            reader.weight_kind(),
         )
         reader.finish()
         segmented.fallback_, segmented.classes_ = fallback, classes

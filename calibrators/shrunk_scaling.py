@@ -10,7 +10,7 @@ from calibrators.arrays import Doubles
 from calibrators.calibrator import Calibrator
 from calibrators.chunks import row_sums
 from calibrators.documents import Document
-from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind, counting_weight
+from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, counting_weight
 from calibrators.softmax_regression import AffineMap, check_penalty, fit_shrunk
 from calibrators.temperature import HIGHEST_TEMPERATURE, LOWEST_TEMPERATURE, Temperature
 from calibrators.validation import LabelledRows, check_choice
@@ -76,7 +76,7 @@ class ShrunkScaling(Calibrator):
 
     @classmethod
     def _restore(cls, document: Document) -> Self:
-        calibrator = cls(document.number("strength", 0.0), as_weight_kind(document.choice("weight_kind", WEIGHT_KINDS)))
+        calibrator = cls(document.number("strength", 0.0), document.weight_kind())
         calibrator.temperature_ = document.number("temperature", LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE)
         calibrator.at_bound_ = document.flag("at_bound")
         calibrator.intercepts_ = document.numbers("intercepts")

@@ -13,7 +13,7 @@ from calibrators.calibrator import Calibrator
 from calibrators.chunks import row_chunks
 from calibrators.curves import interpolate
 from calibrators.documents import Document
-from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind, counting_weight
+from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, counting_weight
 from calibrators.sorted_scores import sort_scores
 from calibrators.top_confidence import replace_confidence, row_confidence, top_confidences
 from calibrators.validation import LabelledRows, check_choice, check_count
@@ -99,7 +99,7 @@ class Spline(Calibrator):
 
     @classmethod
     def _restore(cls, document: Document) -> Self:
-        calibrator = cls(document.count("knots", least=2), as_weight_kind(document.choice("weight_kind", WEIGHT_KINDS)))
+        calibrator = cls(document.count("knots", least=2), document.weight_kind())
         calibrator.classes_ = document.count("classes", least=2)
         calibrator.inputs_, calibrator.outputs_ = document.curve("inputs", "outputs")
         return calibrator

@@ -11,7 +11,7 @@ from scipy import optimize
 from calibrators.arrays import ArrayLike, Doubles
 from calibrators.chunks import logit_chunks, row_chunks
 from calibrators.documents import Document
-from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, as_weight_kind, counting_weight
+from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, counting_weight
 from calibrators.one_vs_rest import OneVsRest, chunk_log_odds
 from calibrators.sorted_scores import sort_scores
 from calibrators.validation import as_matrix, check_choice
@@ -137,7 +137,7 @@ class VennAbers(OneVsRest):
 
     @classmethod
     def _restore(cls, document: Document) -> Self:
-        calibrator = cls(as_weight_kind(document.choice("weight_kind", WEIGHT_KINDS)))
+        calibrator = cls(document.weight_kind())
         calibrator.classes_ = document.count("classes", least=2)
         count = 1 if calibrator.classes_ == 2 else calibrator.classes_
         calibrator.zeros_ = _curves(document, "zero_inputs", "zero_outputs", count)

@@ -164,7 +164,7 @@ def test_a_document_of_the_first_form_is_read():
     old = {"method": "platt", "version": 1, "classes": 2, "slopes": [0.5], "intercepts": [1.0]}
     calibrator = from_dict(old)
     assert calibrator.predict_proba([[0.0, 2.0]])[0, 1] == pytest.approx(special.expit(2.0))
-    assert calibrator.to_dict() == old
+    assert calibrator.to_dict() == {**old, "weight_kind": "importance"}
 
 
 def test_unknown_options_are_refused():

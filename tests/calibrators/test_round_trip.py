@@ -43,7 +43,8 @@ def test_a_damaged_document_is_refused(name, world):
     damaged = [None, [], "temperature", {}, {**document, "version": 2}, {**document, "version": True}]
     damaged += [{**document, "method": "magic"}, {**document, "method": None}, {**document, "surplus": 1}]
     for field, value in document.items():
-        damaged.append({key: kept for key, kept in document.items() if key != field})
+        if field != "weight_kind":
+            damaged.append({key: kept for key, kept in document.items() if key != field})
         damaged += [{**document, field: bad} for bad in (None, "x", {}, float("nan"), float("inf"), -1, [[None]], [])]
         if isinstance(value, list):
             damaged += [{**document, field: bad} for bad in (value[:-1], [*value, value[-1]], [*value[:-1], "x"])]

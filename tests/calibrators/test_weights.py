@@ -83,6 +83,17 @@ def test_the_weight_kind_is_kept_and_another_is_refused(name, world):
         CALIBRATORS[name](weight_kind="rows")
 
 
+@pytest.mark.parametrize("name", FREQUENCIES)
+def test_documents_of_before_there_were_weight_kinds_are_read(name, world):
+    logits, labels, counts = rows_with_counts(world, 3)
+    calibrator = CALIBRATORS[name]().fit(logits, labels, counts)
+    document = calibrator.to_dict()
+    earlier = {field: value for field, value in document.items() if field != "weight_kind"}
+    assert CALIBRATORS[name].from_dict(earlier).to_dict() == document
+    with pytest.raises(CalibrationDataError, match="weight_kind"):
+        CALIBRATORS[name].from_dict({**document, "weight_kind": None})
+
+
 def test_every_metric_with_weights_is_here():
     weighed = {
         name
