@@ -6,13 +6,15 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from typing import NoReturn
+from typing import NoReturn, TypeGuard
 
 import numpy as np
 
 from calibrators.arrays import Doubles
 from calibrators.effective_rows import WEIGHT_KINDS, WeightKind
 from calibrators.errors import CalibrationDataError
+
+_LARGEST = float(np.finfo(np.float64).max)
 
 
 def document_digest(document: Mapping[str, object]) -> str:
@@ -54,7 +56,7 @@ class Document:
     def number(self, field: str, least: float = -math.inf, most: float = math.inf) -> float:
         """Takes a finite number from ``least`` to ``most``."""
         value = self._take(field)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if not _finite(value):
             self._refuse(field, value, "a finite number")
         if not least <= value <= most:
             self._refuse(field, value, f"a number from {least:g} to {most:g}")
@@ -187,8 +189,13 @@ class Document:
         if not isinstance(value, list):
             self._refuse(field, value, "a list of numbers")
         for i, entry in enumerate(value):
-            if isinstance(entry, bool) or not isinstance(entry, int | float) or not math.isfinite(entry):
+            if not _finite(entry):
                 self._refuse(f"{field}[{i}]", entry, "a finite number")
             if not least <= entry <= most:
                 self._refuse(f"{field}[{i}]", entry, f"a number from {least:g} to {most:g}")
         return np.asarray(value, dtype=np.float64)
+
+
+def _finite(value: object) -> TypeGuard[int | float]:
+    """Whether this is a number that float64 can hold; an integer may be larger than all of them."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST

@@ -46,8 +46,11 @@ def test_a_damaged_document_is_refused(name, world):
         if field != "weight_kind":
             damaged.append({key: kept for key, kept in document.items() if key != field})
         damaged += [{**document, field: bad} for bad in (None, "x", {}, float("nan"), float("inf"), -1, [[None]], [])]
+        if isinstance(value, float):
+            damaged.append({**document, field: 10**400})
         if isinstance(value, list):
             damaged += [{**document, field: bad} for bad in (value[:-1], [*value, value[-1]], [*value[:-1], "x"])]
+            damaged += [{**document, field: [*value[:-1], bad]} for bad in (10**400, [10**400])]
     for content in damaged:
         with pytest.raises(CalibrationDataError) as caught:
             from_dict(content)
