@@ -49,6 +49,8 @@ from calibrators.venn_abers import VennAbers
 __all__ = [
     "BBQ",
     "CALIBRATORS",
+    "ENIR",
+    "Auto",
     "Beta",
     "CalibrationDataError",
     "CalibrationError",
@@ -63,6 +65,7 @@ __all__ = [
     "IsotonicMulticlass",
     "Matrix",
     "Platt",
+    "PriorShift",
     "Quadratic",
     "ScalingBinning",
     "SegmentedCalibrator",

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import calibrators
 from calibrators import CALIBRATORS, CalibrationDataError, CalibrationFitError, Identity
 
 EVERY = pytest.mark.parametrize("name", CALIBRATORS)
@@ -15,6 +16,12 @@ EVERY = pytest.mark.parametrize("name", CALIBRATORS)
 
 def fitted(name, logits, labels, weight=None):
     return CALIBRATORS[name]().fit(logits, labels, weight)
+
+
+@EVERY
+def test_every_method_is_exported(name):
+    assert CALIBRATORS[name].__name__ in calibrators.__all__
+    assert getattr(calibrators, CALIBRATORS[name].__name__) is CALIBRATORS[name]
 
 
 @EVERY
