@@ -13,7 +13,7 @@ from calibrators.chunks import logit_chunks
 from calibrators.documents import Document, document_digest
 from calibrators.errors import CalibrationDataError, CalibrationFitError
 from calibrators.softmax import result_array
-from calibrators.validation import LabelledRows, as_matrix, labelled_rows
+from calibrators.validation import LabelledRows, as_matrix, check_classes, labelled_rows
 
 
 class Calibrator(ABC):
@@ -76,7 +76,7 @@ class Calibrator(ABC):
             CalibrationFitError: Not fitted yet.
         """
         matrix = as_matrix(logits, "logits")
-        self._check_ready(matrix.shape[1])
+        self.check_fitted(matrix.shape[1])
         result = result_array(matrix, out)
         single = self._single_precision_from <= matrix.shape[1] and matrix.dtype != np.float64
         for rows, chunk, maxima in logit_chunks(matrix, single):
@@ -114,7 +114,7 @@ class Calibrator(ABC):
         Raises:
             CalibrationFitError: Not fitted yet.
         """
-        self._check_ready(None)
+        self.check_fitted()
         return {"method": self.name, "version": self.version, **self._parameters()}
 
     def fingerprint(self) -> str:
@@ -128,6 +128,24 @@ class Calibrator(ABC):
         """
         return document_digest(self.to_dict())
 
+    def check_fitted(self, classes: int | None = None, name: str = "logits") -> None:
+        """Refuses to go on without a fit, or with another number of classes than in the fit.
+
+        Args:
+            classes: Number of columns of what is to be used; None: any.
+            name: What to call that in an error.
+
+        Raises:
+            CalibrationDataError: Another number of classes.
+            CalibrationFitError: Not fitted yet.
+        """
+        if self.classes_ == 0 and self._needs_fit:
+            raise CalibrationFitError(
+                "Not fitted", where=f"{self.name} calibrator", found="not fitted yet", expected="a call of fit first"
+            )
+        if classes is not None and self.classes_ != 0:
+            check_classes(classes, self.classes_, name)
+
     @classmethod
     def from_dict(cls, document: object) -> Self:
         """Restores a calibrator of this class from what `to_dict` made.
@@ -140,21 +158,6 @@ class Calibrator(ABC):
         calibrator = cls._restore(reader)
         reader.finish()
         return calibrator
-
-    def _check_ready(self, classes: int | None) -> None:
-        if self.classes_ == 0:
-            if not self._needs_fit:
-                return
-            raise CalibrationFitError(
-                "Not fitted", where=f"{self.name} calibrator", found="not fitted yet", expected="a call of fit first"
-            )
-        if classes is not None and classes != self.classes_:
-            raise CalibrationDataError(
-                "Wrong number of classes",
-                where="logits",
-                found=f"an array of {classes} columns",
-                expected=f"{self.classes_} columns, as in the fit",
-            )
 
     _needs_fit: ClassVar[bool] = True
     # From this many classes on, float32 logits are transformed in float32: never, unless a method bounds what it costs.

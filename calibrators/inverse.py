@@ -16,7 +16,7 @@ from calibrators.centred_isotonic import CentredIsotonic
 from calibrators.chunks import probability_chunks
 from calibrators.dirichlet import Dirichlet
 from calibrators.ensemble_temperature import EnsembleTemperature
-from calibrators.errors import CalibrationDataError, CalibrationFitError
+from calibrators.errors import CalibrationDataError
 from calibrators.identity import Identity
 from calibrators.margins import first_margins, margin_logits
 from calibrators.matrix import Matrix
@@ -73,13 +73,7 @@ def inverse(calibrator: Calibrator, probabilities: ArrayLike) -> Doubles:
     """
     matrix = as_matrix(probabilities, "probabilities")
     solve = _inverse_of(calibrator)
-    if calibrator.classes_ not in (0, matrix.shape[1]):
-        raise CalibrationDataError(
-            "Wrong number of classes",
-            where="probabilities",
-            found=f"an array of {matrix.shape[1]} columns",
-            expected=f"{calibrator.classes_} columns, as in the fit",
-        )
+    calibrator.check_fitted(matrix.shape[1], "probabilities")
     result = np.empty(matrix.shape)
     for rows, chunk in probability_chunks(matrix):
         with np.errstate(divide="ignore"):
@@ -105,10 +99,6 @@ def _inverse_of(calibrator: Calibrator) -> Inverse:
             found="a method that maps different logits to the same probabilities",
             expected="one of " + ", ".join(repr(kind.name) for kind in INVERSES),
         )
-    if calibrator.classes_ == 0 and calibrator.name != "identity":
-        raise CalibrationFitError(
-            "Not fitted", where=f"{calibrator.name} calibrator", found="not fitted yet", expected="a call of fit first"
-        )
     return INVERSES[type(calibrator)]
 
 
@@ -125,8 +115,6 @@ def _platt(calibrator: Calibrator, logs: Doubles) -> Doubles:
     _check_binary(calibrator)
     if fitted.top_label_only:
         _refuse(calibrator, "of the margin, which two classes reach from both sides", "one of log-odds")
-    if fitted.on == "margin":
-        _refuse(calibrator, "on the margin", "one on the log-odds")
     if fitted.slopes_[0] == 0:
         _refuse(calibrator, "of slope 0", "one that is not constant")
     odds = logs[:, 1] - logs[:, 0]

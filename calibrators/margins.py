@@ -11,7 +11,7 @@ import numpy.typing as npt
 from calibrators.arrays import ArrayLike, Doubles, Floats
 from calibrators.auto import Auto
 from calibrators.calibrator import Calibrator
-from calibrators.errors import CalibrationDataError, CalibrationFitError
+from calibrators.errors import CalibrationDataError
 from calibrators.platt import Platt
 from calibrators.prior_shift import PriorShift
 from calibrators.validation import check_choice
@@ -98,10 +98,7 @@ def check_order(calibrator: Calibrator) -> None:
     if isinstance(calibrator, Auto | PriorShift) and calibrator.classes_ == 2:
         check_order(calibrator.calibrator_)
         return
-    if calibrator.classes_ == 0 and calibrator.name != "identity":
-        raise CalibrationFitError(
-            "Not fitted", where=f"{calibrator.name} calibrator", found="not fitted yet", expected="a call of fit first"
-        )
+    calibrator.check_fitted()
     rising = calibrator.preserves_order
     if isinstance(calibrator, Platt) and not calibrator.top_label_only:
         rising = bool((calibrator.slopes_ >= 0).all())

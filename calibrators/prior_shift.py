@@ -106,7 +106,7 @@ class PriorShift(Calibrator):
             CalibrationFitError: Not fitted yet, or no convergence.
         """
         matrix = as_matrix(target_logits, "target_logits")
-        self._check_ready(matrix.shape[1])
+        self.check_fitted(matrix.shape[1], "target_logits")
         weight = as_weight(sample_weight, len(matrix))
         if weight is not None and not weight.all():
             kept = np.flatnonzero(weight)
@@ -155,7 +155,7 @@ class PriorShift(Calibrator):
             CalibrationDataError: Another shape, a negative number, NaN, or nothing but zeros.
             CalibrationFitError: Not fitted yet.
         """
-        self._check_ready(None)
+        self.check_fitted()
         given = np.asarray(priors, dtype=np.float64)
         usable = given.shape == (self.classes_,) and bool((given >= 0).all()) and 0 < float(given.sum()) < np.inf
         if not usable:

@@ -13,7 +13,7 @@ from calibrators.calibrator import Calibrator
 from calibrators.chunks import row_chunks
 from calibrators.documents import Document, document_digest
 from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, counting_weight
-from calibrators.errors import CalibrationDataError, CalibrationError, CalibrationFitError
+from calibrators.errors import CalibrationError, CalibrationFitError
 from calibrators.registry import registered, restored
 from calibrators.segments import Segment, number_segments, read_segment
 from calibrators.softmax import result_array
@@ -24,6 +24,7 @@ from calibrators.validation import (
     as_matrix,
     as_weight,
     check_choice,
+    check_classes,
     check_count,
     labelled_rows,
 )
@@ -274,13 +275,7 @@ class SegmentedCalibrator:
     def _checked(self, logits: ArrayLike) -> Floats:
         self._check_fitted()
         matrix = as_matrix(logits, "logits")
-        if matrix.shape[1] != self.classes_:
-            raise CalibrationDataError(
-                "Wrong number of classes",
-                where="logits",
-                found=f"an array of {matrix.shape[1]} columns",
-                expected=f"{self.classes_} columns, as in the fit",
-            )
+        check_classes(matrix.shape[1], self.classes_, "logits")
         return matrix
 
     def _check_fitted(self) -> None:

@@ -179,6 +179,17 @@ def as_groups(values: ArrayLike | None, rows: int) -> Labels | None:
     return np.unique(groups, return_inverse=True)[1].astype(np.int64, copy=False)
 
 
+def check_classes(found: int, fitted: int, name: str) -> None:
+    """Refuses a number of columns other than that of the fit; ``name`` says whose in the error."""
+    if found != fitted:
+        raise CalibrationDataError(
+            "Wrong number of classes",
+            where=name,
+            found=f"an array of {found} columns",
+            expected=f"{fitted} columns, as in the fit",
+        )
+
+
 def check_choice(value: object, choices: tuple[object, ...], name: str) -> None:
     """Refuses a ``value`` that is none of ``choices``, listing them."""
     if isinstance(value, bool) or value not in choices:

@@ -85,7 +85,7 @@ class VennAbers(OneVsRest):
             CalibrationFitError: Not fitted yet.
         """
         matrix = as_matrix(logits, "logits")
-        self._check_ready(matrix.shape[1])
+        self.check_fitted(matrix.shape[1])
         result = np.empty((2, *matrix.shape))
         for part, chunk, maxima in logit_chunks(matrix):
             for curve, (k, scores) in enumerate(chunk_log_odds(chunk, maxima)):
