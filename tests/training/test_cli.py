@@ -63,9 +63,11 @@ def test_every_setting_has_an_option(tmp_path: Path) -> None:
         "--precision": "bfloat16",
     }
     typed = [part for option, value in options.items() for part in (option, value)]
-    code, out, _ = run("train", "--out", tmp_path, *TINY, "--epochs", "2", "--flip", "--json", *typed)
+    code, out, _ = run("train", "--out", tmp_path, *TINY, "--epochs", "2", "--flip", "--centred", "--json", *typed)
     assert code == 0
-    record = json.loads(out)["manifest"]["training"]
+    manifest = json.loads(out)["manifest"]
+    record = manifest["training"]
+    assert manifest["architecture"]["config"] == {"dropout": 0.0, "centred": True}
     assert record["loss"] == {"name": "focal", "coefficients": {"gamma": 2.0}}
     assert record["optimiser"] == "sgd"
     assert record["recipe"]["milestones"] == [1]

@@ -22,6 +22,16 @@ def test_images_are_measured_by_channel_and_black_ones_are_divided_by_one() -> N
     assert shape.scale == pytest.approx((200 / math.sqrt(2), 100 / math.sqrt(2), 1.0))
 
 
+def test_centred_images_are_measured_over_blocks() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (2500, 3, 4, 3)).astype(np.uint8)
+    images[:, :, :, 2] = 9
+    shape = ImageShape.centred(images)
+    pixels = images.reshape(-1, 3).astype(np.float64)
+    assert shape.mean == pytest.approx(pixels.mean(axis=0), rel=1e-12)
+    assert shape.scale == pytest.approx([*pixels[:, :2].std(axis=0), 1.0], rel=1e-9)  # 1 where all are equal
+    assert (shape.height, shape.width) == (3, 4)
+
+
 def test_columns_are_measured_without_what_is_missing() -> None:
     rows = np.array([[1.0, np.nan, 7.0, 1.0], [3.0, np.nan, 7.0, 2.0], [np.nan, np.nan, 7.0, 0.0]], np.float32)
     assert TableShape.measured(rows, [None, None, None, 2]).columns == (
