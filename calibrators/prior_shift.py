@@ -12,7 +12,7 @@ from calibrators.arrays import ArrayLike, Doubles
 from calibrators.calibrator import Calibrator
 from calibrators.chunks import logit_chunks
 from calibrators.documents import Document
-from calibrators.effective_rows import WEIGHT_KINDS, WeightKind
+from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, counting_weight
 from calibrators.errors import CalibrationDataError
 from calibrators.mixture import mixture_weights
 from calibrators.registry import registered, restored
@@ -44,8 +44,8 @@ class PriorShift(Calibrator):
 
     Args:
         calibrator: Name of a method, or an unfitted calibrator, which is copied.
-        weight_kind: What sample weights of `adapt` count for in the intervals: ``"importance"`` or ``"frequency"`` (a
-            weight of 3 is a row seen three times).
+        weight_kind: What sample weights count for, in the half row and in the intervals of `adapt`: ``"importance"``
+            (the Kish effective number of rows) or ``"frequency"`` (a weight of 3 is a row seen three times).
 
     Attributes:
         calibrator_: The fitted calibrator.
@@ -174,14 +174,12 @@ class PriorShift(Calibrator):
     def _fit(self, rows: LabelledRows) -> None:
         classes = rows.logits.shape[1]
         calibrator = copy.deepcopy(self.calibrator).fit(rows.logits, rows.labels, rows.weight)
-        weight = rows.relative().weight
-        mass = np.ones(len(rows.labels)) if weight is None else weight
+        mass = counting_weight(rows.weight, len(rows.labels), self.weight_kind)
         sums = np.zeros(classes)
         for part, chunk, _ in logit_chunks(rows.logits):
             sums += mass[part] @ calibrator.predict_proba(chunk)
         priors = sums / mass.sum()
-        effective = float(mass.sum() ** 2 / (mass @ mass))
-        priors = np.where(priors > 0, priors, 0.5 / (effective + 1))
+        priors = np.where(priors > 0, priors, 0.5 / (float(mass.sum()) + 1))
         priors /= priors.sum()
         self.calibrator_ = calibrator
         self.source_priors_ = self.target_priors_ = self.lower_priors_ = self.upper_priors_ = priors

@@ -165,3 +165,12 @@ def test_weights_however_unlike_give_priors_and_intervals(seed, kind, scale, cla
         assert one.target_priors_.sum() == pytest.approx(1)
         assert (one.lower_priors_ <= one.target_priors_).all()
         assert (one.target_priors_ <= one.upper_priors_).all()
+
+
+def test_frequencies_count_in_the_half_row_of_an_impossible_class(world):
+    logits, labels = world(50, 2)
+    logits = np.column_stack([logits, np.full(50, -np.inf)])
+    seen = PriorShift(weight_kind="frequency").fit(logits, labels, np.full(50, 3))
+    repeated = PriorShift().fit(np.repeat(logits, 3, axis=0), np.repeat(labels, 3))
+    np.testing.assert_allclose(seen.source_priors_, repeated.source_priors_, rtol=1e-12)
+    assert seen.source_priors_[2] == pytest.approx(0.5 / 151.5)
