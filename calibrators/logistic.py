@@ -212,19 +212,17 @@ def minimum(expand: Expand, start: Doubles, bounded: int = 0, done: float = _DON
     return result
 
 
-def fit_logistic(
-    features: Doubles, targets: Doubles, weight: Doubles | None, *, centre: Doubles
-) -> tuple[Doubles, float]:
+def fit_logistic(features: Doubles, targets: Doubles, weight: Doubles | None, *, start: Doubles) -> Doubles:
     """Fits one regression to rows in memory.
 
     Args:
         features: (N, D), 2 ≤ D ≤ 3, of the order of one; the first column is of ones.
         targets: (N,) in [0, 1], with a finite optimum.
         weight: (N,) or None.
-        centre: (D,) the start.
+        start: (D,) first θ.
 
     Returns:
-        θ (D,), and the objective there.
+        θ (D,).
 
     Raises:
         CalibrationFitError: No convergence.
@@ -241,8 +239,7 @@ def fit_logistic(
         at.add(columns, mass, scratch)
         return at.close(total, sums, 0.0, theta)
 
-    theta = minimum(expand, np.roll(centre, -1)[None])
-    return np.roll(theta[0], 1), float(expand(theta, np.arange(1)).value[0])
+    return np.roll(minimum(expand, np.roll(start, -1)[None])[0], 1)
 
 
 def _sum_logs(values: Doubles) -> Doubles:

@@ -89,7 +89,7 @@ def calibration_slope_intercept(
     scale = math.sqrt(float(share @ (log_odds - centre) ** 2))
     features = np.stack([np.ones(len(event)), (log_odds - centre) / scale], axis=1)
     targets = event.astype(np.float64)
-    theta, _ = fit_logistic(features, targets, weight, centre=np.array([0.0, scale]))
+    theta = fit_logistic(features, targets, weight, start=np.array([0.0, scale]))
     slope, intercept = theta[1] / scale, theta[0] - theta[1] * centre / scale
     total = float(len(event)) if weight is None else float(weight.sum())
     noise = noise_weight(weight, len(event), weight_kind) / total**2
