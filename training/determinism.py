@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,8 +12,9 @@ import torch
 @contextmanager
 def deterministic(seed: int, threads: int) -> Iterator[None]:
     """Seed PyTorch, choose its deterministic kernels and its number of threads; all is put back afterwards."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic with a workspace of its own
     threads_before, strict_before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng():
         torch.manual_seed(seed)
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(True)
