@@ -8,9 +8,9 @@ import numpy as np
 
 from calibrators.arrays import Doubles
 from calibrators.calibrator import Calibrator
-from calibrators.chunks import row_sums
 from calibrators.documents import Document
 from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, counting_weight
+from calibrators.softmax import log_softmax_in_place
 from calibrators.softmax_regression import AffineMap, check_penalty, fit_shrunk
 from calibrators.temperature import HIGHEST_TEMPERATURE, LOWEST_TEMPERATURE, Temperature
 from calibrators.validation import LabelledRows, check_choice
@@ -101,5 +101,5 @@ def _features(logits: Doubles, maxima: Doubles, temperature: float) -> Doubles:
     with np.errstate(over="ignore"):
         logits -= maxima
         logits /= temperature
-    logits -= np.log(row_sums(np.exp(logits)))
+    log_softmax_in_place(logits, np.zeros_like(maxima))
     return np.maximum(logits, _LOWEST, out=logits)

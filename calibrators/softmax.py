@@ -98,7 +98,7 @@ def log_softmax_in_place(logits: Doubles, maxima: Doubles) -> Doubles:
     """Overwrites one chunk of logits with log-probabilities; as `softmax_in_place`."""
     with np.errstate(over="ignore"):
         np.subtract(logits, maxima, out=logits)
-    logits -= np.log(np.add.reduce(np.exp(logits), axis=1, keepdims=True))
+    logits -= np.log(row_sums(np.exp(logits)))
     return logits
 
 

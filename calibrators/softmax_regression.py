@@ -16,6 +16,7 @@ from calibrators.arrays import Doubles
 from calibrators.diagonal_objective import DiagonalObjective
 from calibrators.errors import CalibrationDataError
 from calibrators.feature_chunks import FeatureChunks, Features
+from calibrators.softmax import log_softmax_in_place
 from calibrators.softmax_objective import FEW_PARAMETERS, SoftmaxObjective, apply_affine, softmax_where
 from calibrators.temperature import Temperature
 from calibrators.validation import LabelledRows
@@ -60,10 +61,7 @@ def raw_logits(logits: Doubles, maxima: Doubles) -> Doubles:
 
 def log_probabilities(logits: Doubles, maxima: Doubles) -> Doubles:
     """The logarithms of the softmax as features; −inf becomes −87.3."""
-    with np.errstate(over="ignore"):
-        shifted = logits - maxima
-    total = np.log(np.add.reduce(np.exp(shifted), axis=1, keepdims=True))
-    return np.where(np.isneginf(logits), _IMPOSSIBLE, shifted - total)
+    return np.where(np.isneginf(logits), _IMPOSSIBLE, log_softmax_in_place(logits.copy(), maxima))
 
 
 def fit_affine(
