@@ -12,7 +12,7 @@ import numpy as np
 
 from calibrators.arrays import Doubles
 from calibrators.effective_rows import WEIGHT_KINDS, WeightKind
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, shown
 
 _LARGEST = float(np.finfo(np.float64).max)
 
@@ -46,7 +46,7 @@ class Document:
         if found != method:
             self._refuse("method", found, repr(method))
         found = self._take("version")
-        if isinstance(found, bool) or found != version:
+        if type(found) is not int or found != version:
             self._refuse("version", found, str(version))
 
     def has(self, field: str) -> bool:
@@ -79,7 +79,7 @@ class Document:
     def count(self, field: str, least: int = 1) -> int:
         """Takes an integer of ``least`` or more."""
         value = self._take(field)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        if not _finite(value) or not isinstance(value, int) or value < least:
             self._refuse(field, value, f"an integer of {least} or more")
         return value
 
@@ -182,8 +182,7 @@ class Document:
         return self._left.pop(field)
 
     def _refuse(self, field: str, value: object, expected: str) -> NoReturn:
-        text = repr(value)
-        self.refuse(field, text if len(text) <= 60 else text[:57] + "...", expected)
+        self.refuse(field, shown(value), expected)
 
     def _row(self, field: str, value: object, least: float, most: float) -> Doubles:
         if not isinstance(value, list):

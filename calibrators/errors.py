@@ -30,3 +30,13 @@ class CalibrationDataError(CalibrationError):
 
 class CalibrationFitError(CalibrationError):
     """A fit that did not reach its optimum, or a calibrator that has not been fitted."""
+
+
+def shown(value: object) -> str:
+    """What an error says was found: the value as Python writes it, at most 60 characters of it."""
+    try:
+        text = repr(value)
+    except ValueError:
+        # Python writes no integer of more than some thousand digits.
+        return f"a {type(value).__name__} too long to write"
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -17,7 +17,7 @@ from calibrators.documents import Document
 from calibrators.effective_rows import WEIGHT_KINDS, WeightKind
 from calibrators.sorted_scores import sort_scores
 from calibrators.top_confidence import replace_confidence, row_confidence, row_tops
-from calibrators.validation import LabelledRows, check_choice, check_count
+from calibrators.validation import LabelledRows, check_bin_count, check_choice
 
 Pieces: TypeAlias = Iterator[tuple[slice, Doubles, npt.NDArray[np.bool_]]]
 """The rows of one curve, piece by piece: which they are, their scores in [0, 1], and which were hits."""
@@ -82,7 +82,7 @@ class Histogram(Calibrator):
         on: Target = "top_label",
         weight_kind: WeightKind = "importance",
     ) -> None:
-        check_count(bins, "bins")
+        check_bin_count(bins)
         check_choice(scheme, SCHEMES, "scheme")
         check_choice(on, TARGETS, "on")
         check_choice(weight_kind, WEIGHT_KINDS, "weight_kind")

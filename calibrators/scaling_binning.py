@@ -13,7 +13,7 @@ from calibrators.chunks import logit_chunks
 from calibrators.documents import Document
 from calibrators.temperature import HIGHEST_TEMPERATURE, LOWEST_TEMPERATURE, Temperature
 from calibrators.top_confidence import replace_confidence, row_confidence
-from calibrators.validation import LabelledRows, check_count
+from calibrators.validation import LabelledRows, check_bin_count
 
 
 @final
@@ -63,7 +63,7 @@ class ScalingBinning(Calibrator):
     values_: Doubles
 
     def __init__(self, bins: int = 15) -> None:
-        check_count(bins, "bins")
+        check_bin_count(bins)
         self.bins = int(bins)
         self.top_label_only = True
 

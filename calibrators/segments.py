@@ -6,20 +6,22 @@ from collections.abc import Collection
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from calibrators.arrays import ArrayLike, Labels
 from calibrators.documents import Document
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, shown
 
 Segment: TypeAlias = str | int
 
 
-def number_segments(values: ArrayLike, rows: int) -> tuple[list[Segment], Labels]:
-    """Numbers the segments of rows from zero.
+def number_segments(values: ArrayLike, rows: int, name: str = "segments") -> tuple[list[Segment], Labels]:
+    """Numbers the segments, or the groups, of rows from zero.
 
     Args:
         values: (N,) strings or integers; both may occur together in a list or an array of objects.
         rows: N.
+        name: What to call them in an error.
 
     Returns:
         The distinct segments, integers before strings and each in order, and (N,) int64 that index them.
@@ -28,10 +30,10 @@ def number_segments(values: ArrayLike, rows: int) -> tuple[list[Segment], Labels
         CalibrationDataError: Another shape, or an entry that is neither a string nor an integer.
     """
     # Numpy would turn the integers of a mixed list into strings.
-    given = values if isinstance(values, np.ndarray) else np.array(_listed(values), dtype=object)
+    given = values if isinstance(values, np.ndarray) else _listed(values, name)
     if given.shape != (rows,):
         raise CalibrationDataError(
-            "Wrong shape", where="segments", found=f"an array of shape {given.shape}", expected=f"shape ({rows},)"
+            "Wrong shape", where=name, found=f"an array of shape {given.shape}", expected=f"shape ({rows},)"
         )
     if given.dtype.kind in "iuU":
         distinct, numbers = np.unique(given, return_inverse=True)
@@ -40,7 +42,7 @@ def number_segments(values: ArrayLike, rows: int) -> tuple[list[Segment], Labels
     for row, value in enumerate(given.tolist()):
         if isinstance(value, bool) or not isinstance(value, str | int | np.integer):
             raise CalibrationDataError(
-                "Bad segment", where=f"segments[{row}]", found=repr(value), expected="a string or an integer"
+                "Wrong type", where=f"{name}[{row}]", found=shown(value), expected="a string or an integer"
             )
         segments.append(value if isinstance(value, str) else int(value))
     different: list[Segment] = sorted({one for one in segments if isinstance(one, int)})
@@ -57,16 +59,16 @@ def read_segment(document: Document, taken: Collection[Segment]) -> Segment:
     """
     value = document.anything("segment")
     if isinstance(value, bool) or not isinstance(value, str | int):
-        document.refuse("segment", repr(value)[:60], "a string or an integer")
+        document.refuse("segment", shown(value), "a string or an integer")
     if value in taken:
-        document.refuse("segment", f"{value!r} again", "each segment once")
+        document.refuse("segment", f"{shown(value)} again", "each segment once")
     return value
 
 
-def _listed(values: ArrayLike) -> list[object]:
+def _listed(values: ArrayLike, name: str) -> npt.NDArray[np.object_]:
     try:
-        return list(values)  # type: ignore[arg-type]
-    except TypeError:
+        return np.array(list(values), dtype=object)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
         raise CalibrationDataError(
-            "Wrong shape", where="segments", found=repr(values), expected="one string or integer for each row"
+            "Wrong shape", where=name, found=shown(values), expected="one string or integer for each row"
         ) from None

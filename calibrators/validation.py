@@ -6,16 +6,20 @@ chunk by chunk where they are read (``chunks.py``).
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from calibrators.arrays import ArrayLike, Doubles, Floats, Labels
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, shown
 from calibrators.row_subset import RowSubset, take_rows
+from calibrators.segments import number_segments
 
 LEAST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100
+MOST_BINS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,16 @@ def relative_weight(weight: Doubles) -> Doubles:
     return np.asarray(np.ldexp(weight, -int(np.frexp(weight.max())[1])))
 
 
+def as_array(values: ArrayLike, name: str) -> npt.NDArray[Any]:
+    """Views ``values`` as an array of whatever type; refuses what cannot be one, such as rows of unequal lengths."""
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError):
+        raise CalibrationDataError(
+            "Wrong shape", where=name, found=shown(values), expected="an array, or lists of equal lengths"
+        ) from None
+
+
 def as_matrix(values: ArrayLike, name: str) -> Floats:
     """Views ``values`` as a floating point (N, K) matrix; integers become float64.
 
@@ -63,7 +77,7 @@ def as_matrix(values: ArrayLike, name: str) -> Floats:
     """
     if isinstance(values, RowSubset):
         return cast("Floats", values)
-    matrix = np.asarray(values)
+    matrix = as_array(values, name)
     if matrix.ndim != 2:
         raise CalibrationDataError(
             "Wrong shape", where=name, found=f"an array of shape {matrix.shape}", expected="shape (rows, classes)"
@@ -96,7 +110,7 @@ def as_labels(values: ArrayLike, rows: int, classes: int, name: str = "labels") 
     Raises:
         CalibrationDataError: Wrong shape, not integers, or out of range.
     """
-    labels = np.asarray(values)
+    labels = as_array(values, name)
     if labels.shape != (rows,):
         raise CalibrationDataError(
             "Wrong shape", where=name, found=f"an array of shape {labels.shape}", expected=f"shape ({rows},)"
@@ -130,7 +144,7 @@ def as_weight(values: ArrayLike | None, rows: int) -> Doubles | None:
     """
     if values is None:
         return None
-    weight = np.asarray(values)
+    weight = as_array(values, "sample_weight")
     if weight.shape != (rows,):
         raise CalibrationDataError(
             "Wrong shape", where="sample_weight", found=f"an array of shape {weight.shape}", expected=f"shape ({rows},)"
@@ -167,16 +181,9 @@ def as_groups(values: ArrayLike | None, rows: int) -> Labels | None:
         (N,) int64 in 0 … G−1, or None.
 
     Raises:
-        CalibrationDataError: Wrong shape.
+        CalibrationDataError: Wrong shape, or an entry that is neither a string nor an integer.
     """
-    if values is None:
-        return None
-    groups = np.asarray(values)
-    if groups.shape != (rows,):
-        raise CalibrationDataError(
-            "Wrong shape", where="groups", found=f"an array of shape {groups.shape}", expected=f"shape ({rows},)"
-        )
-    return np.unique(groups, return_inverse=True)[1].astype(np.int64, copy=False)
+    return None if values is None else number_segments(values, rows, "groups")[1]
 
 
 def check_classes(found: int, fitted: int, name: str) -> None:
@@ -191,19 +198,25 @@ def check_classes(found: int, fitted: int, name: str) -> None:
 
 
 def check_choice(value: object, choices: tuple[object, ...], name: str) -> None:
-    """Refuses a ``value`` that is none of ``choices``, listing them."""
-    if isinstance(value, bool) or value not in choices:
+    """Refuses a ``value`` that is none of ``choices``, strings or numbers, listing them."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float | np.number) or value not in choices:
         raise CalibrationDataError(
-            "Unknown option", where=name, found=repr(value), expected="one of " + ", ".join(map(repr, choices))
+            "Unknown option", where=name, found=shown(value), expected="one of " + ", ".join(map(repr, choices))
         )
 
 
-def check_count(value: object, name: str, least: int = 1) -> None:
-    """Refuses a ``value`` that is not an integer of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+def check_count(value: object, name: str, least: int = 1, most: float = sys.float_info.max) -> None:
+    """Refuses a ``value`` that is not an integer from ``least`` to ``most``; float64 must be able to hold it."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
+        limit = "more" if most == sys.float_info.max else f"more, up to {most:g}"
         raise CalibrationDataError(
-            "Bad option", where=name, found=repr(value), expected=f"an integer of {least} or more"
+            "Bad option", where=name, found=shown(value), expected=f"an integer of {least} or {limit}"
         )
+
+
+def check_bin_count(value: object) -> None:
+    """Refuses a number of bins that is not an integer from 1 to 1,000,000."""
+    check_count(value, "bins", most=MOST_BINS)
 
 
 def labelled_rows(logits: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None) -> LabelledRows:

@@ -10,7 +10,7 @@ from calibrators.arrays import Doubles, Labels
 from calibrators.binning import SCHEMES, Scheme, bin_edges, bin_index
 from calibrators.chunks import CHUNK_ENTRIES
 from calibrators.metrics.rows import TopLabels
-from calibrators.validation import check_choice, check_count
+from calibrators.validation import check_bin_count, check_choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class BinTotals:
 
 def check_bins(bins: int, scheme: Scheme) -> None:
     """Refuses options that are not bins; raises CalibrationDataError."""
-    check_count(bins, "bins")
+    check_bin_count(bins)
     check_choice(scheme, SCHEMES, "scheme")
 
 

@@ -10,7 +10,7 @@ from scipy import special
 
 from calibrators.arrays import ArrayLike, Doubles
 from calibrators.effective_rows import WeightKind
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, shown
 from calibrators.metrics.rows import check_weight_kind, noise_weight, weighted_mean
 from calibrators.validation import as_groups, as_weight
 
@@ -97,8 +97,8 @@ def independent_rows(weight: Doubles | None, rows: int, kind: WeightKind) -> int
 
 def check_level(level: float) -> None:
     """Refuses a coverage outside (0, 1)."""
-    if not 0 < level < 1:
-        raise CalibrationDataError("Bad option", where="level", found=repr(level), expected="a number in (0, 1)")
+    if isinstance(level, bool) or not isinstance(level, int | float | np.number) or not 0 < level < 1:
+        raise CalibrationDataError("Bad option", where="level", found=shown(level), expected="a number in (0, 1)")
 
 
 def check_clusters(count: int) -> int:

@@ -8,7 +8,7 @@ from calibrators.arrays import ArrayLike, Doubles, Floats, Labels
 from calibrators.binning import bin_edges, bin_index
 from calibrators.chunks import probability_chunks, row_chunks
 from calibrators.metrics.rows import check_rows
-from calibrators.validation import check_count
+from calibrators.validation import check_bin_count
 
 # Cells times classes whose sums are held at a time, 16 MiB; the matrix is read once for each such part.
 _SUMS_AT_ONCE = 2**21
@@ -44,7 +44,7 @@ def total_variation_calibration_error(
         >>> round(total_variation_calibration_error([[0.9, 0.1], [0.9, 0.1]], [0, 1]), 6)
         0.4
     """
-    check_count(bins, "bins")
+    check_bin_count(bins)
     matrix, truth, weight = check_rows(probabilities, labels, sample_weight)
     weight = np.ones(len(truth)) if weight is None else weight
     cell = _cells(matrix, bins)

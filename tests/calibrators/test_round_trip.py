@@ -41,13 +41,14 @@ def test_the_json_round_trip_is_exact(name, classes, dtype, world):
 def test_a_damaged_document_is_refused(name, world):
     document = fitted(name, *world(300, 3)).to_dict()
     damaged = [None, [], "temperature", {}, {**document, "version": 2}, {**document, "version": True}]
+    damaged += [{**document, "version": other} for other in (1.0, "1", 10**400, 10**5000)]
     damaged += [{**document, "method": "magic"}, {**document, "method": None}, {**document, "surplus": 1}]
     for field, value in document.items():
         if field != "weight_kind":
             damaged.append({key: kept for key, kept in document.items() if key != field})
         damaged += [{**document, field: bad} for bad in (None, "x", {}, float("nan"), float("inf"), -1, [[None]], [])]
-        if isinstance(value, float):
-            damaged.append({**document, field: 10**400})
+        if isinstance(value, int | float):
+            damaged += [{**document, field: bad} for bad in (10**400, 10**5000, -(10**400))]
         if isinstance(value, list):
             damaged += [{**document, field: bad} for bad in (value[:-1], [*value, value[-1]], [*value[:-1], "x"])]
             damaged += [{**document, field: [*value[:-1], bad]} for bad in (10**400, [10**400])]

@@ -3,7 +3,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrators import CalibrationDataError, CalibrationError, Temperature
+from calibrators import (
+    Auto,
+    CalibrationDataError,
+    CalibrationError,
+    Histogram,
+    ScalingBinning,
+    SegmentedCalibrator,
+    Temperature,
+    metrics,
+    softmax,
+)
 
 LOGITS = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 0.5]])
 
@@ -60,3 +70,89 @@ def test_integer_types_of_all_sizes_are_labels():
 def test_extended_precision_is_refused():
     with pytest.raises(CalibrationDataError, match="Wrong type"):
         Temperature().fit(LOGITS.astype(np.longdouble), [0, 1, 0])
+
+
+RAGGED = [[0.0, 1.0], [2.0]]
+
+
+def test_lists_of_unequal_lengths_are_refused():
+    calls = {
+        "logits": [
+            lambda: Temperature().fit(RAGGED, [0, 1]),
+            lambda: softmax(RAGGED),
+            lambda: SegmentedCalibrator().fit(RAGGED, [0, 1], ["a", "b"]),
+        ],
+        "labels": [lambda: Temperature().fit(LOGITS, [[0], [0, 1], 1])],
+        "sample_weight": [lambda: Temperature().fit(LOGITS, [0, 1, 0], RAGGED)],
+        "groups": [lambda: Auto().fit_grouped(LOGITS, [0, 1, 0], RAGGED)],
+        "segments": [lambda: SegmentedCalibrator().fit(LOGITS, [0, 1, 0], RAGGED)],
+        "probabilities": [lambda: metrics.brier_score(RAGGED, [0, 1])],
+    }
+    for where, wrong in calls.items():
+        for call in wrong:
+            with pytest.raises(CalibrationDataError, match="Wrong shape") as caught:
+                call()
+            assert caught.value.where == where
+
+
+@pytest.mark.parametrize(
+    ("groups", "where"),
+    [
+        (["a", None, "b"], "groups[1]"),
+        ([1, 2, 2.5], "groups[2]"),
+        ([0.0, 1.0, 1.0], "groups[0]"),
+        (np.array([0.0, np.nan, 1.0]), "groups[0]"),
+        ([True, False, True], "groups[0]"),
+        ([b"a", b"b", b"c"], "groups[0]"),
+        (["a", "b"], "groups"),
+        (3, "groups"),
+    ],
+)
+def test_groups_are_strings_or_integers(groups, where):
+    probabilities, labels = softmax(LOGITS), [0, 1, 0]
+    for call in (
+        lambda: Auto().fit_grouped(LOGITS, labels, groups),
+        lambda: metrics.paired_interval([1.0, 2.0, 3.0], [0.0, 1.0, 1.0], groups=groups),
+        lambda: metrics.bootstrap_interval(metrics.brier_score, probabilities, labels, groups=groups),
+    ):
+        with pytest.raises(CalibrationDataError) as caught:
+            call()
+        assert caught.value.where == where
+
+
+def test_groups_are_equal_where_value_and_type_are():
+    losses = np.arange(6.0), np.zeros(6)
+    expected = metrics.paired_interval(*losses, groups=[0, 0, 1, 1, 2, 2])
+    for groups in (["a", "a", "b", "b", "c", "c"], [1, 1, "1", "1", 2, 2], np.array([9, 9, 4, 4, 5, 5], np.uint8)):
+        assert metrics.paired_interval(*losses, groups=groups) == expected
+
+
+@pytest.mark.parametrize("bins", [0, -1, 2.0, "7", True, None, 10**30, 10**400, 1_000_001])
+def test_bins_are_a_number_of_them(bins):
+    probabilities, labels = softmax(LOGITS), [0, 1, 0]
+    for call in (
+        lambda: Histogram(bins=bins),
+        lambda: ScalingBinning(bins=bins),
+        lambda: metrics.expected_calibration_error(probabilities, labels, bins),
+        lambda: metrics.total_variation_calibration_error(probabilities, labels, bins=bins),
+    ):
+        with pytest.raises(CalibrationDataError) as caught:
+            call()
+        assert caught.value.where == "bins"
+
+
+@pytest.mark.parametrize("level", ["a", None, True, 0, 1, 1.5, np.nan, [0.9]])
+def test_a_level_is_inside_0_and_1(level):
+    with pytest.raises(CalibrationDataError, match="level"):
+        metrics.paired_interval([1.0, 2.0], [0.0, 0.0], level=level)
+
+
+@pytest.mark.parametrize("scheme", ["mas", None, True, ["mass"], np.array(["mass", "width"])])
+def test_a_choice_is_one_of_those_named(scheme):
+    with pytest.raises(CalibrationDataError, match="one of 'width', 'mass'"):
+        Histogram(scheme=scheme)
+
+
+def test_a_number_too_long_to_write_is_refused_all_the_same():
+    with pytest.raises(CalibrationDataError, match="too long to write"):
+        Histogram(bins=10**5000)
