@@ -1,4 +1,8 @@
-"""Log-odds of each class against all others, exact where probabilities round to 0 or 1."""
+"""Log-odds of each class against all others, exact where probabilities round to 0 or 1.
+
+With d = z − max z and S the sum of exp d over all classes but that of the largest logit, class k has the log-odds
+d_k − log(1 + S − exp d_k), in which nothing cancels beside the 1 of the largest; its own are −log S.
+"""
 
 from __future__ import annotations
 
@@ -19,46 +23,40 @@ class RowTotals:
     """What the log-odds of any class need of each row; N numbers each.
 
     Attributes:
-        total: (N,) log Σ exp z over all classes.
-        others: (N,) the same without the class of the largest logit; −inf where no other class is possible.
+        maxima: (N,) max z.
+        rest: (N,) S.
+        rest_log: (N,) log S, also where S underflows; −inf where no other class is possible.
         top: (N,) the class of the largest logit.
     """
 
-    total: Doubles
-    others: Doubles
+    maxima: Doubles
+    rest: Doubles
+    rest_log: Doubles
     top: Labels
 
-    def log_odds(self, logits: Doubles, k: int) -> Doubles:
-        """Log-odds (N,) of class ``k`` from its logits (N,): −inf where it is impossible, +inf where it is certain."""
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            below = logits - self.total
-            return np.where(self.top == k, logits - self.others, below - np.log1p(-np.exp(below)))
+    def log_odds(self, logits: Doubles, k: int, part: slice) -> Doubles:
+        """Log-odds (n,) of class ``k`` in some rows from its logits (n,), as `log_odds_against_rest` to the last bit.
+
+        −inf where the class is impossible, +inf where it is certain.
+        """
+        with np.errstate(over="ignore", divide="ignore"):
+            below = logits - self.maxima[part]
+            below -= np.log1p(self.rest[part] - np.exp(below))
+        return np.where(self.top[part] == k, -self.rest_log[part], below)
 
 
-def row_totals(logits: Doubles, maxima: Doubles) -> RowTotals:
-    """Reads one chunk of logits (n, K) with row maxima (n, 1); ``logits`` is not changed."""
-    top = np.argmax(logits, axis=1)
-    rest = logits.copy()
-    rest[np.arange(len(rest)), top] = -np.inf
-    second = np.maximum.reduce(rest, axis=1, keepdims=True)
-    with np.errstate(over="ignore", divide="ignore"):
-        rest -= np.where(second == -np.inf, 0.0, second)
-        others = second[:, 0] + np.log(np.add.reduce(np.exp(rest), axis=1))
-        total = maxima[:, 0] + np.log1p(np.exp(others - maxima[:, 0]))
-    return RowTotals(total, others, top)
-
-
-def all_row_totals(rows: LabelledRows) -> RowTotals:
+def row_totals(rows: LabelledRows) -> RowTotals:
     """Reads all rows, chunk by chunk.
 
     Raises:
         CalibrationDataError: Logits that cannot be used, or a row whose own label has a probability of zero.
     """
-    totals = RowTotals(np.empty(len(rows.labels)), np.empty(len(rows.labels)), np.empty(len(rows.labels), np.int64))
+    count = len(rows.labels)
+    totals = RowTotals(np.empty(count), np.empty(count), np.empty(count), np.empty(count, np.int64))
     for part, chunk, maxima in logit_chunks(rows.logits):
         check_label_logits(chunk[np.arange(len(chunk)), rows.labels[part]], rows.labels, part.start)
-        one = row_totals(chunk, maxima)
-        totals.total[part], totals.others[part], totals.top[part] = one.total, one.others, one.top
+        totals.maxima[part] = maxima[:, 0]
+        totals.top[part], _, totals.rest[part], totals.rest_log[part] = _shares_in_place(chunk, maxima)
     return totals
 
 
@@ -67,24 +65,30 @@ def log_odds_against_rest(logits: Doubles, maxima: Doubles) -> Doubles:
 
     −inf where a class is impossible, +inf where it is certain.
     """
+    top, shares, rest, rest_log = _shares_in_place(logits, maxima)
+    shares -= rest[:, None]
+    np.negative(shares, out=shares)
+    np.log1p(shares, out=shares)
+    with np.errstate(over="ignore"):
+        logits -= shares
+    logits[np.arange(len(logits)), top] = -rest_log
+    return logits
+
+
+def _shares_in_place(logits: Doubles, maxima: Doubles) -> tuple[Labels, Doubles, Doubles, Doubles]:
+    """Overwrites one chunk of logits (n, K) with d; gives the largest class, exp d of the others, S and log S."""
     with np.errstate(over="ignore", divide="ignore"):
         logits -= maxima
+        top = np.argmax(logits, axis=1)
         shares = np.exp(logits)
-        top = (np.arange(len(logits)), np.argmax(logits, axis=1))
-        shares[top] = 0
-        rest = np.add.reduce(shares, axis=1, keepdims=True)
-        # Beside the largest, whose share is 1, nothing cancels.
-        shares -= rest
-        np.negative(shares, out=shares)
-        np.log1p(shares, out=shares)
-        far = rest[:, 0] < _TINY
-        rest_logs = np.log(rest[:, 0])
+        shares[np.arange(len(logits)), top] = 0
+        rest = np.add.reduce(shares, axis=1)
+        rest_log = np.log(rest)
+        far = rest < _TINY
         if far.any():
             others = logits[far]
-            others[np.arange(len(others)), top[1][far]] = -np.inf
+            others[np.arange(len(others)), top[far]] = -np.inf
             second = np.maximum.reduce(others, axis=1, keepdims=True)
             others -= np.where(second == -np.inf, 0.0, second)
-            rest_logs[far] = second[:, 0] + np.log(np.add.reduce(np.exp(others), axis=1))
-        logits -= shares
-        logits[top] = -rest_logs
-    return logits
+            rest_log[far] = second[:, 0] + np.log(np.add.reduce(np.exp(others), axis=1))
+    return top, shares, rest, rest_log

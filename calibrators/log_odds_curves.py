@@ -10,7 +10,7 @@ from calibrators.arrays import Doubles
 from calibrators.calibrator import Calibrator
 from calibrators.chunks import row_maxima, row_sums
 from calibrators.log_odds import log_odds_against_rest
-from calibrators.softmax import softmax_in_place
+from calibrators.softmax import normalise_in_place, softmax_in_place
 
 _FARTHEST = 1e5
 
@@ -31,13 +31,7 @@ class LogOddsCurves(Calibrator):
             logits[:, 1:], logits[:, :1] = self._chances(scores)
             return logits
         result, _ = self._chances(log_odds_against_rest(logits.copy(), maxima))
-        sums = np.add.reduce(result, axis=1, keepdims=True)
-        empty = sums[:, 0] == 0
-        if empty.any():
-            result[empty] = softmax_in_place(logits[empty], maxima[empty])
-            sums[empty] = 1
-        result /= sums
-        return result
+        return normalise_in_place(result, logits, maxima)
 
     def _top_chances(self, logits: Doubles, maxima: Doubles) -> Doubles:
         """Probabilities (n, K) of a chunk of logits, the largest by the one curve, the others in their proportions."""

@@ -102,6 +102,26 @@ def log_softmax_in_place(logits: Doubles, maxima: Doubles) -> Doubles:
     return logits
 
 
+def normalise_in_place(chances: Doubles, logits: Doubles, maxima: Doubles) -> Doubles:
+    """Divides each row of one-vs-rest chances by its sum; a row of nothing but zeros gets its softmax.
+
+    Args:
+        chances: (n, K), each in [0, 1]; overwritten.
+        logits: (n, K) of the same rows.
+        maxima: (n, 1) finite row maxima.
+
+    Returns:
+        ``chances``, now probabilities.
+    """
+    sums = np.add.reduce(chances, axis=1, keepdims=True)
+    empty = sums[:, 0] == 0
+    if empty.any():
+        chances[empty] = softmax_in_place(logits[empty], maxima[empty])
+        sums[empty] = 1
+    chances /= sums
+    return chances
+
+
 def result_array(matrix: Floats, out: Floats | None) -> Floats:
     """Makes or checks the array that probabilities for ``matrix`` are written to.
 

@@ -10,8 +10,9 @@ from scipy import optimize, special
 from sklearn.linear_model import LogisticRegression
 
 from calibrators import Beta, CalibrationDataError, CalibrationFitError, Platt, Quadratic
-from calibrators.log_odds import log_odds_against_rest
+from calibrators.log_odds import log_odds_against_rest, row_totals
 from calibrators.logistic import Expansions, minimum
+from calibrators.validation import LabelledRows
 
 METHODS = pytest.mark.parametrize("method", [Platt, Beta, Quadratic])
 
@@ -207,6 +208,10 @@ def test_log_odds_against_the_rest_are_exact():
     expected[1] = [-np.inf, -np.inf, np.inf, -np.inf, -np.inf]
     found = log_odds_against_rest(logits.copy(), logits.max(axis=1, keepdims=True))
     np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13)
+    totals = row_totals(LabelledRows(logits, logits.argmax(axis=1), None))
+    for k in range(5):  # read class by class, they are the same to the last bit
+        np.testing.assert_array_equal(totals.log_odds(logits[50:, k], k, slice(50, 200)), found[50:, k])
+        np.testing.assert_array_equal(totals.log_odds(logits[:50, k], k, slice(0, 50)), found[:50, k])
 
 
 @METHODS
