@@ -93,11 +93,14 @@ def _cells(probabilities: Floats, bins: int) -> Labels:
     """
     rows, classes = probabilities.shape
     edges = bin_edges(probabilities[:0, 0], bins, "width")
+    # Rounding may leave a probability above 1, which is no second bin where there is but one.
+    first_edge = edges[1] if bins > 1 else np.inf
+    digits = np.int32 if classes * bins <= np.iinfo(np.int32).max else np.int64
     found, count = [], np.zeros(rows, np.int32)
     for part, chunk in probability_chunks(probabilities):
-        row, column = np.nonzero(chunk > edges[1])
+        row, column = np.nonzero(chunk > first_edge)
         count[part] = np.bincount(row, minlength=len(chunk))
-        found.append((column * bins + bin_index(chunk[row, column], edges)).astype(np.int32))
+        found.append((column * bins + bin_index(chunk[row, column], edges)).astype(digits))
     digit = np.concatenate(found)
     del found
     first = np.cumsum(count) - count

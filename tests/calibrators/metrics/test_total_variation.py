@@ -52,3 +52,9 @@ def test_rows_of_weight_zero_are_absent(world):
     found = total_variation_calibration_error(probabilities, labels, 5, weight)
     expected = total_variation_calibration_error(probabilities[kept], labels[kept], 5, weight[kept])
     assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_one_bin_is_one_cell_also_where_rounding_leaves_more_than_one():
+    probabilities = np.array([[0, 1.00001, 0], [0.3, 0.3, 0.4], [0, 0, 1]])
+    found = total_variation_calibration_error(probabilities, [1, 0, 2], bins=1)
+    assert found == pytest.approx(np.abs(probabilities.mean(axis=0) - 1 / 3).sum() / 2, abs=1e-12)
