@@ -132,6 +132,8 @@ def from_dict(document: object) -> Calibrator:
             "Unknown method",
             where="field 'method'" if isinstance(document, dict) else "the document",
             found=repr(method) if isinstance(document, dict) else f"a {type(document).__name__}",
-            expected="one of " + ", ".join(map(repr, CALIBRATORS)),
+            expected="one that SegmentedCalibrator.from_dict restores"
+            if method == SegmentedCalibrator.name
+            else "one of " + ", ".join(map(repr, CALIBRATORS)),
         )
     return CALIBRATORS[method].from_dict(document)

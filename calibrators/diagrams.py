@@ -14,7 +14,7 @@ from scipy import special
 from calibrators.arrays import ArrayLike
 from calibrators.binning import Scheme, bin_index
 from calibrators.effective_rows import WeightKind
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, shown
 from calibrators.metrics.corp import CorpCurve, corp_reliability
 from calibrators.metrics.null_test import calibration_test
 from calibrators.metrics.reliability import ReliabilityCurve, reliability_curve
@@ -62,7 +62,7 @@ def reliability_diagram(
         predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
         positive: None: the predicted label; a class: its probability, against how often it is the true one.
         axis: ``"linear"`` or ``"logit"``.
-        title: What to write above.
+        title: What to write above, drawn as it stands.
         weight_kind: ``"importance"``, or ``"frequency"``: whole numbers, how often each row was seen. The null and the
             band depend on it.
 
@@ -135,7 +135,7 @@ def confidence_histogram(
         bins: Number of bins of equal width.
         sample_weight: (N,) weights of 0 or more, or None.
         predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
-        title: What to write above.
+        title: What to write above, drawn as it stands.
         weight_kind: ``"importance"``, or ``"frequency"``: whole numbers, how often each row was seen. The null and the
             band depend on it.
 
@@ -236,9 +236,12 @@ def _panels(title: str, note: str) -> tuple[Figure, Axes, Axes]:
     """A figure with a tall panel above a strip that shares its horizontal axis."""
     from matplotlib.figure import Figure
 
+    if not isinstance(title, str):
+        raise CalibrationDataError("Bad option", where="title", found=shown(title), expected="a string")
     figure = Figure(figsize=(5.2, 5.6), layout="constrained")
     axes, strip = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
-    figure.suptitle(title, x=0.02, ha="left", fontsize=13, fontweight="bold", color=_INK)
+    # Dollar signs are no formula here.
+    figure.suptitle(title, x=0.02, ha="left", fontsize=13, fontweight="bold", color=_INK, parse_math=False)
     axes.set_title(note, loc="left", fontsize=9.5, color=_INK)
     for panel in (axes, strip):
         panel.spines[["top", "right"]].set_visible(False)

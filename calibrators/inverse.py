@@ -18,7 +18,7 @@ from calibrators.dirichlet import Dirichlet
 from calibrators.ensemble_temperature import EnsembleTemperature
 from calibrators.errors import CalibrationDataError
 from calibrators.identity import Identity
-from calibrators.margins import first_margins, margin_logits
+from calibrators.margins import check_calibrator, first_margins, margin_logits
 from calibrators.matrix import Matrix
 from calibrators.platt import Platt
 from calibrators.prior_shift import PriorShift
@@ -71,6 +71,7 @@ def inverse(calibrator: Calibrator, probabilities: ArrayLike) -> Doubles:
         >>> inverse(from_dict(document), [[0.5, 0.5], [0.2, 0.8]]).round(6).tolist()
         [[0.0, 0.0], [-2.772589, 0.0]]
     """
+    check_calibrator(calibrator)
     matrix = as_matrix(probabilities, "probabilities")
     solve = _inverse_of(calibrator)
     calibrator.check_fitted(matrix.shape[1], "probabilities")
@@ -93,10 +94,13 @@ def inverse(calibrator: Calibrator, probabilities: ArrayLike) -> Doubles:
 
 def _inverse_of(calibrator: Calibrator) -> Inverse:
     if type(calibrator) not in INVERSES:
+        subclass = isinstance(calibrator, tuple(INVERSES))
         raise CalibrationDataError(
             "No inverse",
             where=f"{calibrator.name} calibrator",
-            found="a method that maps different logits to the same probabilities",
+            found="a subclass, whose map may be another one"
+            if subclass
+            else "a method that maps different logits to the same probabilities",
             expected="one of " + ", ".join(repr(kind.name) for kind in INVERSES),
         )
     return INVERSES[type(calibrator)]

@@ -11,10 +11,10 @@ import numpy.typing as npt
 from calibrators.arrays import ArrayLike, Doubles, Floats
 from calibrators.auto import Auto
 from calibrators.calibrator import Calibrator
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, shown
 from calibrators.platt import Platt
 from calibrators.prior_shift import PriorShift
-from calibrators.validation import check_choice
+from calibrators.validation import as_array, check_choice
 
 Side: TypeAlias = Literal["left", "right"]
 _INFINITY = int(np.array(np.inf).view(np.int64))
@@ -58,13 +58,12 @@ def margin_thresholds(
         [-2.0, 2.394449]
     """
     check_choice(side, ("left", "right"), "side")
-    kind = np.dtype(dtype)
-    check_choice(kind.name, ("float64", "float32"), "dtype")
+    kind = _real_type(dtype)
     check_order(calibrator)
-    wanted = np.asarray(probabilities)
+    wanted = as_array(probabilities, "probabilities")
     if wanted.dtype.kind not in "fiu" or not ((wanted >= 0) & (wanted <= 1)).all():
         raise CalibrationDataError(
-            "Bad probability", where="probabilities", found=repr(probabilities)[:60], expected="numbers from 0 to 1"
+            "Bad probability", where="probabilities", found=shown(probabilities), expected="numbers from 0 to 1"
         )
     targets = wanted.reshape(-1)
 
@@ -93,8 +92,20 @@ def margin_logits(margins: Doubles) -> Doubles:
     return np.stack([np.minimum(-margins, 0), np.minimum(margins, 0)], axis=1)
 
 
+def check_calibrator(calibrator: object) -> None:
+    """Refuses what is no `Calibrator`: the name of one, or a `SegmentedCalibrator`, which is one for each segment."""
+    if not isinstance(calibrator, Calibrator):
+        raise CalibrationDataError(
+            "Wrong type",
+            where="calibrator",
+            found=shown(calibrator) if isinstance(calibrator, str) else f"a {type(calibrator).__name__}",
+            expected="a fitted Calibrator; those of segments are in calibrators_ and fallback_",
+        )
+
+
 def check_order(calibrator: Calibrator) -> None:
     """Refuses a calibrator that is not fitted, has not two classes, or may reverse the order of two rows."""
+    check_calibrator(calibrator)
     if isinstance(calibrator, Auto | PriorShift) and calibrator.classes_ == 2:
         check_order(calibrator.calibrator_)
         return
@@ -109,6 +120,16 @@ def check_order(calibrator: Calibrator) -> None:
             found="one that may reverse the order of rows" if not rising else f"for {calibrator.classes_} classes",
             expected="a fitted map of two classes that keeps the order",
         )
+
+
+def _real_type(dtype: npt.DTypeLike) -> type[np.float64 | np.float32]:
+    for known in (np.float64, np.float32):
+        try:
+            if np.dtype(dtype) == np.dtype(known):
+                return known
+        except TypeError:
+            break
+    raise CalibrationDataError("Unknown option", where="dtype", found=shown(dtype), expected="float64 or float32")
 
 
 def _number(ordered: npt.NDArray[np.int64]) -> Doubles:

@@ -60,9 +60,10 @@ class ShrunkScaling(Calibrator):
 
     def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
         possible = logits > -np.inf
-        return AffineMap(self.weights_, self.intercepts_).probabilities(
-            _features(logits, maxima, self.temperature_), possible
-        )
+        with np.errstate(over="ignore", invalid="ignore"):
+            return AffineMap(self.weights_, self.intercepts_).probabilities(
+                _features(logits, maxima, self.temperature_), possible
+            )
 
     def _parameters(self) -> dict[str, Any]:
         return {

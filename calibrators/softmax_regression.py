@@ -49,7 +49,14 @@ class AffineMap:
             features: (n, K) float64.
             possible: (n, K); at least one in each row.
         """
-        return softmax_where(apply_affine(self.weights, features) + self.intercepts, possible)
+        scores = apply_affine(self.weights, features) + self.intercepts
+        broken = np.isnan(scores).any(axis=1) if self.weights.ndim == 2 else np.False_
+        if broken.any():
+            # Terms without end and of either sign; among terms of at most 1 the sum has the sign that it should have.
+            heaviest, highest = np.abs(self.weights).max(), np.abs(features[broken]).max(axis=1, keepdims=True)
+            sums = apply_affine(self.weights / heaviest, features[broken] / highest)
+            scores[broken] = sums * highest * heaviest + self.intercepts
+        return softmax_where(scores, possible)
 
 
 def raw_logits(logits: Doubles, maxima: Doubles) -> Doubles:

@@ -16,6 +16,9 @@ from calibrators.one_vs_rest import OneVsRest, chunk_log_odds
 from calibrators.sorted_scores import sort_scores
 from calibrators.validation import as_matrix, check_choice
 
+# No weights make p1 less; its reciprocal is finite.
+_LEAST = 1e-300
+
 
 @final
 class VennAbers(OneVsRest):
@@ -143,8 +146,13 @@ class VennAbers(OneVsRest):
         calibrator.zeros_ = _curves(document, "zero_inputs", "zero_outputs", count)
         calibrator.ones_ = _curves(document, "one_inputs", "one_outputs", count)
         for i, (zeros, ones) in enumerate(zip(calibrator.zeros_, calibrator.ones_, strict=True)):
-            if (zeros[1] == 1).any() or (ones[1] == 0).any():
-                document.refuse(f"zero_outputs[{i}]", "a probability of 1", "numbers below 1, and ones above 0")
+            if (zeros[1] == 1).any():
+                document.refuse(f"zero_outputs[{i}]", "a probability of 1", "numbers below 1")
+            if (ones[1] < _LEAST).any():
+                document.refuse(f"one_outputs[{i}]", f"{ones[1].min():g}", f"numbers of {_LEAST:g} or more")
+            # p0 rises only at its inputs, and p1 falls nowhere.
+            if (zeros[1] > calibrator._both(zeros[0], i)[1]).any():
+                document.refuse(f"zero_outputs[{i}]", "a probability above that of one_outputs", "p0 ≤ p1 everywhere")
         return calibrator
 
 

@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from calibrators import CalibrationDataError, confidence_histogram, reliability_diagram, softmax
@@ -117,3 +118,15 @@ def test_one_class_on_plain_axes():
     for options in ({"positive": 2}, {"axis": "cubic"}, {"positive": 0, "predicted": [0] * 4}):
         with pytest.raises(CalibrationDataError):
             reliability_diagram([[0.4, 0.6]] * 4, [0, 0, 0, 1], **options)
+
+
+@pytest.mark.parametrize("draw", [reliability_diagram, confidence_histogram])
+def test_any_title_is_drawn_as_it_stands(draw, world):
+    logits, labels = world(200, 3)
+    for title in ("", "$5 or $6", r"a \$ and $\frac{1}$", r"$\broken{$", "a_b^c"):
+        figure = draw(softmax(logits), labels, title=title)
+        FigureCanvasAgg(figure).draw()
+        assert figure.get_suptitle() == title
+    for wrong in (None, 5, ["a"]):
+        with pytest.raises(CalibrationDataError, match="title"):
+            draw(softmax(logits), labels, title=wrong)

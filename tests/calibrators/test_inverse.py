@@ -11,6 +11,8 @@ from calibrators import (
     CALIBRATORS,
     CalibrationDataError,
     CalibrationFitError,
+    SegmentedCalibrator,
+    Temperature,
     from_dict,
     inverse,
     logits_from_probabilities,
@@ -29,7 +31,7 @@ def fitted(name, world, classes, temperature=1.7, rows=2000):
     logits, labels = world(rows, classes, temperature)
     calibrator = CALIBRATORS[name]().fit(logits, labels)
     if name == "prior_shift":
-        calibrator.adapt_to(np.arange(1, classes + 1))
+        calibrator.adapt_to(np.arange(1, classes + 1) / (classes * (classes + 1) / 2))
     return calibrator
 
 
@@ -141,7 +143,7 @@ def test_what_cannot_be_inverted_is_refused_with_the_reason(world):
     with pytest.raises(CalibrationDataError, match="constant"):
         inverse(from_dict({**document, "weights": [0.0, 0.0, 1.0]}), half)
     with pytest.raises(CalibrationDataError, match="target prior of 0"):
-        inverse(fitted("prior_shift", world, 3).adapt_to([0, 1, 1]), [[0.2, 0.3, 0.5]])
+        inverse(fitted("prior_shift", world, 3).adapt_to([0, 0.5, 0.5]), [[0.2, 0.3, 0.5]])
     with pytest.raises(CalibrationDataError, match="probability of 0"):
         inverse(fitted("vector", world, 2), [[0.0, 1.0]])
     with pytest.raises(CalibrationDataError, match="3 columns"):
@@ -235,8 +237,27 @@ def test_thresholds_need_an_order(world):
             margin_thresholds(CALIBRATORS["identity"](), bad)
     with pytest.raises(CalibrationDataError, match="side"):
         margin_thresholds(CALIBRATORS["identity"](), 0.5, side="middle")
-    with pytest.raises(CalibrationDataError, match="dtype"):
-        margin_thresholds(CALIBRATORS["identity"](), 0.5, dtype=np.float16)
+    for dtype in (np.float16, "foo", 5):
+        with pytest.raises(CalibrationDataError, match="dtype"):
+            margin_thresholds(CALIBRATORS["identity"](), 0.5, dtype=dtype)
+
+
+def test_what_is_no_calibrator_is_refused_with_the_reason(world):
+    logits, labels = world(200, 2)
+    segmented = SegmentedCalibrator(min_rows=1).fit(logits, labels, [1] * 200)
+    half = [[0.5, 0.5]]
+    for wrong, found in ((None, "a NoneType"), ("platt", "'platt'"), (segmented, "a SegmentedCalibrator")):
+        for call in (lambda wrong=wrong: inverse(wrong, half), lambda wrong=wrong: margin_thresholds(wrong, 0.5)):
+            with pytest.raises(CalibrationDataError, match="Wrong type: calibrator is") as caught:
+                call()
+            assert caught.value.found == found
+    assert "fallback_" in caught.value.expected
+
+    class Warmer(Temperature):
+        """A method of one's own under the name of another."""
+
+    with pytest.raises(CalibrationDataError, match="a subclass"):
+        inverse(Warmer().fit(logits, labels), half)
 
 
 def test_probabilities_made_logits_and_back():

@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 from scipy import optimize, special
 
-from calibrators import CalibrationDataError, Matrix, StructuredMatrix, StructuredVector, Temperature, Vector, metrics
+from calibrators import (
+    CalibrationDataError,
+    Dirichlet,
+    Matrix,
+    StructuredMatrix,
+    StructuredVector,
+    Temperature,
+    Vector,
+    metrics,
+)
 
 BOTH = pytest.mark.parametrize("method", [StructuredVector, StructuredMatrix])
 
@@ -92,3 +101,20 @@ def test_bad_options_and_documents_are_refused(method, world):
     for change in ({"weights": [1.0]}, {"weights": [[1.0]]}, {"intercepts": [0.0, 0.0]}, {"strength": -1.0}):
         with pytest.raises(CalibrationDataError):
             method.from_dict({**document, **change})
+
+
+@pytest.mark.parametrize("method", [StructuredVector, StructuredMatrix, Vector, Matrix, Dirichlet])
+def test_weights_near_the_largest_number_there_is_give_probabilities(method, world):
+    logits, labels = world(300, 3)
+    document = method().fit(logits, labels).to_dict()
+    signs = np.array([[1.0, -1, 1], [-1, 1, 1], [1, 1, -1]])
+    weights = 1e308 * (np.diag(signs) if method in (StructuredVector, Vector) else signs)
+    for scale in (1.0, 1e5):
+        found = method.from_dict({**document, "weights": weights.tolist()}).predict_proba(logits * scale)
+        np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-12)
+    moderate = method.from_dict({**document, "weights": (weights / 1e300).tolist()}).predict_proba(logits)
+    huge = method.from_dict({**document, "weights": weights.tolist()}).predict_proba(logits)
+    # A score beyond 1e300 is as good as any other of its sign.
+    certain = (np.sort(moderate, axis=1)[:, -1] == 1) & (np.sort(huge, axis=1)[:, -1] == 1)
+    assert certain.sum() > 30
+    np.testing.assert_array_equal(huge[certain].argmax(axis=1), moderate[certain].argmax(axis=1))

@@ -37,7 +37,8 @@ def test_is_two_isotonic_regressions_for_each_row(seed, rows, coarse, kind, slop
     scores = rng.normal(0, 2, rows)
     scores = np.round(scores) if coarse else scores
     labels = (rng.random(rows) < special.expit(slope * scores)).astype(int)
-    weight = None if kind == "none" else rng.uniform(0.1, 2, rows)
+    drawn = {"none": None, "importance": rng.uniform(0.1, 2, rows), "frequency": rng.integers(1, 4, rows)}
+    weight = drawn[kind]
     counted = np.ones(rows) if weight is None else weight
     if kind == "importance":
         counted = weight * weight.sum() / (weight @ weight)
@@ -117,6 +118,9 @@ def test_contradictory_documents_are_refused(world):
         {"one_inputs": [document["one_inputs"][0][::-1]]},
         {"weight_kind": "x"},
         {"classes": 3},
+        {"one_outputs": [[5e-324, *ones[1:]]]},
+        {"zero_outputs": [np.linspace(0.9, 0.99, len(zeros)).tolist()]},
+        {"zero_inputs": [[-1e9, *document["zero_inputs"][0][1:]]]},
     ):
         with pytest.raises(CalibrationDataError):
             VennAbers.from_dict({**document, **change})
