@@ -103,8 +103,8 @@ def check_label_logits(label_logits: Floats, labels: Labels, start: int) -> None
         raise CalibrationDataError(
             "Impossible label",
             where=f"logits[{row}, {labels[row]}]",
-            found="-inf (a probability of zero) for the row's own label",
-            expected="a finite logit there",
+            found="a probability of zero for the row's own label: -inf, or beyond the type's range below the largest",
+            expected="a finite logit there, no farther below the row's largest than the type can say",
         )
 
 
