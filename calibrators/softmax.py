@@ -10,6 +10,8 @@ from calibrators.errors import CalibrationDataError
 from calibrators.validation import as_matrix
 
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+# Candidate solutions that are tried to tell whether two arrays share memory.
+_OVERLAP_WORK = 10_000
 
 
 def softmax(logits: ArrayLike, out: Floats | None = None) -> Floats:
@@ -17,7 +19,8 @@ def softmax(logits: ArrayLike, out: Floats | None = None) -> Floats:
 
     Args:
         logits: (N, K), K ≥ 2; −inf gives a probability of exactly zero.
-        out: (N, K) of the result's type to write to; it may be ``logits`` itself.
+        out: (N, K) of the result's type to write to; it may be ``logits`` itself, but share memory with it in no other
+            way. After an error its content is undefined.
 
     Returns:
         (N, K) in [0, 1], rows sum to one; float32 for float32 and float16 input, float64 for float64. Computed in
@@ -126,7 +129,8 @@ def result_array(matrix: Floats, out: Floats | None) -> Floats:
     """Makes or checks the array that probabilities for ``matrix`` are written to.
 
     Raises:
-        CalibrationDataError: ``out`` has another shape or type than the result.
+        CalibrationDataError: ``out`` has another shape or type than the result, cannot be written to, or shares memory
+            with ``matrix`` without being the same view of it: rows would be overwritten before they are read.
     """
     dtype = _DOUBLE if matrix.dtype == _DOUBLE else _SINGLE
     if out is None:
@@ -136,4 +140,24 @@ def result_array(matrix: Floats, out: Floats | None) -> Floats:
         raise CalibrationDataError(
             "Wrong output array", where="out", found=found, expected=f"{dtype} of shape {matrix.shape}"
         )
+    if not out.flags.writeable:
+        raise CalibrationDataError("Wrong output array", where="out", found="read-only", expected="one to write to")
+    if out is not matrix and np.may_share_memory(out, matrix) and _overlaps(out, matrix):
+        raise CalibrationDataError(
+            "Wrong output array",
+            where="out",
+            found="another view of the memory of the input",
+            expected="memory of its own, or the very same view",
+        )
     return out
+
+
+def _overlaps(out: Floats, matrix: Floats) -> bool:
+    """Whether arrays of one shape share memory, or it is too hard to tell, and are not the same view."""
+    mine, other = out.__array_interface__, matrix.__array_interface__
+    if out.dtype == matrix.dtype and mine["data"][0] == other["data"][0] and out.strides == matrix.strides:
+        return False
+    try:
+        return np.shares_memory(out, matrix, max_work=_OVERLAP_WORK)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True

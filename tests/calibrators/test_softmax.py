@@ -56,3 +56,40 @@ def test_what_is_no_matrix_is_refused(values, match):
 
 def test_integers_are_logits_too():
     assert softmax([[0, 0]]).tolist() == [[0.5, 0.5]]
+
+
+def test_out_may_be_the_input_and_no_other_view_of_its_memory(world):
+    logits, _ = world(400, 4)
+    expected = softmax(logits)
+    for make in (lambda z: z, lambda z: z[:], lambda z: z.view()):
+        same = logits.copy()
+        np.testing.assert_array_equal(softmax(same, out=make(same)), expected)
+    # Beside the input in one buffer, and between its entries.
+    wide = np.concatenate([logits, logits], axis=1)
+    np.testing.assert_array_equal(softmax(wide[:, :4], out=wide[:, 4:]), expected)
+    pairs = np.repeat(logits, 2, axis=1)
+    np.testing.assert_array_equal(softmax(pairs[:, ::2], out=pairs[:, 1::2]), expected)
+    np.testing.assert_array_equal(softmax(expected.T.copy().T, out=np.empty((4, 400)).T), softmax(expected))
+    buffer = np.concatenate([logits, logits[:5]])
+    square = logits[:4].copy()
+    single = np.zeros((400, 8), np.float32)
+    for given, out in (
+        (logits, logits[::-1]),
+        (buffer[:400], buffer[5:]),
+        (buffer[5:], buffer[:400]),
+        (square, square.T),
+        (logits[:, ::-1], logits),
+        (single.view(np.float16)[:, :8], single),
+    ):
+        before = np.array(given)
+        with pytest.raises(CalibrationDataError, match="another view of the memory"):
+            softmax(given, out=out)
+        np.testing.assert_array_equal(given, before)
+
+
+def test_a_read_only_out_is_refused(world):
+    logits, _ = world(10, 3)
+    out = np.empty_like(logits)
+    out.setflags(write=False)
+    with pytest.raises(CalibrationDataError, match="read-only"):
+        softmax(logits, out=out)
