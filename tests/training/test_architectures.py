@@ -118,8 +118,12 @@ def test_the_networks_of_our_own_have_the_layers_that_they_document() -> None:
     )
 
 
+def test_the_padded_lenet5_differs_from_the_first_in_its_classifier_alone() -> None:
+    assert count(MODELS["lenet5_padded"](1, 10)) == 61_706 + 84 * 120 * (4 * 4 - 1)
+
+
 def test_every_network_is_counted() -> None:
-    assert {*PUBLISHED, "text_cnn", "table_cnn", "imagenet_resnet50"} == set(MODELS)
+    assert {*PUBLISHED, "lenet5_padded", "text_cnn", "table_cnn", "imagenet_resnet50"} == set(MODELS)
 
 
 @pytest.mark.skipif(not TORCHVISION, reason="torchvision is not installed")

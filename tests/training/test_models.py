@@ -20,7 +20,16 @@ CLASSES = 4
 HERE = [name for name in MODELS if name != "imagenet_resnet50"]  # that one needs torchvision, and has its own tests
 # One of each family is enough where its members share the code.
 FAMILIES = [
-    *("lenet5", "lenet5_original", "vgg16_bn", "resnet18", "resnet20", "densenet_bc_100_12", "wide_resnet_16_4"),
+    *(
+        "lenet5",
+        "lenet5_original",
+        "lenet5_padded",
+        "vgg16_bn",
+        "resnet18",
+        "resnet20",
+        "densenet_bc_100_12",
+        "wide_resnet_16_4",
+    ),
     *("text_cnn", "table_cnn"),
 ]
 TABLE = TableShape((NumberColumn(3.0, 2.0), CategoryColumn(4), NumberColumn(), CategoryColumn(0)))

