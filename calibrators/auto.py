@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
 from calibrators.arrays import ArrayLike, Doubles, Labels
 from calibrators.calibrator import Calibrator
-from calibrators.chunks import logit_chunks, row_chunks
+from calibrators.candidate import Candidate, read_candidate
+from calibrators.chunks import row_chunks
 from calibrators.documents import Document
-from calibrators.effective_rows import WEIGHT_KINDS, WeightKind
-from calibrators.errors import CalibrationDataError, CalibrationError
-from calibrators.registry import registered, restored
+from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, check_frequencies
+from calibrators.errors import CalibrationDataError, CalibrationError, CalibrationFitError
+from calibrators.registry import registered, restored, unfitted
 from calibrators.row_subset import take_rows
+from calibrators.top_confidence import top_confidences
 from calibrators.validation import (
     LabelledRows,
     as_groups,
@@ -26,30 +28,13 @@ from calibrators.validation import (
     relative_weight,
 )
 
-BINARY = ("identity", "temperature", "platt", "beta", "centred_isotonic")
-MULTICLASS = ("identity", "temperature", "ensemble_temperature", "structured_vector", "isotonic_multiclass")
+# None of them makes a class that the logits leave possible impossible, or next to it: a later row with that label would
+# cost more than all others, which the floor below hides from the comparison.
+BINARY = ("identity", "temperature", "platt", "beta", "venn_abers")
+MULTICLASS = ("identity", "temperature", "ensemble_temperature", "structured_vector")
 
 # Both sides of a comparison are scored with (1 − 1e-4) p + 1e-4 / K, so that a probability of zero is not infinite.
 _FLOOR = 1e-4
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """How one method did.
-
-    Attributes:
-        name: The method.
-        loss: Mean out-of-fold log loss, in nats; None where the method could not be fitted, or there were no folds.
-        difference: Its mean excess over the best method's, on the same rows; None likewise.
-        standard_error: Of that difference, paired and clustered by group; None likewise.
-        error: Why the method could not be fitted, or None.
-    """
-
-    name: str
-    loss: float | None
-    difference: float | None
-    standard_error: float | None
-    error: str | None
 
 
 @final
@@ -58,9 +43,18 @@ class Auto(Calibrator):
 
     As good: its paired out-of-fold log loss is within one standard error of the best one's. The standard error is that
     of the difference on the same rows, not of either loss (which would nearly always keep `identity`), and clustered
-    where rows belong to groups; folds never part a group. `identity` is always in the list: do no harm. Probabilities
-    count as (1 − 1e-4) p + 1e-4 / K. The choice is then fitted on all rows. Folds come from a seed: the same rows in
-    the same order give the same choice. Large folds are not copied, so the logits may be a memory map.
+    where rows belong to groups; folds never part a group. The choice is then fitted on all rows. Folds come from a
+    seed: the same rows in the same order give the same choice. Large folds are not copied, so the logits may be a
+    memory map.
+
+    `identity` is always in the list: do no harm. It is taken, and `report_` says so, where fewer rows (or groups) have
+    a wrong top label than there are folds, for then a fold may be fitted on none. A method whose temperature stops at
+    its lower bound, in a fold or on all rows, is out: with it the next wrong label would cost 20 times its logits.
+
+    Probabilities count as (1 − 1e-4) p + 1e-4 / K in the comparison, so it does not see that a method gives
+    probabilities of 0 or next to it. None of the default candidates does, where the logits do not. `isotonic`,
+    `centred_isotonic` and `enir` give 0 and 1, and `isotonic_multiclass` next to them, beyond the first and the last
+    label of a kind: the log loss of a later row there can be infinite.
 
     Preserves: what the chosen method does.
     When to use: where nobody looks at each fit, or to see how the methods compare (`report_`).
@@ -68,18 +62,17 @@ class Auto(Calibrator):
     Args:
         candidates: Names of methods, the simplest first, `identity` among them. None: `auto.BINARY` for two classes
             and `auto.MULTICLASS` for more, ordered by their effective parameters.
-        folds: Number of folds, 2 or more; fewer where there are fewer groups. With a single group nothing can be
-            compared, and the first candidate is taken.
+        folds: Number of folds, 2 or more; fewer where there are fewer groups.
         seed: Of the folds.
-        weight_kind: What sample weights count for in the standard error: ``"importance"`` or ``"frequency"`` (a weight
-            of 3 is a row seen three times).
+        weight_kind: What sample weights count for, in the standard error and in every candidate that counts rows:
+            ``"importance"`` or ``"frequency"`` (a weight of 3 is a row seen three times, in one fold).
 
     Attributes:
         calibrator_: The chosen method, fitted on all rows.
         report_: One `Candidate` for each method, in order.
 
     Raises:
-        CalibrationDataError: An unknown option or method, a method twice, or no `identity`.
+        CalibrationDataError: An unknown option or method, a method twice, no `identity`, or candidates without order.
 
     References:
         Breiman, Friedman, Olshen, Stone (1984), Classification and regression trees, section 3.4 (one standard error).
@@ -129,12 +122,12 @@ class Auto(Calibrator):
 
         Raises:
             CalibrationDataError: As `fit`, or groups of another shape.
-            CalibrationFitError: No candidate could be fitted.
         """
         rows = labelled_rows(logits, labels, sample_weight)
         size = len(np.asarray(labels))
         numbers = as_groups(groups, size)
         weight = as_weight(sample_weight, size)
+        check_frequencies(weight, self.weight_kind)
         if numbers is not None and weight is not None:
             numbers = as_groups(numbers[weight > 0], len(rows.labels))
         self._choose(rows, numbers)
@@ -144,45 +137,83 @@ class Auto(Calibrator):
         self._choose(rows, None)
 
     def _choose(self, rows: LabelledRows, groups: Labels | None) -> None:
-        for _ in logit_chunks(rows.logits):
-            pass
         classes = rows.logits.shape[1]
         names = self.candidates or (BINARY if classes == 2 else MULTICLASS)
         cluster = np.arange(len(rows.labels)) if groups is None else groups
-        report = self._compare(rows, names, cluster, grouped=groups is not None)
-        failed: CalibrationError | None = None
-        for place, one in enumerate(report):
-            if one.error is not None or (one.difference or 0.0) > (one.standard_error or 0.0):
-                continue
-            try:
-                chosen = registered(one.name, "candidates")().fit(rows.logits, rows.labels, rows.weight)
-            except CalibrationError as error:
-                failed = error
-                report[place] = Candidate(one.name, one.loss, one.difference, one.standard_error, str(error))
-                continue
-            self.calibrator_, self.report_, self.classes_ = chosen, report, classes
-            self.top_label_only = chosen.top_label_only
-            return
-        if failed is not None:
-            raise failed
+        reason = self._too_little(rows, cluster, "rows" if groups is None else "groups")
+        if reason is None:
+            chosen, report = self._best(rows, names, cluster, grouped=groups is not None)
+        else:
+            chosen = self._fitted("identity", rows)
+            report = [Candidate(name, None, None, None, None if name == chosen.name else reason) for name in names]
+        self.calibrator_, self.report_, self.classes_ = chosen, report, classes
+        self.top_label_only = chosen.top_label_only
 
-    def _compare(
+    def _too_little(self, rows: LabelledRows, cluster: Labels, units: str) -> str | None:
+        """Why nothing can be compared, or None."""
+        wrong = len(np.unique(cluster[top_confidences(rows)[1] != rows.labels]))
+        least = max(2, min(self.folds, int(cluster.max()) + 1))
+        return None if wrong >= least else f"Not compared: {wrong} {units} with a wrong top label, fewer than {least}"
+
+    def _best(
         self, rows: LabelledRows, names: tuple[str, ...], cluster: Labels, *, grouped: bool
+    ) -> tuple[Calibrator, list[Candidate]]:
+        count = int(cluster.max()) + 1
+        fold = (np.random.default_rng(self.seed).permutation(count) % min(self.folds, count))[cluster]
+        losses = {name: self._out_of_fold(rows, name, fold) for name in names}
+        while True:
+            report = self._report(rows, losses, cluster, grouped=grouped)
+            name = next(
+                one.name
+                for one in report
+                if (one.difference or 0.0) <= (one.standard_error or 0.0) and one.error is None
+            )
+            try:
+                return self._fitted(name, rows), report
+            except CalibrationError as error:
+                losses[name] = str(error)
+
+    def _out_of_fold(self, rows: LabelledRows, name: str, fold: Labels) -> Doubles | str:
+        classes = rows.logits.shape[1]
+        losses = np.empty(len(rows.labels))
+        for part in range(int(fold.max()) + 1):
+            outside, inside = np.flatnonzero(fold != part), np.flatnonzero(fold == part)
+            weight = None if rows.weight is None else rows.weight[outside]
+            try:
+                fitted = self._fitted(name, LabelledRows(take_rows(rows.logits, outside), rows.labels[outside], weight))
+                for chunk in row_chunks(len(inside), classes):
+                    index = inside[chunk]
+                    probabilities = fitted.predict_proba(rows.logits[index])
+                    own = probabilities[np.arange(len(index)), rows.labels[index]].astype(np.float64)
+                    losses[index] = -np.log((1 - _FLOOR) * own + _FLOOR / classes)
+            except CalibrationError as error:
+                return str(error)
+        return losses
+
+    def _fitted(self, name: str, rows: LabelledRows) -> Calibrator:
+        """A fitted method.
+
+        Raises:
+            CalibrationError: The fit failed, or sharpened to the bound.
+        """
+        fitted = unfitted(name, "candidates", self.weight_kind).fit(rows.logits, rows.labels, rows.weight)
+        if _sharpened_without_end(fitted):
+            raise CalibrationFitError(
+                "Not chosen", where=name, found="a temperature at its lower bound", expected="one above it"
+            )
+        return fitted
+
+    def _report(
+        self, rows: LabelledRows, losses: dict[str, Doubles | str], cluster: Labels, *, grouped: bool
     ) -> list[Candidate]:
         count = int(cluster.max()) + 1
-        if count < 2:
-            return [Candidate(name, None, None, None, None) for name in names]
-        order = np.random.default_rng(self.seed).permutation(count)
-        fold = (order % min(self.folds, count))[cluster]
-        losses: dict[str, Doubles | str] = {name: _out_of_fold(rows, name, fold) for name in names}
         weight = np.ones(len(rows.labels)) if rows.weight is None else relative_weight(rows.weight)
         share = weight / weight.sum()
         found = {name: one for name, one in losses.items() if not isinstance(one, str)}
         means = {name: float(share @ one) for name, one in found.items()}
         best = min(means, key=lambda name: means[name])
         report = []
-        for name in names:
-            one = losses[name]
+        for name, one in losses.items():
             if isinstance(one, str):
                 report.append(Candidate(name, None, None, None, one))
                 continue
@@ -222,18 +253,30 @@ class Auto(Calibrator):
             document.weight_kind(),
         )
         names = calibrator.candidates or ()
-        calibrator.report_ = [_read(one) for one in document.objects("report")]
+        calibrator.report_ = [read_candidate(one) for one in document.objects("report")]
         if tuple(one.name for one in calibrator.report_) != names:
             document.refuse("report", f"{len(calibrator.report_)} entries", "one for each candidate, in order")
         fitted = restored(document.anything("calibrator"), without=(cls.name,))
-        if fitted.name not in names or fitted.classes_ not in (0, classes):
-            document.refuse("calibrator", f"{fitted.name!r} of {fitted.classes_} classes", "a candidate of as many")
+        taken = next((one for one in calibrator.report_ if one.name == fitted.name), None)
+        if taken is None or taken.error is not None or fitted.classes_ not in (0, classes):
+            document.refuse(
+                "calibrator",
+                f"{fitted.name!r} of {fitted.classes_} classes",
+                "a candidate without an error, of as many",
+            )
         calibrator.calibrator_, calibrator.classes_ = fitted, classes
         calibrator.top_label_only = fitted.top_label_only
         return calibrator
 
 
 def _checked(candidates: tuple[str, ...] | list[str]) -> tuple[str, ...]:
+    if not isinstance(candidates, tuple | list):
+        raise CalibrationDataError(
+            "Bad candidates",
+            where="candidates",
+            found=f"a {type(candidates).__name__}",
+            expected="a tuple or list of names, the simplest method first",
+        )
     names = tuple(candidates)
     for name in names:
         registered(name, "candidates", without=(Auto.name,))
@@ -247,37 +290,12 @@ def _checked(candidates: tuple[str, ...] | list[str]) -> tuple[str, ...]:
     return names
 
 
-def _out_of_fold(rows: LabelledRows, name: str, fold: Labels) -> Doubles | str:
-    """Log loss of each row under the method fitted on the other folds, (N,), or why there is none."""
-    classes = rows.logits.shape[1]
-    losses = np.empty(len(rows.labels))
-    for part in range(int(fold.max()) + 1):
-        outside = np.flatnonzero(fold != part)
-        weight = None if rows.weight is None else rows.weight[outside]
-        inside = np.flatnonzero(fold == part)
-        try:
-            fitted = registered(name, "candidates")().fit(take_rows(rows.logits, outside), rows.labels[outside], weight)
-            for chunk in row_chunks(len(inside), classes):
-                index = inside[chunk]
-                probabilities = fitted.predict_proba(rows.logits[index])
-                own = probabilities[np.arange(len(index)), rows.labels[index]].astype(np.float64)
-                losses[index] = -np.log((1 - _FLOOR) * own + _FLOOR / classes)
-        except CalibrationError as error:
-            return str(error)
-    return losses
+def _sharpened_without_end(calibrator: Calibrator) -> bool:
+    """Whether a method, or what it wraps, has a temperature at the lower bound: its fit saw no wrong label, or hardly.
 
-
-def _read(content: object) -> Candidate:
-    document = Document(content)
-    name = document.text("name")
-    if name is None:
-        document.refuse("name", "null", "the name of a method")
-    candidate = Candidate(
-        name,
-        document.number_or_null("loss"),
-        document.number_or_null("difference"),
-        document.number_or_null("standard_error"),
-        document.text("error"),
-    )
-    document.finish()
-    return candidate
+    At the upper bound the labels speak against the logits, and nothing becomes certain.
+    """
+    inside = getattr(calibrator, "calibrator_", None)
+    if inside is not None:
+        return _sharpened_without_end(inside)
+    return bool(getattr(calibrator, "at_bound_", False) and getattr(calibrator, "temperature_", 1.0) < 1)

@@ -33,7 +33,8 @@ class BBQ(OneVsRest):
     Binnings less than 1e-6 as likely as the best are left out. The average of step functions is one step function,
     which is all that is kept. Bins are right-closed and of the probability; ties are never split. Values are never 0 or
     1. With two classes there is one curve, for class 1; with more, one for each class, and rows are divided by their
-    sum.
+    sum. Not symmetric: bins are counted from the low scores and end at one, so with the classes exchanged some rows
+    near an edge fall into the next step, which may be a high one.
 
     Preserves: nothing for certain; all probabilities of one step become equal.
     When to use: two classes and hundreds of labels, where `histogram` would need a number of bins.

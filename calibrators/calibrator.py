@@ -11,6 +11,7 @@ import numpy as np
 from calibrators.arrays import ArrayLike, Doubles, Floats, Labels
 from calibrators.chunks import logit_chunks
 from calibrators.documents import Document, document_digest
+from calibrators.effective_rows import WeightKind, check_frequencies
 from calibrators.errors import CalibrationDataError, CalibrationFitError
 from calibrators.softmax import result_array
 from calibrators.validation import LabelledRows, as_matrix, check_classes, labelled_rows
@@ -24,12 +25,15 @@ class Calibrator(ABC):
         version: Version of the document's form.
         preserves_order: With two classes the fitted map never reverses the order of two rows: the calibrated
             probability is a non-decreasing function of z_1 − z_0, whatever the fit, so a threshold on one side maps to
-            a threshold on the other (ties broken by the raw log-odds). With more classes no method but `identity`
-            promises that for the probabilities of one class.
+            a threshold on the other (ties broken by the raw log-odds). That is up to rounding, here and wherever a
+            method says what it preserves: two rows close together may come out equal, or one unit in the last place
+            the wrong way round. With more classes no method but `identity` promises it for the probabilities of one
+            class.
 
     Attributes:
         top_label_only: The method calibrates the confidence of the largest logit's class, and spreads the rest over the
             other classes, one of which may end up larger; `top_label` then still returns the raw label.
+        weight_kind: What sample weights count for, in methods that count rows and do not only average over them.
         classes_: Number of classes K that the calibrator was fitted for; 0 where it works for any, or is not fitted.
     """
 
@@ -38,6 +42,7 @@ class Calibrator(ABC):
     preserves_order: ClassVar[bool]
 
     top_label_only: bool = False
+    weight_kind: WeightKind = "importance"
     classes_: int = 0
 
     def fit(self, logits: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -47,7 +52,8 @@ class Calibrator(ABC):
             logits: (N, K) raw scores, N ≥ 1, K ≥ 2, of float16, float32 or float64; −inf means a probability of zero.
                 Read in row chunks and never copied, so it may be a memory map.
             labels: (N,) integers in 0 … K−1. Some classes may be missing.
-            sample_weight: (N,) importance weights of 0 or more; only their ratios matter. None: all equal.
+            sample_weight: (N,) importance weights of 0 or more; only their ratios matter. Whole numbers, where
+                ``weight_kind`` is ``"frequency"``. None: all equal.
 
         Returns:
             The calibrator itself.
@@ -56,7 +62,9 @@ class Calibrator(ABC):
             CalibrationDataError: Data that cannot be used; the message says what was found and expected.
             CalibrationFitError: The optimum was not reached. The calibrator is then as it was before.
         """
-        self._fit(labelled_rows(logits, labels, sample_weight))
+        rows = labelled_rows(logits, labels, sample_weight)
+        check_frequencies(sample_weight, self.weight_kind)
+        self._fit(rows)
         return self
 
     def predict_proba(self, logits: ArrayLike, out: Floats | None = None) -> Floats:

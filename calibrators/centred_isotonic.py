@@ -16,7 +16,7 @@ class CentredIsotonic(IsotonicCurves):
     """Isotonic regression with every plateau drawn together into one point, at its mean probability.
 
     Between the first and the last point the curve rises strictly, so rows that differ keep differing there; beyond
-    them it is constant. Otherwise as `isotonic`.
+    them it is constant. Otherwise as `isotonic`, probabilities of exactly 0 and 1 included.
 
     Preserves: with two classes the order of all rows; strictly, between the means of the first and last plateau.
     When to use: as `isotonic`, where a ranking is needed too, or thresholds are set on the probabilities.

@@ -19,7 +19,7 @@ class Dirichlet(FullAffine):
     standard deviation), and a ridge of 1e-6 towards the identity. The optimum is unique.
 
     Preserves: nothing for certain.
-    When to use: as `matrix`, above all where only probabilities are to be had.
+    When to use: as `matrix`, with as many labels, above all where only probabilities are to be had.
 
     Args:
         off_diagonal: Penalty on the mean square of the off-diagonal weights, 0 or more.

@@ -6,10 +6,35 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from calibrators.arrays import Doubles
+from calibrators.arrays import ArrayLike, Doubles
+from calibrators.errors import CalibrationDataError
 
 WeightKind: TypeAlias = Literal["importance", "frequency"]
 WEIGHT_KINDS: tuple[WeightKind, ...] = ("importance", "frequency")
+
+
+def check_frequencies(sample_weight: ArrayLike | None, kind: WeightKind) -> None:
+    """Refuses frequencies that are not whole numbers.
+
+    Args:
+        sample_weight: (N,) weights that passed `as_weight`, or None.
+        kind: ``"importance"``, of which nothing is asked, or ``"frequency"``.
+
+    Raises:
+        CalibrationDataError: Naming the first weight at fault.
+    """
+    if sample_weight is None or kind == "importance":
+        return
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    broken = weight != np.rint(weight)
+    if broken.any():
+        row = int(np.argmax(broken))
+        raise CalibrationDataError(
+            "Bad weight",
+            where=f"sample_weight[{row}]",
+            found=str(weight[row]),
+            expected="a whole number: how often the row was seen, as weight_kind 'frequency' has it",
+        )
 
 
 def counting_weight(weight: Doubles | None, rows: int, kind: WeightKind) -> Doubles:

@@ -24,8 +24,8 @@ class EnsembleTemperature(Calibrator):
     part is what labels at random ask for; it keeps the log loss of confident errors bounded. A class whose logit is
     −inf keeps a probability of zero: u is spread over the others.
 
-    Preserves: the arg max of every row, so accuracy; with two classes the order of all rows, strictly but where the
-    uniform part has all the weight.
+    Preserves: the arg max of every row, so accuracy, up to ties made by rounding; with two classes the order of all
+    rows, strictly but where the uniform part has all the weight.
     When to use: where `temperature` is right for most rows, but some labels are wrong or some errors very confident.
 
     Attributes:

@@ -17,7 +17,7 @@ class Isotonic(IsotonicCurves):
 
     With two classes there is one curve, for class 1; with more, one for each class, rows are divided by their sum, and
     a row of nothing but zeros gets its softmax. Probabilities of exactly 0 and 1 occur, where one kind of label stands
-    alone at an end: the log loss of a later row there can be infinite.
+    alone at an end (nearly always): the log loss of a later row there can be infinite. `venn_abers` never gives them.
 
     Preserves: with two classes the order of all rows, but levels of many rows become equal (ties).
     When to use: two classes and thousands of labels, where no formula fits; `centred_isotonic` where ties hurt.

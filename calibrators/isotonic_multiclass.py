@@ -29,7 +29,8 @@ class IsotonicMulticlass(Calibrator):
     The curve is the isotonic regression of "this class is the label" on its probability, over all N · K entries,
     joined linearly, constant beyond the data, plus 1e-9 times the probability. One curve for all classes needs far
     fewer labels than one for each, and cannot reorder the classes of a row. Where the curve is flat the classes of a
-    row become equal but for the class with the largest logit, which stays ahead by 5e-7 of its value. A class whose
+    row become equal but for the class with the largest logit, which stays ahead by 5e-7 of its value. Below the least
+    probability that was right it is next to 0, and the log loss of a later row there is 20 nats and more. A class whose
     logit is −inf keeps a probability of zero.
 
     Preserves: the arg max of every row, so accuracy; with two classes the order of all rows, with ties.

@@ -19,7 +19,10 @@ class Matrix(FullAffine):
     identity. The optimum is unique.
 
     Preserves: nothing for certain.
-    When to use: when classes are confused with one another in a lasting way, with thousands of labels; else `vector`.
+    When to use: when classes are confused with one another in a lasting way, with some 30 labels for each of the
+        K² + K parameters: 3,000 for 10 classes, 300,000 for 100. The penalty is on a mean over K² weights, so it is
+        weaker the larger K is, and with 5,000 labels of 100 classes the fit is far worse than none. Else
+        `structured_matrix`.
 
     Args:
         off_diagonal: Penalty on the mean square of the off-diagonal weights, 0 or more.

@@ -12,10 +12,10 @@ from calibrators.arrays import ArrayLike, Doubles
 from calibrators.calibrator import Calibrator
 from calibrators.chunks import logit_chunks
 from calibrators.documents import Document
-from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, counting_weight
+from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, check_frequencies, counting_weight
 from calibrators.errors import CalibrationDataError
 from calibrators.mixture import mixture_weights
-from calibrators.registry import registered, restored
+from calibrators.registry import restored, unfitted
 from calibrators.row_subset import take_rows
 from calibrators.validation import LabelledRows, as_matrix, as_weight, check_choice
 
@@ -45,7 +45,8 @@ class PriorShift(Calibrator):
     Args:
         calibrator: Name of a method, or an unfitted calibrator, which is copied.
         weight_kind: What sample weights count for, in the half row and in the intervals of `adapt`: ``"importance"``
-            (the Kish effective number of rows) or ``"frequency"`` (a weight of 3 is a row seen three times).
+            (the Kish effective number of rows) or ``"frequency"`` (a weight of 3 is a row seen three times). It goes
+            for a method given by name too; a calibrator keeps its own.
 
     Attributes:
         calibrator_: The fitted calibrator.
@@ -82,14 +83,10 @@ class PriorShift(Calibrator):
     adapted_: bool
 
     def __init__(self, calibrator: str | Calibrator = "temperature", weight_kind: WeightKind = "importance") -> None:
-        if not isinstance(calibrator, Calibrator):
-            calibrator = registered(calibrator, "calibrator", without=(self.name,))()
-        elif isinstance(calibrator, PriorShift):
-            registered(calibrator.name, "calibrator", without=(self.name,))
         check_choice(weight_kind, WEIGHT_KINDS, "weight_kind")
-        self.calibrator = calibrator
+        self.calibrator = unfitted(calibrator, "calibrator", weight_kind, without=(self.name,))
         self.weight_kind = weight_kind
-        self.top_label_only = calibrator.top_label_only
+        self.top_label_only = self.calibrator.top_label_only
 
     def adapt(self, target_logits: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Estimates the target's priors from its rows, without labels, and re-weights to them from now on.
@@ -108,6 +105,7 @@ class PriorShift(Calibrator):
         matrix = as_matrix(target_logits, "target_logits")
         self.check_fitted(matrix.shape[1], "target_logits")
         weight = as_weight(sample_weight, len(matrix))
+        check_frequencies(weight, self.weight_kind)
         if weight is not None and not weight.all():
             kept = np.flatnonzero(weight)
             matrix, weight = take_rows(matrix, kept), weight[kept]

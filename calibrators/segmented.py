@@ -12,9 +12,9 @@ from calibrators.arrays import ArrayLike, Floats, Labels
 from calibrators.calibrator import Calibrator
 from calibrators.chunks import row_chunks
 from calibrators.documents import Document, document_digest
-from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, counting_weight
+from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, check_frequencies, counting_weight
 from calibrators.errors import CalibrationError, CalibrationFitError
-from calibrators.registry import registered, restored
+from calibrators.registry import restored, unfitted
 from calibrators.segments import Segment, number_segments, read_segment
 from calibrators.softmax import result_array
 from calibrators.top_confidence import top_confidences
@@ -51,7 +51,7 @@ class SegmentedCalibrator:
         min_errors: Errors that it needs, 0 or more.
         weight_kind: What sample weights count for beside these numbers: ``"importance"`` (the Kish effective number of
             the segment's rows, and their weighted share of errors) or ``"frequency"`` (a weight of 3 is a row seen
-            three times).
+            three times). It goes for methods given by name too; a calibrator keeps its own.
 
     Attributes:
         fallback_: The calibrator fitted on all rows.
@@ -95,8 +95,8 @@ class SegmentedCalibrator:
         check_count(min_rows, "min_rows")
         check_count(min_errors, "min_errors", least=0)
         check_choice(weight_kind, WEIGHT_KINDS, "weight_kind")
-        self.calibrator = _unfitted(calibrator, "calibrator")
-        self.fallback = self.calibrator if fallback is None else _unfitted(fallback, "fallback")
+        self.calibrator = unfitted(calibrator, "calibrator", weight_kind)
+        self.fallback = self.calibrator if fallback is None else unfitted(fallback, "fallback", weight_kind)
         self.min_rows = int(min_rows)
         self.min_errors = int(min_errors)
         self.weight_kind = weight_kind
@@ -123,6 +123,7 @@ class SegmentedCalibrator:
         distinct, numbers = number_segments(segments, len(matrix))
         truth = as_labels(labels, *matrix.shape)
         weight = as_weight(sample_weight, len(matrix))
+        check_frequencies(weight, self.weight_kind)
         fallback = copy.deepcopy(self.fallback).fit(matrix, truth, weight)
         calibrators: dict[Segment, Calibrator] = {}
         fell_back: dict[Segment, str] = {}
@@ -283,10 +284,6 @@ class SegmentedCalibrator:
             raise CalibrationFitError(
                 "Not fitted", where="segmented calibrator", found="not fitted yet", expected="a call of fit first"
             )
-
-
-def _unfitted(calibrator: str | Calibrator, where: str) -> Calibrator:
-    return calibrator if isinstance(calibrator, Calibrator) else registered(calibrator, where)()
 
 
 def _restored(document: Document, field: str, classes: int) -> Calibrator:

@@ -12,12 +12,13 @@ class StructuredVector(ShrunkScaling):
     """Scales and shifts tempered log-probabilities as far as the data insist: p = softmax(w ⊙ f + b).
 
     f = log softmax(z / T) with T from temperature scaling, and the objective is mean NLL + strength · K / n ·
-    (Σ (w_k − 1)² + Σ b_k²), n rows (with weights, what they are worth). With few rows it is temperature scaling, with
-    many `vector` without its overfitting. Log-probabilities below −87.3, the smallest normal float32, count as that.
-    The optimum is unique.
+    (Σ (w_k − 1)² + Σ b_k²), n rows (with weights, what they are worth). With few rows it is near temperature
+    scaling, with many near `vector`, but that it sees nothing of the common height of a row's logits. Log-probabilities
+    below −87.3, the smallest normal float32, count as that. The optimum is unique.
 
     Preserves: nothing for certain.
-    When to use: more than two classes and more than a few hundred labels, instead of `vector`.
+    When to use: more than two classes and a few hundred labels, which `vector` would overfit; where the height of the
+        logits tells something, `vector` wins with many.
 
     Args:
         strength: Of the penalties, 0 or more.

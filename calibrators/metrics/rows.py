@@ -11,7 +11,7 @@ import numpy.typing as npt
 from calibrators.arrays import ArrayLike, Doubles, Floats, Labels
 from calibrators.chunks import probability_chunks
 from calibrators.class_columns import class_columns as columns
-from calibrators.effective_rows import WEIGHT_KINDS, WeightKind
+from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, check_frequencies
 from calibrators.errors import CalibrationDataError
 from calibrators.validation import as_labels, as_matrix, as_weight, check_choice, check_count
 
@@ -160,18 +160,7 @@ def check_weight_kind(sample_weight: ArrayLike | None, kind: WeightKind) -> None
         CalibrationDataError: Naming the first weight at fault.
     """
     check_choice(kind, WEIGHT_KINDS, "weight_kind")
-    if sample_weight is None or kind == "importance":
-        return
-    weight = np.asarray(sample_weight, dtype=np.float64)
-    broken = weight != np.rint(weight)
-    if broken.any():
-        row = int(np.argmax(broken))
-        raise CalibrationDataError(
-            "Bad weight",
-            where=f"sample_weight[{row}]",
-            found=str(weight[row]),
-            expected="a whole number: how often the row was seen, as weight_kind 'frequency' has it",
-        )
+    check_frequencies(sample_weight, kind)
 
 
 def noise_weight(weight: Doubles | None, rows: int, kind: WeightKind) -> Doubles:

@@ -160,6 +160,8 @@ def test_weights_however_unlike_give_priors_and_intervals(seed, kind, scale, cla
         np.full(400, 1e100),
         np.full(400, 1e-100),
     ):
+        if kind == "frequency":
+            weight = np.ceil(weight)
         one = PriorShift(weight_kind=kind).fit(logits * scale, labels, weight[:300])
         one.adapt(target * scale, weight)
         assert one.target_priors_.sum() == pytest.approx(1)
@@ -174,3 +176,18 @@ def test_frequencies_count_in_the_half_row_of_an_impossible_class(world):
     repeated = PriorShift().fit(np.repeat(logits, 3, axis=0), np.repeat(labels, 3))
     np.testing.assert_allclose(seen.source_priors_, repeated.source_priors_, rtol=1e-12)
     assert seen.source_priors_[2] == pytest.approx(0.5 / 151.5)
+
+
+def test_frequencies_are_rows_seen_again_in_the_calibrator_inside_too(world):
+    logits, labels = world(150, 2, 1.5)
+    counts = np.random.default_rng(2).integers(0, 5, 150)
+    rows = np.repeat(np.arange(150), counts)
+    seen = PriorShift("platt", weight_kind="frequency").fit(logits, labels, counts)
+    repeated = PriorShift("platt").fit(logits[rows], labels[rows])
+    np.testing.assert_allclose(seen.predict_proba(logits), repeated.predict_proba(logits), rtol=1e-9)
+    np.testing.assert_allclose(seen.source_priors_, repeated.source_priors_, rtol=1e-9)
+    assert seen.calibrator_.weight_kind == "frequency"
+    importance = PriorShift("platt").fit(logits, labels, counts).predict_proba(logits)
+    assert np.abs(importance - repeated.predict_proba(logits)).max() > 1e-5
+    with pytest.raises(CalibrationDataError, match="whole number"):
+        seen.adapt(logits, counts + 0.5)

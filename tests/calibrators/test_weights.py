@@ -7,7 +7,7 @@ import inspect
 import numpy as np
 import pytest
 
-from calibrators import CALIBRATORS, CalibrationDataError, metrics, softmax
+from calibrators import CALIBRATORS, CalibrationDataError, SegmentedCalibrator, metrics, softmax
 
 # What counts rows, or has a prior, a penalty or a number of folds that rows outweigh.
 COUNTING = {
@@ -71,6 +71,38 @@ def test_frequencies_are_rows_seen_again(name, classes, world):
     weighted = CALIBRATORS[name](weight_kind="frequency").fit(logits, labels, counts)
     repeated = CALIBRATORS[name]().fit(np.repeat(logits, counts, axis=0), np.repeat(labels, counts))
     np.testing.assert_allclose(weighted.predict_proba(logits), repeated.predict_proba(logits), atol=2e-6)
+
+
+def test_frequencies_are_rows_seen_again_in_each_segment(world):
+    logits, labels, counts = rows_with_counts(world, 2)
+    segments = np.arange(300) % 2
+    rows = np.repeat(np.arange(300), counts)
+    options = {"min_rows": 50, "min_errors": 5}
+    weighted = SegmentedCalibrator("platt", **options, weight_kind="frequency").fit(logits, labels, segments, counts)
+    repeated = SegmentedCalibrator("platt", **options).fit(logits[rows], labels[rows], segments[rows])
+    assert len(weighted.calibrators_) == len(repeated.calibrators_) == 2
+    for where in (segments, segments + 2):
+        np.testing.assert_allclose(
+            weighted.predict_proba(logits, where), repeated.predict_proba(logits, where), rtol=1e-9
+        )
+    with pytest.raises(CalibrationDataError, match="whole number"):
+        weighted.fit(logits, labels, segments, counts + 0.5)
+
+
+@pytest.mark.parametrize("name", FREQUENCIES)
+def test_frequencies_are_whole_numbers(name, world):
+    logits, labels, counts = rows_with_counts(world, 3)
+    broken = counts.astype(float)
+    broken[7] = 1.5
+    messages = []
+    for refused in (
+        lambda: CALIBRATORS[name](weight_kind="frequency").fit(logits, labels, broken),
+        lambda: metrics.calibration_test(softmax(logits), labels, sample_weight=broken, weight_kind="frequency"),
+    ):
+        with pytest.raises(CalibrationDataError, match=r"sample_weight\[7\]") as caught:
+            refused()
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
 
 
 @pytest.mark.parametrize("name", FREQUENCIES)
