@@ -13,11 +13,12 @@ from calibrators.chunks import logit_chunks
 from calibrators.documents import Document, document_digest
 from calibrators.effective_rows import WeightKind, check_frequencies
 from calibrators.errors import CalibrationDataError, CalibrationFitError
+from calibrators.options import FixedOptions
 from calibrators.softmax import result_array
 from calibrators.validation import LabelledRows, as_matrix, check_classes, labelled_rows
 
 
-class Calibrator(ABC):
+class Calibrator(FixedOptions, ABC):
     """Maps logits to probabilities that mean what they say, after learning how from labelled rows.
 
     Class attributes:
@@ -43,7 +44,6 @@ class Calibrator(ABC):
 
     top_label_only: bool = False
     weight_kind: WeightKind = "importance"
-    classes_: int = 0
 
     def fit(self, logits: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Learns the map.
@@ -72,7 +72,8 @@ class Calibrator(ABC):
 
         Args:
             logits: (N, K) raw scores, N ≥ 0; as in `fit`.
-            out: (N, K) of the result's type to write to; it may be ``logits`` itself.
+            out: (N, K) of the result's type to write to; it may be ``logits`` itself, but share memory with it in no
+                other way. After an error its content is undefined.
 
         Returns:
             (N, K) in [0, 1], rows sum to one; float32 for float32 and float16 input, float64 for float64. Computed in
@@ -91,7 +92,7 @@ class Calibrator(ABC):
             result[rows] = self._transform(chunk, maxima)
         return result
 
-    def top_label(self, logits: ArrayLike, probabilities: Floats) -> tuple[Labels, Floats]:
+    def top_label(self, logits: ArrayLike, probabilities: ArrayLike) -> tuple[Labels, Floats]:
         """The predicted label of each row, and the probability that it is right.
 
         Args:
@@ -103,18 +104,20 @@ class Calibrator(ABC):
             largest logit; the others take the class of the largest probability. The first of equals wins.
 
         Raises:
-            CalibrationDataError: The two arrays differ in shape.
+            CalibrationDataError: Arrays that differ in shape, or are none; another number of classes than fitted for.
+            CalibrationFitError: Not fitted yet.
         """
-        matrix = as_matrix(logits, "logits")
-        if probabilities.shape != matrix.shape:
+        matrix, shares = as_matrix(logits, "logits"), as_matrix(probabilities, "probabilities")
+        self.check_fitted(matrix.shape[1])
+        if shares.shape != matrix.shape:
             raise CalibrationDataError(
                 "Wrong shape",
                 where="probabilities",
-                found=f"an array of shape {probabilities.shape}",
+                found=f"an array of shape {shares.shape}",
                 expected=f"shape {matrix.shape}, as the logits",
             )
-        labels = np.argmax(matrix if self.top_label_only else probabilities, axis=1)
-        return labels.astype(np.int64, copy=False), probabilities[np.arange(len(labels)), labels]
+        labels = np.argmax(matrix if self.top_label_only else shares, axis=1)
+        return labels.astype(np.int64, copy=False), shares[np.arange(len(labels)), labels]
 
     def to_dict(self) -> dict[str, Any]:
         """The fitted calibrator as a document that `json` can write; `from_dict` restores it exactly.
@@ -167,7 +170,6 @@ class Calibrator(ABC):
         reader.finish()
         return calibrator
 
-    _needs_fit: ClassVar[bool] = True
     # From this many classes on, float32 logits are transformed in float32: never, unless a method bounds what it costs.
     _single_precision_from: ClassVar[float] = math.inf
 

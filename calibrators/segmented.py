@@ -14,6 +14,7 @@ from calibrators.chunks import row_chunks
 from calibrators.documents import Document, document_digest
 from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, check_frequencies, counting_weight
 from calibrators.errors import CalibrationError, CalibrationFitError
+from calibrators.options import FixedOptions
 from calibrators.registry import restored, unfitted
 from calibrators.segments import Segment, number_segments, read_segment
 from calibrators.softmax import result_array
@@ -30,7 +31,7 @@ from calibrators.validation import (
 )
 
 
-class SegmentedCalibrator:
+class SegmentedCalibrator(FixedOptions):
     """Fits a method on each segment alone (a country, a camera, a card scheme), and one on all rows to fall back on.
 
     A segment with too few rows or too few errors gets no calibrator of its own, nor does one whose fit is refused; its
@@ -82,7 +83,6 @@ class SegmentedCalibrator:
     fallback_: Calibrator
     calibrators_: dict[Segment, Calibrator]
     fell_back_: dict[Segment, str]
-    classes_: int = 0
 
     def __init__(
         self,
@@ -132,6 +132,7 @@ class SegmentedCalibrator:
             if weight is not None:
                 index = index[weight[index] > 0]
             if len(index) == 0:
+                fell_back[segment] = "no row with a weight above 0"
                 continue
             rows = labelled_rows(matrix[index], truth[index], None if weight is None else weight[index])
             reason = self._too_small(rows)
@@ -152,7 +153,8 @@ class SegmentedCalibrator:
         Args:
             logits: (N, K) raw scores, N ≥ 0.
             segments: (N,) strings or integers; those that the fit did not see get the fallback.
-            out: (N, K) of the result's type to write to; it may be ``logits`` itself.
+            out: (N, K) of the result's type to write to; it may be ``logits`` itself, but share memory with it in no
+                other way. After an error its content is undefined.
 
         Returns:
             (N, K) in [0, 1], rows sum to one; float32 for float32 and float16 input, float64 for float64.
@@ -167,7 +169,7 @@ class SegmentedCalibrator:
             result[index] = calibrator.predict_proba(matrix[index])
         return result
 
-    def top_label(self, logits: ArrayLike, probabilities: Floats, segments: ArrayLike) -> tuple[Labels, Floats]:
+    def top_label(self, logits: ArrayLike, probabilities: ArrayLike, segments: ArrayLike) -> tuple[Labels, Floats]:
         """The predicted label of each row and the probability that it is right, as its calibrator's `top_label`.
 
         Args:
@@ -182,10 +184,10 @@ class SegmentedCalibrator:
             CalibrationDataError: The arrays differ in shape.
             CalibrationFitError: Not fitted yet.
         """
-        matrix = self._checked(logits)
-        labels, confidences = self.fallback_.top_label(matrix, probabilities)
+        matrix, shares = self._checked(logits), as_matrix(probabilities, "probabilities")
+        labels, confidences = self.fallback_.top_label(matrix, shares)
         for calibrator, index in self._rows_of(segments, matrix):
-            labels[index], confidences[index] = calibrator.top_label(matrix[index], probabilities[index])
+            labels[index], confidences[index] = calibrator.top_label(matrix[index], shares[index])
         return labels, confidences
 
     def to_dict(self) -> dict[str, Any]:

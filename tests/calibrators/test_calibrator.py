@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -70,6 +74,9 @@ def test_out_is_written_to_and_may_be_the_input(name, world):
     np.testing.assert_array_equal(out, expected)
     same = logits.copy()
     np.testing.assert_array_equal(calibrator.predict_proba(same, out=same), expected)
+    for overlapping in (same[::-1], same[:, ::-1]):
+        with pytest.raises(CalibrationDataError, match="out"):
+            calibrator.predict_proba(same, out=overlapping)
     for wrong in (np.empty((300, 4)), np.empty((299, 4), np.float32), [[0.0]]):
         with pytest.raises(CalibrationDataError, match="out"):
             calibrator.predict_proba(logits, out=wrong)
@@ -197,8 +204,46 @@ def test_top_label_is_the_arg_max_it_says(name, world):
     assert top.dtype == np.int64
     np.testing.assert_array_equal(top, expected)
     np.testing.assert_array_equal(confidence, probabilities[np.arange(2000), expected])
+    np.testing.assert_array_equal(calibrator.top_label(logits, probabilities.tolist())[1], confidence)
     with pytest.raises(CalibrationDataError, match="shape"):
         calibrator.top_label(logits, probabilities[:-1])
+    for wrong in (None, "x", [[0.5, 0.5], [1.0]]):
+        with pytest.raises(CalibrationDataError, match="probabilities"):
+            calibrator.top_label(logits, wrong)
+    if name != "identity":
+        with pytest.raises(CalibrationDataError, match="5 columns"):
+            calibrator.top_label(logits[:, :4], probabilities[:, :4])
+        with pytest.raises(CalibrationFitError, match="not fitted"):
+            CALIBRATORS[name]().top_label(logits, probabilities)
+
+
+@EVERY
+def test_options_are_fixed_and_shown(name, world):
+    kind = CALIBRATORS[name]
+    others = {
+        "bins": 7,
+        "knots": 4,
+        "strength": 0.5,
+        "folds": 3,
+        "on": "per_class" if name == "histogram" else "margin",
+    }
+    taken = inspect.signature(kind).parameters
+    options = {key: value for key, value in others.items() if key in taken}
+    calibrator = kind(**options)
+    shown = "".join(f"{key}={value!r}, " for key, value in options.items())
+    state = "not fitted" if name != "identity" else ""
+    wrapped = "calibrator=Temperature(not fitted), " if name == "prior_shift" else ""
+    assert repr(calibrator) == f"{kind.__name__}({wrapped}{shown}{state})"
+    calibrator.fit(*world(300, 3))
+    assert repr(calibrator) == f"{kind.__name__}({wrapped}{shown}{'fitted for 3 classes' if state else ''})"
+    before = calibrator.to_dict()
+    for option in taken:
+        with pytest.raises(CalibrationDataError, match=f"Options are fixed: {option} of {kind.__name__}"):
+            setattr(calibrator, option, 0)
+    assert calibrator.to_dict() == before
+    for other in (copy.deepcopy(calibrator), pickle.loads(pickle.dumps(calibrator))):
+        assert other.to_dict() == before
+        assert repr(other) == repr(calibrator)
 
 
 @settings(max_examples=60, deadline=None)

@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from calibrators import CALIBRATORS, CalibrationDataError, CalibrationFitError, SegmentedCalibrator
+from calibrators import CALIBRATORS, CalibrationDataError, CalibrationFitError, SegmentedCalibrator, from_dict
 from calibrators.documents import document_digest
 
 
@@ -118,8 +118,10 @@ def test_weights_are_passed_on_and_a_weight_of_zero_is_an_absent_row(rows):
     kept = weight > 0
     segmented = SegmentedCalibrator().fit(logits, labels, segments, weight)
     absent = SegmentedCalibrator().fit(logits[kept], labels[kept], segments[kept], weight[kept])
-    assert segmented.to_dict() == absent.to_dict()
-    assert not segmented.fell_back_
+    assert segmented.fell_back_ == {"few": "no row with a weight above 0"}
+    assert not absent.fell_back_
+    assert {**segmented.to_dict(), "fell_back": []} == absent.to_dict()
+    assert SegmentedCalibrator.from_dict(segmented.to_dict()).to_dict() == segmented.to_dict()
     here = segments == "a"
     assert segmented.calibrators_["a"].to_dict() == (
         CALIBRATORS["temperature"]().fit(logits[here], labels[here], weight[here]).to_dict()
@@ -157,6 +159,8 @@ def test_out_may_be_the_input_and_no_rows_are_fine(rows):
     assert segmented.predict_proba(np.empty((0, 3)), []).shape == (0, 3)
     with pytest.raises(CalibrationDataError, match="out"):
         segmented.predict_proba(logits, segments, out=single)
+    with pytest.raises(CalibrationDataError, match="another view of the memory"):
+        segmented.predict_proba(logits, segments, out=logits[::-1])
 
 
 def test_the_round_trip_is_exact(rows):
@@ -187,6 +191,40 @@ def test_a_damaged_document_is_refused(rows):
     for content in damaged:
         with pytest.raises(CalibrationDataError):
             SegmentedCalibrator.from_dict(content)
+
+
+def test_the_restorer_of_all_methods_names_the_one_of_segments(rows):
+    document = SegmentedCalibrator().fit(*rows).to_dict()
+    with pytest.raises(CalibrationDataError, match=r"SegmentedCalibrator\.from_dict"):
+        from_dict(document)
+    wrapped = {**CALIBRATORS["prior_shift"]().fit(*rows[:2]).to_dict(), "calibrator": document}
+    with pytest.raises(CalibrationDataError, match="method"):
+        from_dict(wrapped)
+
+
+def test_options_are_shown_and_fixed(rows):
+    segmented = SegmentedCalibrator("histogram", min_rows=50).fit(*rows)
+    assert repr(segmented) == (
+        "SegmentedCalibrator(calibrator=Histogram(not fitted), fallback=Histogram(not fitted), min_rows=50, "
+        "fitted for 3 classes)"
+    )
+    with pytest.raises(CalibrationDataError, match="Options are fixed: min_rows of Segmented"):
+        segmented.min_rows = 0
+
+
+def test_top_labels_of_what_is_no_matrix_are_refused(rows):
+    logits, labels, segments = rows
+    segmented = SegmentedCalibrator().fit(logits, labels, segments)
+    probabilities = segmented.predict_proba(logits, segments)
+    for found, expected in zip(
+        segmented.top_label(logits, probabilities.tolist(), segments),
+        segmented.top_label(logits, probabilities, segments),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(found, expected)
+    for wrong in (None, "x", probabilities[:-1]):
+        with pytest.raises(CalibrationDataError, match="probabilities"):
+            segmented.top_label(logits, wrong, segments)
 
 
 def test_bad_segments_and_options_are_refused(rows):
