@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,25 +28,23 @@ from calibrators.metrics.risk_coverage import (
     excess_area_under_risk_coverage,
     excess_statistic,
 )
-from calibrators.metrics.rows import TopLabels, check_rows, check_weight_kind, top_labels
+from calibrators.metrics.rows import Statistic, TopLabels, check_rows, check_weight_kind, top_labels
 from calibrators.metrics.scoring import accuracy, brier_score, log_losses, negative_log_likelihood, squared_errors
 from calibrators.validation import as_groups, check_count
-
-Statistic: TypeAlias = Callable[[Doubles], float]
-"""A metric as a function of the rows' weights (n,), with all that does not depend on them done once."""
 
 _OPTIONS: dict[Callable[..., float], tuple[str, ...]] = {
     negative_log_likelihood: (),
     brier_score: (),
     accuracy: ("predicted",),
-    refinement_auroc: ("predicted",),
-    refinement_aupr: ("predicted", "detect"),
+    refinement_auroc: ("predicted", "positive"),
+    refinement_aupr: ("predicted", "positive", "detect"),
     area_under_risk_coverage: ("predicted",),
     excess_area_under_risk_coverage: ("predicted",),
-    debiased_calibration_error: ("predicted", "bins", "scheme"),
+    debiased_calibration_error: ("predicted", "positive", "bins", "scheme"),
 }
 _PLUG_IN = (expected_calibration_error, classwise_calibration_error, overconfidence_error)
-_DRAWS_AT_ONCE = 250_000
+# So many entries, 80 kB, stay in the cache.
+_DRAWS_AT_ONCE = 10_000
 
 
 def bootstrap_interval(
@@ -80,7 +78,7 @@ def bootstrap_interval(
 
     Args:
         metric: One of those, or ``functools.partial`` of one with its options (``bins``, ``scheme``, ``predicted``,
-            ``detect``).
+            ``positive``, ``detect``).
         probabilities: (N, K), rows sum to one.
         labels: (N,) integers in 0 … K−1.
         sample_weight: (N,) weights of 0 or more, or None.
@@ -122,7 +120,7 @@ def bootstrap_interval(
     rows = len(truth[kept])
     count = check_clusters(independent_rows(weight, rows, weight_kind) if cluster is None else int(cluster.max()) + 1)
     if function is debiased_calibration_error:
-        top = top_labels(matrix, truth, sample_weight, options.get("predicted"))
+        top = top_labels(matrix, truth, sample_weight, options.get("predicted"), options.get("positive"))
         found, low, high = debiased_interval(
             top, cluster, level, options.get("bins", 15), options.get("scheme", "width"), weight_kind
         )
@@ -140,15 +138,14 @@ def bootstrap_interval(
         base, chance = np.ones(rows), base / base.sum()
     values = np.empty(resamples)
     first = 0
-    for drawn in _multiplicities(np.random.default_rng(seed), resamples, count, chance):
+    for drawn in _multiplicities(np.random.default_rng(seed), resamples, count, chance, rows):
         some = values[first : first + len(drawn)]
         first += len(drawn)
         if isinstance(statistic, np.ndarray):
             sums, masses = (x if cluster is None else _added(x, cluster) for x in (statistic * base, base))
             some[:] = (drawn @ sums) / (drawn @ masses)
             continue
-        for i, times in enumerate(drawn):
-            some[i] = statistic(base * (times if cluster is None else times[cluster]))
+        some[:] = statistic(base * (drawn if cluster is None else np.take(drawn, cluster, axis=1)))
     undefined = np.isnan(values)
     if undefined.mean() > 0.01:
         raise CalibrationDataError(
@@ -203,7 +200,7 @@ def _statistic(
         return log_losses(probabilities, labels)[kept]
     if function is brier_score:
         return squared_errors(probabilities, labels)[kept]
-    every = top_labels(probabilities, labels, None, options.get("predicted"))
+    every = top_labels(probabilities, labels, None, options.get("predicted"), options.get("positive"))
     rows = TopLabels(every.confidence[kept], every.correct[kept], None)
     if function is accuracy:
         return rows.correct.astype(np.float64)
@@ -218,10 +215,15 @@ def _added(values: Doubles, cluster: Labels) -> Doubles:
     return np.bincount(cluster, values).astype(np.float64, copy=False)
 
 
-def _multiplicities(rng: np.random.Generator, resamples: int, count: int, chance: Doubles | None) -> Iterator[Doubles]:
-    """Yields, some samples at a time, how often each unit was drawn (n, units) among ``count`` draws."""
+def _multiplicities(
+    rng: np.random.Generator, resamples: int, count: int, chance: Doubles | None, rows: int
+) -> Iterator[Doubles]:
+    """Yields, some samples at a time, how often each unit was drawn (n, units) among ``count`` draws.
+
+    So many at a time that n times the number of rows, of which a unit may have several, stays small.
+    """
     units = count if chance is None else len(chance)
-    step = max(1, _DRAWS_AT_ONCE // max(units, 1))
+    step = max(1, _DRAWS_AT_ONCE // rows)
     for start in range(0, resamples, step):
         size = min(step, resamples - start)
         if chance is not None:

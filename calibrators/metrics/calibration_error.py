@@ -30,6 +30,7 @@ def expected_calibration_error(
     sample_weight: ArrayLike | None = None,
     *,
     predicted: ArrayLike | None = None,
+    positive: int | None = None,
 ) -> float:
     """Distance between confidence and accuracy over bins of confidence (ECE).
 
@@ -44,6 +45,7 @@ def expected_calibration_error(
         norm: 1: Σ share · |gap|; 2: √(Σ share · gap²); ``"max"``: the largest |gap|, whatever the bin's size.
         sample_weight: (N,) importance weights of 0 or more, or None.
         predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
+        positive: None: the predicted label; a class: its probability, against whether it is the true one.
 
     Returns:
         In [0, 1].
@@ -60,7 +62,7 @@ def expected_calibration_error(
     """
     check_bins(bins, scheme)
     check_choice(norm, NORMS, "norm")
-    return binned_error(top_labels(probabilities, labels, sample_weight, predicted), bins, scheme, norm)
+    return binned_error(top_labels(probabilities, labels, sample_weight, predicted, positive), bins, scheme, norm)
 
 
 def classwise_calibration_error(
@@ -112,6 +114,7 @@ def debiased_calibration_error(
     *,
     norm: Literal[1, 2] = 2,
     predicted: ArrayLike | None = None,
+    positive: int | None = None,
     weight_kind: WeightKind = "importance",
 ) -> float:
     """Calibration error less what noise adds to it; by default the **squared** error.
@@ -135,6 +138,7 @@ def debiased_calibration_error(
         sample_weight: (N,) weights of 0 or more, or None.
         norm: 2, in squared probability, or 1, in probability.
         predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
+        positive: None: the predicted label; a class: its probability, against whether it is the true one.
         weight_kind: ``"importance"``, or ``"frequency"``: whole numbers, how often each row was seen.
 
     Returns:
@@ -153,7 +157,7 @@ def debiased_calibration_error(
     """
     check_bins(bins, scheme)
     check_choice(norm, DEBIASED_NORMS, "norm")
-    rows = top_labels(probabilities, labels, sample_weight, predicted)
+    rows = top_labels(probabilities, labels, sample_weight, predicted, positive)
     check_weight_kind(sample_weight, weight_kind)
     importance = rows.weight is not None and weight_kind == "importance"
     noise = noise_weight(rows.weight, len(rows.correct), weight_kind) if importance else None

@@ -12,7 +12,7 @@ from calibrators.arrays import ArrayLike, Doubles
 from calibrators.effective_rows import WeightKind
 from calibrators.metrics.intervals import check_level
 from calibrators.metrics.kolmogorov_smirnov import residuals_by_confidence
-from calibrators.metrics.rows import TopLabels, check_weight_kind, event_rows
+from calibrators.metrics.rows import TopLabels, check_weight_kind, top_labels
 from calibrators.validation import check_choice, check_count
 
 Score: TypeAlias = Literal["brier", "log"]
@@ -92,7 +92,7 @@ def corp_decomposition(
         (0.1267, 0.2222, 0.2222)
     """
     check_choice(score, SCORES, "score")
-    rows = event_rows(probabilities, labels, sample_weight, predicted, positive)
+    rows = top_labels(probabilities, labels, sample_weight, predicted, positive)
     stated, frequency, weight = _pooled(rows)
     share = weight / weight.sum()
     fitted = _isotonic(frequency, weight)
@@ -147,7 +147,7 @@ def corp_reliability(
     check_level(level)
     check_count(resamples, "resamples")
     check_count(seed, "seed", least=0)
-    rows = event_rows(probabilities, labels, sample_weight, predicted, positive)
+    rows = top_labels(probabilities, labels, sample_weight, predicted, positive)
     stated, frequency, weight = _pooled(rows)
     check_weight_kind(sample_weight, weight_kind)
     lower, upper = _bands(rows, stated, weight, level, resamples, seed, weight_kind)

@@ -65,8 +65,7 @@ def ece_decomposition(
     """
     rows = top_labels(probabilities, labels, sample_weight, predicted)
     require_both(rows)
-    weight = np.ones(len(rows.correct)) if rows.weight is None else rows.weight
-    area = auroc_statistic(rows)(weight)
+    area = float(auroc_statistic(rows)(rows.weights()))
     right = weighted_mean(rows.correct.astype(np.float64), rows.weight)
     confidence = weighted_mean(rows.confidence.astype(np.float64), rows.weight)
     refinement = 2 * area * right * (1 - right)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from calibrators.arrays import ArrayLike, Doubles
-from calibrators.metrics.rows import TopLabels, event_rows
+from calibrators.metrics.rows import TopLabels, tied_runs, top_labels
 
 
 def kolmogorov_smirnov_error(
@@ -42,17 +42,15 @@ def kolmogorov_smirnov_error(
         >>> round(kolmogorov_smirnov_error([[0.9, 0.1], [0.6, 0.4]], [0, 1]), 6)
         0.3
     """
-    rows = event_rows(probabilities, labels, sample_weight, predicted, positive)
+    rows = top_labels(probabilities, labels, sample_weight, predicted, positive)
     _, residuals, weight = residuals_by_confidence(rows)
     return float(np.abs(np.cumsum(residuals)).max() / weight.sum())
 
 
 def residuals_by_confidence(rows: TopLabels) -> tuple[Doubles, Doubles, Doubles]:
     """Distinct confidences (U,), increasing, with the sums of weight · (confidence − correct) and of weight there."""
-    order = np.argsort(rows.confidence)
-    confidence = rows.confidence[order]
-    starts = np.flatnonzero(np.concatenate([[True], confidence[1:] != confidence[:-1]]))
-    values = confidence.astype(np.float64)
+    order, starts = tied_runs(rows.confidence)
+    values = rows.confidence[order].astype(np.float64)
     weight = np.ones(len(order)) if rows.weight is None else rows.weight[order]
     residuals = weight * (values - rows.correct[order])
     return values[starts], np.add.reduceat(residuals, starts), np.add.reduceat(weight, starts)

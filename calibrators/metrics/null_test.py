@@ -47,6 +47,7 @@ def calibration_test(
     sample_weight: ArrayLike | None = None,
     *,
     predicted: ArrayLike | None = None,
+    positive: int | None = None,
     resamples: int = 1_000,
     seed: int = 0,
     weight_kind: WeightKind = "importance",
@@ -67,6 +68,7 @@ def calibration_test(
         norm: 1, 2 or ``"max"``.
         sample_weight: (N,) weights of 0 or more, or None.
         predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
+        positive: None: the predicted label; a class: its probability, against whether it is the true one.
         resamples: Number of worlds.
         seed: Seed of their draws.
         weight_kind: ``"importance"``: a row is drawn once and counts with its weight; ``"frequency"``: whole numbers,
@@ -91,7 +93,7 @@ def calibration_test(
     check_choice(norm, NORMS, "norm")
     check_count(resamples, "resamples")
     check_count(seed, "seed", least=0)
-    rows = top_labels(probabilities, labels, sample_weight, predicted)
+    rows = top_labels(probabilities, labels, sample_weight, predicted, positive)
     check_weight_kind(sample_weight, weight_kind)
     error = binned_error(rows, bins, scheme, norm)
     null = null_errors(rows, bins, scheme, norm, resamples, seed, weight_kind)

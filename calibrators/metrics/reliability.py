@@ -39,6 +39,7 @@ def reliability_curve(
     sample_weight: ArrayLike | None = None,
     *,
     predicted: ArrayLike | None = None,
+    positive: int | None = None,
 ) -> ReliabilityCurve:
     """Mean confidence and accuracy over bins of confidence.
 
@@ -49,6 +50,7 @@ def reliability_curve(
         scheme: ``"width"`` or ``"mass"``.
         sample_weight: (N,) importance weights of 0 or more, or None.
         predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
+        positive: None: the predicted label; a class: its probability, against whether it is the true one.
 
     Raises:
         CalibrationDataError: Wrong shapes, types, values or options.
@@ -59,7 +61,7 @@ def reliability_curve(
         ([0.9], [0.5])
     """
     check_bins(bins, scheme)
-    totals = bin_totals(top_labels(probabilities, labels, sample_weight, predicted), bins, scheme)
+    totals = bin_totals(top_labels(probabilities, labels, sample_weight, predicted, positive), bins, scheme)
     return ReliabilityCurve(
         totals.lower,
         totals.upper,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
 import numpy as np
+from scipy import special
 
 from calibrators.arrays import ArrayLike, Doubles
-from calibrators.metrics.rows import TopLabels, top_labels
+from calibrators.metrics.rows import Statistic, TopLabels, tied_runs, top_labels
 
 
 def area_under_risk_coverage(
@@ -44,7 +42,7 @@ def area_under_risk_coverage(
         0.5
     """
     rows = top_labels(probabilities, labels, sample_weight, predicted)
-    return area_statistic(rows)(np.ones(len(rows.correct)) if rows.weight is None else rows.weight)
+    return float(area_statistic(rows)(rows.weights()))
 
 
 def excess_area_under_risk_coverage(
@@ -78,38 +76,39 @@ def excess_area_under_risk_coverage(
         0.0
     """
     rows = top_labels(probabilities, labels, sample_weight, predicted)
-    return excess_statistic(rows)(np.ones(len(rows.correct)) if rows.weight is None else rows.weight)
+    return float(excess_statistic(rows)(rows.weights()))
 
 
-def area_statistic(rows: TopLabels) -> Callable[[Doubles], float]:
-    """The area as a function of the rows' weights (N,), sorted once.
+def area_statistic(rows: TopLabels) -> Statistic:
+    """The area as a function of the rows' weights, sorted once.
 
     Over a run of equal confidence from coverage a to b the errors grow evenly, E(c) = E_a + s (c − a), and
-    ∫ E(c)/c dc = s (b − a) + (E_a − s a) log(b / a).
+    ∫ E(c)/c dc = s (b − a) + (E_a − s a) log(b / a). A run of weight zero adds nothing.
     """
-    rank = np.unique(rows.confidence, return_inverse=True)[1]
-    rank = rank.max() - rank
-    size, wrong_rank = int(rank.max()) + 1, rank[~rows.correct]
+    order, starts = tied_runs(rows.confidence, descending=True)
+    failed = ~rows.correct[order]
 
-    def statistic(weight: Doubles) -> float:
-        added, wrong = np.bincount(rank, weight, size), np.bincount(wrong_rank, weight[~rows.correct], size)
-        taken = added > 0
-        added, wrong = added[taken], wrong[taken]
-        upper, errors = np.cumsum(added), np.cumsum(wrong)
-        rate, lower = wrong / added, upper[:-1]
-        area = wrong.sum() + float((errors[:-1] - rate[1:] * lower) @ np.log1p(added[1:] / lower))
-        return float(area / upper[-1])
+    def statistic(weight: Doubles) -> Doubles:
+        weight = np.take(weight, order, axis=-1)
+        added = np.add.reduceat(weight, starts, axis=-1)
+        wrong = np.add.reduceat(weight * failed, starts, axis=-1)
+        upper, errors = np.cumsum(added, axis=-1), np.cumsum(wrong, axis=-1)
+        rate = wrong / (added + (added == 0))
+        lower = upper[..., :-1]
+        # Before the first run there are no errors, and the logarithm does not count.
+        growth = np.log1p(added[..., 1:] / (lower + (lower == 0)))
+        area = errors[..., -1] + np.vecdot(errors[..., :-1] - rate[..., 1:] * lower, growth)
+        return np.asarray(area / upper[..., -1])
 
     return statistic
 
 
-def excess_statistic(rows: TopLabels) -> Callable[[Doubles], float]:
-    """The area less that of the best order, as a function of the rows' weights (N,)."""
-    area = area_statistic(rows)
+def excess_statistic(rows: TopLabels) -> Statistic:
+    """The area less that of the best order, as a function of the rows' weights."""
+    area, failed = area_statistic(rows), ~rows.correct
 
-    def statistic(weight: Doubles) -> float:
-        risk = min(float(weight[~rows.correct].sum() / weight.sum()), 1.0)
-        best = risk + (1 - risk) * math.log1p(-risk) if risk < 1 else 1.0
-        return max(area(weight) - best, 0.0)
+    def statistic(weight: Doubles) -> Doubles:
+        risk = np.minimum(weight @ failed / weight.sum(axis=-1), 1)
+        return np.asarray(np.maximum(area(weight) - risk - special.xlog1py(1 - risk, -risk), 0))
 
     return statistic

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from calibrators.validation import as_labels, as_matrix, as_weight, check_choice
 
 @dataclass(frozen=True, slots=True)
 class TopLabels:
-    """The predicted label of each row.
+    """The label of each row that is judged: the predicted one, or one and the same class in all rows.
 
     Attributes:
         confidence: (N,) the probability of that label, in the probabilities' own type.
@@ -29,6 +30,14 @@ class TopLabels:
     confidence: Floats
     correct: npt.NDArray[np.bool_]
     weight: Doubles | None
+
+    def weights(self) -> Doubles:
+        """(N,) the weights, of one each where there are none."""
+        return np.ones(len(self.correct)) if self.weight is None else self.weight
+
+
+Statistic: TypeAlias = Callable[[Doubles], Doubles]
+"""A metric as a function of the rows' weights (…, n), of shape (…), with all that they do not change done once."""
 
 
 def check_rows(
@@ -58,24 +67,32 @@ def top_labels(
     labels: ArrayLike,
     sample_weight: ArrayLike | None = None,
     predicted: ArrayLike | None = None,
+    positive: int | None = None,
 ) -> TopLabels:
-    """Reads the predicted labels; rows of weight zero are dropped.
+    """Reads the labels that are judged; rows of weight zero are dropped.
 
     Args:
         probabilities: (N, K), rows sum to one.
         labels: (N,) true labels.
         sample_weight: (N,) or None.
         predicted: (N,) labels that were predicted; None: the class of the largest probability, the first of equals.
+        positive: None: the predicted labels; a class: this one in every row, whatever its probability.
 
     Raises:
-        CalibrationDataError: Wrong shapes, types or values.
+        CalibrationDataError: Wrong shapes, types, values or options.
     """
     matrix, truth, weight = check_rows(probabilities, labels, sample_weight)
     rows, classes = matrix.shape
+    if positive is not None:
+        check_positive(positive, classes, predicted)
     chosen = None if predicted is None else as_labels(predicted, rows, classes, "predicted")
     confidence = np.empty(rows, matrix.dtype)
     correct = np.empty(rows, np.bool_)
     for part, chunk in probability_chunks(matrix):
+        if positive is not None:
+            confidence[part] = chunk[:, positive]
+            np.equal(truth[part], positive, out=correct[part])
+            continue
         if chosen is None and classes == 2:
             np.maximum(chunk[:, 0], chunk[:, 1], out=confidence[part])
             np.equal(chunk[:, 1] > chunk[:, 0], truth[part] == 1, out=correct[part])
@@ -88,32 +105,6 @@ def top_labels(
         kept = weight > 0
         return TopLabels(confidence[kept], correct[kept], weight[kept])
     return TopLabels(confidence, correct, weight)
-
-
-def event_rows(
-    probabilities: ArrayLike,
-    labels: ArrayLike,
-    sample_weight: ArrayLike | None = None,
-    predicted: ArrayLike | None = None,
-    positive: int | None = None,
-) -> TopLabels:
-    """Reads one probability a row and whether its event came about; rows of weight zero are dropped.
-
-    Args:
-        probabilities: (N, K), rows sum to one.
-        labels: (N,) true labels.
-        sample_weight: (N,) or None.
-        predicted: As in `top_labels`.
-        positive: None: the event is that the predicted label is right; a class: that this class is the true one.
-
-    Raises:
-        CalibrationDataError: Wrong shapes, types, values or options.
-    """
-    if positive is None:
-        return top_labels(probabilities, labels, sample_weight, predicted)
-    matrix, truth, _ = check_rows(probabilities, labels, sample_weight)
-    check_positive(positive, matrix.shape[1], predicted)
-    return top_labels(matrix, truth, sample_weight, np.full(len(truth), positive))
 
 
 def check_positive(positive: int, classes: int, predicted: ArrayLike | None) -> None:
@@ -147,6 +138,14 @@ def class_columns(probabilities: ArrayLike, labels: ArrayLike, sample_weight: Ar
     truth = truth[kept]
     for k, column in columns(matrix):
         yield TopLabels(np.minimum(column[kept], 1), truth == k, weight)
+
+
+def tied_runs(confidence: Floats, *, descending: bool = False) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """The order (N,) of rows by confidence, and where in it each run of equal ones starts (U,)."""
+    order = np.argsort(confidence)
+    order = order[::-1] if descending else order
+    values = confidence[order]
+    return order, np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
 
 
 def check_weight_kind(sample_weight: ArrayLike | None, kind: WeightKind) -> None:

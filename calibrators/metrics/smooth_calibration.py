@@ -12,7 +12,7 @@ import numpy as np
 from scipy import fft, optimize
 
 from calibrators.arrays import ArrayLike, Doubles
-from calibrators.metrics.rows import TopLabels, event_rows
+from calibrators.metrics.rows import TopLabels, top_labels
 
 _COARSEST, _FINEST = 2**14, 2**20
 # A kernel this many grid cells wide or wider sees no grid: spreading a row over its two neighbours adds less than
@@ -55,7 +55,7 @@ def smooth_calibration_error(
         >>> round(smooth_calibration_error([[1.0, 0.0]] * 4, [0, 0, 0, 1]), 6)
         0.25
     """
-    rows = event_rows(probabilities, labels, sample_weight, predicted, positive)
+    rows = top_labels(probabilities, labels, sample_weight, predicted, positive)
     cells = _COARSEST
     while True:
         width = _fixed_point(_cosine_transform(rows, cells))

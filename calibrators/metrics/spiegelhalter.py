@@ -12,7 +12,7 @@ from calibrators.arrays import ArrayLike
 from calibrators.chunks import probability_chunks
 from calibrators.effective_rows import WeightKind
 from calibrators.errors import CalibrationDataError
-from calibrators.metrics.rows import check_rows, check_weight_kind, noise_weight
+from calibrators.metrics.rows import check_rows, check_weight_kind, noise_weight, top_labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ def spiegelhalter_test(
     labels: ArrayLike,
     sample_weight: ArrayLike | None = None,
     *,
+    positive: int | None = None,
     weight_kind: WeightKind = "importance",
 ) -> SpiegelhalterTest:
     """Compares the Brier score with its mean and variance under perfect calibration.
@@ -46,6 +47,8 @@ def spiegelhalter_test(
         probabilities: (N, K), N ≥ 1, rows sum to one.
         labels: (N,) integers in 0 … K−1.
         sample_weight: (N,) weights of 0 or more, or None.
+        positive: None: all classes; a class: its probability alone, against whether it is the true one. With two
+            classes both are the same test.
         weight_kind: ``"importance"``, or ``"frequency"``: whole numbers, how often each row was seen.
 
     Raises:
@@ -62,6 +65,10 @@ def spiegelhalter_test(
     """
     matrix, truth, weight = check_rows(probabilities, labels, sample_weight)
     check_weight_kind(sample_weight, weight_kind)
+    if positive is not None:
+        rows = top_labels(matrix, truth, weight, positive=positive)
+        stated = rows.confidence.astype(np.float64)
+        matrix, truth, weight = np.stack([1 - stated, stated], axis=1), rows.correct.astype(np.int64), rows.weight
     noise = noise_weight(weight, len(truth), weight_kind)
     excess = variance = 0.0
     for part, chunk in probability_chunks(matrix):

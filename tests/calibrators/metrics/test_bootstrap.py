@@ -1,4 +1,4 @@
-"""Coverage is counted in 1,000 worlds: the count lies within 1.4 points of the true coverage, 19 times in 20."""
+"""Coverage is counted in 1,000 worlds (refinement: 600): within 1.4 (1.8) points of the truth, 19 times in 20."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def true_value(metric, population):
     return metric(np.repeat(stated, CLASSES, axis=0), labels, sample_weight=chance.reshape(-1))
 
 
-def coverage(metric, population, rows, resamples, kind=None):
+def coverage(metric, population, rows, resamples, kind=None, worlds=WORLDS):
     truth, hits = true_value(metric, population), 0
     stated, chance = population
     cumulated = np.cumsum(chance, axis=1)[:, :-1]
     rng = np.random.default_rng(0)
-    for seed in range(WORLDS):
+    for seed in range(worlds):
         drawn, groups = rng.integers(PEOPLE, size=rows), None
         score = rng.random(rows)
         if kind == "groups":  # each row stands there one to three times
@@ -55,18 +55,18 @@ def coverage(metric, population, rows, resamples, kind=None):
         labels = (score[:, None] > cumulated[drawn]).sum(axis=1)
         interval = bootstrap_interval(metric, stated[drawn], labels, groups=groups, resamples=resamples, seed=seed)
         hits += interval.low <= truth <= interval.high
-    return hits / WORLDS
+    return hits / worlds
 
 
 @pytest.mark.parametrize("kind", [None, "groups"])
 @pytest.mark.parametrize("metric", [negative_log_likelihood, brier_score, accuracy])
 def test_intervals_of_means_cover(metric, kind, population):
-    assert 0.93 <= coverage(metric, population, 500, 400, kind) <= 0.97
+    assert 0.93 <= coverage(metric, population, 500, 200, kind) <= 0.97
 
 
 @pytest.mark.parametrize("metric", [refinement_auroc, refinement_aupr, area_under_risk_coverage])
 def test_intervals_of_refinement_cover(metric, population):
-    assert 0.93 <= coverage(metric, population, 500, 200) <= 0.97
+    assert 0.93 <= coverage(metric, population, 500, 200, worlds=600) <= 0.97
 
 
 def test_groups_are_drawn_whole():
@@ -77,11 +77,12 @@ def test_groups_are_drawn_whole():
     for seed in range(WORLDS):
         labels = np.repeat((rng.random(60) > 0.7).astype(int), 10)
         clustered = bootstrap_interval(brier_score, probabilities, labels, groups=groups, resamples=200, seed=seed)
-        independent = bootstrap_interval(brier_score, probabilities, labels, resamples=200, seed=seed)
         hits += clustered.low <= 0.42 <= clustered.high
-        naive += independent.low <= 0.42 <= independent.high
+        if seed < 100:
+            independent = bootstrap_interval(brier_score, probabilities, labels, resamples=200, seed=seed)
+            naive += independent.low <= 0.42 <= independent.high
     assert 0.92 <= hits / WORLDS <= 0.97  # 60 independent groups alone
-    assert naive / WORLDS < 0.6
+    assert naive / 100 < 0.65
 
 
 def test_frequencies_are_repeated_rows(world):
@@ -127,10 +128,10 @@ def test_plug_in_errors_are_refused(metric, world):
 
 
 def test_a_percentile_bootstrap_of_the_plug_in_error_would_not_cover(world):
-    # Why it is refused: of 100 calibrated worlds not one interval reaches down to the true error of zero.
+    # Why it is refused: of 30 calibrated worlds not one interval reaches down to the true error of zero.
     rng = np.random.default_rng(0)
     hits = 0
-    for seed in range(100):
+    for seed in range(30):
         logits, labels = world(500, 3, seed=seed)
         probabilities = softmax(logits)
         drawn = rng.integers(500, size=(100, 500))

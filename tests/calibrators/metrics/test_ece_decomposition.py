@@ -44,5 +44,5 @@ def test_the_gap_is_the_error_where_every_bin_is_overconfident(world):
 
 
 def test_one_kind_of_answer_is_refused():
-    with pytest.raises(CalibrationDataError, match="all predicted right"):
+    with pytest.raises(CalibrationDataError, match="right in every row"):
         ece_decomposition([[0.9, 0.1]], [0])

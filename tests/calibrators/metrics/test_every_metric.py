@@ -23,6 +23,7 @@ ESTIMATES = {
     "excess_area_under_risk_coverage": metrics.excess_area_under_risk_coverage,
     "expected_calibration_error": metrics.expected_calibration_error,
     "expected_calibration_error, mass": partial(metrics.expected_calibration_error, scheme="mass"),
+    "expected_calibration_error, class 1": partial(metrics.expected_calibration_error, positive=1),
     "kolmogorov_smirnov_error": metrics.kolmogorov_smirnov_error,
     "negative_log_likelihood": metrics.negative_log_likelihood,
     "overconfidence_error": metrics.overconfidence_error,
@@ -36,6 +37,7 @@ COUNTS = {
     "calibration_slope_intercept": metrics.calibration_slope_intercept,
     "debiased_calibration_error": metrics.debiased_calibration_error,
     "debiased_calibration_error, 1": partial(metrics.debiased_calibration_error, norm=1),
+    "debiased_calibration_error, class 1": partial(metrics.debiased_calibration_error, positive=1),
     "debiased interval": partial(metrics.bootstrap_interval, metrics.debiased_calibration_error),
     "spiegelhalter_test": metrics.spiegelhalter_test,
 }

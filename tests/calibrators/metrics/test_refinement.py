@@ -42,7 +42,7 @@ def test_rows_of_weight_zero_are_absent():
     assert refinement_auroc(probabilities, [0, 1, 1], [1.0, 1.0, 0.0]) == 1.0
 
 
-@pytest.mark.parametrize(("labels", "found"), [([0, 0], "all predicted right"), ([1, 1], "all predicted wrong")])
+@pytest.mark.parametrize(("labels", "found"), [([0, 0], "right in every row"), ([1, 1], "wrong in every row")])
 def test_one_kind_of_answer_has_no_refinement(labels, found):
     for metric in (refinement_auroc, refinement_aupr):
         with pytest.raises(CalibrationDataError, match=found):
