@@ -117,6 +117,9 @@ def choose(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
         cells = (f"{value:.4f}" for value in (one.loss, one.difference, one.standard_error) if value is not None)
         table.add_row(one.name, *cells)
     console.print(table)
+    for one in auto.report_:
+        if one.error is not None:
+            console.print(f"{one.name} is out: {one.error}")
     console.print(f"The simplest within one standard error of the best: [bold]{auto.calibrator_.name}[/bold]")
 
 
@@ -142,8 +145,8 @@ def segments(images: NDArray[np.uint8], truth: NDArray[np.int64], bundle: Path) 
     for name, own in calibrator.calibrators_.items():
         console.print(f"{name}: T = {own.temperature_:.2f}")
     for name, reason in calibrator.fell_back_.items():
-        console.print(f"{name}: the fallback, {reason}")
-    console.print(f"all others: T = {calibrator.fallback_.temperature_:.2f}")
+        console.print(f"{name}: no temperature of its own ({reason}), so that of all rows")
+    console.print(f"all rows: T = {calibrator.fallback_.temperature_:.2f}")
     test = ~fit
     own = metrics.log_losses(calibrator.predict_proba(logits[test], names[test]), labels[test])
     one = metrics.log_losses(calibrator.fallback_.predict_proba(logits[test]), labels[test])

@@ -59,17 +59,15 @@ def test_an_ece_stands_beside_its_null(tour: tuple[str, Path]) -> None:
 
 def test_auto_reports_its_candidates(tour: tuple[str, Path]) -> None:
     text = tour[0].partition("What auto takes")[2]
-    for name in ("identity", "temperature", "ensemble_temperature", "structured_vector", "isotonic_multiclass"):
+    for name in ("identity", "temperature", "ensemble_temperature", "structured_vector"):
         assert len(row(text, name)) == 3
     assert "within one standard error of the best" in text
 
 
 def test_the_dim_camera_gets_another_temperature_and_the_new_one_the_fallback(tour: tuple[str, Path]) -> None:
-    found = {
-        name: float(value) for name, value in re.findall(r"^(bright|dim|all others): T = ([\d.]+)$", tour[0], re.M)
-    }
-    assert found["dim"] < found["all others"] < found["bright"]
-    assert "new: the fallback, 20 rows of at least 100" in tour[0]
+    found = {name: float(value) for name, value in re.findall(r"^(bright|dim|all rows): T = ([\d.]+)$", tour[0], re.M)}
+    assert found["dim"] < found["all rows"] < found["bright"]
+    assert "new: no temperature of its own (20 rows of at least 100), so that of all rows" in tour[0]
 
 
 def test_thresholds_agree_on_both_scales(tour: tuple[str, Path]) -> None:

@@ -118,3 +118,48 @@ def test_the_methods_that_count_rows_are_listed():
 def test_the_methods_with_an_inverse_are_listed():
     named = set(re.findall(r"`(\w+)`", section("Back to logits").partition("|")[0])) & set(CALIBRATORS)
     assert named == {kind.name for kind in INVERSES}
+
+
+def test_the_methods_that_give_zero_and_one_are_listed(world):
+    item = next(part for part in re.split(r"\n- ", section("What to use when")) if part.startswith("**Zero and one"))
+    exact, next_to = (set(re.findall(r"`(\w+)`", part)) for part in item.partition("`venn_abers`")[0].split("exactly"))
+    for classes in (2, 3):
+        rows, fresh = world(500, classes, 1.5), world(2000, classes, 1.5, seed=4)[0]
+        least = {name: kind().fit(*rows).predict_proba(fresh).min() for name, kind in CALIBRATORS.items()}
+        assert {name for name, found in least.items() if found == 0} == exact
+        assert {name for name, found in least.items() if 0 < found < 1e-9} == next_to
+
+
+def test_the_methods_that_are_not_symmetric_in_the_classes_are_listed(world):
+    (logits, labels), unlike = world(503, 2, 1.5), set()
+    for name, kind in CALIBRATORS.items():
+        found = kind().fit(logits, labels).predict_proba(logits)
+        exchanged = kind().fit(logits[:, ::-1], 1 - labels).predict_proba(logits[:, ::-1])[:, ::-1]
+        if np.abs(found - exchanged).max() > 1e-9:
+            unlike.add(f"`{name}`")
+    assert {row[0] for row in table("What to use when") if "not symmetric" in row[3]} == unlike
+
+
+def test_a_matrix_needs_labels_for_each_of_its_parameters(world):
+    fresh = world(5000, 30, 1.5, seed=5)
+
+    def loss(name, rows, classes=30):
+        fitted = CALIBRATORS[name]().fit(*world(rows, classes, 1.5))
+        logits, labels = fresh if classes == 30 else world(5000, classes, 1.5, seed=5)
+        return metrics.negative_log_likelihood(fitted.predict_proba(logits), labels)
+
+    # One label for each parameter: far worse than nothing, unless the matrix is shrunk. Thirty: no worse.
+    assert loss("matrix", 1000) > loss("identity", 1000) + 0.3
+    assert loss("structured_matrix", 1000) < loss("identity", 1000)
+    assert loss("matrix", 900, 5) < loss("identity", 900, 5)
+
+
+def test_orders_step_back_by_no_more_than_the_last_bit():
+    rng = np.random.default_rng(0)
+    scores = np.sort(rng.normal(0, 0.01, 20_000)) + 1
+    logits = np.stack([np.zeros(20_000), scores], axis=1)
+    labels = (rng.random(20_000) < 0.5).astype(int)
+    for name, kind in CALIBRATORS.items():
+        if kind.preserves_order:
+            rising = kind().fit(logits, labels).predict_proba(logits)[:, 1]
+            assert (np.diff(rising) >= -np.spacing(rising[1:])).all(), name
