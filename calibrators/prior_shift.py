@@ -13,11 +13,11 @@ from calibrators.calibrator import Calibrator
 from calibrators.chunks import logit_chunks
 from calibrators.documents import Document
 from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, check_frequencies, counting_weight
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, shown
 from calibrators.mixture import mixture_weights
 from calibrators.registry import restored, unfitted
 from calibrators.row_subset import take_rows
-from calibrators.validation import LabelledRows, as_matrix, as_weight, check_choice
+from calibrators.validation import LabelledRows, as_array, as_matrix, as_weight, check_choice
 
 _NORMAL_975 = 1.959963984540054
 _NEXT_TO_NOTHING = 1e-200
@@ -144,26 +144,25 @@ class PriorShift(Calibrator):
         """Re-weights to given priors from now on.
 
         Args:
-            priors: (K,) numbers of 0 or more with a positive sum; divided by it.
+            priors: (K,) numbers of 0 or more that add up to one, within 1e-6; divided by their sum.
 
         Returns:
             The calibrator itself.
 
         Raises:
-            CalibrationDataError: Another shape, a negative number, NaN, or nothing but zeros.
+            CalibrationDataError: Another shape, no numbers, a negative one, NaN, or another sum.
             CalibrationFitError: Not fitted yet.
         """
         self.check_fitted()
-        given = np.asarray(priors, dtype=np.float64)
-        usable = given.shape == (self.classes_,) and bool((given >= 0).all()) and 0 < float(given.sum()) < np.inf
+        array = as_array(priors, "priors")
+        given = array.astype(np.float64) if array.dtype.kind in "fiu" else np.empty(0)
+        usable = given.shape == (self.classes_,) and bool((given >= 0).all()) and abs(float(given.sum()) - 1) <= 1e-6
         if not usable:
             raise CalibrationDataError(
                 "Bad priors",
                 where="priors",
-                found=np.array2string(given, threshold=8)
-                if given.shape == (self.classes_,)
-                else f"shape {given.shape}",
-                expected=f"{self.classes_} finite numbers of 0 or more, one of them positive",
+                found=shown(priors),
+                expected=f"{self.classes_} numbers of 0 or more that add up to 1",
             )
         self.target_priors_ = self.lower_priors_ = self.upper_priors_ = given / given.sum()
         self.adapted_, self.top_label_only = True, False
@@ -234,5 +233,13 @@ class PriorShift(Calibrator):
                 document.refuse(field, f"{len(ends)} numbers", f"{classes}, as 'classes' says")
         if not ((lower <= calibrator.target_priors_) & (calibrator.target_priors_ <= upper)).all():
             document.refuse("target_priors", "a prior outside its interval", "one inside")
+        if not calibrator.adapted_:
+            for field, kept in (
+                ("target_priors", calibrator.target_priors_),
+                ("lower_priors", lower),
+                ("upper_priors", upper),
+            ):
+                if not np.array_equal(kept, calibrator.source_priors_):
+                    document.refuse(field, "unlike source_priors", "the same, as 'adapted' is false")
         calibrator.lower_priors_, calibrator.upper_priors_ = lower, upper
         return calibrator

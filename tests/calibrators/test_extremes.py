@@ -136,7 +136,7 @@ def test_extreme_rows(name, case, world):
         values, truth = CASES[case](logits, labels)
         calibrator = MAKERS[name]().fit(values, truth)
         if name == "prior_shift of platt":
-            calibrator.adapt_to(np.arange(1, classes + 1))
+            calibrator.adapt_to(np.arange(1, classes + 1) / (classes * (classes + 1) / 2))
         for inputs in (values, logits, logits * 1e5, impossible_others(logits, labels), certain_rows(logits, labels)):
             check(calibrator, inputs)
 

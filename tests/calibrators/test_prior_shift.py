@@ -56,7 +56,7 @@ def test_mends_a_shift_of_priors():
     calibrator = PriorShift().fit(*source)
     before = metrics.negative_log_likelihood(calibrator.predict_proba(target[0]), target[1])
     after = metrics.negative_log_likelihood(calibrator.adapt(target[0]).predict_proba(target[0]), target[1])
-    told = metrics.negative_log_likelihood(calibrator.adapt_to([5, 95]).predict_proba(target[0]), target[1])
+    told = metrics.negative_log_likelihood(calibrator.adapt_to([0.05, 0.95]).predict_proba(target[0]), target[1])
     assert after < before - 0.1
     assert after == pytest.approx(told, abs=0.01)
 
@@ -112,7 +112,7 @@ def test_an_adapted_one_round_trips_and_a_fit_undoes_it(world):
 
 
 def test_a_prior_of_zero_and_a_row_that_only_it_could_be(world):
-    calibrator = PriorShift().fit(*world(300, 3)).adapt_to([0, 1, 1])
+    calibrator = PriorShift().fit(*world(300, 3)).adapt_to([0, 0.5, 0.5])
     found = calibrator.predict_proba([[0.0, 0.0, 0.0], [0.0, -np.inf, -np.inf], [5000.0, 0.0, -1.0]])
     np.testing.assert_allclose(found[:, 0], [0, 1, 1])
     assert np.isfinite(found).all()
@@ -129,9 +129,16 @@ def test_bad_input_is_refused(world):
         PriorShift().adapt(np.zeros((3, 2)))
     logits, labels = world(100, 3)
     calibrator = PriorShift().fit(logits, labels)
-    for priors in ([1, 1], [-1, 1, 1], [0, 0, 0], [np.nan, 1, 1], [np.inf, 1, 1]):
+    for priors in (
+        *([0.5, 0.5], [-1, 1, 1], [0, 0, 0], [np.nan, 0.5, 0.5], [np.inf, 0, 1], [0.5, 0.3, 0.1], [0.4, 0.4, 0.200002]),
+        *("abc", ["a", "b", "c"], [True, False, False], [[0.5], [0.25, 0.25]], None, [1j, 0, 0], [10**400, 0, 0]),
+    ):
         with pytest.raises(CalibrationDataError, match="priors"):
             calibrator.adapt_to(priors)
+    assert not calibrator.adapted_
+    single = calibrator.adapt_to(np.full(3, 1 / 3, np.float32)).target_priors_
+    assert single.sum() == pytest.approx(1, abs=1e-15)
+    calibrator.fit(logits, labels)
     with pytest.raises(CalibrationDataError, match="2"):
         calibrator.adapt(logits[:1])
     with pytest.raises(CalibrationDataError, match="columns"):
@@ -140,6 +147,8 @@ def test_bad_input_is_refused(world):
     for change in (
         {"source_priors": [0.0, 0.5, 0.5]},
         {"upper_priors": [0.0, 0.0, 0.0]},
+        {"target_priors": [0.5, 0.25, 0.25], "lower_priors": [0.0] * 3, "upper_priors": [1.0] * 3},
+        {"upper_priors": [1.0] * 3},
         {"calibrator": document},
         {"calibrator": PriorShift().fit(*world(50, 2)).to_dict()["calibrator"]},
     ):
