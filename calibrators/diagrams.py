@@ -16,9 +16,9 @@ from calibrators.binning import Scheme, bin_index
 from calibrators.effective_rows import WeightKind
 from calibrators.errors import CalibrationDataError, shown
 from calibrators.metrics.corp import CorpCurve, corp_reliability
-from calibrators.metrics.null_test import calibration_test
+from calibrators.metrics.null_test import CalibrationTest, calibration_test
 from calibrators.metrics.reliability import ReliabilityCurve, reliability_curve
-from calibrators.metrics.rows import check_positive, check_rows, top_labels, weighted_mean
+from calibrators.metrics.rows import top_labels, weighted_mean
 from calibrators.validation import check_choice
 
 if TYPE_CHECKING:
@@ -78,17 +78,15 @@ def reliability_diagram(
     check_choice(axis, AXES, "axis")
     stated, happened = "confidence", "accuracy"
     if positive is not None:
-        matrix, truth, _ = check_rows(probabilities, labels, sample_weight)
-        check_positive(positive, matrix.shape[1], predicted)
-        predicted = np.full(len(truth), positive)
         stated, happened = f"probability of class {positive}", "frequency"
-    curve = reliability_curve(probabilities, labels, bins, scheme, sample_weight, predicted=predicted)
-    note = _calibration_note(probabilities, labels, bins, scheme, sample_weight, predicted, weight_kind)
-    figure, axes, strip = _panels(title, note)
+    judged: dict[str, Any] = {"predicted": predicted, "positive": positive}
+    curve = reliability_curve(probabilities, labels, bins, scheme, sample_weight, **judged)
+    test = calibration_test(probabilities, labels, bins, scheme, 1, sample_weight, **judged, weight_kind=weight_kind)
+    figure, axes, strip = _panels(title, _calibration_note(test))
     axes.set(ylabel=happened)
     strip.set(xlabel=stated, ylabel="share of rows")
     if axis == "logit":
-        band = corp_reliability(probabilities, labels, sample_weight, predicted=predicted, weight_kind=weight_kind)
+        band = corp_reliability(probabilities, labels, sample_weight, **judged, weight_kind=weight_kind)
         _draw_log_odds(axes, strip, curve, band)
         return figure
     width = curve.upper - curve.lower
@@ -146,9 +144,11 @@ def confidence_histogram(
     References:
         Guo et al. (2017), figure 1, top.
     """
-    note = _calibration_note(probabilities, labels, bins, "width", sample_weight, predicted, weight_kind)
+    test = calibration_test(
+        probabilities, labels, bins, "width", 1, sample_weight, predicted=predicted, weight_kind=weight_kind
+    )
     rows = top_labels(probabilities, labels, sample_weight, predicted)
-    figure, axes, strip = _panels(title, note)
+    figure, axes, strip = _panels(title, _calibration_note(test))
     edges = np.arange(bins + 1) / bins
     weight = np.ones(len(rows.correct)) if rows.weight is None else rows.weight
     index = bin_index(rows.confidence, edges.astype(rows.confidence.dtype))
@@ -214,18 +214,7 @@ def _draw_log_odds(axes: Axes, strip: Axes, curve: ReliabilityCurve, band: CorpC
     strip.set(ylim=(0, None))
 
 
-def _calibration_note(
-    probabilities: ArrayLike,
-    labels: ArrayLike,
-    bins: int,
-    scheme: Scheme,
-    sample_weight: ArrayLike | None,
-    predicted: ArrayLike | None,
-    weight_kind: WeightKind,
-) -> str:
-    test = calibration_test(
-        probabilities, labels, bins, scheme, 1, sample_weight, predicted=predicted, weight_kind=weight_kind
-    )
+def _calibration_note(test: CalibrationTest) -> str:
     # Rare events have errors below any fixed number of decimals.
     places = 3 if test.error >= 0.01 or test.null_mean >= 0.01 else 5
     error, mean, quantile = (f"{value:.{places}f}" for value in (test.error, test.null_mean, test.null_quantile))
