@@ -192,8 +192,8 @@ STUDY = Study(
     cells=cells,
     reduced=(
         "ResNet-18: one seed, bfloat16.",
-        "LeNet-5 is not reduced: both classes in full (9,000 training, 1,000 calibration, 2,000 test images), 10 epochs, "
-        "5 seeds. The report does not say how many images it calibrated on.",
+        "LeNet-5 is not reduced: both classes in full (9,000 training, 1,000 calibration, 2,000 test images), 10 "
+        "epochs, 5 seeds. The report does not say how many images it calibrated on.",
         "The report draws LeNet-5 as three blocks of convolution and max-pool, and does not give their padding: "
         "`lenet5_padded` is that reading, `lenet5` the one with LeCun's sizes.",
         "LeNet-5's recipe (centred and mirrored images, batches of 64, AdamW, cosine schedule) and its padded reading "
