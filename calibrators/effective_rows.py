@@ -11,10 +11,12 @@ from calibrators.errors import CalibrationDataError
 
 WeightKind: TypeAlias = Literal["importance", "frequency"]
 WEIGHT_KINDS: tuple[WeightKind, ...] = ("importance", "frequency")
+MOST_OFTEN = 2**31
+"""The most often that one row may have been seen: sums over any array of them are exact in float64 and int64."""
 
 
 def check_frequencies(sample_weight: ArrayLike | None, kind: WeightKind) -> None:
-    """Refuses frequencies that are not whole numbers.
+    """Refuses frequencies that are not whole numbers, or absurdly large.
 
     Args:
         sample_weight: (N,) weights that passed `as_weight`, or None.
@@ -26,14 +28,14 @@ def check_frequencies(sample_weight: ArrayLike | None, kind: WeightKind) -> None
     if sample_weight is None or kind == "importance":
         return
     weight = np.asarray(sample_weight, dtype=np.float64)
-    broken = weight != np.rint(weight)
+    broken = (weight != np.rint(weight)) | (weight > MOST_OFTEN)
     if broken.any():
         row = int(np.argmax(broken))
         raise CalibrationDataError(
             "Bad weight",
             where=f"sample_weight[{row}]",
             found=str(weight[row]),
-            expected="a whole number: how often the row was seen, as weight_kind 'frequency' has it",
+            expected=f"a whole number up to {MOST_OFTEN}: how often a row was seen, as weight_kind 'frequency' has it",
         )
 
 

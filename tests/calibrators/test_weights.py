@@ -90,10 +90,11 @@ def test_frequencies_are_rows_seen_again_in_each_segment(world):
 
 
 @pytest.mark.parametrize("name", FREQUENCIES)
-def test_frequencies_are_whole_numbers(name, world):
+@pytest.mark.parametrize("frequency", [1.5, 2.0**31 + 1])
+def test_frequencies_are_whole_numbers_that_can_be(name, frequency, world):
     logits, labels, counts = rows_with_counts(world, 3)
     broken = counts.astype(float)
-    broken[7] = 1.5
+    broken[7] = frequency
     messages = []
     for refused in (
         lambda: CALIBRATORS[name](weight_kind="frequency").fit(logits, labels, broken),
