@@ -43,7 +43,7 @@ class Histogram(Calibrator):
     guarantee per bin is wanted.
 
     Args:
-        bins: Number of bins, 1 or more.
+        bins: Number of bins, 1 to 1,000,000.
         scheme: ``"mass"`` (bins hold equal numbers of rows, ties never split) or ``"width"``.
         on: ``"top_label"`` or ``"per_class"``.
         weight_kind: What sample weights count for in n and k: ``"importance"`` (n is the bin's Kish effective number of

@@ -31,7 +31,7 @@ class ScalingBinning(Calibrator):
     When to use: when the calibration error itself has to be certified on fresh rows.
 
     Args:
-        bins: Number of bins of equal weight, 1 or more; ties are never split.
+        bins: Number of bins of equal weight, 1 to 1,000,000; ties are never split.
 
     Attributes:
         temperature_: T, in [0.05, 20].

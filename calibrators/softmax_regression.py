@@ -6,7 +6,7 @@ diagonal or full. The mean NLL plus a quadratic penalty is strictly convex; ``so
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from calibrators.arrays import Doubles
 from calibrators.diagonal_objective import DiagonalObjective
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, shown
 from calibrators.feature_chunks import FeatureChunks, Features
 from calibrators.softmax import log_softmax_in_place
 from calibrators.softmax_objective import FEW_PARAMETERS, SoftmaxObjective, apply_affine, softmax_where
@@ -152,6 +152,8 @@ def _minimum(
 
 def check_penalty(value: float, name: str) -> float:
     """Refuses a penalty that is not a finite number of 0 or more; raises CalibrationDataError."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise CalibrationDataError("Bad option", where=name, found=repr(value), expected="a finite number of 0 or more")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max:
+        raise CalibrationDataError(
+            "Bad option", where=name, found=shown(value), expected="a finite number of 0 or more"
+        )
     return float(value)

@@ -19,7 +19,7 @@ from calibrators.row_subset import RowSubset, take_rows
 from calibrators.segments import number_segments
 
 LEAST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100
-MOST_BINS = 1_000_000
+MOST_BINS, MOST_RESAMPLES = 1_000_000, 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +217,11 @@ def check_count(value: object, name: str, least: int = 1, most: float = sys.floa
 def check_bin_count(value: object) -> None:
     """Refuses a number of bins that is not an integer from 1 to 1,000,000."""
     check_count(value, "bins", most=MOST_BINS)
+
+
+def check_resamples(value: object) -> None:
+    """Refuses a number of resamples that is not an integer from 1 to 10,000,000."""
+    check_count(value, "resamples", most=MOST_RESAMPLES)
 
 
 def labelled_rows(logits: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None) -> LabelledRows:

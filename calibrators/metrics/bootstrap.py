@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from calibrators.arrays import ArrayLike, Doubles, Floats, Labels
 from calibrators.effective_rows import WeightKind
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, shown
 from calibrators.metrics.calibration_error import (
     classwise_calibration_error,
     debiased_calibration_error,
@@ -30,7 +30,7 @@ from calibrators.metrics.risk_coverage import (
 )
 from calibrators.metrics.rows import Statistic, TopLabels, check_rows, check_weight_kind, top_labels
 from calibrators.metrics.scoring import accuracy, brier_score, log_losses, negative_log_likelihood, squared_errors
-from calibrators.validation import as_groups, check_count
+from calibrators.validation import as_groups, check_count, check_resamples
 
 _OPTIONS: dict[Callable[..., float], tuple[str, ...]] = {
     negative_log_likelihood: (),
@@ -107,7 +107,7 @@ def bootstrap_interval(
         True
     """
     check_level(level)
-    check_count(resamples, "resamples")
+    check_resamples(resamples)
     check_count(seed, "seed", least=0)
     function, options = _named(metric)
     matrix, truth, weight = check_rows(probabilities, labels, sample_weight)
@@ -170,11 +170,11 @@ def _named(metric: Callable[..., float]) -> tuple[Callable[..., float], dict[str
             found=f"{getattr(function, '__name__', function)}{'' if norm == 2 else f' with norm {norm!r}'}",
             expected="calibration_test for its null distribution, or debiased_calibration_error",
         )
-    if function not in _OPTIONS:
+    if not callable(function) or function not in _OPTIONS:
         raise CalibrationDataError(
             "Unknown metric",
             where="metric",
-            found=repr(function),
+            found=shown(function),
             expected="one of " + ", ".join(known.__name__ for known in _OPTIONS),
         )
     others = sorted(set(options) - set(_OPTIONS[function]))

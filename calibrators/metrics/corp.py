@@ -13,7 +13,7 @@ from calibrators.effective_rows import WeightKind
 from calibrators.metrics.intervals import check_level
 from calibrators.metrics.kolmogorov_smirnov import residuals_by_confidence
 from calibrators.metrics.rows import TopLabels, check_weight_kind, top_labels
-from calibrators.validation import check_choice, check_count
+from calibrators.validation import check_choice, check_count, check_resamples
 
 Score: TypeAlias = Literal["brier", "log"]
 SCORES: tuple[Score, ...] = ("brier", "log")
@@ -145,7 +145,7 @@ def corp_reliability(
         (True, True)
     """
     check_level(level)
-    check_count(resamples, "resamples")
+    check_resamples(resamples)
     check_count(seed, "seed", least=0)
     rows = top_labels(probabilities, labels, sample_weight, predicted, positive)
     stated, frequency, weight = _pooled(rows)

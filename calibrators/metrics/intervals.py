@@ -12,7 +12,7 @@ from calibrators.arrays import ArrayLike, Doubles
 from calibrators.effective_rows import WeightKind
 from calibrators.errors import CalibrationDataError, shown
 from calibrators.metrics.rows import check_weight_kind, noise_weight, weighted_mean
-from calibrators.validation import as_groups, as_weight
+from calibrators.validation import as_array, as_groups, as_weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,10 @@ def check_clusters(count: int) -> int:
 
 
 def _losses(values: ArrayLike, name: str, shape: tuple[int, ...] | None) -> Doubles:
-    losses = np.asarray(values, dtype=np.float64)
+    losses = as_array(values, name)
+    if losses.dtype.kind not in "fiu":
+        raise CalibrationDataError("Wrong type", where=name, found=f"of type {losses.dtype}", expected="numbers")
+    losses = losses.astype(np.float64, copy=False)
     if losses.ndim != 1 or (shape is not None and losses.shape != shape):
         raise CalibrationDataError(
             "Wrong shape", where=name, found=f"an array of shape {losses.shape}", expected=f"shape {shape or '(rows,)'}"

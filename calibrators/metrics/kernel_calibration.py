@@ -12,7 +12,7 @@ from calibrators.chunks import probability_chunks
 from calibrators.effective_rows import WeightKind
 from calibrators.errors import CalibrationDataError
 from calibrators.metrics.rows import check_rows, check_weight_kind
-from calibrators.validation import check_count
+from calibrators.validation import check_count, check_resamples
 
 _ROWS_A_BLOCK = 512
 
@@ -81,7 +81,7 @@ def kernel_calibration_test(
         >>> kernel_calibration_test(p[:, ::-1], labels).p_value
         0.005
     """
-    check_count(resamples, "resamples")
+    check_resamples(resamples)
     check_count(seed, "seed", least=0)
     if width is not None and not 0 < width < math.inf:
         raise CalibrationDataError("Bad option", where="width", found=repr(width), expected="a number above 0")

@@ -12,7 +12,7 @@ from calibrators.effective_rows import WeightKind
 from calibrators.metrics.bin_totals import check_bins
 from calibrators.metrics.calibration_error import NORMS, Norm, binned_error, combine_gaps
 from calibrators.metrics.rows import TopLabels, check_weight_kind, top_labels
-from calibrators.validation import check_choice, check_count
+from calibrators.validation import check_choice, check_count, check_resamples
 
 _ROWS_DRAWN_SINGLY = 4_096
 _CELLS_PER_UNIT = 2_048
@@ -91,7 +91,7 @@ def calibration_test(
     """
     check_bins(bins, scheme)
     check_choice(norm, NORMS, "norm")
-    check_count(resamples, "resamples")
+    check_resamples(resamples)
     check_count(seed, "seed", least=0)
     rows = top_labels(probabilities, labels, sample_weight, predicted, positive)
     check_weight_kind(sample_weight, weight_kind)

@@ -10,6 +10,8 @@ from calibrators import (
     Histogram,
     ScalingBinning,
     SegmentedCalibrator,
+    StructuredMatrix,
+    StructuredVector,
     Temperature,
     metrics,
     softmax,
@@ -156,3 +158,38 @@ def test_a_choice_is_one_of_those_named(scheme):
 def test_a_number_too_long_to_write_is_refused_all_the_same():
     with pytest.raises(CalibrationDataError, match="too long to write"):
         Histogram(bins=10**5000)
+
+
+@pytest.mark.parametrize("resamples", [0, 2.5, 10_000_001, 10**30, 10**400])
+def test_resamples_are_a_number_of_them(resamples):
+    probabilities, labels = softmax(LOGITS), [0, 1, 0]
+    for call in (
+        lambda: metrics.calibration_test(probabilities, labels, resamples=resamples),
+        lambda: metrics.corp_reliability(probabilities, labels, resamples=resamples),
+        lambda: metrics.kernel_calibration_test(probabilities, labels, resamples=resamples),
+        lambda: metrics.bootstrap_interval(metrics.brier_score, probabilities, labels, resamples=resamples),
+    ):
+        with pytest.raises(CalibrationDataError) as caught:
+            call()
+        assert caught.value.where == "resamples"
+
+
+@pytest.mark.parametrize("strength", [-1, np.inf, np.nan, "1", None, True, 10**400])
+def test_a_penalty_is_a_number_that_float64_holds(strength):
+    for kind in (StructuredVector, StructuredMatrix):
+        with pytest.raises(CalibrationDataError, match="strength"):
+            kind(strength=strength)
+
+
+@pytest.mark.parametrize("losses", ["ab", RAGGED, [None, None], [1j, 2], [True, False], [[1.0, 2.0]], None])
+def test_losses_are_numbers(losses):
+    for one, other, where in ((losses, [1.0, 2.0], "first"), ([1.0, 2.0], losses, "second")):
+        with pytest.raises(CalibrationDataError) as caught:
+            metrics.paired_interval(one, other)
+        assert caught.value.where == where
+
+
+@pytest.mark.parametrize("metric", [None, "brier_score", [], {}, len, metrics.expected_calibration_error])
+def test_what_has_no_interval_is_refused(metric):
+    with pytest.raises(CalibrationDataError, match="metric"):
+        metrics.bootstrap_interval(metric, softmax(LOGITS), [0, 1, 0])
