@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import venn_abers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special
@@ -50,6 +51,18 @@ def test_is_two_isotonic_regressions_for_each_row(seed, rows, coarse, kind, slop
     np.testing.assert_allclose(found[:, :, 0], 1 - expected[::-1], atol=1e-9)
     merged = expected[1] / (1 - expected[0] + expected[1])
     np.testing.assert_allclose(calibrator.predict_proba(binary(fresh))[:, 1], merged, atol=1e-9)
+
+@pytest.mark.parametrize("seed", range(5))
+def test_agrees_with_the_authors_package(seed):
+    rng = np.random.default_rng(seed)
+    scores, fresh = rng.normal(0, 2, 300), rng.normal(0, 2, 200)
+    labels = (rng.random(300) < special.expit(scores)).astype(int)
+    theirs = venn_abers.VennAbers()
+    theirs.fit(special.softmax(binary(scores), axis=1), labels)
+    merged, bounds = theirs.predict_proba(special.softmax(binary(fresh), axis=1))
+    ours = VennAbers().fit(binary(scores), labels)
+    np.testing.assert_allclose(ours.bounds(binary(fresh))[:, :, 1].T, bounds, atol=1e-12)
+    np.testing.assert_allclose(ours.predict_proba(binary(fresh)), merged, atol=1e-12)
 
 
 def test_one_of_the_two_is_calibrated_on_the_average():
