@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.frozen import FrozenEstimator
 
 from calibrators import CalibrationDataError, Temperature, metrics, softmax
 
@@ -229,3 +232,32 @@ def test_neither_large_logits_nor_unlike_weights_overflow(case, scale, classes, 
     if scale == 1.0:
         share = WEIGHTS[case] / WEIGHTS[case].max()
         assert mean_nll(logits, labels, found.temperature_, share) <= oracle(logits, labels, share)[1] + 1e-9
+
+
+class Logits(ClassifierMixin, BaseEstimator):
+    """A fitted classifier whose inputs are its logits."""
+
+    def __init__(self, classes=10):
+        self.classes = classes
+        self.classes_ = np.arange(classes)
+
+    def fit(self, inputs, labels):
+        return self
+
+    def predict(self, inputs):
+        return inputs.argmax(axis=1)
+
+    def decision_function(self, inputs):
+        return inputs
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0, 2.5])
+def test_agrees_with_scikit_learn(temperature, world):
+    logits, labels = world(2000, 10, temperature)
+    theirs = CalibratedClassifierCV(FrozenEstimator(Logits()), method="temperature").fit(logits, labels)
+    ours = Temperature().fit(logits, labels)
+    inverse = theirs.calibrated_classifiers_[0].calibrators[0].beta_
+    assert ours.temperature_ == pytest.approx(1 / inverse, rel=1e-4)
+    np.testing.assert_allclose(ours.predict_proba(logits), theirs.predict_proba(logits), atol=1e-4)
+    own = np.arange(len(labels)), labels
+    assert -np.log(ours.predict_proba(logits)[own]).mean() <= -np.log(theirs.predict_proba(logits)[own]).mean() + 1e-12
