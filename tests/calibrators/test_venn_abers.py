@@ -52,6 +52,7 @@ def test_is_two_isotonic_regressions_for_each_row(seed, rows, coarse, kind, slop
     merged = expected[1] / (1 - expected[0] + expected[1])
     np.testing.assert_allclose(calibrator.predict_proba(binary(fresh))[:, 1], merged, atol=1e-9)
 
+
 @pytest.mark.parametrize("seed", range(5))
 def test_agrees_with_the_authors_package(seed):
     rng = np.random.default_rng(seed)

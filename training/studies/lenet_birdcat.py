@@ -203,8 +203,8 @@ STUDY = Study(
         "The report draws LeNet-5 as three blocks of convolution and max-pool, and does not give their padding: "
         "`lenet5_padded` is that reading, `lenet5` the one with LeCun's sizes.",
         "LeNet-5's recipe (centred and mirrored images, batches of 64, AdamW, cosine schedule) and its padded reading "
-        "were chosen among some thirty by the accuracy of seed 0 on the test rows, the strong weight decay by that of seed 1; "
-        "this flatters accuracies a little.",
+        "were chosen among some thirty by the accuracy of seed 0 on the test rows, the strong weight decay by that of "
+        "seed 1; this flatters accuracies a little.",
     ),
     report=report,
 )
