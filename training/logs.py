@@ -35,9 +35,13 @@ def log_to(folder: Path) -> Iterator[OnEpoch]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / JSON_LINES
-    seen = {document["number"] for document in read_log(path)} if path.exists() else set()
+    kept = read_log(path) if path.exists() else []
+    seen = {document["number"] for document in kept}
     with ExitStack() as stack:
-        lines = stack.enter_context(path.open("a", encoding="utf-8"))
+        # Written anew: its last line may have been cut short.
+        lines = stack.enter_context(path.open("w", encoding="utf-8"))
+        lines.writelines(json.dumps(document) + "\n" for document in kept)
+        lines.flush()
         board = _board(folder, stack)
 
         def on_epoch(epoch: Epoch) -> None:

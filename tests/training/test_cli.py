@@ -106,6 +106,8 @@ def test_a_run_is_logged_and_goes_on_where_it_stopped(tmp_path: Path, monkeypatc
     assert code == INTERRUPTED
     assert "interrupted" in err
     assert keep.exists()
+    with Path("log/epochs.jsonl").open("a", encoding="utf-8") as lines:
+        lines.write('{"number": 3, "lo')  # as a kill in the middle of a line leaves it
     assert run("train", "--out", "out", *settings)[0] == 0
     assert not keep.exists()
     assert [epoch["number"] for epoch in training.logs.read_log(Path("log/epochs.jsonl"))] == [1, 2, 3]
