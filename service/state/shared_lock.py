@@ -8,6 +8,7 @@ import hashlib
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy import exc as database_errors
 
+_GIVE = text("SELECT pg_advisory_unlock(:key)")
 _TAKE = text("SELECT pg_try_advisory_lock(:key)")
 
 
@@ -17,8 +18,9 @@ class SharedLock:
     On SQLite it is nothing: there is one server only (`ServerLock`).
     """
 
-    def __init__(self, connection: Connection | None) -> None:
+    def __init__(self, connection: Connection | None, key: int = 0) -> None:
         self._connection = connection
+        self._key = key
 
     @classmethod
     def take(cls, engine: Engine, name: str) -> SharedLock | None:
@@ -36,11 +38,14 @@ class SharedLock:
             connection.close()
             return None
         connection.detach()  # out of the pool: closing it ends the session, and with it the lock
-        return cls(connection)
+        return cls(connection, key)
 
     def release(self) -> None:
         """Let another have the lock."""
         if self._connection is not None:
             with contextlib.suppress(database_errors.DBAPIError):  # a lost connection has lost the lock already
+                # The server hears of a closed connection a little later; the next holder need not wait for that.
+                self._connection.execute(_GIVE, {"key": self._key})
+            with contextlib.suppress(database_errors.DBAPIError):
                 self._connection.close()
             self._connection = None
