@@ -25,9 +25,13 @@ class FeatureChunks:
 
     Yields the rows, their features (n, K), column by column in memory with two classes, and which classes are possible
     (n, K), or None where all are.
+
+    Attributes:
+        extent: The largest feature without its sign, where that is known; else inf.
     """
 
     def __init__(self, rows: LabelledRows, features: Features) -> None:
+        self.extent = np.inf
         self._rows = rows
         self._features = features
         self._place: tuple[Doubles, float] | None = None
@@ -64,6 +68,8 @@ class FeatureChunks:
         for _, inputs, _ in self._kept or ():
             inputs -= centre
             inputs /= scale
+        if self._kept is not None:
+            self.extent = max(float(np.abs(inputs).max()) for _, inputs, _ in self._kept)
         return centre, scale
 
     def label_sums(self, full: bool) -> Doubles:

@@ -23,6 +23,8 @@ from calibrators.validation import LabelledRows
 FEW_PARAMETERS = 256
 _GRADIENT_TOLERANCE = 3e-7
 _MAX_STEPS = 500
+# Sums of exponentials of scores up to this neither overflow nor vanish, so that no row need be shifted by its maximum.
+_MODERATE = 500.0
 
 
 class SoftmaxObjective:
@@ -96,17 +98,22 @@ class SoftmaxObjective:
         """Yields rows, features (n, K), shares (n, K), free to overwrite, and log Σ exp of the scores (n,)."""
         weights, intercepts = self.split(theta)
         one = np.ones(len(intercepts))
+        rows = np.abs(weights).sum(axis=1) if weights.ndim == 2 else np.abs(weights)
+        moderate = self.inputs.extent * rows.max() + np.abs(intercepts).max() < _MODERATE
         for part, inputs, possible in self.inputs:
             scores = inputs @ weights.T if weights.ndim == 2 else inputs * weights
             scores += intercepts
             if possible is not None:
                 scores[~possible] = -np.inf
-            maxima = row_maxima(scores)
-            scores -= maxima
+            if moderate:
+                shift = np.zeros(1)
+            else:
+                shift = row_maxima(scores)
+                scores -= shift
             shares = np.exp(scores, out=scores)
             total = shares @ one  # several times faster than adding up short rows one by one
             shares /= total[:, None]
-            yield part, inputs, shares, np.log(total) + maxima[:, 0]
+            yield part, inputs, shares, np.log(total) + shift.ravel()
 
     def _sum(self, values: Doubles, part: slice) -> float:
         return float(values.sum() if self.rows.weight is None else values @ self.rows.weight[part])
@@ -141,7 +148,8 @@ class SoftmaxObjective:
                 np.multiply(p[:, :, None], x[:, None, :], out=products) if full else np.multiply(p, x, out=products)
                 ones[:] = p
                 if full:
-                    squares += (block[:, :-classes].T @ (x * w[:, None])).reshape(squares.shape)
+                    weighted = x if self.rows.weight is None else x * w[:, None]
+                    squares += (block[:, :-classes].T @ weighted).reshape(squares.shape)
                 else:
                     squares += w @ (products * x)
                 first_moments += w @ block
