@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -98,15 +99,18 @@ def test_two_workers_share_a_grid(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.unfinished"))
 
 
-def take_and_die(folder: Path) -> None:
-    with claim(folder):
-        os._exit(0)  # as a machine that loses its power
+# As a machine that loses its power.
+TAKE_AND_DIE = """
+import os, sys
+from pathlib import Path
+from training.studies.claims import claim
+with claim(Path(sys.argv[1])):
+    os._exit(0)
+"""
 
 
 def test_a_stale_claim_is_taken_over_and_a_live_one_is_not(tmp_path: Path) -> None:
-    dead = multiprocessing.get_context("spawn").Process(target=take_and_die, args=(tmp_path,))
-    dead.start()
-    dead.join()
+    subprocess.run([sys.executable, "-c", TAKE_AND_DIE, tmp_path], check=True)
     with claim(tmp_path) as taken:
         assert taken is None  # it may still be alive
     os.utime(tmp_path / "claim.1", (1e9, 1e9))
