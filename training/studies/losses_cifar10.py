@@ -10,6 +10,7 @@ from training.studies.cell import Cell
 from training.studies.common import by_loss, compared, comparison_table, finding, grouped, values
 from training.studies.figures import curves_by_epoch
 from training.studies.page import Page
+from training.studies.recipes import CIFAR_RECIPE, TWO_CORES
 from training.studies.study import Result, Scale, Study
 
 NAME = "losses-cifar10"
@@ -20,36 +21,21 @@ LOSSES: dict[str, dict[str, float]] = {
     "entropy_regularisation": {"beta": 0.1},
     "focal": {"gamma": 3.0},
 }
-_FULL: dict[str, Any] = {
+_FULL: dict[str, Any] = CIFAR_RECIPE | {
     "dataset": "cifar10",
-    "centred": True,
-    "crop": 4,
-    "flip": True,
-    "train_rows": 0,
-    "stratified": True,
     "validation_rows": 2500,
     "reference_rows": 2500,
     "epochs": 200,
-    "batch_size": 128,
-    "optimiser": "sgd",
-    "learning_rate": 0.1,
     "weight_decay": 5e-4,
     "schedule": "cosine",
-    "device": "auto",
-    "threads": 2,
 }
-_SMALL: dict[str, Any] = _FULL | {
-    "rows": 10_000,
-    "validation_rows": 1000,
-    "reference_rows": 1500,
-    "epochs": 15,
-    "warm_up": 1.0,
-    "weight_decay": 1e-4,
-    "precision": "bfloat16",
-    "channels_last": True,
-    "device": "cpu",
-    "threads": 1,
-}
+_SMALL: dict[str, Any] = (
+    _FULL
+    | TWO_CORES
+    | {
+        "validation_rows": 1000,
+    }
+)
 
 
 def cells(scale: Scale, seeds: int | None) -> list[Cell]:

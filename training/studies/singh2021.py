@@ -11,6 +11,7 @@ from training.studies.common import compared, finding, grouped, p_value, recipe_
 from training.studies.figures import densities
 from training.studies.page import Page
 from training.studies.published import CONFIDNET, SINGH, SINGH_SHIFTED
+from training.studies.recipes import CIFAR_RECIPE, TWO_CORES
 from training.studies.study import Result, Scale, Study
 
 NAME = "singh2021"
@@ -32,42 +33,25 @@ TITLES = {
 }
 SHIFTS = ("cifar10.1", "cifar10.2")
 CORRUPTIONS = ("gaussian_noise@3", "gaussian_blur@5", "brightness@5", "contrast@3", "jpeg@3", "pixelate@5")
-_FULL: dict[str, Any] = {
+_FULL: dict[str, Any] = CIFAR_RECIPE | {
     "dataset": "cifar10",
-    "centred": True,
-    "crop": 4,
-    "flip": True,
-    "train_rows": 0,
-    "stratified": True,
     "reference_rows": 5000,
     "epochs": 300,
-    "batch_size": 128,
-    "optimiser": "sgd",
-    "learning_rate": 0.1,
     "weight_decay": 5e-4,
     "schedule": "step",
     "milestones": (150, 225),
     "step_factor": 5.0,
-    "device": "auto",
-    "threads": 2,
 }
 _TEN = ("label_smoothing", "focal")  # whose learning rate the source divides by 10, the others' by 5
-_SMALL: dict[str, Any] = _FULL | {
-    "model": "resnet20",
-    "rows": 10_000,
-    "reference_rows": 1500,
-    "validation_rows": 500,
-    "epochs": 15,
-    "milestones": (),
-    "schedule": "cosine",
-    "step_factor": 10.0,
-    "warm_up": 1.0,
-    "weight_decay": 1e-4,
-    "precision": "bfloat16",
-    "channels_last": True,
-    "device": "cpu",
-    "threads": 1,
-}
+_SMALL: dict[str, Any] = (
+    _FULL
+    | TWO_CORES
+    | {
+        "model": "resnet20",
+        "validation_rows": 500,
+        "step_factor": 10.0,
+    }
+)
 
 
 def cells(scale: Scale, seeds: int | None) -> list[Cell]:

@@ -24,6 +24,7 @@ from training.studies.common import (
 from training.studies.figures import curves, curves_by_epoch, largest_logit_histograms
 from training.studies.page import Page
 from training.studies.published import LOSSES, WANG, WANG_COEFFICIENTS
+from training.studies.recipes import CIFAR_RECIPE, TWO_CORES
 from training.studies.study import Result, Scale, Study
 
 NAME = "wang2021"
@@ -35,24 +36,14 @@ SWEEPS: dict[str, tuple[float, ...]] = {
     "focal": (1.0, 3.0, 5.0, 7.0, 9.0),
     "inverse_focal": (1.0, 2.0, 3.0),
 }
-_IMAGES_FULL: dict[str, Any] = {
+_IMAGES_FULL: dict[str, Any] = CIFAR_RECIPE | {
     "model": "resnet32",
-    "centred": True,
-    "crop": 4,
-    "flip": True,
-    "train_rows": 0,
-    "stratified": True,
     "validation_rows": 2500,
     "reference_rows": 2500,
     "epochs": 200,
-    "batch_size": 128,
-    "optimiser": "sgd",
-    "learning_rate": 0.1,
     "weight_decay": 1e-4,
     "schedule": "step",
     "milestones": (100, 150),
-    "device": "auto",
-    "threads": 2,
 }
 _TEXT_FULL: dict[str, Any] = {
     "dataset": "newsgroups20",
@@ -70,21 +61,15 @@ _TEXT_FULL: dict[str, Any] = {
     "device": "auto",
     "threads": 2,
 }
-_IMAGES_SMALL: dict[str, Any] = _IMAGES_FULL | {
-    "dataset": "cifar10",
-    "model": "resnet20",
-    "rows": 10_000,
-    "validation_rows": 500,
-    "reference_rows": 1500,
-    "epochs": 15,
-    "milestones": (),
-    "schedule": "cosine",
-    "warm_up": 1.0,
-    "precision": "bfloat16",
-    "channels_last": True,
-    "device": "cpu",
-    "threads": 1,
-}
+_IMAGES_SMALL: dict[str, Any] = (
+    _IMAGES_FULL
+    | TWO_CORES
+    | {
+        "dataset": "cifar10",
+        "model": "resnet20",
+        "validation_rows": 500,
+    }
+)
 _TEXT_SMALL: dict[str, Any] = _TEXT_FULL | {
     "data_settings": {"length": 120},
     "epochs": 6,
