@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import zipfile
 from collections.abc import Mapping
@@ -12,7 +13,8 @@ import torch
 
 from training.errors import ConfigurationError
 
-_VERSION = 1
+_VERSION = 2
+_REMEDY = "; remove it to begin anew, or name another file"
 
 
 def write(path: Path, recipe: Mapping[str, Any], state: Mapping[str, Any]) -> None:
@@ -26,7 +28,10 @@ def write(path: Path, recipe: Mapping[str, Any], state: Mapping[str, Any]) -> No
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
-        torch.save({"version": _VERSION, "recipe": dict(recipe), "state": dict(state)}, unfinished)
+        with unfinished.open("wb") as stream:
+            torch.save({"version": _VERSION, "recipe": dict(recipe), "state": dict(state)}, stream)
+            stream.flush()
+            os.fsync(stream.fileno())  # or a power cut may leave the new name with nothing in it
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -48,12 +53,12 @@ def read(path: Path, recipe: Mapping[str, Any]) -> dict[str, Any] | None:
         found = torch.load(path, map_location="cpu", weights_only=True)
         version, before, state = found["version"], found["recipe"], found["state"]
     except (OSError, EOFError, RuntimeError, KeyError, TypeError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
-        raise ConfigurationError(f"{path} is no checkpoint of a training run: {error}") from error
+        raise ConfigurationError(f"{path} is no checkpoint of a training run: {error}{_REMEDY}") from error
     if version != _VERSION:
-        raise ConfigurationError(f"{path} is a checkpoint of version {version}, expected {_VERSION}")
+        raise ConfigurationError(f"{path} is a checkpoint of version {version}, expected {_VERSION}{_REMEDY}")
     differing = sorted(name for name in before.keys() | recipe.keys() if before.get(name) != recipe.get(name))
     if differing:
         told = "; ".join(f"{name} was {before.get(name)!r} and is {recipe.get(name)!r}" for name in differing)
-        raise ConfigurationError(f"{path} belongs to another run: {told}")
+        raise ConfigurationError(f"{path} belongs to another run: {told}{_REMEDY}")
     kept: dict[str, Any] = state
     return kept

@@ -6,9 +6,10 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -19,8 +20,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import bundle
+from calibrators import CALIBRATORS
 from training import TrainConfig, train_bundle
-from training.data import describe
+from training.data import describe, settings_of
 from training.errors import ConfigurationError, TrainingError
 from training.options import with_options
 
@@ -54,6 +56,15 @@ PANELS = {
         *("milestones", "step_factor", "warm_up", "clip", "patience", "seed"),
     ),
     "Machine": ("device", "threads", "precision", "channels_last", "compile"),
+}
+
+IMPORT_PANELS = {
+    "What": ("dataset", "model", "calibrator", "name", "resize"),
+    "Data": (
+        *("data", "data_settings", "rows", "test_rows", "reference_rows", "fit_share", "certify_share"),
+        *("stratified", "seed"),
+    ),
+    "Machine": ("threads",),
 }
 
 BundleArgument = Annotated[
@@ -93,15 +104,18 @@ def train_command(
     Nothing is written before the exported graph has given the network's own logits on golden inputs. Under `torchrun`,
     the processes train one network together.
     """
-    with _told():
+    with _told(keep):
         asked = config()
-        folder = None if no_log or not leads() else log or _new_run(asked)
+        folder = None if no_log or not leads() else log or _run_folder(asked, keep)
         with _progress(f"Training {asked.model} on {asked.dataset}", asked.epochs) as show, ExitStack() as stack:
-            note = None if folder is None else stack.enter_context(_log_to(folder))
+
+            @cache  # at the first epoch, so that a run which is refused leaves no folder
+            def log_file() -> OnEpoch | None:
+                return None if folder is None else stack.enter_context(_log_to(folder))
 
             def on_epoch(epoch: Epoch) -> None:
                 show(epoch)
-                if note is not None:
+                if (note := log_file()) is not None:
                     note(epoch)
 
             path = train_bundle(asked, out, weights=weights, keep=keep, on_epoch=on_epoch)
@@ -111,14 +125,15 @@ def train_command(
 
 @app.command("list")
 def list_command() -> None:
-    """Show which data sets, models and losses there are."""
+    """Show which data sets, models, losses and calibrators there are."""
     from training.losses import LOSSES  # imports torch
     from training.models import MODELS
 
     kinds = {
-        "data set": describe(),
+        "data set": {name: _with_settings(line, settings_of(name)) for name, line in describe().items()},
         "model": {name: _first_line(model) for name, model in MODELS.items()},
         "loss": {name: _first_line(loss) for name, loss in LOSSES.items()},
+        "calibrator": {name: _first_line(calibrator) for name, calibrator in CALIBRATORS.items()},
     }
     console = Console()
     for kind, entries in kinds.items():
@@ -128,6 +143,10 @@ def list_command() -> None:
         for name, line in entries.items():
             table.add_row(name, escape(line))
         console.print(table, "")
+
+
+def _with_settings(line: str, settings: Mapping[str, Any]) -> str:
+    return f"{line} Settings: {', '.join(settings)}." if settings else line
 
 
 @app.command("export")
@@ -153,6 +172,42 @@ def export_command(
         config = trained.config
         config = replace(config, calibrator=calibrator or config.calibrator, name=name or config.name)
         _show(export_bundle(replace(trained, config=config), out), as_json=as_json)
+
+
+@app.command("import")
+@with_options(TrainConfig, IMPORT_PANELS, some=True)
+def import_command(
+    config: Callable[[], TrainConfig],
+    weights: Annotated[
+        Path,
+        typer.Argument(
+            metavar="WEIGHTS", help="State dictionary: .pt, .pth, .th, .npz or .safetensors.", show_default=False
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of bundles; the new one is OUT/NAME/VERSION.", show_default=False)],
+    mean: Annotated[
+        list[float],
+        typer.Option(
+            help="What the weights expect to be subtracted from a channel, on the scale 0 … 1; once for each channel.",
+            show_default=False,
+        ),
+    ],
+    deviation: Annotated[
+        list[float],
+        typer.Option(help="What they expect it to be divided by then, on the same scale.", show_default=False),
+    ],
+    as_json: Json = False,
+) -> None:
+    """Make a bundle of weights that were trained and published elsewhere.
+
+    Reference rows come from the data set's test part, which the network has not seen; where there is none, from all
+    rows: then give it rows that it has not seen. `docs/training.md` says which names of weights are known.
+    """
+    with _told():
+        from training.imported import import_published
+        from training.pipeline import export_bundle
+
+        _show(export_bundle(import_published(weights, config(), mean, deviation), out), as_json=as_json)
 
 
 @app.command("calibrate")
@@ -221,8 +276,12 @@ def main() -> None:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Turn expected errors into one sentence and an exit code."""
+def _told(keep: Path | None = None) -> Iterator[None]:
+    """Turn expected errors into one sentence and an exit code.
+
+    Args:
+        keep: File of a checkpoint that an interrupted run goes on from.
+    """
     try:
         yield
     except ConfigurationError as error:
@@ -232,7 +291,9 @@ def _told() -> Iterator[None]:
     except bundle.BundleError as error:
         _fail(error, REFUSED)
     except KeyboardInterrupt:
-        _fail("interrupted; a bundle is there whole or not at all", INTERRUPTED)
+        goes_on = keep is not None and keep.exists()
+        told = f"the same command goes on from {keep}" if goes_on else "a bundle is there whole or not at all"
+        _fail(f"interrupted; {told}", INTERRUPTED)
 
 
 def _fail(message: object, code: int) -> None:
@@ -249,10 +310,12 @@ def _first_line(thing: object) -> str:
     return (inspect.getdoc(thing) or "").partition("\n")[0]
 
 
-def _new_run(config: TrainConfig) -> Path:
+def _run_folder(config: TrainConfig, keep: Path | None) -> Path:
+    """A new folder for the run's log, or the last one where the run goes on from a checkpoint."""
     name = f"{config.model_name}-{config.model}-{config.loss}-{config.seed}"
-    taken = (int(path.name.rpartition(".")[2]) for path in _RUNS.glob(f"{name}.[0-9]*"))
-    return _RUNS / f"{name}.{max(taken, default=0) + 1}"
+    last = max((int(path.name.rpartition(".")[2]) for path in _RUNS.glob(f"{name}.[0-9]*")), default=0)
+    goes_on = last > 0 and keep is not None and keep.exists()
+    return _RUNS / f"{name}.{last if goes_on else last + 1}"
 
 
 def _log_to(folder: Path) -> AbstractContextManager[OnEpoch]:
@@ -292,6 +355,9 @@ def _show(path: Path, *, as_json: bool) -> None:
     console.print(_table(f"{report['rows']['evaluated']} reference rows that it was not fitted on", report))
     if "test" in report:
         console.print(_table(f"{report['test']['rows']} rows that are not in the bundle", report["test"]))
+    if unseen := report.get("training", {}).get("classes_without_rows"):
+        told = f"[bold yellow]warning[/] no training row is of {escape(', '.join(unseen))}: the network cannot know "
+        Console(stderr=True).print(f"{told}{'it' if len(unseen) == 1 else 'them'}", highlight=False, soft_wrap=True)
     console.print(f"{escape(str(path))}  verified, id {found.id[:12]}", highlight=False, soft_wrap=True)
 
 

@@ -3,6 +3,8 @@
 The first network classifies and stays as it is. The second one looks at the input of its last linear layer and
 estimates the true class probability: near 1 where the first is right and sure, near 0 where it is wrong. As a score of
 who is right it can order rows better than the largest probability does; it is a refinement stage, not a calibrator.
+Its authors then train a copy of the first network's convolutions along, at a very small learning rate; that second
+stage is left out, so that the classifier's one pass serves both.
 
 References:
     Corbière et al. 2019, Addressing failure prediction by learning model confidence, sections 2.2 and 2.3.
@@ -22,19 +24,26 @@ from training.errors import ConfigurationError
 from training.recipe import Recipe
 
 _BATCH = 512
+_SMALLEST_SCALE = 1e-6  # of a feature that hardly varies
 
 
 class ConfidNet(nn.Module):
-    """Five linear layers from features to a confidence.
+    """Five linear layers from features, standardised, to a confidence.
 
     Args:
-        features: Length of the features.
+        centre: Means of the features, float32 (D,).
+        scale: Their standard deviations, float32 (D,), positive.
         hidden: Units of each hidden layer.
     """
 
-    def __init__(self, features: int, hidden: int = 400) -> None:
+    centre: Tensor
+    scale: Tensor
+
+    def __init__(self, centre: Tensor, scale: Tensor, hidden: int = 400) -> None:
         super().__init__()
-        widths = [features, *[hidden] * 4]
+        self.register_buffer("centre", centre)
+        self.register_buffer("scale", scale)
+        widths = [len(centre), *[hidden] * 4]
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise(widths):
             layers += [nn.Linear(inputs, outputs), nn.ReLU()]
@@ -42,7 +51,7 @@ class ConfidNet(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Map features float32 (N, D) to the logits of confidences (N,)."""
-        scores: Tensor = self.layers(features)[:, 0]
+        scores: Tensor = self.layers((features - self.centre) / self.scale)[:, 0]
         return scores
 
 
@@ -69,7 +78,8 @@ def fit_confidnet(
     features, logits = features_and_logits(module, inputs)
     target = logits.softmax(dim=1).gather(1, torch.from_numpy(labels)[:, None])[:, 0]
     with deterministic(recipe.seed, recipe.threads):
-        network = ConfidNet(features.shape[1])
+        # Large features drive the sigmoid to where it has no gradient, for good: all rows would be equally sure.
+        network = ConfidNet(features.mean(dim=0), features.std(dim=0, correction=0).clamp_min(_SMALLEST_SCALE))
         optimiser = torch.optim.AdamW(network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
         for _ in range(recipe.epochs):
             order = torch.randperm(len(target))

@@ -39,7 +39,8 @@ class TrainConfig(Recipe):
         certify_share: Share of the reference rows that certify; the rest are gate rows.
         stratified: Whether every part gets the classes in proportion; parts are cut at random if not.
         dropout: Probability of dropping a unit of the fully connected layers, in [0, 1).
-        resize: Whether the bundle resizes encoded images of another size, or refuses them.
+        resize: Whether the bundle resizes encoded images of another size, or refuses them. It always does where the
+            data set's own were resized (an image folder with `size`).
         centred: Whether the mean over the training images is subtracted from each channel. It helps with photographs;
             without, black stays zero, and a dimmer image is a smaller input.
 
@@ -81,6 +82,9 @@ class TrainConfig(Recipe):
             raise ConfigurationError(
                 f"name is {self.name!r}, expected up to 64 lower-case letters, digits, _ and -, a letter or digit first"
             )
+        for name, value in self.coefficients.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ConfigurationError(f"coefficient {name} is {value!r}, expected a number")
         if not 0 <= self.dropout < 1:
             raise ConfigurationError(f"dropout is {self.dropout}, expected at least 0 and less than 1")
         if not (self.fit_share > 0 and self.certify_share > 0 and self.fit_share + self.certify_share < 1):
@@ -88,6 +92,11 @@ class TrainConfig(Recipe):
                 f"fit_share {self.fit_share} and certify_share {self.certify_share}, "
                 "expected both positive and a sum below 1, so that gate rows remain"
             )
+
+    def read(self) -> Dataset:
+        """The data set as it is read, before it is cut into parts; raises as `load` does."""
+        options = DataOptions(self.data, rows=self.rows, test_rows=self.test_rows, settings=self.data_settings)
+        return load(self.dataset, options)
 
     def load(self) -> tuple[Dataset, Splits]:
         """The data set, encoded with what its training rows teach, and its parts.
@@ -101,8 +110,7 @@ class TrainConfig(Recipe):
             >>> len(data), len(parts.train), len(parts.feedback)
             (1797, 300, 1097)
         """
-        options = DataOptions(self.data, rows=self.rows, test_rows=self.test_rows, settings=self.data_settings)
-        data = load(self.dataset, options)
+        data = self.read()
         parts = split(
             data.labels,
             seed=self.seed,

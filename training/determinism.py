@@ -13,7 +13,9 @@ import torch
 def deterministic(seed: int, threads: int) -> Iterator[None]:
     """Seed PyTorch, choose its deterministic kernels and its number of threads; all is put back afterwards."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic with a workspace of its own
-    threads_before, strict_before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    threads_before = torch.get_num_threads()
+    strict_before = torch.are_deterministic_algorithms_enabled()
+    warned_before = torch.is_deterministic_algorithms_warn_only_enabled()
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         torch.set_num_threads(threads)
@@ -21,5 +23,5 @@ def deterministic(seed: int, threads: int) -> Iterator[None]:
         try:
             yield
         finally:
-            torch.use_deterministic_algorithms(strict_before)
+            torch.use_deterministic_algorithms(strict_before, warn_only=warned_before)
             torch.set_num_threads(threads_before)

@@ -24,7 +24,8 @@ class Evaluation:
         ece: Expected calibration error of the top label, 15 bins of equal width.
         temperature: The T of the least NLL on these rows.
         ece_at_temperature: The ECE with it.
-        optimal_ece: The least ECE that any T reaches on these rows (optimal ECE, Wang 2021, section 5).
+        optimal_ece: The least ECE among `temperature` and 61 T from 1/8 to 8, on these rows (optimal ECE, Wang 2021,
+            section 5). The least of many estimates, it lies below what a calibrated network shows on average.
         refinement_auroc: Area under the ROC curve of confidence, right against wrong; NaN where all rows are one.
     """
 

@@ -72,10 +72,12 @@ def to_onnx(module: nn.Module, example: NDArray[Any]) -> bytes:
 
 
 def logits_of(module: nn.Module, inputs: NDArray[Any], batch_size: int = 512) -> NDArray[np.float32]:
-    """Logits float32 (N, K) of a module in evaluation mode."""
+    """Logits float32 (N, K) of a module in evaluation mode, on the device that it lies on."""
+    device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
     with torch.inference_mode():
         parts = [
-            module(torch.from_numpy(inputs[start : start + batch_size])) for start in range(0, len(inputs), batch_size)
+            module(torch.from_numpy(inputs[start : start + batch_size]).to(device)).cpu()
+            for start in range(0, len(inputs), batch_size)
         ]
     logits: NDArray[np.float32] = torch.cat(parts).numpy()
     return logits

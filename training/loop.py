@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import hashlib
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -22,7 +22,8 @@ from training.evaluate import Evaluation, evaluate
 from training.export import logits_of
 from training.learned_epoch import LearnedEpochs
 from training.losses import Criterion
-from training.mixup import mixup
+from training.mixup import Mixing
+from training.optimiser import make_optimiser
 from training.recipe import Recipe
 from training.team import ALONE, Team
 
@@ -44,6 +45,14 @@ class Rows:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def digest(self) -> str:
+        """The beginning of a SHA-256 over inputs and labels."""
+        whole = hashlib.sha256()
+        for array in (self.inputs, self.labels):
+            whole.update(f"{array.dtype}{array.shape}".encode())
+            whole.update(np.ascontiguousarray(array).data)
+        return whole.hexdigest()[:16]
+
 
 @dataclass(frozen=True)
 class Epoch:
@@ -53,7 +62,7 @@ class Epoch:
         number: Counted from 1.
         of: Number of epochs.
         loss: Mean loss over the rows, as they were met.
-        accuracy: Share of rows whose top label was right, as they were met; of mixed rows, the commoner label.
+        accuracy: Share of rows whose top label was right, as they were met; of mixed rows, the label of more weight.
         seconds: How long it took, evaluation left out.
         learning_rate: At its last step.
         validation: How the network did on the validation rows, if there are any.
@@ -75,7 +84,8 @@ class Outcome:
     Attributes:
         epochs: All of them, those before an interruption included.
         best: Number of the epoch whose weights the module has.
-        learned: Learned epoch of each training row, int32 (N,).
+        learned: Learned epoch of each training row, int32 (N,); a row that is only met mixed with others counts as
+            right where its own label is given.
     """
 
     epochs: list[Epoch]
@@ -113,7 +123,7 @@ def train(
 
     Raises:
         ConfigurationError: The recipe does not suit the rows, or the checkpoint belongs to another run.
-        DivergedError: The loss of a step is not finite.
+        DivergedError: The loss of a step is not finite, or the weights or validation logits after an epoch are not.
     """
     if recipe.patience is not None and validation is None:
         raise ConfigurationError(f"patience is {recipe.patience}, expected validation rows to stop early by")
@@ -121,8 +131,13 @@ def train(
         raise ConfigurationError(
             f"crop, flip and cutout change images, (N, H, W, C), found inputs of shape {rows.inputs.shape}"
         )
+    if min(recipe.batch_size, len(rows)) < team.size:
+        raise ConfigurationError(
+            f"batches of {recipe.batch_size} and {len(rows)} rows in all, expected at least one row for each of "
+            f"{team.size} processes"
+        )
+    asked = {} if keep is None else _identity(module, criterion, rows, recipe, validation)
     run = _Run(module, criterion, rows, recipe, validation, team)
-    asked = {field.name: getattr(recipe, field.name) for field in fields(Recipe)} | {"rows": len(rows)}
     if keep is not None and (state := checkpoint.read(keep, asked)) is not None:
         run.restore(state)
     while not run.finished:
@@ -157,15 +172,22 @@ class _Run:
             for parameter in module.parameters():
                 if parameter.ndim == 4:
                     parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+        network = module
+        if recipe.mixup:
+            preprocessing, inner = module.children()
+            classes = logits_of(module.eval(), rows.inputs[:1]).shape[1]
+            network = Mixing(preprocessing, inner, classes, recipe.mixup)
         if recipe.compile:
-            module.compile()
-        self._network = team.wrap(_Mixing(module, rows, recipe.mixup) if recipe.mixup else module)
+            # Where rows are mixed, preprocessing and network are called one by one.
+            for part in module.children() if recipe.mixup else (module,):
+                part.compile()
+        self._network = team.wrap(network)
         self._criterion = criterion.to(self._device)
         self._learned = LearnedEpochs(len(rows)).to(self._device)
         self._inputs = torch.from_numpy(np.ascontiguousarray(rows.inputs)).to(self._device)
         self._labels = torch.from_numpy(rows.labels).to(self._device)
         self._recipe, self._validation, self._team = recipe, validation, team
-        self._optimiser = _optimiser(module, recipe, self._device)
+        self._optimiser = make_optimiser(module, recipe)
         self._order = torch.Generator().manual_seed(recipe.seed)
         self._chance = torch.Generator()
         self._augment = Augmentation(recipe, self._chance)
@@ -176,7 +198,7 @@ class _Run:
     @property
     def finished(self) -> bool:
         done, patience = len(self._epochs), self._recipe.patience
-        return done == self._recipe.epochs or (patience is not None and done - self._best_number >= patience > 0 < done)
+        return done == self._recipe.epochs or (patience is not None and done - self._best_number >= patience)
 
     def epoch(self) -> Epoch:
         recipe, number = self._recipe, len(self._epochs) + 1
@@ -186,23 +208,23 @@ class _Run:
         mixture = np.random.default_rng(self._seed(_MIXTURE, number))
         if self._team.size > 1:
             torch.manual_seed(self._seed(_NETWORK, number))  # of dropout; one process alone goes on where it was
-        starts = range(0, count, recipe.batch_size)
-        means = torch.zeros(len(starts), device=self._device)
+        batches = _batches(order, recipe.batch_size, self._team.size)
+        means = torch.zeros(len(batches), device=self._device)
         totals = torch.zeros(2, dtype=torch.float64, device=self._device)
         began = time.perf_counter()
         self._module.train()
         with self._team.merging([*self._criterion.buffers(), *self._learned.buffers()]):
-            for step, start in enumerate(starts):
-                batch = order[start : start + recipe.batch_size]
-                step_size = recipe.step_size(number - 1 + step / len(starts))
+            for step, batch in enumerate(batches):
+                step_size = recipe.step_size(number - 1 + step / len(batches))
                 for group in self._optimiser.param_groups:
                     group["lr"] = step_size
                 means[step] = self._step(number, batch, totals, mixture)
                 # To ask a GPU for a number is to wait for it.
-                if self._device.type == "cpu" or step + 1 == len(starts):
+                if self._device.type == "cpu" or step + 1 == len(batches):
                     self._check(means[: step + 1], number, step_size)
             loss, right = (self._team.total(totals) / count).tolist()
         seconds = time.perf_counter() - began
+        self._check_weights(number, step_size)
         evaluation = self._team.from_leader(self._evaluate)
         epoch = Epoch(number, recipe.epochs, loss, right, seconds, step_size, evaluation)
         self._epochs.append(epoch)
@@ -218,24 +240,24 @@ class _Run:
         """One step on the rows of a batch; adds the sum of its losses and of its right answers to `totals`."""
         whole = len(batch)
         batch = self._team.share(batch).to(self._device)
-        shown = batch if len(batch) else batch.new_zeros(1)  # a process without rows still takes part
-        inputs, labels = self._augment(self._inputs[shown]), self._labels[shown]
+        inputs, labels = self._augment(self._inputs[batch]), self._labels[batch]
         with self._precision():
             if self._recipe.mixup:
                 logits, targets = self._network(inputs, labels, mixture)
             else:
                 logits, targets = self._network(inputs), labels
-        losses = self._criterion(logits, targets, shown)
+        losses = self._criterion(logits, targets, batch)
         # Gradients are averaged over the team: each process weighs its rows as if the batch were its own.
-        mean: Tensor = losses.mean() if self._team.size == 1 else losses[: len(batch)].sum() * self._team.size / whole
+        mean: Tensor = losses.mean() if self._team.size == 1 else losses.sum() * self._team.size / whole
         self._optimiser.zero_grad()
         torch.autograd.backward(mean)
         if self._recipe.clip is not None:
             nn.utils.clip_grad_norm_(self._module.parameters(), self._recipe.clip)
         self._optimiser.step()
-        right = (logits.detach().argmax(dim=1) == labels)[: len(batch)]
-        self._learned.record(number, batch, right)
-        totals += torch.stack([losses[: len(batch)].detach().sum(), right.sum()])
+        top = logits.detach().argmax(dim=1)
+        self._learned.record(number, batch, top == labels)
+        right = top == (targets.argmax(dim=1) if self._recipe.mixup else labels)
+        totals += torch.stack([losses.detach().sum(), right.sum()])
         return mean.detach()
 
     def _check(self, means: Tensor, number: int, step_size: float) -> None:
@@ -248,6 +270,15 @@ class _Run:
             f"is written; a learning rate below {step_size:g} usually helps"
         )
 
+    def _check_weights(self, number: int, step_size: float) -> None:
+        """The loss of a step does not show what that step made of the weights."""
+        for name, tensor in self._module.state_dict().items():
+            if not tensor.isfinite().all():
+                raise DivergedError(
+                    f"{name} is no longer finite after epoch {number}: the run is stopped and nothing is written; a "
+                    f"learning rate below {step_size:g} usually helps"
+                )
+
     def _precision(self) -> AbstractContextManager[object]:
         if self._recipe.precision == "float32":
             return nullcontext()
@@ -256,16 +287,21 @@ class _Run:
     def _evaluate(self) -> Evaluation | None:
         if self._validation is None:
             return None
-        self._module.eval()
-        return evaluate(logits_of(self._module, self._validation.inputs), self._validation.labels)
+        logits = logits_of(self._module.eval(), self._validation.inputs)
+        if not np.isfinite(logits).all():
+            raise DivergedError(
+                f"logits of validation rows are no longer finite after epoch {len(self._epochs) + 1}: the run is "
+                "stopped and nothing is written; a lower learning rate usually helps"
+            )
+        return evaluate(logits, self._validation.labels)
 
     def _remember_best(self, epoch: Epoch) -> None:
         """Notes the weights of the lowest validation NLL where training may stop early, else the newest."""
         if self._recipe.patience is None or epoch.validation is None:
             self._best_number = epoch.number
             return
-        nlls = [math.inf if seen.validation is None else seen.validation.nll for seen in self._epochs]
-        if epoch.validation.nll <= min(nlls):
+        before = [seen.validation.nll for seen in self._epochs[:-1] if seen.validation is not None]
+        if not before or epoch.validation.nll < min(before):
             self._best_number = epoch.number
             self._best = {name: tensor.detach().clone() for name, tensor in self._module.state_dict().items()}
 
@@ -302,24 +338,28 @@ class _Run:
             torch.cuda.set_rng_state(state["device_chance"])
 
 
-class _Mixing(nn.Module):
-    """A network that is shown points between its examples, mixed after the preprocessing.
+def _batches(order: Tensor, batch_size: int, processes: int) -> list[Tensor]:
+    """An epoch's batches; a remainder of fewer than two rows for each process joins the batch before it.
 
-    Args:
-        module: Preprocessing and network, one after the other.
-        rows: The training rows.
-        alpha: Both parameters of the Beta distribution.
+    Batch normalisation has nothing to measure in one row, and a process without rows could not take part.
     """
+    starts = list(range(0, len(order), batch_size))
+    if len(starts) > 1 and len(order) - starts[-1] < min(2 * processes, batch_size):
+        starts.pop()
+    return [order[start:end] for start, end in zip(starts, [*starts[1:], len(order)], strict=True)]
 
-    def __init__(self, module: nn.Module, rows: Rows, alpha: float) -> None:
-        super().__init__()
-        self.preprocessing, self.network = module.children()
-        self.classes = logits_of(module.eval(), rows.inputs[:1]).shape[1]
-        self.alpha = alpha
 
-    def forward(self, inputs: Tensor, labels: Tensor, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
-        mixed, weights = mixup(self.preprocessing(inputs), labels, self.classes, alpha=self.alpha, generator=generator)
-        return self.network(mixed), weights
+def _identity(
+    module: nn.Module, criterion: Criterion, rows: Rows, recipe: Recipe, validation: Rows | None
+) -> dict[str, Any]:
+    """What makes a run what it is, in plain values, by which a checkpoint of another one is told."""
+    told = {field.name: getattr(recipe, field.name) for field in fields(Recipe)}
+    return told | {
+        "loss": criterion.description,
+        "network": hashlib.sha256(str(module).encode()).hexdigest()[:16],
+        "training rows": rows.digest(),
+        "validation rows": None if validation is None else validation.digest(),
+    }
 
 
 def device_of(recipe: Recipe) -> torch.device:
@@ -332,22 +372,6 @@ def device_of(recipe: Recipe) -> torch.device:
     if recipe.device == "cuda" and not available:
         raise ConfigurationError("device is 'cuda', expected a GPU that PyTorch can use, found none; try 'auto'")
     return torch.device("cuda" if available and recipe.device != "cpu" else "cpu")
-
-
-def _optimiser(module: nn.Module, recipe: Recipe, device: torch.device) -> torch.optim.Optimizer:
-    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    fused = device.type == "cuda" or None
-    if recipe.optimiser == "adam":
-        kind = torch.optim.AdamW if recipe.weight_decay else torch.optim.Adam
-        return kind(parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=fused)
-    return torch.optim.SGD(
-        parameters,
-        lr=recipe.learning_rate,
-        momentum=recipe.momentum,
-        nesterov=recipe.nesterov,
-        weight_decay=recipe.weight_decay,
-        fused=fused,
-    )
 
 
 def epoch_from(document: dict[str, Any]) -> Epoch:

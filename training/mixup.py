@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from training.errors import ConfigurationError
@@ -54,3 +54,24 @@ def mixup(
     partner = torch.from_numpy(generator.permutation(len(inputs))).to(inputs.device)
     weights = functional.one_hot(labels, classes).to(torch.float32)
     return torch.lerp(inputs[partner], inputs, share), torch.lerp(weights[partner], weights, share)
+
+
+class Mixing(nn.Module):
+    """A network that is shown points between its examples, mixed after the preprocessing.
+
+    Args:
+        preprocessing: From stored inputs to what the network takes, floating (N, …).
+        network: From there to logits (N, K).
+        classes: Number of classes, K.
+        alpha: Both parameters of the Beta distribution.
+    """
+
+    def __init__(self, preprocessing: nn.Module, network: nn.Module, classes: int, alpha: float) -> None:
+        super().__init__()
+        self.preprocessing, self.network = preprocessing, network
+        self.classes, self.alpha = classes, alpha
+
+    def forward(self, inputs: Tensor, labels: Tensor, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """Map stored inputs (N, …) and labels int64 (N,) to logits and the weights of the classes, both (N, K)."""
+        mixed, weights = mixup(self.preprocessing(inputs), labels, self.classes, alpha=self.alpha, generator=generator)
+        return self.network(mixed), weights

@@ -21,7 +21,7 @@ Config = TypeVar("Config")
 
 
 def with_options(
-    config: type[Config], panels: Mapping[str, Sequence[str]]
+    config: type[Config], panels: Mapping[str, Sequence[str]], *, some: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each field of a dataclass.
 
@@ -31,14 +31,16 @@ def with_options(
     Args:
         config: The dataclass; its docstring, or those of its bases, say of each field what it is.
         panels: Fields under each heading of the help.
+        some: Whether fields under no heading keep their defaults.
 
     Raises:
-        ValueError: A field is under no heading, or is not described.
+        ValueError: A field is under no heading, though all should be, or is not described.
     """
     hints = get_type_hints(config)
     help_texts = _described(config)
     panel_of = {name: panel for panel, names in panels.items() for name in names}
-    missing = [field.name for field in fields(config) if field.name not in panel_of.keys() & help_texts.keys()]  # type: ignore[arg-type]
+    needed = panel_of if some else [field.name for field in fields(config)]  # type: ignore[arg-type]
+    missing = [name for name in needed if name not in panel_of.keys() & help_texts.keys()]
     if missing:
         raise ValueError(f"no heading or no description for {', '.join(missing)}")
     given = {field.name: field for field in fields(config)}  # type: ignore[arg-type]

@@ -57,7 +57,7 @@ def export_bundle(trained: Trained, root: Path) -> Path:
     """Calibrate a trained network on its held-out rows, export and check it, and write it as a bundle.
 
     Args:
-        trained: The network and its configuration.
+        trained: The network, its configuration and its data.
         root: Folder of bundles.
 
     Returns:
@@ -68,8 +68,7 @@ def export_bundle(trained: Trained, root: Path) -> Path:
         ExportError: The exported graph does not do what the network does.
         bundle.BundleError, OSError: The bundle could not be written.
     """
-    config, module = trained.config, trained.module
-    data, parts = config.load()
+    config, data, parts, module = trained.config, trained.data, trained.parts, trained.module
     with deterministic(config.seed, config.threads):
         reference = Reference(*(_held_out(module, data, rows) for rows in (parts.fit, parts.certify, parts.gate)))
         test = _held_out(module, data, parts.unseen()) if len(parts.unseen()) >= _FEWEST_TEST_ROWS else None
@@ -81,6 +80,7 @@ def export_bundle(trained: Trained, root: Path) -> Path:
     report["training"] = {
         "epochs": [_reported(epoch) for epoch in trained.outcome.epochs],
         "best_epoch": trained.outcome.best,
+        "classes_without_rows": _never_seen(trained),
         "export_difference": difference,
     }
     return bundle.write(
@@ -98,20 +98,7 @@ def export_bundle(trained: Trained, root: Path) -> Path:
                 parameters=sum(parameter.numel() for parameter in module.parameters()),
                 config={"dropout": config.dropout, "centred": config.centred},
             ),
-            training=TrainingRecord(
-                dataset=config.dataset,
-                loss=Loss(name=config.loss, coefficients=dict(config.coefficients)),
-                seed=config.seed,
-                epochs=config.epochs,
-                batch_size=config.batch_size,
-                optimiser=config.optimiser,
-                learning_rate=config.learning_rate,
-                recipe=config.recipe(),
-                splits={
-                    name: Part(rows=rows, sha256=digest) for name, (rows, digest) in parts.sizes_and_digests().items()
-                },
-                data=DataRecord(options=config.data_options(), sources=dict(data.sources)),
-            ),
+            training=_record(trained),
             versions=_versions(),
             metrics=headline(report),
             report=report,
@@ -120,6 +107,36 @@ def export_bundle(trained: Trained, root: Path) -> Path:
             columns=data.columns,
         ),
     )
+
+
+def _record(trained: Trained) -> TrainingRecord:
+    config = trained.config
+    parts = trained.parts.sizes_and_digests()
+    how: dict[str, Any] = {"epochs": 0, "weights": trained.weights}
+    if trained.weights is None:
+        how = {
+            "loss": Loss(name=config.loss, coefficients=dict(config.coefficients)),
+            "epochs": config.epochs,
+            "batch_size": config.batch_size,
+            "optimiser": config.optimiser,
+            "learning_rate": config.learning_rate,
+            "recipe": config.recipe(),
+        }
+    return TrainingRecord(
+        dataset=config.dataset,
+        seed=config.seed,
+        splits={name: Part(rows=rows, sha256=digest) for name, (rows, digest) in parts.items()},
+        data=DataRecord(options=config.data_options(), sources=dict(trained.data.sources)),
+        **how,
+    )
+
+
+def _never_seen(trained: Trained) -> list[str]:
+    """Classes that no training row is of, so that the network cannot know them."""
+    if trained.weights is not None:
+        return []
+    seen = set(trained.data.labels[trained.parts.train].tolist())
+    return [name for label, name in enumerate(trained.data.label_names) if label not in seen]
 
 
 def _reported(epoch: Epoch) -> dict[str, Any]:

@@ -22,7 +22,7 @@ class Recipe:
 
     Attributes:
         epochs: Passes over the training rows.
-        batch_size: Rows per step, over all processes together.
+        batch_size: Rows per step, over all processes together; a remainder of one row joins the last step.
         optimiser: `adam`, or `sgd` with momentum.
         learning_rate: Largest step size, in (0, 1e6].
         momentum: Of `sgd`, in [0, 1).

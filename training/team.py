@@ -22,12 +22,10 @@ class Team:
     Attributes:
         rank: Number of this process, from 0; the first one evaluates and writes.
         size: Number of processes.
-        local_rank: Number of this process on its machine: the GPU that it takes.
     """
 
     rank: int = 0
     size: int = 1
-    local_rank: int = 0
 
     @property
     def leads(self) -> bool:
@@ -83,11 +81,10 @@ def team(device: str) -> Iterator[Team]:
     if size == 1:
         yield ALONE
         return
-    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     if device == "cuda":
-        torch.cuda.set_device(local_rank)
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     distributed.init_process_group("nccl" if device == "cuda" else "gloo")
     try:
-        yield Team(distributed.get_rank(), size, local_rank)
+        yield Team(distributed.get_rank(), size)
     finally:
         distributed.destroy_process_group()

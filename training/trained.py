@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from bundle import PublishedWeights
 from training.config import TrainConfig, choose
 from training.data import Dataset, Splits
 from training.determinism import deterministic
@@ -29,13 +30,19 @@ class Trained:
 
     Attributes:
         config: What was asked for.
+        data: The data set, as `config.load` gives it: reading it takes longer than a small network's training.
+        parts: Which of its rows the network learned from, and which it never saw.
         module: From stored inputs to logits, preprocessing included; in evaluation mode.
         outcome: Its epochs, and what was noted of its training rows.
+        weights: Where it comes from, if it was trained elsewhere.
     """
 
     config: TrainConfig
+    data: Dataset
+    parts: Splits
     module: nn.Module
     outcome: Outcome
+    weights: PublishedWeights | None = None
 
 
 def learn(
@@ -73,7 +80,7 @@ def learn(
             on_epoch=on_epoch,
             team=team,
         )
-    return Trained(config, module, outcome)
+    return Trained(config, data, parts, module, outcome)
 
 
 def save(trained: Trained, path: Path) -> None:
@@ -113,6 +120,8 @@ def load(path: Path, data: Path | None = None) -> Trained:
         ConfigurationError: This is no such file.
         DataError: The data that the network learned from are missing or damaged.
     """
+    if path.exists() and not zipfile.is_zipfile(path):  # NumPy would take it for a pickle, and advise to trust it
+        raise ConfigurationError(f"{path} holds no weights that candor-train saved: no .npz file, or one that is cut")
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             document = json.loads(archive["document"].tobytes())
@@ -122,7 +131,8 @@ def load(path: Path, data: Path | None = None) -> Trained:
                 document["best"],
                 np.array(document["learned"], np.int32),
             )
-            module = _build(config, *config.load()).eval()
+            found, parts = config.load()
+            module = _build(config, found, parts).eval()
             module.load_state_dict(
                 {name: torch.from_numpy(archive[name]) for name in archive.files if name != "document"}
             )
@@ -130,7 +140,7 @@ def load(path: Path, data: Path | None = None) -> Trained:
         raise ConfigurationError(f"{path}: no such file, expected weights that candor-train saved") from None
     except (OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError, zipfile.BadZipFile) as error:
         raise ConfigurationError(f"{path} holds no weights that candor-train saved: {error}") from error
-    return Trained(config, module, outcome)
+    return Trained(config, found, parts, module, outcome)
 
 
 def _build(config: TrainConfig, data: Dataset, parts: Splits) -> nn.Module:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import math
 
@@ -15,7 +14,12 @@ from training.models import MODELS, ImageNetResNet50, LeNet5Original, TableCNN, 
 from training.models.lenet5_original import CONNECTIONS
 from training.models.resnet_cifar import Block
 
-TORCHVISION = importlib.util.find_spec("torchvision") is not None
+try:
+    import torchvision.models  # noqa: F401
+except (ImportError, RuntimeError):  # one that is for another PyTorch raises the second
+    TORCHVISION = False
+else:
+    TORCHVISION = True
 
 
 def conv(width: int, planes: int, kernel: int) -> int:

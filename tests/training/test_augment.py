@@ -50,9 +50,33 @@ def test_every_window_of_the_padded_image_comes_up() -> None:
     assert len(seen) == 9
 
 
+def test_windows_of_mirrored_images_are_mirrored_windows() -> None:
+    """With crop, flip and cutout at once, each is a window of the padded image, mirrored or not, with a hole in it."""
+    before, after = images(), changed(crop=2, flip=True, cutout=3)
+    padded = torch.nn.functional.pad(before, (0, 0, 2, 2, 2, 2))
+    mirrored = 0
+    for image, wide in zip(after, padded, strict=True):
+        whole = (image != 0).all(dim=2)
+        found = {
+            (row, column, flipped)
+            for row in range(5)
+            for column in range(5)
+            for flipped in (False, True)
+            if torch.equal(image[whole], _window(wide, row, column, flipped)[whole])
+        }
+        assert len(found) >= 1
+        mirrored += all(flipped for _, _, flipped in found)
+    assert 70 <= mirrored <= 130
+
+
+def _window(wide: torch.Tensor, row: int, column: int, flipped: bool) -> torch.Tensor:
+    window = wide[row : row + SIZE, column : column + SIZE]
+    return window.flip(1) if flipped else window
+
+
 def test_holes_are_squares_that_may_reach_over_the_edge() -> None:
     before, after = images(), changed(cutout=4)
-    areas = set()
+    areas, corners = set(), set()
     for old, new in zip(before, after, strict=True):
         hole = (new == 0).all(dim=2)
         assert torch.equal(new[~hole], old[~hole])
@@ -63,8 +87,10 @@ def test_holes_are_squares_that_may_reach_over_the_edge() -> None:
             assert 1 <= len(places) <= 4
             assert int(places[-1] - places[0]) + 1 == len(places)
         areas.add(int(hole.sum()))
+        corners |= {place for place in ((0, 0), (0, -1), (-1, 0), (-1, -1)) if hole[place]}
     assert max(areas) == 16
     assert len(areas) > 3
+    assert len(corners) == 4  # the centre may be any pixel
 
 
 def test_the_generator_decides_and_the_input_stays() -> None:

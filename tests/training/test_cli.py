@@ -13,14 +13,16 @@ from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import bundle
 import training.logs
+from calibrators import CALIBRATORS
 from training import TrainConfig
 from training.cli import FAILED, INTERRUPTED, REFUSED, USAGE, app
-from training.data import DATASETS
+from training.data import DATASETS, split
 from training.loop import Epoch
 from training.losses import LOSSES, cross_entropy
 from training.models import MODELS
@@ -86,7 +88,8 @@ def test_a_run_is_logged_and_goes_on_where_it_stopped(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     tiny = [part for part in TINY if part != "--no-log"]
     keep = tmp_path / "checkpoint.pt"
-    settings = [*tiny, "--epochs", "3", "--validation-rows", "40", "--keep", keep, "--log", "log"]
+    settings = [*tiny, "--epochs", "3", "--validation-rows", "40", "--keep", keep]
+    log = Path("runs/digits-lenet5-cross_entropy-0.1")
     real = training.logs.log_to
 
     @contextmanager
@@ -104,25 +107,42 @@ def test_a_run_is_logged_and_goes_on_where_it_stopped(tmp_path: Path, monkeypatc
         patched.setattr(training.logs, "log_to", stopping)
         code, _, err = run("train", "--out", "out", *settings)
     assert code == INTERRUPTED
-    assert "interrupted" in err
+    assert "the same command goes on" in err
     assert keep.exists()
-    with Path("log/epochs.jsonl").open("a", encoding="utf-8") as lines:
+    with (log / "epochs.jsonl").open("a", encoding="utf-8") as lines:
         lines.write('{"number": 3, "lo')  # as a kill in the middle of a line leaves it
     assert run("train", "--out", "out", *settings)[0] == 0
     assert not keep.exists()
-    assert [epoch["number"] for epoch in training.logs.read_log(Path("log/epochs.jsonl"))] == [1, 2, 3]
-    assert list(Path("log").glob("events.out.tfevents.*"))
-    # Without a wish a run has a new folder.
-    for number in (1, 2):
-        assert run("train", "--out", "out", *tiny)[0] == 0
-        assert (tmp_path / "runs" / f"digits-lenet5-cross_entropy-0.{number}" / "epochs.jsonl").exists()
+    assert [epoch["number"] for epoch in training.logs.read_log(log / "epochs.jsonl")] == [1, 2, 3]
+    assert list(log.glob("events.out.tfevents.*"))
+    # A run that begins has a folder of its own, or the one that is wished for.
+    for wish, folder in (([], log.with_suffix(".2")), (["--log", "log"], Path("log"))):
+        assert run("train", "--out", "out", *tiny, *wish)[0] == 0
+        assert (folder / "epochs.jsonl").exists()
 
 
 def test_list_names_what_there_is() -> None:
     code, out, _ = run("list")
     assert code == 0
-    for name in (*DATASETS, *MODELS, *LOSSES):
+    for name in (*DATASETS, *MODELS, *LOSSES, *CALIBRATORS):
         assert name in out
+    assert "vocabulary_size" in out
+
+
+def test_a_class_that_no_training_row_is_of_is_told(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (121, 8, 8, 1)).astype(np.uint8)
+    labels = np.append(np.arange(120) % 2, 2)
+    kept = tmp_path / "own.npz"
+    for seed in range(20):  # until the one image of the third class is held out
+        parts = split(labels, seed=seed, train_rows=60, reference_rows=60, fit_share=0.5, certify_share=0.45)
+        if 2 not in labels[parts.train]:
+            break
+    np.savez(kept, images=images, labels=labels, label_names=np.array(["cat", "dog", "[emu]"]))
+    typed = [*TINY, "--dataset", "arrays", "--data-setting", f"file={kept}", "--seed", seed]
+    code, _, err = run("train", "--out", tmp_path / "out", *typed)
+    assert code == 0
+    assert "no training row is of [emu]: the network cannot know it" in err
 
 
 def test_json_is_one_document(trained: Path) -> None:
@@ -143,14 +163,20 @@ def test_json_is_one_document(trained: Path) -> None:
         (["--learning-rate", "-1"], "positive"),
         (["--name", "../escape"], "lower-case"),
         (["--calibrator", "nope"], "temperature"),
+        (["--loss", "focal", "--coefficient", "gamma=two"], "gamma is 'two', expected a number"),
+        (["--reference-rows", "3000"], "--train-rows 0"),
     ],
 )
-def test_settings_that_cannot_work(tmp_path: Path, arguments: list[str], said: str) -> None:
-    code, out, err = run("train", "--out", tmp_path / "out", *TINY, *arguments)
+def test_settings_that_cannot_work(
+    tmp_path: Path, arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    logged = [part for part in TINY if part != "--no-log"]
+    code, out, err = run("train", "--out", tmp_path / "out", *logged, *arguments)
     assert code == USAGE
     assert said in err
     assert out == ""
-    assert not (tmp_path / "out").exists()
+    assert list(tmp_path.iterdir()) == []  # no bundle, and no log of a run that never began
 
 
 def test_a_diverging_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,6 +62,17 @@ def test_the_target_is_the_probability_of_the_true_class() -> None:
     assert np.abs(scores - true_class)[clear].mean() < 0.05
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_large_features_of_a_classifier_that_is_mostly_right_leave_it_able_to_learn(seed: int) -> None:
+    """Unless they are standardised, the sigmoid saturates at 1 within a few steps and every row gets the same."""
+    classifier, (inputs, labels) = Half(), world(seed)
+    labels[inputs[:, 1] > -1] = (inputs[inputs[:, 1] > -1, 0] < 0).astype(np.int64)  # 84 % right
+    inputs = inputs * np.float32(100)
+    network = fit_confidnet(classifier, inputs, labels, Recipe(epochs=20, batch_size=64, seed=seed))
+    scores = confidences(network, classifier, inputs)
+    assert scores[inputs[:, 1] > -50].min() > 0.5 > scores[inputs[:, 1] < -150].max()
+
+
 def test_the_seed_decides() -> None:
     classifier, (inputs, labels) = Half(), world(0)
     one, two, other = (

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from typer.testing import CliRunner
 
+import bundle
 from training import ConfigurationError
+from training.cli import USAGE, app
 from training.models import MODELS, ResNet18, ResNet20
 from training.models.published import load_published
 
@@ -210,3 +215,103 @@ def assert_loads(path: Path, state: State) -> None:
     ours = ResNet20(3, 10)
     load_published(ours, path)
     assert all(torch.equal(ours.state_dict()[name], tensor) for name, tensor in state.items() if "batches" not in name)
+
+
+MEAN, DEVIATION = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """A folder with weights that were trained elsewhere, and images that their network is nearly right about."""
+    network, _, _ = published(3)
+    torch.save(network.state_dict(), tmp_path / "weights.th")
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (100, 32, 32, 3)).astype(np.uint8)
+    labels = as_published(network, images).argmax(axis=1)
+    labels[::4] = random.integers(0, 10, 25)
+    np.savez(
+        tmp_path / "own.npz",
+        images=images[:40],
+        labels=labels[:40],
+        test_images=images[40:],
+        test_labels=labels[40:],
+        label_names=np.array(list("abcdefghij")),
+    )
+    return tmp_path
+
+
+def as_published(network: nn.Module, images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """What the weights' makers would compute: normalised images, channels first."""
+    normalised = (images.astype(np.float64) / 255 - MEAN) / DEVIATION
+    with torch.inference_mode():
+        logits: np.ndarray[Any, Any] = network(torch.from_numpy(normalised.transpose(0, 3, 1, 2)).float()).numpy()
+    return logits
+
+
+def import_weights(folder: Path, *changes: str) -> tuple[int, str]:
+    arguments = [
+        *("import", str(folder / "weights.th"), "--out", str(folder / "bundles"), "--name", "photographs"),
+        *("--dataset", "arrays", "--data-setting", f"file={folder / 'own.npz'}", "--reference-rows", "40"),
+        *("--model", "resnet20", *changes),
+    ]
+    if "--mean" not in changes:
+        for mean, deviation in zip(MEAN, DEVIATION, strict=True):
+            arguments += ["--mean", str(mean), "--deviation", str(deviation)]
+    result = CliRunner().invoke(app, arguments)
+    return result.exit_code, result.stderr
+
+
+def test_imported_weights_make_a_bundle_that_says_what_their_network_says(elsewhere: Path) -> None:
+    assert import_weights(elsewhere) == (0, "")
+    found = bundle.verify(elsewhere / "bundles" / "photographs" / "1")
+    with np.load(elsewhere / "own.npz") as own:
+        images, labels = own["test_images"], own["test_labels"]
+    session = onnxruntime.InferenceSession(found.model_bytes, providers=["CPUExecutionProvider"])
+    logits = session.run(["logits"], {"input": images})[0]
+    expected = as_published(published(3)[0], images)
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
+    # Reference rows are rows of the test part, which the network has not seen, each with its label.
+    parts = (found.reference.fit, found.reference.certify, found.reference.gate)
+    rows = [np.abs(expected - row).sum(axis=1).argmin() for part in parts for row in part.logits]
+    assert len(set(rows)) == 40
+    np.testing.assert_array_equal(labels[rows], np.concatenate([part.labels for part in parts]))
+    assert found.report["test"]["rows"] == 20
+
+    record = found.manifest.training
+    assert record.weights is not None
+    assert record.weights.sha256 == hashlib.sha256((elsewhere / "weights.th").read_bytes()).hexdigest()
+    assert (record.weights.file, record.weights.mean, record.weights.deviation) == ("weights.th", MEAN, DEVIATION)
+    assert (record.epochs, record.loss, record.optimiser) == (0, None, None)
+    assert {name: part.rows for name, part in record.splits.items()} == {
+        "train": 40,
+        "fit": 20,
+        "certify": 18,
+        "gate": 2,
+        "feedback": 20,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (["--mean", "0.5", "--deviation", "0.25"], "1 means and 1 deviations, expected one each for the 3 channels"),
+        (["--model", "resnet32"], "no weights of ResNet32"),
+        (["--reference-rows", "61"], "expected at most 60, as many as the network has never seen"),
+        (["--dataset", "vehicle_fraud"], "no setting 'file'"),
+        (["--model", "none"], "unknown model"),
+    ],
+)
+def test_imports_that_cannot_work(elsewhere: Path, changes: list[str], told: str) -> None:
+    code, err = import_weights(elsewhere, *changes)
+    assert code == USAGE
+    assert told in err
+    assert not (elsewhere / "bundles").exists()
+
+
+def test_only_images_have_a_normalisation(tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text("x,y\n" + "\n".join(f"{row},{row % 2}" for row in range(20)))
+    settings = ["--data-setting", f"file={tmp_path / 'own.csv'}", "--data-setting", "label=y", "--model", "table_cnn"]
+    sides = ["--out", str(tmp_path), "--mean", "0.5", "--deviation", "0.5"]
+    result = CliRunner().invoke(app, ["import", str(tmp_path / "weights.pt"), "--dataset", "table", *settings, *sides])
+    assert result.exit_code == USAGE
+    assert "holds no images" in result.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -125,6 +126,81 @@ def test_an_interrupted_run_goes_on_to_the_same_result(tmp_path: Path, loss: str
     assert list(keep.parent.iterdir()) == []
 
 
+class Normalised(nn.Sequential):
+    """Preprocessing, and a network with all that keeps a state: batch normalisation and dropout."""
+
+    def __init__(self) -> None:
+        inner = nn.Sequential(nn.Linear(48, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 2))
+        super().__init__(Scaled(), inner)
+
+
+EVERYTHING = Recipe(
+    epochs=12,
+    batch_size=16,
+    optimiser="sgd",
+    learning_rate=0.2,
+    nesterov=True,
+    weight_decay=1e-3,
+    schedule="step",
+    milestones=(2, 5),
+    warm_up=1.5,
+    clip=0.5,
+    crop=1,
+    flip=True,
+    cutout=2,
+    mixup=0.4,
+    precision="bfloat16",
+    channels_last=True,
+    patience=4,
+)
+
+
+@pytest.mark.parametrize("stop", [1, 4, 6])
+def test_with_every_feature_on_an_interrupted_run_goes_on_to_the_same_result(tmp_path: Path, stop: int) -> None:
+    def learn(keep: Path | None, on_epoch: Callable[[Epoch], None] | None) -> tuple[nn.Module, Outcome]:
+        with deterministic(0, 1):
+            module = Normalised()
+            criterion = Criterion(LOSSES["label_smoothing"], {"epsilon": 0.1}, 50)
+            held_out = rows(40, 1)
+            return module, train(
+                module, criterion, rows(), EVERYTHING, validation=held_out, keep=keep, on_epoch=on_epoch
+            )
+
+    def interrupt(epoch: Epoch) -> None:
+        if epoch.number == stop:
+            raise KeyboardInterrupt
+
+    straight, before = learn(None, None)
+    assert (before.best, len(before.epochs)) == (3, 7)  # it stops early, and the best weights are older
+    with pytest.raises(KeyboardInterrupt):
+        learn(tmp_path / "checkpoint.pt", interrupt)
+    resumed, after = learn(tmp_path / "checkpoint.pt", None)
+    assert timeless(after) == timeless(before)
+    assert after.best == before.best
+    assert np.array_equal(after.learned, before.learned)
+    states = straight.state_dict(), resumed.state_dict()
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_a_checkpoint_of_another_loss_network_or_data_is_refused(tmp_path: Path) -> None:
+    """None of them is in the recipe."""
+    keep = tmp_path / "checkpoint.pt"
+
+    def interrupt(epoch: Epoch) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(keep=keep, validation=rows(40, 1), on_epoch=interrupt)
+    with pytest.raises(ConfigurationError, match=r"loss was 'cross_entropy\(\)' and is 'focal\(gamma=3\)'"):
+        run(keep=keep, validation=rows(40, 1), loss="focal")
+    with pytest.raises(ConfigurationError, match="network was"):
+        run(keep=keep, validation=rows(40, 1), dropout=0.5)
+    with pytest.raises(ConfigurationError, match="validation rows was"):
+        run(keep=keep, validation=rows(40, 2))
+    with pytest.raises(ConfigurationError, match="training rows was"):
+        train(Pixels(), Criterion(LOSSES["cross_entropy"], {}, 50), rows(seed=5), RECIPE, keep=keep)
+
+
 def test_a_checkpoint_of_another_run_or_of_nothing_is_refused(tmp_path: Path) -> None:
     keep = tmp_path / "checkpoint.pt"
 
@@ -153,6 +229,60 @@ def test_early_stopping_brings_the_best_weights_back() -> None:
     with torch.inference_mode():
         logits = module(torch.from_numpy(held_out.inputs))
     assert nn.functional.cross_entropy(logits, torch.from_numpy(held_out.labels)).item() == pytest.approx(min(nlls))
+
+
+def test_a_validation_loss_that_stays_is_no_better() -> None:
+    """A network without weights that matter: its NLL is the same in every epoch, and the first one is the best."""
+
+    class Constant(Pixels):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            logits: torch.Tensor = super().forward(images)
+            return 0.0 * logits
+
+    with deterministic(0, 1):
+        criterion = Criterion(LOSSES["cross_entropy"], {}, 50)
+        outcome = train(Constant(), criterion, rows(), replace(RECIPE, patience=3), validation=rows(40, 1))
+    assert outcome.best == 1
+    assert len(outcome.epochs) == 4
+
+
+def test_a_last_batch_of_one_row_joins_the_one_before_it() -> None:
+    """Batch normalisation over rows refuses one alone: 49 rows in batches of 16 are 16, 16 and 17."""
+    sizes: list[int] = []
+
+    class Watched(Normalised):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            sizes.append(len(images))
+            logits: torch.Tensor = super().forward(images)
+            return logits
+
+    with deterministic(0, 1):
+        outcome = train(Watched(), Criterion(LOSSES["cross_entropy"], {}, 49), rows(49), replace(RECIPE, epochs=1))
+    assert sizes == [16, 16, 17]
+    assert len(outcome.learned) == 49
+    assert outcome.epochs[0].accuracy * 49 == pytest.approx(round(outcome.epochs[0].accuracy * 49))
+
+
+def test_of_mixed_rows_the_label_of_more_weight_is_the_right_one() -> None:
+    """Inputs are their labels, so that a network that passes them on always names the label of more weight."""
+    labels = np.arange(60) % 3
+
+    class Weighted(nn.Sequential):
+        def __init__(self) -> None:
+            super().__init__(nn.Identity(), nn.Linear(3, 3))
+            with torch.no_grad():
+                self[1].weight.copy_(torch.eye(3))
+                self[1].bias.zero_()
+
+    recipe = Recipe(epochs=3, batch_size=20, optimiser="sgd", momentum=0.0, learning_rate=1e-9, mixup=0.3)
+    with deterministic(0, 1):
+        outcome = train(
+            Weighted(),
+            Criterion(LOSSES["cross_entropy"], {}, 60),
+            Rows(np.eye(3, dtype=np.float32)[labels], labels.astype(np.int64)),
+            recipe,
+        )
+    assert [epoch.accuracy for epoch in outcome.epochs] == [1.0, 1.0, 1.0]
 
 
 def test_early_stopping_needs_rows_to_stop_by() -> None:
@@ -232,6 +362,62 @@ def test_a_loss_that_is_no_number_stops_the_run_and_says_where() -> None:
     with pytest.raises(DivergedError, match=r"nan in epoch 2, step 2.*nothing is written.*learning rate below 0\.05"):
         train(module, Criterion(LOSSES["cross_entropy"], {}, 50), rows(), replace(RECIPE, epochs=3))
     assert module.steps == 6
+
+
+def test_weights_that_the_last_step_breaks_stop_the_run_too() -> None:
+    """The loss of every step is finite; its gradient is not."""
+
+    class Edge(Pixels):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            logits: torch.Tensor = super().forward(images)
+            return logits + (logits - logits.detach()).abs().sqrt()  # 0, of infinite slope
+
+    with pytest.raises(DivergedError, match=r"1\.1\.weight is no longer finite after epoch 1.*nothing is written"):
+        train(Edge(), Criterion(LOSSES["cross_entropy"], {}, 50), rows(), Recipe(epochs=1, batch_size=50))
+
+
+def test_validation_logits_that_are_no_numbers_stop_the_run() -> None:
+    class Overflowing(Pixels):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            logits: torch.Tensor = super().forward(images)
+            return logits if self.training else logits * float("inf")
+
+    with pytest.raises(DivergedError, match="logits of validation rows are no longer finite after epoch 1"):
+        train(
+            Overflowing(),
+            Criterion(LOSSES["cross_entropy"], {}, 50),
+            rows(),
+            replace(RECIPE, epochs=1),
+            validation=rows(40, 1),
+        )
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # of the compiler's own
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler here")
+@pytest.mark.parametrize("mixup", [0.0, 0.3])
+def test_a_compiled_network_learns_the_same(mixup: float) -> None:
+    recipe = replace(RECIPE, epochs=2, mixup=mixup)
+    _, plain = run(recipe, validation=rows(40, 1))
+    module, compiled = run(replace(recipe, compile=True), validation=rows(40, 1))
+    for one, other in zip(plain.epochs, compiled.epochs, strict=True):
+        assert other.loss == pytest.approx(one.loss, rel=1e-4)
+    # Where rows are mixed, its parts are called one by one, and each must have been compiled.
+    parts = module.children() if mixup else [module]
+    assert all(part._compiled_call_impl is not None for part in parts)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+@pytest.mark.parametrize("mixup", [0.0, 0.3])
+def test_a_gpu_learns_and_evaluates_as_the_cpu_does(mixup: float) -> None:
+    recipe = replace(RECIPE, epochs=3, mixup=mixup, crop=1, flip=True, cutout=1)
+    _, here = run(recipe, validation=rows(40, 1))
+    module, there = run(replace(recipe, device="cuda"), validation=rows(40, 1))
+    assert all(parameter.device.type == "cpu" for parameter in module.parameters())
+    for one, other in zip(here.epochs, there.epochs, strict=True):
+        assert other.loss == pytest.approx(one.loss, rel=1e-3)
+        assert one.validation is not None
+        assert other.validation is not None
+        assert other.validation.nll == pytest.approx(one.validation.nll, rel=1e-3)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

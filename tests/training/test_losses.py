@@ -278,6 +278,19 @@ def test_half_precision_logits_lose_nothing_more(name: str, coefficients: dict[s
     torch.testing.assert_close(LOSSES[name](logits, labels, **coefficients), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("name", "coefficients"), ON)
+def test_a_loss_is_the_same_number_inside_of_autocast(name: str, coefficients: dict[str, Any]) -> None:
+    logits, labels = some_rows()
+    logits.requires_grad_()
+    expected = LOSSES[name](logits, labels, **coefficients)
+    with torch.autocast("cpu", torch.bfloat16):
+        losses = LOSSES[name](logits, labels, **coefficients)
+    assert losses.dtype == torch.float32
+    assert torch.equal(losses, expected)
+    gradients = [torch.autograd.grad(each.sum(), logits)[0] for each in (losses, expected)]
+    torch.testing.assert_close(gradients[0], gradients[1])
+
+
 def test_a_norm_of_high_order_does_not_overflow() -> None:
     losses = lp_norm(torch.tensor([[1e4, 0.0]]), torch.tensor([0]), alpha=1.0, p=64.0)
     torch.testing.assert_close(losses, torch.tensor([1e4]))
@@ -309,6 +322,12 @@ def test_a_norm_of_high_order_does_not_overflow() -> None:
 def test_a_coefficient_out_of_range_is_refused_before_training(name: str, coefficient: str, value: float) -> None:
     with pytest.raises(ConfigurationError, match=rf"{name}: {coefficient} is {value}, expected"):
         Criterion(LOSSES[name], {coefficient: value}, rows=10)
+
+
+def test_a_criterion_says_its_coefficients_with_those_by_default() -> None:
+    assert Criterion(LOSSES["lp_norm"], {"alpha": 0.5}, rows=3).description == "lp_norm(alpha=0.5, p=1)"
+    assert Criterion(correctness_ranking, {}, rows=3).description == "correctness_ranking(lam=1)"
+    assert "cross_entropy()" in repr(Criterion(cross_entropy, {}, rows=3))
 
 
 @pytest.mark.parametrize("name", ["history", "gama", "logits"])

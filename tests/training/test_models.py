@@ -16,8 +16,15 @@ from training.export import to_onnx
 from training.inputs import CategoryColumn, ImageShape, InputShape, NumberColumn, TableShape, TokenShape
 from training.models import MODELS, ImageNetwork, Network, TableNetwork, TokenNetwork, assemble
 
+try:
+    import torchvision.models  # noqa: F401
+except (ImportError, RuntimeError):  # one that is for another PyTorch raises the second
+    TORCHVISION = False
+else:
+    TORCHVISION = True
+
 CLASSES = 4
-HERE = [name for name in MODELS if name != "imagenet_resnet50"]  # that one needs torchvision, and has its own tests
+HERE = [name for name in MODELS if TORCHVISION or name != "imagenet_resnet50"]  # that one needs torchvision
 # One of each family is enough where its members share the code.
 FAMILIES = [
     *(

@@ -11,6 +11,7 @@ import pytest
 
 import bundle
 from training import DivergedError, TrainConfig, train_bundle
+from training.data import DATASETS, Dataset
 from training.losses import LOSSES, cross_entropy
 
 
@@ -65,3 +66,15 @@ def test_diverged_training_writes_nothing(tiny: TrainConfig, tmp_path: Path, mon
     with pytest.raises(DivergedError):
         train_bundle(replace(tiny, loss="broken"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_the_data_set_is_read_once(tiny: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digits, times = DATASETS["digits"], []
+
+    def counted() -> Dataset:
+        times.append(1)
+        return digits()
+
+    monkeypatch.setitem(DATASETS, "digits", counted)
+    train_bundle(replace(tiny, epochs=1), tmp_path / "out", weights=tmp_path / "weights.npz")
+    assert len(times) == 1

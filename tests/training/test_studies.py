@@ -196,6 +196,23 @@ def test_finished_cells_are_taken_from_a_report(tmp_path: Path, finished: Path) 
         other.take(read_results(tmp_path / "docs"))
 
 
+def test_a_network_that_another_study_trained_alike_is_taken(tmp_path: Path, finished: Path) -> None:
+    result = json.loads(finished.read_text())
+    write_results(tmp_path / RESULTS, [result])
+    config = tiny(0).config
+    cells = [
+        Cell("another", tiny(0).key, config),
+        Cell("another", "called-otherwise", config),
+        Cell("another", "measures-more", config, {"largest_logits": True}),
+        Cell("another", "trained-otherwise", tiny(0, epochs=5).config),
+    ]
+    grid = Grid(cells, tmp_path / "out")
+    assert grid.take(read_results(tmp_path)) == 2
+    assert [grid.state(cell) for cell in cells] == ["done", "done", "to do", "to do"]
+    for cell, taken in zip(cells, grid.results(), strict=False):
+        assert taken == {**result, "cell": cell.document()}
+
+
 def test_a_damaged_list_of_results_names_its_line(tmp_path: Path, finished: Path) -> None:
     line = json.dumps(json.loads(finished.read_text()))
     (tmp_path / RESULTS).write_text(f"{line}\n{line[:-9]}\n")

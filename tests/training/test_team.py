@@ -6,75 +6,125 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+pytestmark = pytest.mark.skipif(
+    not torch.distributed.is_available(), reason="this PyTorch was built without torch.distributed"
+)
+
 _WORKER = """
 import json, sys
+from pathlib import Path
 import numpy as np, torch
 from torch import nn
+from training import ConfigurationError
 from training.determinism import deterministic
 from training.loop import Rows, train
 from training.losses import LOSSES, Criterion
 from training.recipe import Recipe
 from training.team import team
 
+folder, what = Path(sys.argv[1]), sys.argv[2]
+
 images = np.random.default_rng(0).integers(0, 256, (51, 2, 2, 3)).astype(np.uint8)
 rows = Rows(images, (images[:, 0, 0, 0] > 127).astype(np.int64))
-recipe = Recipe(epochs=4, batch_size=10, optimiser="sgd", learning_rate=0.1, patience=3)
 
 class Pixels(nn.Module):
-    def __init__(self):
+    def __init__(self, dropout):
         super().__init__()
         self.linear = nn.Linear(12, 2)
+        self.dropout = nn.Dropout(dropout)
     def forward(self, images):
-        return self.linear(images.flatten(1).float() / 255)
+        return self.linear(self.dropout(images.flatten(1).float() / 255))
+
+def learn(together, loss, dropout, keep=None, stop=None):
+    module, criterion, seen = Pixels(dropout), Criterion(LOSSES[loss], {}, 51), []
+    recipe = Recipe(epochs=4, batch_size=10, optimiser="sgd", learning_rate=0.1, patience=3)
+    def on_epoch(epoch):
+        seen.append(epoch)
+        if epoch.number == stop:
+            raise KeyboardInterrupt
+    try:
+        outcome = train(
+            module, criterion, rows, recipe, validation=rows, keep=keep, on_epoch=on_epoch, team=together
+        )
+    except KeyboardInterrupt:
+        sys.exit(3)
+    assert together.leads or not seen
+    return {
+        "size": together.size,
+        "weights": torch.cat([p.detach().flatten() for p in module.parameters()]).tolist(),
+        "loss": [epoch.loss for epoch in outcome.epochs],
+        "accuracy": [epoch.accuracy for epoch in outcome.epochs],
+        "learned": outcome.learned.tolist(),
+        "nll": [epoch.validation.nll for epoch in outcome.epochs],
+        "met": [] if criterion.history is None else criterion.history.passes.tolist(),
+        "new": len(seen),
+    }
 
 with deterministic(0, 1), team("cpu") as together:
-    module = Pixels()
-    criterion = Criterion(LOSSES["cross_entropy"], {}, 51)
-    seen = []
-    outcome = train(module, criterion, rows, recipe, validation=rows, on_epoch=seen.append, team=together)
-    if together.leads:
-        assert len(seen) == len(outcome.epochs)
-        document = {
-            "size": together.size,
-            "weights": torch.cat([p.detach().flatten() for p in module.parameters()]).tolist(),
-            "loss": [epoch.loss for epoch in outcome.epochs],
-            "accuracy": [epoch.accuracy for epoch in outcome.epochs],
-            "learned": outcome.learned.tolist(),
-            "nll": [epoch.validation.nll for epoch in outcome.epochs],
-        }
-        open(sys.argv[1], "w").write(json.dumps(document))
+    if what == "learn":
+        found = learn(together, "cross_entropy", 0.0)
+    elif what == "refuse":
+        try:
+            train(Pixels(0.0), Criterion(LOSSES["cross_entropy"], {}, 51), rows, Recipe(batch_size=1), team=together)
+        except ConfigurationError as error:
+            found = {"error": str(error)}
     else:
-        assert not seen
+        keep = folder / "checkpoint.pt" if what in ("interrupt", "resume") else None
+        found = learn(together, "correctness_ranking", 0.3, keep, 2 if what == "interrupt" else None)
+    if together.leads:
+        (folder / f"{what}-{together.size}.json").write_text(json.dumps(found))
 """
 
 
-@pytest.mark.skipif(not torch.distributed.is_available(), reason="this PyTorch was built without torch.distributed")
-def test_two_processes_do_what_one_does(tmp_path: Path) -> None:
-    """51 rows in batches of 10: the last batch has one row, so that a process has none."""
-    script = tmp_path / "worker.py"
+def torchrun(folder: Path, processes: int, what: str, *, fails: bool = False) -> dict[str, Any]:
+    script = folder / "worker.py"
     script.write_text(_WORKER, encoding="utf-8")
-    found = []
-    for processes in (1, 2):
-        out = tmp_path / f"{processes}.json"
-        subprocess.run(
-            [
-                *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-                *("--nproc-per-node", str(processes), script, out),
-            ],
-            check=True,
-            timeout=300,
-            capture_output=True,
-            cwd=Path(__file__).resolve().parents[2],
-        )
-        found.append(json.loads(out.read_text(encoding="utf-8")))
-    alone, pair = found
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *("--nproc-per-node", str(processes), script, folder, what),
+        ],
+        check=False,
+        timeout=300,
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).resolve().parents[2],
+    )
+    assert (ended.returncode != 0) == fails, ended.stderr
+    found: dict[str, Any] = {} if fails else json.loads((folder / f"{what}-{processes}.json").read_text())
+    return found
+
+
+def test_two_processes_do_what_one_does(tmp_path: Path) -> None:
+    """51 rows in batches of 10: the last batch has eleven, so that one process has a row more than the other."""
+    alone, pair = (torchrun(tmp_path, processes, "learn") for processes in (1, 2))
     assert (alone["size"], pair["size"]) == (1, 2)
     assert pair["accuracy"] == alone["accuracy"]
     assert pair["learned"] == alone["learned"]
     for name in ("weights", "loss", "nll"):
         np.testing.assert_allclose(pair[name], alone[name], rtol=1e-5, atol=1e-6)
+
+
+def test_a_team_that_was_interrupted_goes_on_to_the_same_result(tmp_path: Path) -> None:
+    """With dropout, which each process draws by itself, and a loss that remembers each row."""
+    straight = torchrun(tmp_path, 2, "straight")
+    torchrun(tmp_path, 2, "interrupt", fails=True)
+    assert (tmp_path / "checkpoint.pt").exists()
+    resumed = torchrun(tmp_path, 2, "resume")
+    assert resumed.pop("new") == straight.pop("new") - 2
+    assert resumed == straight
+    assert set(straight["met"]) == {len(straight["loss"])}  # every row once an epoch, whoever met it
+    assert not (tmp_path / "checkpoint.pt").exists()
+
+
+def test_batches_with_fewer_rows_than_processes_are_refused(tmp_path: Path) -> None:
+    assert (
+        "batches of 1 and 51 rows in all, expected at least one row for each of 2 processes"
+        in torchrun(tmp_path, 2, "refuse")["error"]
+    )

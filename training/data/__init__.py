@@ -4,7 +4,7 @@ from training.data import cifar10h, drift
 from training.data.corruptions import CORRUPTIONS, corrupt
 from training.data.dataset import Dataset
 from training.data.load import DATASETS, SHIFTED, DataOptions, describe, load, parse_settings, settings_of
-from training.data.splits import Splits, split
+from training.data.splits import Splits, split, split_held_out
 
 __all__ = [
     "CORRUPTIONS",
@@ -21,4 +21,5 @@ __all__ = [
     "parse_settings",
     "settings_of",
     "split",
+    "split_held_out",
 ]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from training.data.dataset import Dataset
 from training.data.distribution import Distribution, Files
@@ -15,7 +17,7 @@ from training.errors import ConfigurationError
 ARRAYS = Distribution(
     title="npz arrays",
     folders=(),
-    obtain="Name its folder and, as `file`, its path in there.",
+    obtain="Name its path as `file`: an absolute one, or one below the folder of data sets (else the current one).",
     layout="a file of numpy.savez with images, uint8 (N, H, W, C) or (N, H, W), C 1 or 3, and labels, whole numbers "
     "(N,) from 0; and, if you like, test_images, test_labels, and label_names, strings (K,).",
 )
@@ -27,8 +29,8 @@ def load(root: Path | None = None, *, file: str | None = None) -> Dataset:
     """Images of your own in one .npz file: the arrays images and labels, with test_images and test_labels if any.
 
     Args:
-        root: Folder of data sets; None for the one that CANDOR_DATA names.
-        file: Path of the file below it.
+        root: Folder that `file` begins at; None for the one that CANDOR_DATA names, else the current one.
+        file: Path of the file.
 
     Returns:
         Images uint8 (N, H, W, C), those of the test part last; label names are numbers unless the file has them.
@@ -39,9 +41,11 @@ def load(root: Path | None = None, *, file: str | None = None) -> Dataset:
     """
     if file is None:
         raise ConfigurationError("arrays need the setting `file`: the path of the .npz file")
-    files = Files(ARRAYS, ARRAYS.root(root), ARRAYS.root(root))
-    files.read(file)
-    where = files.folder / file
+    files = ARRAYS.own(root, file)
+    where = files.folder / Path(file).name
+    files.read(where.name)
+    if not zipfile.is_zipfile(where):  # NumPy would take it for a pickle, and advise to trust it
+        raise files.problem(f"{where} is no .npz file, or one that is cut short")
     try:
         with where.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in (*_NEEDED, *_TEST, "label_names") if name in archive}
@@ -66,7 +70,7 @@ def load(root: Path | None = None, *, file: str | None = None) -> Dataset:
     names = arrays.get("label_names")
     if names is not None and (names.dtype.kind != "U" or names.ndim != 1):
         raise files.problem(f"{where} has label_names {names.dtype} {names.shape}")
-    label_names = tuple(names.tolist()) if names is not None else tuple(map(str, range(int(labels.max()) + 1)))
+    label_names = tuple(names.tolist()) if names is not None else _numbered(files, where, labels)
     return Dataset(
         "arrays",
         images,
@@ -75,3 +79,15 @@ def load(root: Path | None = None, *, file: str | None = None) -> Dataset:
         test=range(n, len(images)) if n < len(images) else range(0),
         sources=files.digests,
     )
+
+
+def _numbered(files: Files, where: Path, labels: NDArray[Any]) -> tuple[str, ...]:
+    """Names of classes that have none: their numbers, which begin at 0 and leave out none."""
+    present = np.unique(labels)
+    if present[0] != 0 or present[-1] != len(present) - 1:
+        some = ", ".join(map(str, present[:10].tolist()))
+        raise files.problem(
+            f"{where} has labels {some}{' …' if len(present) > 10 else ''} and no label_names, "
+            f"expected 0 … {len(present) - 1} without a gap"
+        )
+    return tuple(map(str, present.tolist()))

@@ -39,6 +39,7 @@ class Dataset:
         kind: `image`, `tokens` or `array`, as in `bundle.InputSpec`.
         test: Numbers of the rows that its makers set apart for testing; nothing is ever trained or fitted on them.
         sources: sha256 of each file that was read, by its path in the folder of data sets.
+        resized: Whether images were resized when they were read; then those that a client sends are resized too.
         columns: What the columns of a table are; codes of categories are theirs, 0 for an unknown or missing one.
         vocabulary: What the tokens are.
         vocabulary_size: Largest vocabulary that `learned_from` leaves.
@@ -54,6 +55,7 @@ class Dataset:
     kind: Kind = "image"
     test: range = range(0)
     sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    resized: bool = False
     columns: Columns | None = None
     vocabulary: Vocabulary | None = None
     vocabulary_size: int | None = None
@@ -83,10 +85,12 @@ class Dataset:
         """One example as the graph takes it.
 
         Args:
-            resize: Whether encoded images of another size are resized.
+            resize: Whether encoded images of another size are resized; they are where these were.
         """
         dtype, _ = _DTYPES[self.kind]
-        return InputSpec(kind=self.kind, dtype=np.dtype(dtype).name, shape=self.inputs.shape[1:], resize=resize)
+        return InputSpec(
+            kind=self.kind, dtype=np.dtype(dtype).name, shape=self.inputs.shape[1:], resize=resize or self.resized
+        )
 
     def outside_test(self) -> Rows:
         """Numbers of the rows outside `test`, ascending."""

@@ -18,7 +18,8 @@ class Distribution:
 
     Attributes:
         title: Its name, for people.
-        folders: Names that its folder may have inside the folder of data sets; the first is the usual one.
+        folders: Names that its folder may have inside the folder of data sets, the first the usual one; none for data
+            of one's own, which may lie anywhere.
         obtain: What to download, from where, and where to put it.
         layout: The files that are expected, and what is in them.
     """
@@ -45,14 +46,22 @@ class Distribution:
         raise self.problem(f"nothing of it is in {root}")
 
     def root(self, given: Path | None) -> Path:
-        """The folder of data sets: the one given, else the one that CANDOR_DATA names; raises DataError."""
+        """The folder of data sets: the one given, else the one that CANDOR_DATA names; raises DataError.
+
+        Where neither is there, paths of one's own data begin at the current folder.
+        """
         named = os.environ.get(VARIABLE)
-        if given is None and not named:
+        if given is None and not named and self.folders:
             raise self.problem(f"no folder of data sets is named, neither in the call nor by {VARIABLE}")
         root = given if given is not None else Path(named or "")
         if not root.is_dir():
             raise self.problem(f"{root} is no folder")
         return root
+
+    def own(self, root: Path | None, path: str) -> Files:
+        """The folder of a file of one's own: its path is absolute, or begins at the folder of data sets (`root`)."""
+        start = self.root(root)
+        return Files(self, (start / path).parent, start)
 
     def problem(self, message: str) -> DataError:
         """An error that says what was found, what to do, and what is expected."""
@@ -78,7 +87,7 @@ class Files:
         try:
             data = (self.folder / name).read_bytes()
         except FileNotFoundError:
-            raise self.problem(f"{name} is missing in {self.folder}") from None
+            raise self.problem(f"{name} is missing in {self.folder.absolute()}") from None
         except OSError as error:
             raise self.problem(f"{self.folder / name} cannot be read: {error.strerror}") from error
         self.note(name, hashlib.sha256(data).hexdigest())
@@ -89,11 +98,16 @@ class Files:
         for name in names:
             if (self.folder / name).exists():
                 return name
-        raise self.problem(f"{' or '.join(names)} is missing in {self.folder}")
+        raise self.problem(f"{' or '.join(names)} is missing in {self.folder.absolute()}")
 
     def note(self, name: str, digest: str) -> None:
-        """Remember the sha256 of a file, or of many that are told of as one."""
-        self.digests[(self.folder / name).relative_to(self._root).as_posix()] = digest
+        """Remember the sha256 of a file, or of many that are told of as one.
+
+        A file outside the folder of data sets goes by its name: where it lies is a matter of the machine.
+        """
+        # Not `resolve`: a folder of data sets may be made of links.
+        path, root = (Path(os.path.abspath(place)) for place in (self.folder / name, self._root))  # noqa: PTH100
+        self.digests[path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name] = digest
 
     def problem(self, message: str) -> DataError:
         """See `Distribution.problem`."""

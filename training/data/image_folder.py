@@ -11,18 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bundle import ImageError, InputSpec
+from training.data.class_folders import class_folders
 from training.data.dataset import Dataset
 from training.data.distribution import Distribution, Files, digest_of_many
 from training.errors import ConfigurationError
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp")
 _MAX_PIXELS = 2**27
+_LISTED = 5  # images that cannot be taken, before no more are looked at
 _ON_ITS_SIDE = range(5, 9)  # EXIF orientations
 
 IMAGE_FOLDER = Distribution(
     title="Image folder",
     folders=(),
-    obtain="Name the folder that holds a folder of images for each class.",
+    obtain="Name as `folder` the one that holds a folder of images for each class.",
     layout="CLASS/*.png, *.jpg, *.jpeg or *.webp, for two classes or more; or train/CLASS/… and test/CLASS/…, where "
     "the test images are never trained on.",
 )
@@ -36,9 +38,10 @@ def load(
     Files that begin with a dot are passed over. Each image is decoded as the service decodes it.
 
     Args:
-        root: Folder of data sets; None for the one that CANDOR_DATA names.
-        folder: Path of the images' folder below it.
-        size: Height and width, or the side of a square, to which all images are resized; None when all have one size.
+        root: Folder that `folder` begins at; None for the one that CANDOR_DATA names, else the current one.
+        folder: Path of the images' folder.
+        size: Height and width, or the side of a square, to which all images are resized, here and by the service; None
+            when all have one size.
         channels: 1 for grey, 3 for colour.
 
     Returns:
@@ -51,30 +54,17 @@ def load(
     if channels not in (1, 3):
         raise ConfigurationError(f"channels is {channels}, expected 1 or 3")
     given = _size(size)
-    top = IMAGE_FOLDER.root(root) / folder
-    files = Files(IMAGE_FOLDER, top, IMAGE_FOLDER.root(root))
-    if not top.is_dir():
-        raise files.problem(f"{top} is no folder")
-    split = (top / "train").is_dir()
-    beside = {path.name for path in top.iterdir() if path.is_dir() and not path.name.startswith(".")}
-    if split and not beside <= {"train", "test"}:
-        raise files.problem(f"beside train/ and test/ there is {min(beside - {'train', 'test'})}/ in {top}")
-    train = _images(files, top / "train" if split else top)
-    test = _images(files, top / "test") if split and (top / "test").is_dir() else {}
-    if len(train) < 2 or not test.keys() <= train.keys():
-        strange = f"; test/ has {', '.join(sorted(test.keys() - train.keys()))}" if test.keys() - train.keys() else ""
-        raise files.problem(f"{top} has the classes {', '.join(train) or 'none'}{strange}")
-    names = tuple(train)
-    paths = [(path, names.index(name)) for part in (train, test) for name, found in part.items() for path in found]
-    images = _decode(files, [path for path, _ in paths], given, channels)
-    held_out = sum(map(len, test.values()))
+    start = IMAGE_FOLDER.root(root)
+    files = Files(IMAGE_FOLDER, start / folder, start)
+    found = class_folders(files, ENDINGS)
     return Dataset(
         "image_folder",
-        images,
-        np.array([label for _, label in paths], np.int64),
-        names,
-        test=range(len(paths) - held_out, len(paths)),
+        _decode(files, found.paths, given, channels),
+        found.labels,
+        found.names,
+        test=found.test,
         sources=files.digests,
+        resized=given is not None,
     )
 
 
@@ -87,24 +77,12 @@ def _size(size: Sequence[int] | int | None) -> tuple[int, int] | None:
     return pair[0], pair[1]
 
 
-def _images(files: Files, folder: Path) -> dict[str, list[Path]]:
-    """Paths of the images by class, both in order."""
-    found = {}
-    for group in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
-        found[group.name] = sorted(path for path in group.iterdir() if not path.name.startswith("."))
-        if not found[group.name]:
-            raise files.problem(f"{group} is empty")
-        for path in found[group.name]:
-            if not path.is_file() or path.suffix.lower() not in ENDINGS:
-                raise files.problem(f"{path} is no file ending in {', '.join(ENDINGS)}")
-    return found
-
-
 def _decode(files: Files, paths: list[Path], size: tuple[int, int] | None, channels: int) -> NDArray[np.uint8]:
     from bundle.images import decode_image  # needs Pillow
 
     images: NDArray[np.uint8] | None = None
-    digests = {}
+    digests: dict[str, str] = {}
+    problems: list[str] = []
     for row, path in enumerate(paths):
         try:
             data = path.read_bytes()
@@ -117,9 +95,14 @@ def _decode(files: Files, paths: list[Path], size: tuple[int, int] | None, chann
                 spec = InputSpec(kind="image", dtype="uint8", shape=images.shape[1:], resize=size is not None)
             images[row] = decode_image(data, spec, max_pixels=_MAX_PIXELS)
         except (ImageError, OSError) as error:
-            hint = "" if size else "; the setting `size` resizes images that differ"
-            raise files.problem(f"{path}: {error}{hint}") from error
+            problems.append(f"{path}: {error}")
+            if len(problems) == _LISTED:
+                break
+            continue
         digests[path.relative_to(files.folder).as_posix()] = hashlib.sha256(data).hexdigest()
+    if problems:
+        hint = "" if size else "; the setting `size` resizes images that differ"
+        raise files.problem("; ".join(problems) + hint)
     files.note(".", digest_of_many(digests))
     if images is None:
         raise files.problem(f"{files.folder} holds no image")

@@ -23,6 +23,7 @@ from training.data import (
     subset,
     svhn,
     table,
+    text_folder,
     vehicle_fraud,
 )
 from training.data.dataset import Dataset
@@ -40,6 +41,7 @@ DATASETS: dict[str, Reader] = {
     "newsgroups20": newsgroups20.load,
     "vehicle_fraud": vehicle_fraud.load,
     "table": table.load,
+    "text_folder": text_folder.load,
     "image_folder": image_folder.load,
     "arrays": arrays.load,
 }
@@ -88,12 +90,12 @@ def load(name: str, options: DataOptions | None = None) -> Dataset:
         ('3', '8')
     """
     options = options or DataOptions()
-    key, _, classes = name.partition(":")
+    key, chosen, classes = name.partition(":")
     readers = DATASETS | SHIFTED
     if key not in readers:
         raise ConfigurationError(f"unknown data set {key!r}, expected one of: {', '.join(sorted(readers))}")
     data = _read(key, readers[key], options)
-    if classes:
+    if chosen:
         data = subset.of_classes(data, [part.strip() for part in classes.split(",")])
     if options.test_rows:
         data = subset.with_test_rows(data, options.test_rows, seed=options.seed)
@@ -136,18 +138,23 @@ def parse_settings(items: Iterable[str]) -> dict[str, Any]:
 
 
 def _read(name: str, reader: Reader, options: DataOptions) -> Dataset:
-    known = settings_of(name)
+    known, settings = settings_of(name), dict(options.settings)
     for setting in options.settings:
         if setting not in known:
             told = f"expected one of: {', '.join(known)}" if known else "it has none"
             raise ConfigurationError(f"{name} has no setting {setting!r}, {told}")
-        value = options.settings[setting]
+        value = settings[setting] = _listed(options.settings[setting], known[setting])
         if not _is_like(value, known[setting]):
-            raise ConfigurationError(f"{name}: {setting} is {value!r}, expected one like {known[setting]!r}")
-    settings = dict(options.settings)
+            expected = '["…", …], a list of names' if known[setting] == () else f"one like {known[setting]!r}"
+            raise ConfigurationError(f"{name}: {setting} is {value!r}, expected {expected}")
     if "root" in inspect.signature(reader).parameters:
         return reader(options.folder, **settings)
     return reader(**settings)
+
+
+def _listed(value: object, default: object) -> object:
+    """A name where a list of names belongs is a list of one."""
+    return [value] if isinstance(default, tuple) and isinstance(value, str) else value
 
 
 def _is_like(value: object, default: object) -> bool:

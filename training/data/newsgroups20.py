@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import tarfile
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from bundle.text import SPECIAL, Vocabulary, words_of
 from training.data.dataset import Dataset
 from training.data.distribution import Distribution, Files, digest_of_many
+from training.data.tokens import require_sizes, tokens_of
 from training.errors import ConfigurationError
 
 GROUPS = (
@@ -61,8 +60,7 @@ def load(
     """
     if headers not in HEADERS:
         raise ConfigurationError(f"headers is {headers!r}, expected one of: {', '.join(HEADERS)}")
-    if length < 1 or vocabulary_size < len(SPECIAL):
-        raise ConfigurationError(f"length is {length} and vocabulary_size {vocabulary_size}, expected at least 1 and 2")
+    require_sizes(length, vocabulary_size)
     files = NEWSGROUPS20.find(root, *_ARCHIVES, "20_newsgroups", "20_newsgroup", *GROUPS)
     posts = sorted(_posts(files), key=lambda post: post[:2])
     found = {group for group, _, _ in posts}
@@ -72,11 +70,7 @@ def load(
             f"{files.folder} holds posts of {len(found)} groups; {strange[0]!r} is "
             + ("not one of the twenty" if found - set(GROUPS) else "missing")
         )
-    ids: dict[str, int] = {word: number for number, word in enumerate(SPECIAL)}
-    tokens = np.zeros((len(posts), length), np.int32)
-    for row, (_, _, post) in zip(tokens, posts, strict=True):
-        known = [ids.setdefault(word, len(ids)) for word in islice(words_of(_text(post, headers)), length)]
-        row[: len(known)] = known
+    tokens, vocabulary = tokens_of([_text(post, headers) for _, _, post in posts], length)
     return Dataset(
         "newsgroups20",
         tokens,
@@ -84,7 +78,7 @@ def load(
         GROUPS,
         kind="tokens",
         sources=files.digests,
-        vocabulary=Vocabulary(tuple(ids), length),
+        vocabulary=vocabulary,
         vocabulary_size=vocabulary_size,
     )
 

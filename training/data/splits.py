@@ -92,22 +92,87 @@ def split(
     rows = np.arange(len(labels), dtype=np.int64)
     if len(test):
         rows = np.delete(rows, test)
-    if train_rows is None:
-        train_rows = len(rows) - validation_rows - reference_rows
-    if train_rows + validation_rows + reference_rows > len(rows):
-        validating = f" {validation_rows} validation" if validation_rows else ""
+    held_out = validation_rows + reference_rows
+    if (1 if train_rows is None else train_rows) + held_out > len(rows):
+        asked = f"train_rows {train_rows}, " if train_rows else ""
+        asked += f"validation_rows {validation_rows}, " if validation_rows else ""
         raise ConfigurationError(
-            f"{train_rows} training,{validating} and {reference_rows} reference rows, "
-            f"expected at most {len(rows)} together"
+            f"{asked}reference_rows {reference_rows}: expected at most {len(rows)} together, as many as there are "
+            "outside a test part; --train-rows 0 takes all that the others leave, at least one"
         )
-    fit, certify = round(reference_rows * fit_share), round(reference_rows * certify_share)
-    sizes = (train_rows, fit, certify, reference_rows - fit - certify)
+    if train_rows is None:
+        train_rows = len(rows) - held_out
+    if train_rows < 1:
+        raise ConfigurationError(f"train_rows is {train_rows}, expected at least 1")
+    sizes = (train_rows, *_reference_sizes(reference_rows, fit_share, certify_share), validation_rows)
+    order = _order(labels[rows], seed, stratified=stratified)
+    train, fit, certify, gate, validation, rest = np.split(rows[order], np.cumsum(sizes))
+    return Splits(train, validation, fit, certify, gate, rest, rows_of(test))
+
+
+def split_held_out(
+    labels: NDArray[np.int64],
+    *,
+    seed: int,
+    reference_rows: int,
+    fit_share: float,
+    certify_share: float,
+    test: range = range(0),
+    stratified: bool = False,
+) -> Splits:
+    """Cut rows that a network trained elsewhere has never seen into reference rows and others.
+
+    They are those of the test part, and the rows outside count as training rows; where there is no test part, they are
+    all rows.
+
+    Args:
+        labels: Class of every row, int64 (N,).
+        seed: Seed of the order.
+        reference_rows: Rows that go into the bundle.
+        fit_share: Share of the reference rows for fitting.
+        certify_share: Share of the reference rows for certifying; the rest are for the gate.
+        test: Rows that the makers set apart.
+        stratified: Whether every part gets the classes in proportion; a plain random order if not.
+
+    Raises:
+        ConfigurationError: There are not enough rows, or a part would be empty.
+
+    Example:
+        >>> labels = np.zeros(60_000, np.int64)
+        >>> parts = split_held_out(
+        ...     labels, seed=0, reference_rows=4000, fit_share=0.5, certify_share=0.45, test=range(50_000, 60_000)
+        ... )
+        >>> len(parts.train), len(parts.reference()), len(parts.unseen())
+        (50000, 4000, 6000)
+    """
+    rows = rows_of(test if len(test) else range(len(labels)))
+    seen = np.delete(np.arange(len(labels), dtype=np.int64), rows)
+    if reference_rows > len(rows):
+        raise ConfigurationError(
+            f"reference_rows is {reference_rows}, expected at most {len(rows)}, as many as the network has never seen"
+        )
+    sizes = _reference_sizes(reference_rows, fit_share, certify_share)
+    order = _order(labels[rows], seed, stratified=stratified)
+    fit, certify, gate, rest = np.split(rows[order], np.cumsum(sizes))
+    none = rows_of(range(0))
+    return Splits(seen, none, fit, certify, gate, rest, none)
+
+
+def _reference_sizes(rows: int, fit_share: float, certify_share: float) -> tuple[int, int, int]:
+    """Rows that fit, certify, and are the gate's."""
+    fit, certify = round(rows * fit_share), round(rows * certify_share)
+    sizes = (fit, certify, rows - fit - certify)
     if min(sizes) < 1:
-        raise ConfigurationError(f"train, fit, certify, gate would have {sizes} rows, expected at least 1 each")
+        raise ConfigurationError(
+            f"reference_rows {rows} would be {fit} to fit, {certify} to certify and {sizes[2]} for the gate, expected "
+            "at least 1 each; more rows, or another fit_share and certify_share, give each some"
+        )
+    return sizes
+
+
+def _order(labels: NDArray[np.int64], seed: int, *, stratified: bool) -> Rows:
     random = np.random.default_rng(seed)
-    order = stratified_order(labels[rows], random) if stratified else random.permutation(len(rows))
-    train, first, second, third, validation, rest = np.split(rows[order], np.cumsum((*sizes, validation_rows)))
-    return Splits(train, validation, first, second, third, rest, rows_of(test))
+    return stratified_order(labels, random) if stratified else random.permutation(len(labels))
 
 
 def rows_of(numbers: range) -> Rows:

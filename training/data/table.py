@@ -19,8 +19,9 @@ from training.errors import ConfigurationError
 TABLE = Distribution(
     title="CSV table",
     folders=(),
-    obtain="Name its folder and, as `file`, its path in there.",
-    layout="UTF-8, a first line of distinct column names, then as many cells in each line; one column holds the label.",
+    obtain="Name its path as `file`: an absolute one, or one below the folder of data sets (else the current one).",
+    layout="UTF-8, cells parted by commas, a first line of distinct column names, then as many cells in each line; one "
+    "column holds the label.",
 )
 
 
@@ -40,8 +41,8 @@ def load(
     with 0 for unknown and missing ones.
 
     Args:
-        root: Folder of data sets; None for the one that CANDOR_DATA names.
-        file: Path of the CSV file below it.
+        root: Folder that `file` begins at; None for the one that CANDOR_DATA names, else the current one.
+        file: Path of the CSV file.
         label: Name of the label's column.
         drop: Columns to leave out: numbers of rows, of persons, of contracts.
         categorical: Columns whose numbers are names, such as postal codes.
@@ -57,8 +58,15 @@ def load(
     """
     if file is None or label is None:
         raise ConfigurationError("a table needs the settings `file` and `label`: its path and the label's column")
-    files = Files(TABLE, TABLE.root(root), TABLE.root(root))
-    return read_table("table", files, file, label=label, drop=drop, categorical=categorical, label_names=label_names)
+    return read_table(
+        "table",
+        TABLE.own(root, file),
+        Path(file).name,
+        label=label,
+        drop=drop,
+        categorical=categorical,
+        label_names=label_names,
+    )
 
 
 def read_table(
@@ -96,10 +104,14 @@ def read_table(
 def _read(files: Files, file: str) -> tuple[list[str], list[list[str]]]:
     try:
         text = files.read(file).decode("utf-8-sig")
-        header, *lines = csv.reader(io.StringIO(text, newline=""), strict=True)
-    except (UnicodeDecodeError, csv.Error, ValueError) as error:
+        lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
         raise files.problem(f"{files.folder / file} is no such table: {error}") from error
-    header = [column.strip() for column in header]
+    if not lines:
+        raise files.problem(f"{files.folder / file} is empty")
+    header, lines = [column.strip() for column in lines[0]], lines[1:]
+    if len(header) == 1:
+        raise files.problem(f"{files.folder / file} has a single column, {header[0]!r}")
     if len(set(header)) != len(header):
         twice = next(column for column in header if header.count(column) > 1)
         raise files.problem(f"{files.folder / file} has the column {twice!r} twice")

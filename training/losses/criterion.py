@@ -25,6 +25,9 @@ class Criterion(nn.Module):
         coefficients: Its coefficients by name.
         rows: Number of training rows.
 
+    Attributes:
+        description: The loss with all its coefficients.
+
     Raises:
         ConfigurationError: The loss has no such coefficient, or one is out of its range.
 
@@ -32,6 +35,8 @@ class Criterion(nn.Module):
         >>> from training.losses.focal import focal
         >>> Criterion(focal, {"gamma": 2.0}, rows=10)(torch.zeros(1, 2), torch.tensor([0]), torch.tensor([7]))
         tensor([0.1733])
+        >>> Criterion(focal, {}, rows=10).description
+        'focal(gamma=3)'
     """
 
     def __init__(self, loss: Loss, coefficients: Mapping[str, float], rows: int) -> None:
@@ -51,6 +56,13 @@ class Criterion(nn.Module):
         self._loss: Callable[..., Tensor] = partial(loss, **coefficients)
         self._loss(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64))  # it refuses what is out of range
         self.history = CorrectnessHistory(rows) if remembers else None
+        values = {name: coefficients.get(name, parameter.default) for name, parameter in keywords.items()}
+        name = getattr(loss, "__name__", type(loss).__name__)
+        self.description = f"{name}({', '.join(f'{key}={value:g}' for key, value in values.items())})"
+
+    def extra_repr(self) -> str:
+        """The loss with all its coefficients, as `print` shows it."""
+        return self.description
 
     def forward(self, logits: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
         """Losses (N,) of logits (N, K) and labels of the training rows int64 (N,), which are then counted."""

@@ -39,8 +39,7 @@ def mmce(logits: Tensor, labels: Tensor, *, lam: float = 2.0) -> Tensor:
     """
     require_range("mmce", "lam", lam, 0.0)
     log_f, confidence, right = _read("mmce", logits, labels)
-    gap = (right - confidence) / right.numel()
-    return -expected(log_f, labels) + lam * _root(gap @ _kernel(confidence) @ gap)
+    return -expected(log_f, labels) + lam * _norm((right - confidence) / right.numel(), confidence)
 
 
 def weighted_mmce(logits: Tensor, labels: Tensor, *, lam: float = 2.0) -> Tensor:
@@ -71,8 +70,7 @@ def weighted_mmce(logits: Tensor, labels: Tensor, *, lam: float = 2.0) -> Tensor
     require_range("weighted_mmce", "lam", lam, 0.0)
     log_f, confidence, right = _read("weighted_mmce", logits, labels)
     of_its_kind = torch.where(right > 0, right.sum(), (1.0 - right).sum())
-    gap = (right - confidence) / of_its_kind
-    return -expected(log_f, labels) + lam * _root(gap @ _kernel(confidence) @ gap)
+    return -expected(log_f, labels) + lam * _norm((right - confidence) / of_its_kind, confidence)
 
 
 def _read(loss: str, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -83,11 +81,10 @@ def _read(loss: str, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Te
     return log_f, largest.exp(), (predicted == labels).to(log_f.dtype)
 
 
-def _kernel(confidence: Tensor) -> Tensor:
-    """Laplacian kernel (N, N) of confidences (N,)."""
-    return torch.exp(-(confidence[:, None] - confidence[None, :]).abs() / WIDTH)
-
-
-def _root(square: Tensor) -> Tensor:
-    """The square root, with gradient zero where rounding leaves nothing to take the root of."""
+def _norm(gaps: Tensor, confidence: Tensor) -> Tensor:
+    """Norm of gaps (N,) under the Laplacian kernel of confidences (N,)."""
+    kernel = torch.exp(-(confidence[:, None] - confidence[None, :]).abs() / WIDTH)
+    with torch.autocast(gaps.device.type, enabled=False):  # it would multiply matrices in half precision
+        square = gaps @ kernel @ gaps
+    # Where rounding leaves nothing to take the root of, the gradient is zero.
     return square.clamp_min(torch.finfo(square.dtype).tiny).sqrt()

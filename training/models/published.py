@@ -11,8 +11,8 @@ Whatever the layout: the prefix `module.` that data-parallel training leaves is 
 dictionary under `state_dict`, `model_state_dict`, `model` or `net`, and counts of batches (`num_batches_tracked`) may
 be missing. Every other weight must be there, none may be left over, and all shapes must agree.
 
-Published weights expect the preprocessing that they were trained with: its mean and standard deviation, times 255, go
-into `training.inputs.ImageShape`.
+Published weights expect the preprocessing that they were trained with: `candor-train import` puts its mean and standard
+deviation into the graph (`training.imported`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from training.errors import ConfigurationError
 from training.models.imagenet_resnet50 import ImageNetResNet50
@@ -47,11 +47,11 @@ _NAMES: tuple[tuple[type[Network], tuple[tuple[str, str], ...]], ...] = (
 )
 
 
-def load_published(network: Network, path: Path) -> None:
+def load_published(network: nn.Module, path: Path) -> None:
     """Put the weights of a file into a network, all of them or none; nothing in the file is executed.
 
     Args:
-        network: The architecture that the weights belong to.
+        network: The `Network` that the weights belong to.
         path: A state dictionary: `.pt`, `.pth` or `.th` as `torch.save` writes it (read with `weights_only`), `.npz`
             with one array for each name, or `.safetensors`.
 
@@ -79,7 +79,7 @@ def load_published(network: Network, path: Path) -> None:
     network.load_state_dict({name: there.get(name, tensor) for name, tensor in here.items()})
 
 
-def _named_here(network: Network, name: str) -> str:
+def _named_here(network: nn.Module, name: str) -> str:
     name = re.sub(r"^module\.", "", name)
     for architecture, rules in _NAMES:
         if isinstance(network, architecture):

@@ -67,6 +67,16 @@ class Cell:
         return out / self.study / self.key
 
 
+def serves(cell: Cell, found: Mapping[str, Any]) -> bool:
+    """Whether what was measured of another cell, whose document this is, holds all that this cell asks for."""
+    wanted = cell.document()
+    extras = found.get("extras", {})
+    return bool(
+        found.get("config") == wanted["config"]
+        and all(extras.get(name) == value for name, value in wanted["extras"].items())
+    )
+
+
 def differences(found: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
     """In words, where two documents of cells differ; empty where they do not."""
     told = []

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from training.studies.page import Page
 from training.studies.published import Printed
-from training.studies.statistics import Comparison, Spread, spread, welch
+from training.studies.statistics import Comparison, Spread, paired, spread, welch
 from training.studies.study import Result
+from training.studies.verdicts import p_value
 
-ALPHA = 0.05
 TITLES = {
     "cross_entropy": "cross-entropy",
     "label_smoothing": "label smoothing",
@@ -20,6 +21,7 @@ TITLES = {
     "entropy_regularisation": "entropy regularisation",
     "sample_dependent_focal": "sample-dependent focal",
     "mmce": "MMCE",
+    "weighted_mmce": "weighted MMCE",
     "correctness_ranking": "correctness ranking",
     "mixup": "mixup",
 }
@@ -39,8 +41,10 @@ def loss_title(config: Mapping[str, Any]) -> str:
     """
     if config["mixup"]:
         return f"mixup {config['mixup']:g}"
-    numbers = [f"{value:g}" for name, value in config["coefficients"].items() if name != "p"]
-    return " ".join([TITLES.get(config["loss"], config["loss"]), *numbers])
+    coefficients = dict(config["coefficients"])
+    order = coefficients.pop("p", 1.0)
+    title = TITLES[config["loss"]] if order == 1.0 else f"L{order:g} norm"
+    return " ".join([title, *(f"{value:g}" for value in coefficients.values())])
 
 
 def grouped(results: Iterable[Result], key: Callable[[Result], Any]) -> dict[Any, list[Result]]:
@@ -81,39 +85,26 @@ def printed(found: Printed | None) -> str:
 
 
 def compared(found: Spread | None, baseline: Spread | None) -> Comparison | None:
-    """Welch's comparison; None where it cannot be made."""
+    """Welch's comparison of different networks; None where it cannot be made."""
     return None if found is None or baseline is None else welch(found, baseline)
 
 
-def p_value(comparison: Comparison | None) -> str:
-    """A p-value, or a dash.
+def compared_pairwise(found: Spread | None, before: Spread | None) -> Comparison | None:
+    """Comparison of two numbers of the same networks, by their differences; None where it cannot be made."""
+    return None if found is None or before is None else paired(found, before)
 
-    Example:
-        >>> p_value(Comparison(1.0, 0.5, 1.5, 0.00004))
-        '< 0.0001'
+
+def null_level(results: Sequence[Result]) -> dict[str, float]:
+    """About what ECE, in percent, a calibrated model would show on the validation rows; named, for a figure.
+
+    The null of the test rows after temperature scaling, by the rule that it falls with the square root of the rows.
     """
-    if comparison is None:
-        return "–"
-    return "< 0.0001" if comparison.p_value < 0.0001 else f"{comparison.p_value:.4f}"
-
-
-def finding(claim: str, comparison: Comparison | None, *, higher: bool, unit: str = "points") -> str:
-    """Whether a claim about a difference holds here, in words that follow from the comparison alone.
-
-    Args:
-        claim: The claim, a clause.
-        comparison: The difference that it is about.
-        higher: Whether the claim is that the difference is positive.
-        unit: Of the difference.
-    """
-    if comparison is None:
-        return f"{claim}: **not tested** (fewer than two seeds of one side)."
-    agrees = comparison.difference > 0 if higher else comparison.difference < 0
-    verdict = "not decided" if comparison.p_value >= ALPHA else ("holds" if agrees else "the contrary")
-    return (
-        f"{claim}: **{verdict}** (difference {comparison.difference:+.2f} {unit}, 95 % interval "
-        f"{comparison.low:+.2f} … {comparison.high:+.2f}, p {_with_sign(p_value(comparison))})."
-    )
+    nulls = [
+        100 * result["test"]["temperature"]["ece_null_mean"] * math.sqrt(rows["test"] / rows["validation"])
+        for result in results
+        if (rows := result["rows"])["validation"]
+    ]
+    return {"a calibrated model's mean, about": sum(nulls) / len(nulls)} if nulls else {}
 
 
 def comparison_table(page: Page, name: str, groups: Mapping[str, Sequence[Result]]) -> None:
@@ -148,7 +139,3 @@ def comparison_table(page: Page, name: str, groups: Mapping[str, Sequence[Result
             ]
         )
     page.table(name, header, rows)
-
-
-def _with_sign(shown_p: str) -> str:
-    return shown_p if shown_p.startswith(("<", "–")) else f"= {shown_p}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from training.studies.measure import DENSITY_BINS
 from training.studies.study import Result
@@ -16,10 +17,17 @@ if TYPE_CHECKING:
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#000000", "#8C564B")
 _DASHES = ("solid", "dashed", "dashdot", "dotted")
+_LEVELS = ((0, (1, 2)), (0, (5, 2)), (0, (5, 2, 1, 2)))
 
 
 def curves_by_epoch(
-    groups: Mapping[str, Sequence[Result]], metric: str, *, title: str, ylabel: str, scale: float = 100.0
+    groups: Mapping[str, Sequence[Result]],
+    metric: str,
+    *,
+    title: str,
+    ylabel: str,
+    scale: float = 100.0,
+    levels: Mapping[str, float] | None = None,
 ) -> Figure:
     """A metric of the validation rows after each epoch: the mean over seeds, and the range between them.
 
@@ -29,6 +37,7 @@ def curves_by_epoch(
         title: What to write above.
         ylabel: What the axis shows.
         scale: What the metric is multiplied by.
+        levels: Heights to mark by a horizontal line, by their name.
     """
     figure, axes = _single(title)
     for place, (name, results) in enumerate(groups.items()):
@@ -45,18 +54,14 @@ def curves_by_epoch(
         shortest = min(map(len, runs))
         table = scale * np.array([run[:shortest] for run in runs], np.float64)
         epochs = np.arange(1, shortest + 1)
-        colour = COLOURS[place % len(COLOURS)]
-        axes.plot(
-            epochs,
-            table.mean(axis=0),
-            color=colour,
-            label=name,
-            linestyle=_DASHES[place // len(COLOURS) % len(_DASHES)],
-        )
+        axes.plot(epochs, table.mean(axis=0), label=name, **_style(place))
         if len(runs) > 1:
-            axes.fill_between(epochs, table.min(axis=0), table.max(axis=0), color=colour, alpha=0.15, linewidth=0)
+            low, high = table.min(axis=0), table.max(axis=0)
+            axes.fill_between(epochs, low, high, color=_style(place)["color"], alpha=0.12, linewidth=0)
+    _levels(axes, levels)
     axes.set(xlabel="epoch", ylabel=ylabel, ylim=(0, None))
-    _legend(axes)
+    axes.locator_params(axis="x", integer=True)
+    _legend(figure, axes)
     return figure
 
 
@@ -83,44 +88,78 @@ def curves(
     """
     figure, axes = _single(title)
     for place, (name, (across, up)) in enumerate(lines.items()):
-        colour = COLOURS[place % len(COLOURS)]
-        axes.plot(across, up, color=colour, label=name, marker="o" if len(across) < 15 else None, markersize=4)
+        axes.plot(across, up, label=name, marker="o" if _few(across) else None, markersize=4, **_style(place))
         if marks and name in marks:
-            axes.axvline(marks[name], color=colour, linewidth=1, linestyle=(0, (4, 3)))
-    for name, height in (levels or {}).items():
-        axes.axhline(height, color="#262626", linewidth=1, linestyle=(0, (1, 2)), label=name)
+            axes.axvline(marks[name], color=_style(place)["color"], linewidth=1, linestyle=(0, (4, 3)))
+    _levels(axes, levels)
     axes.set(xlabel=xlabel, ylabel=ylabel, ylim=(0, None))
     if log:
-        axes.set_xscale("log")
-    _legend(axes)
+        _logarithmic(axes, sorted({place for across, _ in lines.values() for place in across}))
+    _legend(figure, axes)
+    return figure
+
+
+def sweeps(
+    panels: Mapping[str, Mapping[str, Sequence[float]]],
+    coefficients: Mapping[str, Sequence[float]],
+    *,
+    title: str,
+    ylabel: str,
+    levels: Mapping[str, float],
+) -> Figure:
+    """A panel a loss: how a metric depends on its coefficient.
+
+    Args:
+        panels: For each loss, heights by name of a line, one for each coefficient.
+        coefficients: The coefficients of each loss, ascending; they are set apart evenly.
+        title: What to write above.
+        ylabel: What the vertical axis shows.
+        levels: Heights to mark by a horizontal line in every panel, by their name.
+    """
+    figure, axes_of = _panels(title, len(panels))
+    for axes, (loss, lines) in zip(axes_of, panels.items(), strict=True):
+        for place, (name, up) in enumerate(lines.items()):
+            axes.plot(range(len(up)), up, label=name, marker="o", markersize=4, **_style(place))
+        _levels(axes, levels)
+        axes.set_title(loss, fontsize=9, loc="left")
+        axes.set_xticks(range(len(coefficients[loss])), [f"{value:g}" for value in coefficients[loss]])
+        axes.set(xlabel="coefficient", ylim=(0, None))
+    axes_of[0].set_ylabel(ylabel)
+    _legend(figure, axes_of[0])
     return figure
 
 
 def densities(groups: Mapping[str, Sequence[Result]], method: str, *, title: str) -> Figure:
     """A panel a name: how confidences of right and of wrong answers are spread, all seeds together."""
-    figure, panels = _panels(title, len(groups))
+    figure, panels = _panels(title, len(groups), share="all")
     edges = np.linspace(0, 1, DENSITY_BINS + 1)
+    first = DENSITY_BINS
     for axes, (name, results) in zip(panels, groups.items(), strict=True):
-        for what, colour in (("right", COLOURS[0]), ("wrong", COLOURS[1])):
+        for place, what in enumerate(("right", "wrong")):
             counts = np.sum([result["density"][method][what] for result in results], axis=0).astype(np.float64)
-            share = counts / max(counts.sum(), 1.0) * DENSITY_BINS
-            axes.stairs(share, edges, fill=True, alpha=0.45, color=colour, label=what)
+            first = min(first, *np.flatnonzero(counts).tolist()[:1], DENSITY_BINS - 1)
+            _steps(axes, counts / max(counts.sum(), 1.0) * DENSITY_BINS, edges, place, what)
         axes.set_title(name, fontsize=9, loc="left")
-        axes.set(xlim=(0, 1), yscale="log", xlabel="confidence")
-    _legend(panels[0])
+        axes.set(yscale="log", xlabel="confidence")
+    panels[0].set(xlim=(edges[first], 1), ylabel="density")
+    _legend(figure, panels[0])
     return figure
 
 
 def largest_logit_histograms(groups: Mapping[str, Sequence[Result]], *, title: str) -> Figure:
-    """A panel a name: the largest logit of training rows by learned epoch, in the first seed."""
-    figure, panels = _panels(title, len(groups))
+    """A panel a name: the largest logit of training rows by learned epoch, in the first seed.
+
+    All panels have one horizontal axis: how far a loss presses logits together is what the figure is for.
+    """
+    figure, panels = _panels(title, len(groups), share="x")
     for axes, (name, results) in zip(panels, groups.items(), strict=True):
+        last = len(results[0]["epochs"])
         for place, group in enumerate(results[0]["largest_logits"]):
-            epochs = f"epochs {group['first']}–{group['last']}"
-            axes.stairs(group["counts"], group["edges"], fill=True, alpha=0.5, color=COLOURS[place], label=epochs)
+            _steps(axes, group["counts"], group["edges"], place, _learned(group["first"], group["last"], last))
         axes.set_title(name, fontsize=9, loc="left")
         axes.set(xlabel="largest logit", yscale="log")
-        _legend(axes)
+    panels[0].set_ylabel("training rows")
+    _legend(figure, max(panels, key=lambda axes: len(axes.get_legend_handles_labels()[0])))
     return figure
 
 
@@ -141,29 +180,76 @@ def confusions(groups: Mapping[str, Sequence[Result]], labels: Sequence[str], *,
     return figure
 
 
+def _style(place: int) -> dict[str, Any]:
+    """Colour and dashes of a line; no two of the first 36 have both."""
+    return {
+        "color": COLOURS[place % len(COLOURS)],
+        "linestyle": _DASHES[place // len(COLOURS) % len(_DASHES)],
+        "linewidth": 1.6,
+    }
+
+
+def _steps(axes: Axes, heights: ArrayLike, edges: ArrayLike, place: int, name: str) -> None:
+    """A histogram that is seen through others: its outline, and a hint of its colour."""
+    colour = COLOURS[place % len(COLOURS)]
+    axes.stairs(heights, edges, color=colour, label=name, linewidth=1.2)
+    axes.stairs(heights, edges, color=colour, fill=True, alpha=0.12)
+
+
+def _levels(axes: Axes, levels: Mapping[str, float] | None) -> None:
+    for (name, height), dashes in zip((levels or {}).items(), _LEVELS, strict=False):
+        axes.axhline(height, color="#262626", linewidth=1, linestyle=dashes, label=name)
+
+
+def _learned(first: int, last: int, epochs: int) -> str:
+    """Learned epochs in words; one more than there are means that the row was wrong in the last."""
+    if last > epochs:
+        return f"epoch {first} or never" if first >= epochs else f"epochs {first}–{epochs} or never"
+    return f"epoch {first}" if first == last else f"epochs {first}–{last}"
+
+
+def _few(places: Sequence[float]) -> bool:
+    return len(places) < 15
+
+
+def _logarithmic(axes: Axes, places: Sequence[float]) -> None:
+    """A logarithmic axis in plain numbers: ticks at the points where they are few, at powers of two if not."""
+    axes.set_xscale("log")
+    low, high = np.log2(places[0]), np.log2(places[-1])
+    ticks = places if _few(places) else 2.0 ** np.arange(np.ceil(low), np.floor(high) + 1)
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+
+
 def _single(title: str) -> tuple[Figure, Axes]:
-    figure, panels = _panels(title, 1, width=7.0, height=4.2)
+    figure, panels = _panels(title, 1, width=8.6, height=4.2)
     return figure, panels[0]
 
 
-def _panels(title: str, count: int, *, width: float = 3.2, height: float = 2.8) -> tuple[Figure, list[Axes]]:
+def _panels(
+    title: str, count: int, *, width: float = 3.2, height: float = 2.8, share: Literal["all", "x"] | None = None
+) -> tuple[Figure, list[Axes]]:
     from matplotlib.figure import Figure
 
     columns = min(count, 3)
     rows = -(-count // columns)
-    figure = Figure(figsize=(width * columns, height * rows + 0.4), layout="constrained")
+    figure = Figure(figsize=(width * columns + (1.4 if count > 1 else 0), height * rows + 0.4), layout="constrained")
     figure.suptitle(title, x=0.02, ha="left", fontsize=11, fontweight="bold")
-    panels = list(figure.subplots(rows, columns, squeeze=False).ravel())
+    panels = list(
+        figure.subplots(rows, columns, squeeze=False, sharex=share is not None, sharey=share == "all").ravel()
+    )
     for axes in panels:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", color="#E6E6E6", linewidth=0.8)
         axes.set_axisbelow(True)
-        axes.tick_params(labelsize=8)
+        axes.tick_params(labelsize=8, labelbottom=True, labelleft=True)
     for axes in panels[count:]:
         axes.remove()
     return figure, panels[:count]
 
 
-def _legend(axes: Axes) -> None:
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=8, framealpha=0.9, edgecolor="white")
+def _legend(figure: Figure, axes: Axes) -> None:
+    """One legend beside the panels, where it hides nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, loc="outside right upper", fontsize=8, frameon=False)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from calibrators import CalibrationError
 from training.errors import ConfigurationError, TrainingError
 from training.loop import Epoch
-from training.studies.cell import Cell
+from training.studies.cell import Cell, serves
 from training.studies.claims import HEARTBEAT_S, STALE_S, Claim, LostClaimError, claim
 from training.studies.results import FAILURE, check_same, read_result, write_json, write_result
 from training.studies.run_cell import CHECKPOINT, prepare, run_cell
@@ -76,6 +77,9 @@ class Grid:
     def take(self, finished: Mapping[str, Mapping[str, Any]]) -> int:
         """Take over results of cells that were finished elsewhere, where there are none yet.
 
+        A cell of another name, or of another study, is as good where its configuration is the same and no less was
+        measured.
+
         Args:
             finished: Results by cell key, as `training.studies.results.read_results` gives them.
 
@@ -83,14 +87,17 @@ class Grid:
             How many were taken.
 
         Raises:
-            ConfigurationError: A result is of another configuration than the cell of its name.
+            ConfigurationError: A result of this study is of another configuration than the cell of its name.
         """
         taken = 0
         for cell in self.cells:
             result = finished.get(cell.key)
+            if result is None or result["cell"].get("study") != cell.study:
+                result = next((other for other in finished.values() if serves(cell, other["cell"])), None)
+            else:
+                check_same(cell, result["cell"], Path(cell.key))
             if result is None or read_result(cell, self.out) is not None:
                 continue
-            check_same(cell, result["cell"], Path(cell.key))
             prepare(cell, self.out)
             write_result(
                 cell, self.out, {name: part for name, part in result.items() if name not in ("schema", "cell")}
@@ -137,7 +144,7 @@ def _do(cell: Cell, grid: Grid, taken: Claim, tell: Callable[[Event, str, str], 
         result = run_cell(cell, grid.out, grid.data, on_epoch)
     except LostClaimError:
         return False
-    except (TrainingError, OSError, MemoryError, RuntimeError, ValueError) as error:
+    except (TrainingError, CalibrationError, OSError, MemoryError, RuntimeError, ValueError) as error:
         reason = {"cell": cell.document(), "error": type(error).__name__, "reason": str(error)}
         write_json(cell.folder(grid.out) / FAILURE, reason)
         tell("failed", cell.key, f"{type(error).__name__}: {error}")

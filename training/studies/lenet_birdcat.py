@@ -10,17 +10,21 @@ import numpy as np
 
 from training.config import TrainConfig
 from training.studies.cell import Cell
-from training.studies.common import compared, finding, grouped, p_value, printed, shown, values
+from training.studies.common import compared, compared_pairwise, grouped, printed, shown, values
 from training.studies.figures import confusions, curves, densities
 from training.studies.page import Page
 from training.studies.published import LENET
 from training.studies.statistics import spread
 from training.studies.study import Result, Scale, Study
+from training.studies.verdicts import Claim, Question
 
 SEEDS = 5
 GOAL_ACCURACY, GOAL_L2 = 84.0, 4.0
 _PLAIN, _DROPOUT, _LARGE = "lenet5", "lenet5, dropout 0.2", "resnet18"
 _PADDED, _PADDED_AND_DROPOUT = "lenet5_padded", "lenet5_padded, dropout 0.2"
+_MORE = ", 9,500 to learn from"
+_PADDED_AND_MORE = f"{_PADDED}{_MORE}"
+_LENETS = (_PADDED, _PADDED_AND_MORE, _PADDED_AND_DROPOUT, _PLAIN, _DROPOUT)
 
 _DATA: dict[str, Any] = {
     "dataset": "cifar10:bird,cat",
@@ -43,6 +47,7 @@ _LENET: dict[str, Any] = _DATA | {
     "warm_up": 1.0,
 }
 _PADDED_LENET: dict[str, Any] = _LENET | {"model": "lenet5_padded", "learning_rate": 2e-3, "weight_decay": 1.0}
+_PADDED_MORE: dict[str, Any] = _PADDED_LENET | {"reference_rows": 500}
 _PADDED_DROPOUT: dict[str, Any] = _PADDED_LENET | {"weight_decay": 0.1, "dropout": 0.2}
 _RESNET: dict[str, Any] = _DATA | {
     "model": "resnet18",
@@ -63,6 +68,7 @@ def cells(scale: Scale, seeds: int | None) -> list[Cell]:
         grid.append(Cell("lenet-birdcat", f"lenet5@{seed}", TrainConfig(**_LENET, seed=seed)))
         grid.append(Cell("lenet-birdcat", f"lenet5-dropout@{seed}", TrainConfig(**_LENET, dropout=0.2, seed=seed)))
         grid.append(Cell("lenet-birdcat", f"lenet5_padded-decay@{seed}", TrainConfig(**_PADDED_LENET, seed=seed)))
+        grid.append(Cell("lenet-birdcat", f"lenet5_padded-more@{seed}", TrainConfig(**_PADDED_MORE, seed=seed)))
         grid.append(Cell("lenet-birdcat", f"lenet5_padded@{seed}", TrainConfig(**_PADDED_DROPOUT, seed=seed)))
         plain = _DATA | {"model": "lenet5", "batch_size": 64}
         grid.append(Cell("lenet-birdcat", f"lenet5-constant@{seed}", TrainConfig(**plain, seed=seed)))
@@ -72,7 +78,7 @@ def cells(scale: Scale, seeds: int | None) -> list[Cell]:
     return grid
 
 
-def report(results: Sequence[Result], page: Page) -> None:
+def report(results: Sequence[Result], page: Page) -> list[Question]:
     """Tables 'as the report has them', the goals, and its four diagrams."""
     groups = grouped(results, _name)
     page.heading("Accuracy and calibration")
@@ -84,7 +90,8 @@ def report(results: Sequence[Result], page: Page) -> None:
     )
     rows = []
     for name, found in groups.items():
-        as_published = name.replace("_padded", "")  # the source has one of the two readings, and does not say which
+        # The source has one of the two readings, and does not say which, nor how many rows it learned from.
+        as_published = name.replace("_padded", "").removesuffix(_MORE)
         for method, title in (("none", "before"), ("temperature", "TS")):
             key = {"none": "ece", "temperature": "ece_temperature"}[method]
             rows.append(
@@ -105,7 +112,9 @@ def report(results: Sequence[Result], page: Page) -> None:
     header = ["network", "seeds", "", "accuracy", "published", "ECE", "published", "null", "95 %", "L2, upper"]
     page.table("accuracy-and-calibration", [*header, "AUROC", "NLL", "T", "T, Brent"], rows)
     page.heading("Findings")
-    page.points(_findings(groups))
+    scaling, dropout = _scaling(groups), _dropout(groups)
+    claims = [*scaling, *(claim for group in dropout.values() for claim in group)]
+    page.points([*_goals(groups), *_large(groups.get(_LARGE)), *(claim.sentence() for claim in claims)])
     page.heading("ECE against T")
     lines, marks = {}, {}
     for name, found in groups.items():
@@ -137,6 +146,16 @@ def report(results: Sequence[Result], page: Page) -> None:
         densities(groups, "temperature", title="Confidence of right and wrong answers, after scaling"),
         "All seeds together; density, logarithmic.",
     )
+    return [
+        Question("networks", "have a lower ECE after temperature scaling", "have a higher ECE after it", scaling),
+        Question("LeNets", "are less accurate with dropout", "are more accurate with dropout", dropout["accuracy"]),
+        Question(
+            "LeNets",
+            "have a lower ECE with dropout, before scaling (the report is silent on that)",
+            "have a higher ECE with dropout, before scaling (the report is silent on that)",
+            dropout["ece"],
+        ),
+    ]
 
 
 def _name(result: Result) -> str:
@@ -145,61 +164,86 @@ def _name(result: Result) -> str:
         return _LARGE
     if not config["centred"]:
         return "lenet5, constant step, no mirroring"
+    if config["reference_rows"] == _PADDED_MORE["reference_rows"]:
+        return _PADDED_AND_MORE
     return f"{config['model']}{', dropout 0.2' if config['dropout'] else ''}"
 
 
-def _findings(groups: dict[str, list[Result]]) -> list[str]:
-    found = [
-        sentence
-        for name in (_PADDED, _PADDED_AND_DROPOUT, _PLAIN, _DROPOUT)
-        if name in groups
-        for sentence in _goals(name, groups[name])
-    ]
-    if groups.get(_PLAIN) and groups.get(_DROPOUT):
-        pair = [values(groups[name], "test", "none", "accuracy") for name in (_DROPOUT, _PLAIN)]
-        found.append(finding("Dropout 0.2 lowers the accuracy (80.9 → 79.7 there)", compared(*pair), higher=False))
-        pair = [values(groups[name], "test", "none", "ece") for name in (_DROPOUT, _PLAIN)]
-        words = f"{shown(pair[0])} and {shown(pair[1])} % (p {p_value(compared(*pair))})"
-        found.append(f"ECE before TS with and without dropout: {words}.")
-    if large := groups.get(_LARGE):
-        reached, plain_ece, scaled_ece = (
-            shown(values(large, "test", method, name))
-            for method, name in (("none", "accuracy"), ("none", "ece"), ("temperature", "ece"))
-        )
-        found.append(
-            f"ResNet-18, {len(large)} seed(s): accuracy {reached} % (88.5 there), ECE {plain_ece} → {scaled_ece} % "
-            "(3.4 → 1.7 there). Scaling cannot change accuracy; where the report says 97.6 % after it, that is a slip."
-        )
-    return found
-
-
-def _goals(name: str, results: list[Result]) -> list[str]:
-    """Whether a LeNet-5 is as accurate and as calibrated as it was to be, and what temperature scaling did."""
+def _goals(groups: dict[str, list[Result]]) -> list[str]:
+    """Whether each LeNet-5 is as accurate and as calibrated as it was to be."""
     met = ("not reached", "reached")
-    reached = [100 * result["test"]["none"]["accuracy"] for result in results]
-    mean = sum(reached) / len(reached)
-    upper = 100 * median(result["test"]["temperature"]["l2_high"] for result in results)
-    null, scaled = (values(results, "test", "temperature", metric) for metric in ("ece_null_mean", "ece"))
+    told = []
+    for name in _LENETS:
+        if name not in groups:
+            continue
+        results = groups[name]
+        reached = [100 * result["test"]["none"]["accuracy"] for result in results]
+        mean = sum(reached) / len(reached)
+        upper = 100 * median(result["test"]["temperature"]["l2_high"] for result in results)
+        null, scaled = (values(results, "test", "temperature", metric) for metric in ("ece_null_mean", "ece"))
+        told += [
+            f"{name}: {mean:.2f} % of the test rows are right after 10 epochs, {min(reached):.2f} … {max(reached):.2f} "
+            f"over {len(reached)} seed{'s' if len(reached) > 1 else ''}; goal {GOAL_ACCURACY:g} %: "
+            f"**{met[mean >= GOAL_ACCURACY]}**.",
+            f"{name}: after TS the median upper 95 % bound on the debiased L2 calibration error is {upper:.2f} %; goal "
+            f"{GOAL_L2:g} %: **{met[upper <= GOAL_L2]}**.",
+            f"{name}: if it were perfectly calibrated, it would show an ECE of {shown(null)} % on these rows; after TS "
+            f"it has {shown(scaled)} %, the report {LENET['ece_temperature lenet5']} %.",
+        ]
+    return told
+
+
+def _large(results: list[Result] | None) -> list[str]:
+    """ResNet-18 beside the report's."""
+    if not results:
+        return []
+    reached, plain, scaled = (
+        shown(values(results, "test", method, name))
+        for method, name in (("none", "accuracy"), ("none", "ece"), ("temperature", "ece"))
+    )
     return [
-        f"{name}: {mean:.2f} % of the test rows are right after 10 epochs, {min(reached):.2f} … {max(reached):.2f} "
-        f"over {len(reached)} seeds; goal {GOAL_ACCURACY:g} %: **{met[mean >= GOAL_ACCURACY]}**.",
-        f"{name}: after TS the median upper 95 % bound on the debiased L2 calibration error is {upper:.2f} %; goal "
-        f"{GOAL_L2:g} %: **{met[upper <= GOAL_L2]}**.",
-        f"{name}: if it were perfectly calibrated, it would show an ECE of {shown(null)} % on these rows; after TS "
-        f"it has {shown(scaled)} %, the report {LENET['ece_temperature lenet5']} %.",
-        finding(f"{name}: TS lowers the ECE", compared(scaled, values(results, "test", "none", "ece")), higher=False),
+        f"ResNet-18, {len(results)} seed{'s' if len(results) > 1 else ''}: accuracy {reached} % (88.5 there), ECE "
+        f"{plain} → {scaled} % (3.4 → 1.7 there). Scaling cannot change accuracy; where the report says 97.6 % after "
+        "it, that is a slip."
     ]
+
+
+def _scaling(groups: dict[str, list[Result]]) -> list[Claim]:
+    """That temperature scaling lowers the ECE, of each network: before and after are the same networks."""
+    return [
+        Claim(
+            name,
+            f"{name}: TS lowers the ECE",
+            compared_pairwise(*(values(results, "test", method, "ece") for method in ("temperature", "none"))),
+            higher=False,
+        )
+        for name, results in groups.items()
+    ]
+
+
+def _dropout(groups: dict[str, list[Result]]) -> dict[str, list[Claim]]:
+    """What dropout does to either reading of LeNet-5, by metric."""
+    texts = {"accuracy": "dropout 0.2 lowers the accuracy (80.9 → 79.7 there)", "ece": "dropout 0.2 lowers the ECE"}
+    claims: dict[str, list[Claim]] = {metric: [] for metric in texts}
+    for plain, dropped in ((_PADDED, _PADDED_AND_DROPOUT), (_PLAIN, _DROPOUT)):
+        if plain not in groups or dropped not in groups:
+            continue
+        for metric, text in texts.items():
+            pair = (values(groups[name], "test", "none", metric) for name in (dropped, plain))
+            claims[metric].append(Claim(plain, f"{plain}: {text}", compared(*pair), higher=False))
+    return claims
 
 
 STUDY = Study(
     name="lenet-birdcat",
     title="LeNet-5 with and without dropout, and ResNet-18, on CIFAR-10's birds and cats",
     source="A report on temperature scaling of a modernised LeNet-5 (2025)",
+    question="Does one temperature calibrate LeNet-5, and is it better with dropout or without?",
     cells=cells,
     reduced=(
         "ResNet-18: one seed, bfloat16.",
-        "LeNet-5 is not reduced: both classes in full (9,000 training, 1,000 calibration, 2,000 test images), 10 "
-        "epochs, 5 seeds. The report does not say how many images it calibrated on.",
+        "LeNet-5 is not reduced: both classes in full (9,000 training, 1,000 calibration, 2,000 test images; "
+        "once 9,500 and 500), 10 epochs, 5 seeds. The report does not say how many images it calibrated on.",
         "The report draws LeNet-5 as three blocks of convolution and max-pool, and does not give their padding: "
         "`lenet5_padded` is that reading, `lenet5` the one with LeCun's sizes.",
         "LeNet-5's recipe (centred and mirrored images, batches of 64, AdamW, cosine schedule) and its padded reading "

@@ -31,7 +31,7 @@ from training.trained import Trained, learn, save
 from training.trained import load as load_trained
 
 CHECKPOINT, WEIGHTS, LOGITS = "checkpoint.pt", "weights.npz", "logits.npz"
-_CONFIDNET_EPOCHS = 20
+_CONFIDNET_EPOCHS, _CONFIDNET_STEP = 20, 1e-4
 _VERSIONS = ("candor", "numpy", "scipy", "torch")
 
 
@@ -97,8 +97,7 @@ def prepare(cell: Cell, out: Path) -> None:
 
 def measured_of(cell: Cell, trained: Trained, folder: Path) -> dict[str, Any]:
     """Everything that a result says of a trained network, in plain values; keeps its logits in the folder."""
-    module, extras = trained.module, cell.extras
-    data, parts = trained.config.load()
+    module, extras, data, parts = trained.module, cell.extras, trained.data, trained.parts
     calibration = _scored(trained, data, parts.reference())
     test = _scored(trained, data, parts.unseen())
     np.savez_compressed(
@@ -170,7 +169,13 @@ def _under_shift(
 def _confidnet(trained: Trained, data: Dataset, parts: Splits, test: Scored) -> dict[str, float]:
     """Refinement and calibration error of ConfidNet's confidence in the network's labels."""
     config = trained.config
-    recipe = Recipe(epochs=_CONFIDNET_EPOCHS, batch_size=128, seed=config.seed, threads=config.threads)
+    recipe = Recipe(
+        epochs=_CONFIDNET_EPOCHS,
+        batch_size=128,
+        learning_rate=_CONFIDNET_STEP,
+        seed=config.seed,
+        threads=config.threads,
+    )
     network = fit_confidnet(trained.module, data.inputs[parts.train], data.labels[parts.train], recipe)
     stated = confidences(network, trained.module, data.inputs[parts.unseen()]).astype(np.float64)
     right = (test.logits.argmax(axis=1) == test.labels).astype(np.int64)

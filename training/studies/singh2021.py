@@ -7,12 +7,14 @@ from typing import Any
 
 from training.config import TrainConfig
 from training.studies.cell import Cell
-from training.studies.common import compared, finding, grouped, p_value, recipe_name, shown, values
+from training.studies.common import compared, compared_pairwise, grouped, recipe_name, shown, values
 from training.studies.figures import densities
 from training.studies.page import Page
 from training.studies.published import CONFIDNET, SINGH, SINGH_SHIFTED
-from training.studies.recipes import CIFAR_RECIPE, TWO_CORES
+from training.studies.recipes import CIFAR_RECIPE, TWO_CORES, TWO_CORES_REDUCED
+from training.studies.statistics import Comparison, Spread, spread
 from training.studies.study import Result, Scale, Study
+from training.studies.verdicts import Claim, Question, findings, p_value
 
 NAME = "singh2021"
 SEEDS = 3
@@ -42,13 +44,24 @@ _FULL: dict[str, Any] = CIFAR_RECIPE | {
     "milestones": (150, 225),
     "step_factor": 5.0,
 }
+_SOURCE_SAYS = {
+    "ece": ("methods that calibrate", "lower the ECE", "raise the ECE"),
+    "auroc": (
+        "methods that calibrate",
+        "lose refinement: right and wrong answers are harder to tell apart",
+        "improve refinement: right and wrong answers are easier to tell apart",
+    ),
+    "ece shifted": ("methods that calibrate", "lower the ECE under shift", "raise the ECE under shift"),
+    "auroc shifted": ("methods that calibrate", "lose refinement under shift", "improve refinement under shift"),
+    "ece confidnet": ("confidences of ConfidNet", "have a lower ECE", "have a higher ECE"),
+    "auroc confidnet": ("confidences of ConfidNet", "improve refinement", "lose refinement"),
+}
+"""Its claims, all against the baseline: of whom, what they do, and the contrary."""
 _TEN = ("label_smoothing", "focal")  # whose learning rate the source divides by 10, the others' by 5
 _SMALL: dict[str, Any] = (
     _FULL
     | TWO_CORES
     | {
-        "model": "resnet20",
-        "validation_rows": 500,
         "step_factor": 10.0,
     }
 )
@@ -73,8 +86,9 @@ def cells(scale: Scale, seeds: int | None) -> list[Cell]:
     return grid
 
 
-def report(results: Sequence[Result], page: Page) -> None:
+def report(results: Sequence[Result], page: Page) -> list[Question]:
     """Tables 2, 3 and 4, figure 2, and the terms of equation 9."""
+    claims: dict[str, list[Claim]] = {name: [] for name in _SOURCE_SAYS}
     for model, found in grouped(results, lambda result: result["cell"]["config"]["model"]).items():
         page.heading(model)
         groups = grouped(found, _method)
@@ -82,8 +96,8 @@ def report(results: Sequence[Result], page: Page) -> None:
             page.text_block("The baseline has not been run, so nothing can be compared with it yet.")
             continue
         _table_two(page, model, groups)
-        page.heading("Findings", 3)
-        page.points(_findings(groups))
+        here = {"ece": _claims(groups, "ece", model), "auroc": _claims(groups, "auroc", model)}
+        findings(page, [claim for pair in zip(here["ece"], here["auroc"], strict=True) for claim in pair])
         _terms(page, model, groups)
         titled = {TITLES[name]: group for name, group in groups.items()}
         page.figure(
@@ -91,8 +105,11 @@ def report(results: Sequence[Result], page: Page) -> None:
             densities(titled, "none", title=f"{model}: confidence of right and wrong answers"),
             "Test rows, all seeds together; density, logarithmic.",
         )
-        _shift(page, model, groups)
-        _confidnet(page, model, groups["baseline"])
+        shifted = _shift(page, model, groups)
+        pair_of_confidnet = _confidnet(page, model, groups["baseline"])
+        for name, more in (here | shifted | pair_of_confidnet).items():
+            claims[name] += more
+    return [Question(*_SOURCE_SAYS[name], group) for name, group in claims.items()]
 
 
 def _method(result: Result) -> str:
@@ -104,18 +121,17 @@ def _table_two(page: Page, model: str, groups: dict[str, list[Result]]) -> None:
     page.text_block(
         "Percent, mean ± standard deviation over seeds. Brier is the sum over classes; *published* is the source's "
         f"figure for {model if model in SINGH else 'VGG-16, trained in full'}. *p* is of Welch's two-sided t-test of "
-        "the AUROC against the baseline. TS is fitted on calibration rows, where the source sets T = 1.5."
+        "the AUROC against the baseline, for TS of the paired one. TS is fitted on calibration rows, where the source "
+        "sets T = 1.5."
     )
     published = SINGH.get(model, SINGH["vgg16_bn"])
     rows = []
     for name, method, group in _with_scaling(groups):
-        area = values(group, "test", method, "auroc")
-        theirs = values(groups["baseline"], "test", "none", "auroc")
         numbers = published[name]
         row = [TITLES[name], str(len(group)), shown(values(group, "test", method, "accuracy"))]
         for place, metric in enumerate(("brier", "ece", "auroc")):
             row += [shown(values(group, "test", method, metric)), f"{numbers[place]:.2f}"]
-        row += ["" if name == "baseline" else p_value(compared(area, theirs))]
+        row += ["" if name == "baseline" else p_value(_against_baseline(groups, name, method, "auroc"))]
         row += [shown(values(group, "test", method, "ece_null_mean")), shown(values(group, "temperature", scale=1.0))]
         rows.append(row)
     header = ["method", "seeds", "accuracy", "Brier", "published", "ECE", "published", "AUROC", "published", "p"]
@@ -128,22 +144,53 @@ def _with_scaling(groups: dict[str, list[Result]]) -> list[tuple[str, str, list[
     return rows + [(name, "none", group) for name, group in groups.items() if name != "baseline"]
 
 
-def _findings(groups: dict[str, list[Result]]) -> list[str]:
-    found = []
-    baseline = groups["baseline"]
-    ece, area = (values(baseline, "test", "none", metric) for metric in ("ece", "auroc"))
-    for name, method, group in _with_scaling(groups)[1:]:
-        ours = {metric: values(group, "test", method, metric) for metric in ("ece", "auroc")}
-        title = TITLES[name]
-        found.append(finding(f"{title} lowers the ECE", compared(ours["ece"], ece), higher=False))
-        found.append(finding(f"{title} loses refinement: lower AUROC", compared(ours["auroc"], area), higher=False))
-    return found
+def _claims(groups: dict[str, list[Result]], metric: str, model: str, shifts: Sequence[str] = ()) -> list[Claim]:
+    """Of each method, that it lowers a metric: on the test rows, or under shift."""
+    texts = {"ece": "lowers the ECE", "auroc": "loses refinement: lower AUROC"}
+    under = " under shift" if shifts else ""
+    return [
+        Claim(
+            f"{TITLES[name]} on {model}",
+            f"{TITLES[name]} {texts[metric]}{under}",
+            _against_baseline(groups, name, method, metric, shifts),
+            higher=False,
+        )
+        for name, method, _ in _with_scaling(groups)[1:]
+    ]
+
+
+def _against_baseline(
+    groups: dict[str, list[Result]], name: str, method: str, metric: str, shifts: Sequence[str] = ()
+) -> Comparison | None:
+    """Whether a method differs from the baseline; TS scales the baseline's own networks, the others are different ones.
+
+    Args:
+        groups: Results by method.
+        name: The method.
+        method: The post-hoc method.
+        metric: What is compared.
+        shifts: The shifts over which each network's metric is averaged; none for the test rows.
+    """
+    baseline = _measured(groups["baseline"], "none", metric, shifts)
+    if name == "temperature":
+        return compared_pairwise(_measured(groups["baseline"], method, metric, shifts), baseline)
+    return compared(_measured(groups[name], method, metric, shifts), baseline)
+
+
+def _measured(results: Sequence[Result], method: str, metric: str, shifts: Sequence[str]) -> Spread | None:
+    """A metric of each network, in percent, on its test rows or averaged over shifts."""
+    if not shifts:
+        return values(results, "test", method, metric)
+    numbers = [[result["shift"][shift][method][metric] for shift in shifts] for result in results]
+    return spread([None if None in several else sum(several) / len(several) for several in numbers], 100.0)
 
 
 def _terms(page: Page, model: str, groups: dict[str, list[Result]]) -> None:
     page.text_block(
-        "Terms of equation 9, percent: confidence − refinement − constant. A method that lowers confidence and "
-        "refinement alike gains less than it seems to."
+        "Terms of equation 9, percent: *value* is confidence − refinement − constant, which the source sets equal to "
+        "the ECE of an overconfident network. The accuracy in it is that of thresholds on the confidence and not the "
+        "network's, so it compares methods and is no error; *gap* is mean confidence − accuracy. A method that lowers "
+        "confidence and refinement alike gains less than it seems to."
     )
     rows = [
         [TITLES[name], *(shown(values(group, "test", method, "terms", term)) for term in _TERMS)]
@@ -155,10 +202,11 @@ def _terms(page: Page, model: str, groups: dict[str, list[Result]]) -> None:
 _TERMS = ("confidence", "refinement", "constant", "value", "gap")
 
 
-def _shift(page: Page, model: str, groups: dict[str, list[Result]]) -> None:
-    names = [name for name, shift in (groups["baseline"][0].get("shift") or {}).items() if shift is not None]
+def _shift(page: Page, model: str, groups: dict[str, list[Result]]) -> dict[str, list[Claim]]:
+    met = [result.get("shift") or {} for group in groups.values() for result in group]
+    names = [name for name in met[0] if all(shifts.get(name) is not None for shifts in met)]
     if not names:
-        return
+        return {}
     page.heading("Under shift", 3)
     missing = [name for name in SHIFTS if name not in names]
     page.text_block(
@@ -173,21 +221,26 @@ def _shift(page: Page, model: str, groups: dict[str, list[Result]]) -> None:
             for place, metric in enumerate(("brier", "ece", "auroc")):
                 row.append(shown(values(group, "shift", shift, method, metric)))
                 row.append(f"{published[name][place]:.2f}" if name in published else "–")
-            area, theirs = (
-                values(each, "shift", shift, kind, "auroc")
-                for each, kind in ((group, method), (groups["baseline"], "none"))
-            )
-            rows.append([*row, "" if name == "baseline" else p_value(compared(area, theirs))])
+            test = "" if name == "baseline" else p_value(_against_baseline(groups, name, method, "auroc", [shift]))
+            rows.append([*row, test])
     header = ["shift", "method", "Brier", "published", "ECE", "published", "AUROC", "published", "p"]
     page.table(f"{model}-shift", header, rows)
+    claims = {f"{metric} shifted": _claims(groups, metric, model, names) for metric in ("ece", "auroc")}
+    page.text_block("Each network's metrics averaged over these shifts:")
+    page.points([claim.sentence() for group in claims.values() for claim in group])
+    return claims
 
 
-def _confidnet(page: Page, model: str, baseline: list[Result]) -> None:
+def _confidnet(page: Page, model: str, baseline: list[Result]) -> dict[str, list[Claim]]:
     known = [result for result in baseline if result.get("confidnet")]
     if not known:
-        return
+        return {}
     page.heading("ConfidNet", 3)
-    page.text_block("Percent; the source's figures are VGG-16's on CIFAR-10. ConfidNet learns from the training rows.")
+    page.text_block(
+        "Percent; the source's figures are VGG-16's on CIFAR-10. ConfidNet learns from the training rows, on "
+        "the features of a network that stays as it is; the second stage of its authors, which trains a copy of that "
+        "network along, is left out."
+    )
     rows = []
     for title, path, printed in (
         ("largest probability", ("test", "none"), CONFIDNET["baseline"]),
@@ -198,26 +251,23 @@ def _confidnet(page: Page, model: str, baseline: list[Result]) -> None:
             row += [shown(values(known, *path, metric)), str(printed[metric])]
         rows.append(row)
     page.table(f"{model}-confidnet", ["confidence", "ECE", "published", "AUROC", "published"], rows)
-    stated = [("confidnet",), ("test", "none")]
-    pairs = {metric: [values(known, *path, metric) for path in stated] for metric in ("ece", "auroc")}
-    page.points(
-        [
-            finding("ConfidNet lowers the ECE", compared(*pairs["ece"]), higher=False),
-            finding("ConfidNet improves refinement", compared(*pairs["auroc"]), higher=True),
-        ]
-    )
+    claims = {}
+    for metric, text, higher in (("ece", "lowers the ECE", False), ("auroc", "improves refinement", True)):
+        pair = (values(known, *path, metric) for path in (("confidnet",), ("test", "none")))
+        claims[f"{metric} confidnet"] = [Claim(model, f"ConfidNet {text}", compared_pairwise(*pair), higher)]
+    page.points([claim.sentence() for group in claims.values() for claim in group])
+    return claims
 
 
 STUDY = Study(
     name=NAME,
     title="What methods that calibrate do to refinement, here and under shift",
     source="Singh et al. 2021, On the dark side of calibration for modern neural networks",
+    question="Do methods that calibrate a network cost refinement: are right and wrong answers harder to tell apart?",
     cells=cells,
     reduced=(
-        "ResNet-20 in place of VGG-16, ResNet-50 and DenseNet-121; 10,000 of the 50,000 training images (8,000 to "
-        "learn from, 500 for validation, 1,500 for calibration); 15 epochs with a cosine schedule in place of 300; "
-        "bfloat16. "
-        "The test part is complete, and so are the 3 seeds.",
+        f"One network in place of VGG-16, ResNet-50 and DenseNet-121: {'; '.join(TWO_CORES_REDUCED)}, and so are the "
+        "3 seeds.",
         "CIFAR-100 and ImageNet are left out.",
         "Natural shift needs CIFAR-10.1 and 10.2; corruptions of the test images stand beside it.",
     ),

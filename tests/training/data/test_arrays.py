@@ -47,7 +47,8 @@ def test_grey_images_a_test_part_and_names(tmp_path: Path) -> None:
         ({"images": IMAGES[:, 0, 0]}, "images uint8"),
         ({"labels": LABELS[:5]}, "for 6 images"),
         ({"labels": LABELS.astype(float)}, "labels float64"),
-        ({"labels": LABELS - 1}, "labels are -1"),
+        ({"labels": LABELS - 1}, "labels -1, 0, 1 and no label_names, expected 0 … 2"),
+        ({"labels": LABELS * 2}, "labels 0, 2, 4 and no label_names, expected 0 … 2"),
         ({"labels": LABELS * 0}, "expected two or more"),
         ({"labels": np.array([{}] * 6, object)}, "cannot be read"),
         ({"label_names": np.array(["a", "b"])}, "labels are 0 … 2, expected 0 … 1"),
@@ -69,7 +70,8 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "other.npz", pixels=IMAGES)
     np.save(tmp_path / "one.npy", IMAGES)
     for file in ("cut.npz", "text.npz", "other.npz", "one.npy", "none.npz"):
-        with pytest.raises(DataError, match=r"numpy\.savez"):
+        with pytest.raises(DataError, match=r"numpy\.savez") as caught:
             DATASETS["arrays"](tmp_path, file=file)
+        assert "pickle" not in str(caught.value)
     with pytest.raises(ConfigurationError, match="`file`"):
         DATASETS["arrays"](tmp_path)

@@ -43,6 +43,7 @@ def test_classes_and_files_are_in_order(tmp_path: Path) -> None:
     assert data.labels.tolist() == [0, 1, 1]
     np.testing.assert_array_equal(data.inputs, np.stack([bird, first, second]))
     assert not data.test
+    assert not data.spec().resize
     assert list(data.sources) == ["."]
 
 
@@ -65,7 +66,9 @@ def test_sizes_that_differ_are_refused_or_resized(cats: Path) -> None:
     write(cats / "cat" / "c.png", (9, 9))
     with pytest.raises(DataError, match=r"c\.png.*another size.*`size`"):
         DATASETS["image_folder"](cats)
-    assert DATASETS["image_folder"](cats, size=5).inputs.shape == (5, 5, 5, 3)
+    resized = DATASETS["image_folder"](cats, size=5)
+    assert resized.inputs.shape == (5, 5, 5, 3)
+    assert resized.spec().resize  # the service is to take the images that were taken here
     assert DATASETS["image_folder"](cats, size=[3, 7], channels=1).inputs.shape == (5, 3, 7, 1)
 
 
@@ -105,6 +108,14 @@ def test_what_is_no_image_is_named(cats: Path, kind: str) -> None:
         told, folder = "is no folder", "nowhere"
     with pytest.raises(DataError, match=told):
         DATASETS["image_folder"](cats, folder=folder)
+
+
+def test_several_bad_images_are_told_at_once(cats: Path) -> None:
+    for name in "defghij":
+        (cats / "cat" / f"{name}.png").write_text("no image")
+    with pytest.raises(DataError) as caught:
+        DATASETS["image_folder"](cats, size=5)
+    assert [name for name in "abdefghij" if f"{name}.png" in str(caught.value)] == list("defgh")
 
 
 @pytest.mark.parametrize("settings", [{"channels": 2}, {"size": 0}, {"size": [1, 2, 3]}, {"size": "big"}])

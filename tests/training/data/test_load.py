@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from training import ConfigurationError, DataError, TrainConfig
 from training.data import CORRUPTIONS, DATASETS, SHIFTED, DataOptions, describe, load, parse_settings, settings_of
@@ -37,8 +38,9 @@ def test_without_options_it_is_the_data_set() -> None:
         ("newsgroups20", {"words": 3}, "length, vocabulary_size, headers"),
         ("newsgroups20", {"length": "long"}, "like 1000"),
         ("newsgroups20", {"length": True}, "like 1000"),
-        ("table", {"drop": "id"}, "like ()"),
-        ("table", {"drop": [1]}, "like ()"),
+        ("digits:", {}, "expected some of: 0, 1"),
+        ("table", {"drop": 1}, "a list of names"),
+        ("table", {"drop": [1]}, "a list of names"),
     ],
 )
 def test_names_and_settings_that_are_none(name: str, settings: dict[str, Any], told: str) -> None:
@@ -54,6 +56,34 @@ def test_a_missing_folder_says_what_to_do(name: str, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"(Download|Name) .*Expected: ") as caught:
             load(name, DataOptions(folder, settings=needed))
         assert str(folder) in str(caught.value)
+
+
+OWN = {"image_folder": "folder", "text_folder": "folder", "arrays": "file", "table": "file"}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_data_of_ones_own_lie_anywhere(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no folder of data sets is named, a path begins at the current folder; an absolute one always works."""
+    monkeypatch.delenv("CANDOR_DATA", raising=False)
+    here = tmp_path / "here"
+    images = np.random.default_rng(0).integers(0, 256, (2, 4, 4, 3)).astype(np.uint8)
+    for part, image in zip("ab", images, strict=True):
+        (here / "mine" / part).mkdir(parents=True)
+        Image.fromarray(image).save(here / "mine" / part / "1.png")
+        (here / "texts" / part).mkdir(parents=True)
+        (here / "texts" / part / "1.txt").write_text(f"one {part}")
+    np.savez(here / "mine.npz", images=images, labels=np.array([0, 1]))
+    (here / "mine.csv").write_text("x,id,y\n1,7,a\n2,8,b\n")
+    path = {"image_folder": "mine", "text_folder": "texts", "arrays": "mine.npz", "table": "mine.csv"}[name]
+    settings = {"label": "y", "drop": "id"} if name == "table" else {}
+    monkeypatch.chdir(here)
+    near = load(name, DataOptions(settings={OWN[name]: path, **settings}))
+    below = load(name, DataOptions(tmp_path, settings={OWN[name]: f"here/{path}", **settings}))
+    (tmp_path / "elsewhere").mkdir()
+    far = load(name, DataOptions(tmp_path / "elsewhere", settings={OWN[name]: str(here / path), **settings}))
+    for data in (below, far):
+        np.testing.assert_array_equal(data.inputs, near.inputs)
+    assert [list(data.sources) for data in (near, below, far)] == [[path], [f"here/{path}"], [path]]
 
 
 def test_every_data_set_is_told_of_in_one_line() -> None:

@@ -149,3 +149,20 @@ def test_data_configuration_and_command_line_do_not_import_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("train_rows", [80, None])
+def test_too_many_rows_are_told_by_their_settings(train_rows: int | None) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        split(
+            np.zeros(100, np.int64),
+            seed=0,
+            train_rows=train_rows,
+            validation_rows=10,
+            reference_rows=90,
+            fit_share=0.5,
+            certify_share=0.4,
+        )
+    assert ("train_rows 80, validation_rows 10" in str(caught.value)) == (train_rows is not None)
+    assert "reference_rows 90: expected at most 100 together" in str(caught.value)
+    assert "--train-rows 0" in str(caught.value)

@@ -63,7 +63,8 @@ def test_the_training_rows_alone_teach_the_categories(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "no such table"),
+        ("", "is empty"),
+        ("age;outcome\n1;a\n2;b\n", "single column, .*parted by commas"),
         ("age,outcome\n", "no rows"),
         ("age,age,outcome\n1,2,a\n", "'age' twice"),
         ("age,outcome\n1,a\n2\n", "row 3: 1 cells, not 2"),

@@ -1,0 +1,74 @@
+"""Files of your own in a folder for each class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.distribution import Files
+
+
+@dataclass(frozen=True)
+class ClassFolders:
+    """The files of each class.
+
+    Attributes:
+        paths: Of all files, in the order of their classes and names, those of test/ last.
+        labels: Class of each, int64 (N,).
+        names: Of the classes: those of the folders.
+        test: Which of them lie in test/.
+    """
+
+    paths: list[Path]
+    labels: NDArray[np.int64]
+    names: tuple[str, ...]
+    test: range
+
+
+def class_folders(files: Files, endings: tuple[str, ...]) -> ClassFolders:
+    """Find the files in CLASS/, or in train/CLASS/ and test/CLASS/; what begins with a dot is passed over.
+
+    Args:
+        files: The folder.
+        endings: What the files' names may end in, in lower case.
+
+    Raises:
+        DataError: There are no such folders, one is empty, or there is another file in it.
+    """
+    top = files.folder
+    if not top.is_dir():
+        raise files.problem(f"{top.absolute()} is no folder")
+    split = (top / "train").is_dir()
+    beside = {path.name for path in top.iterdir() if path.is_dir() and not path.name.startswith(".")}
+    if split and not beside <= {"train", "test"}:
+        raise files.problem(f"beside train/ and test/ there is {min(beside - {'train', 'test'})}/ in {top}")
+    train = _by_class(files, top / "train" if split else top, endings)
+    test = _by_class(files, top / "test", endings) if split and (top / "test").is_dir() else {}
+    if len(train) < 2 or not test.keys() <= train.keys():
+        strange = f"; test/ has {', '.join(sorted(test.keys() - train.keys()))}" if test.keys() - train.keys() else ""
+        raise files.problem(f"{top} has the classes {', '.join(train) or 'none'}{strange}")
+    names = tuple(train)
+    found = [(path, names.index(name)) for part in (train, test) for name, paths in part.items() for path in paths]
+    held_out = sum(map(len, test.values()))
+    return ClassFolders(
+        [path for path, _ in found],
+        np.array([label for _, label in found], np.int64),
+        names,
+        range(len(found) - held_out, len(found)),
+    )
+
+
+def _by_class(files: Files, folder: Path, endings: tuple[str, ...]) -> dict[str, list[Path]]:
+    """Paths of the files by class, both in order."""
+    found = {}
+    for group in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
+        found[group.name] = sorted(path for path in group.iterdir() if not path.name.startswith("."))
+        if not found[group.name]:
+            raise files.problem(f"{group} is empty")
+        for path in found[group.name]:
+            if not path.is_file() or path.suffix.lower() not in endings:
+                raise files.problem(f"{path} is no file ending in {', '.join(endings)}")
+    return found

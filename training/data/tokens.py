@@ -1,0 +1,45 @@
+"""Tokens of texts, before it is known which of their words the training rows have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bundle.text import SPECIAL, Vocabulary, words_of
+from training.errors import ConfigurationError
+
+
+def require_sizes(length: int, vocabulary_size: int) -> None:
+    """Refuse a length of texts, or a size of their vocabulary, that cannot be.
+
+    Raises:
+        ConfigurationError: The length is below 1, or the vocabulary holds less than padding and unknown.
+    """
+    if length < 1 or vocabulary_size < len(SPECIAL):
+        raise ConfigurationError(f"length is {length} and vocabulary_size {vocabulary_size}, expected at least 1 and 2")
+
+
+def tokens_of(texts: Sequence[str], length: int) -> tuple[NDArray[np.int32], Vocabulary]:
+    """Number the words of texts as they come.
+
+    Args:
+        texts: N texts.
+        length: Words of a text that count, from its beginning.
+
+    Returns:
+        Tokens int32 (N, length), and the vocabulary of all words; `Dataset.learned_from` keeps those of training rows.
+
+    Example:
+        >>> tokens, vocabulary = tokens_of(["To be, or not", "Not to be"], 4)
+        >>> tokens.tolist(), vocabulary.words[2:]
+        ([[2, 3, 4, 5], [5, 2, 3, 0]], ('to', 'be', 'or', 'not'))
+    """
+    ids: dict[str, int] = {word: number for number, word in enumerate(SPECIAL)}
+    tokens = np.zeros((len(texts), length), np.int32)
+    for row, text in zip(tokens, texts, strict=True):
+        known = [ids.setdefault(word, len(ids)) for word in islice(words_of(text), length)]
+        row[: len(known)] = known
+    return tokens, Vocabulary(tuple(ids), length)
