@@ -1,4 +1,4 @@
-"""Policies from an operator's folder: `<folder>/<model>/<policy>.yaml`."""
+"""Policies from files, in YAML or JSON; an operator's folder has them as `<folder>/<model>/<policy>.yaml`."""
 
 from __future__ import annotations
 
@@ -24,17 +24,27 @@ def read_policies(folder: Path | None, model: str, labels: tuple[str, ...]) -> l
     policies: dict[str, Policy] = {}
     files = (folder / model).glob("*") if folder is not None else ()
     for path in sorted(path for path in files if path.suffix in (".yaml", ".yml")):
-        policy = _read(path, labels)
+        policy = read_policy(path, labels)
         if policy.id in policies:
             raise PolicyError(f"{path}: another file has a policy of this id.", where="/id", found=policy.id)
         policies[policy.id] = policy
     return list(policies.values())
 
 
-def _read(path: Path, labels: tuple[str, ...]) -> Policy:
+def read_policy(path: Path, labels: tuple[str, ...] | None = None) -> Policy:
+    """Return the policy in a file.
+
+    Args:
+        path: YAML or JSON.
+        labels: The model's labels, among which its positive class must be; None where there is no model.
+
+    Raises:
+        PolicyError: The file cannot be used; the message names it.
+    """
     try:
         policy = Policy.from_dict(yaml.safe_load(path.read_text(encoding="utf-8")))
-        policy.check_labels(labels)
+        if labels is not None:
+            policy.check_labels(labels)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise PolicyError(f"{path} is no YAML file that can be read: {error}", where=str(path)) from error
     except PolicyError as error:

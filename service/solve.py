@@ -9,9 +9,11 @@ import numpy.typing as npt
 
 from bundle import Bundle
 from calibrators import Calibrator
-from service.decisions.certify import ScoredRows, solve
+from service.decisions.certify import solve
 from service.decisions.decide import SolvedPolicy, score_rows
 from service.decisions.policy import Policy
+from service.decisions.rows import ScoredRows
+from service.errors import PolicyError
 
 
 def scored(
@@ -70,8 +72,17 @@ def solve_on_reference(
         look: How often the certify rows have been looked at for this policy, this time included.
 
     Raises:
-        PolicyError: A label is unknown, or the policy fails when it cannot be certified and it cannot.
+        PolicyError: A label is unknown, the policy has segments, or it fails when it cannot be certified and it cannot.
     """
+    if policy.segments is not None:
+        raise PolicyError(
+            "The bundle's reference rows are of no segment: none could be certified, and all would get the fallback.",
+            where="/segments",
+            found=list(policy.segments.values),
+            expected="a policy without segments",
+            remedy="Try segments on labelled rows of your own with `candor policy solve --rows`; the service does not "
+            "decide by segment yet.",
+        )
     names = bundle.manifest.labels
     policy.check_labels(names)
     fit, certify = (

@@ -8,15 +8,16 @@ float32, the same numbers when thresholds are solved and when rows are served.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.decisions.policy import REVIEW, TOP, Policy
+from service.decisions.conditions import REVIEW
+from service.decisions.policy import TOP, Policy
 from service.revision import Certificate, Threshold
 
 _FLOAT32_MAX: Final = float(np.finfo(np.float32).max)
@@ -56,6 +57,28 @@ class SolvedBand:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class SolvedSegment:
+    """One part of the traffic with its own thresholds.
+
+    Attributes:
+        bands: One solved band per band of the policy.
+        certified: Whether every promise could be certified; the rows get the policy's fallback otherwise.
+    """
+
+    bands: tuple[SolvedBand, ...]
+    certified: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able document."""
+        return {"bands": [band.to_dict() for band in self.bands], "certified": self.certified}
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Self:
+        """Read what `to_dict` wrote."""
+        return cls(tuple(SolvedBand.from_dict(band) for band in document["bands"]), document["certified"])
+
+
 @dataclass(frozen=True)
 class SolvedPolicy:
     """A policy with its thresholds and certificates, as a revision holds it.
@@ -63,20 +86,31 @@ class SolvedPolicy:
     Attributes:
         policy: What the operator wants.
         version: Version of that policy.
-        bands: One solved band per band of the policy.
-        review_all: Whether every row goes to review, because a promise could not be certified.
+        bands: One solved band per band of the policy; without thresholds where the policy has segments.
+        review_all: Whether every row of no segment goes to review (with segments: to their fallback), because a promise
+            could not be certified.
+        segments: Solutions of the policy's segments, by value; empty without segments.
     """
 
     policy: Policy
     version: int
     bands: tuple[SolvedBand, ...]
     review_all: bool
+    segments: Mapping[str, SolvedSegment] = field(default_factory=dict)
 
     @cached_property
     def actions(self) -> tuple[str, ...]:
         """Action per index that `decide` returns: those of the bands, then "review" if no band has it."""
         actions = tuple(band.action for band in self.bands)
         return actions if REVIEW in actions else (*actions, REVIEW)
+
+    @cached_property
+    def parts(self) -> Mapping[str, SolvedPolicy]:
+        """The solution of each segment, in a form that decides."""
+        return {
+            value: replace(self, bands=part.bands, review_all=not part.certified, segments={})
+            for value, part in self.segments.items()
+        }
 
     @cached_property
     def propensities(self) -> NDArray[np.float64]:
@@ -94,7 +128,8 @@ class SolvedPolicy:
     @cached_property
     def ties(self) -> tuple[float, ...]:
         """Probabilities at which the raw score decides."""
-        return tuple(cut for cut, tie in self.cuts if math.isfinite(tie))
+        parts = (self, *self.parts.values())
+        return tuple({cut for part in parts for cut, tie in part.cuts if math.isfinite(tie)})
 
     @cached_property
     def single(self) -> tuple[NDArray[np.intp], ...]:
@@ -111,7 +146,7 @@ class SolvedPolicy:
             "version": self.version,
             "bands": [band.to_dict() for band in self.bands],
             "review_all": self.review_all,
-        }
+        } | ({"segments": {value: part.to_dict() for value, part in self.segments.items()}} if self.segments else {})
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Self:
@@ -121,6 +156,7 @@ class SolvedPolicy:
             document["version"],
             tuple(SolvedBand.from_dict(band) for band in document["bands"]),
             document["review_all"],
+            {value: SolvedSegment.from_dict(part) for value, part in document.get("segments", {}).items()},
         )
 
 
@@ -204,20 +240,28 @@ def _ordered(values: NDArray[np.floating[Any]]) -> NDArray[np.uint32]:
     return np.where(bits >> np.uint32(31), ~bits, bits | np.uint32(0x80000000)).astype(np.uint32)
 
 
-def decide(solved: SolvedPolicy, probability: NDArray[np.float32], score: NDArray[np.float32]) -> NDArray[np.intp]:
+def decide(
+    solved: SolvedPolicy,
+    probability: NDArray[np.float32],
+    score: NDArray[np.float32],
+    segments: Sequence[str | None] | NDArray[np.str_] | None = None,
+) -> NDArray[np.intp]:
     """Return each row's index into `solved.actions`.
 
     Args:
         solved: The solved policy.
         probability: From `score_rows`, float32 of shape (N,).
         score: From `score_rows`, float32 of shape (N,).
+        segments: The request's segment of each row, N of them; None where it names none.
 
     Returns:
-        Band indices, shape (N,); the index of "review" for every row under `review_all`. Treat as read-only.
+        Band indices, shape (N,); that of the policy's fallback for every row under `review_all`. Treat as read-only.
     """
+    if solved.segments and segments is not None:
+        return _decide_segments(solved, probability, score, segments)
     if solved.review_all:
-        review = solved.actions.index(REVIEW)
-        return solved.single[review] if len(probability) == 1 else np.full(len(probability), review, dtype=np.intp)
+        fallback = solved.actions.index(solved.policy.fallback)
+        return solved.single[fallback] if len(probability) == 1 else np.full(len(probability), fallback, dtype=np.intp)
     if len(probability) == 1:
         # One row is the common request: plain floats cost a tenth of what array operations would.
         p, s = probability.item(), score.item()
@@ -232,6 +276,21 @@ def decide(solved: SolvedPolicy, probability: NDArray[np.float32], score: NDArra
     return indices
 
 
+def _decide_segments(
+    solved: SolvedPolicy,
+    probability: NDArray[np.float32],
+    score: NDArray[np.float32],
+    segments: Sequence[str | None] | NDArray[np.str_],
+) -> NDArray[np.intp]:
+    if len(probability) == 1:
+        return decide(solved.parts.get(segments[0] or "", solved), probability, score)
+    indices = np.array(decide(solved, probability, score))
+    for value, part in solved.parts.items():
+        rows = np.array([segment == value for segment in segments], dtype=np.bool_)
+        indices[rows] = decide(part, probability[rows], score[rows])
+    return indices
+
+
 def decide_rows(
     solved: SolvedPolicy,
     labels: Sequence[str],
@@ -239,6 +298,7 @@ def decide_rows(
     probabilities: NDArray[np.floating[Any]],
     top_labels: NDArray[np.int64],
     confidence: NDArray[np.floating[Any]],
+    segments: Sequence[str | None] | None = None,
 ) -> NDArray[np.intp]:
     """Return what `decide` gives on `score_rows`, computing raw scores only for rows that stand on a threshold.
 
@@ -249,6 +309,7 @@ def decide_rows(
         probabilities: Calibrated probabilities, shape (N, K).
         top_labels: Predicted label per row, shape (N,).
         confidence: Its calibrated probability, shape (N,).
+        segments: The request's segment of each row, N of them; None where it names none.
 
     Returns:
         Band indices, shape (N,). Treat as read-only.
@@ -257,9 +318,9 @@ def decide_rows(
     values = confidence if column is None else probabilities[:, column]
     probability = values if values.dtype == np.float32 else values.astype(np.float32)
     if len(probability) == 1 and probability.item() not in solved.ties:
-        return decide(solved, probability, probability)
+        return decide(solved, probability, probability, segments)
     tied = np.flatnonzero(np.isin(probability, np.array(solved.ties, dtype=np.float32)))
     score = np.zeros(len(probability), dtype=np.float32)
     if len(tied):
         score[tied] = log_odds(logits[tied], top_labels[tied] if column is None else column)
-    return decide(solved, probability, score)
+    return decide(solved, probability, score, segments)

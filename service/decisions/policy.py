@@ -6,52 +6,19 @@ writes it back; `certify.solve` turns it into thresholds.
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self, cast
 
+from service.decisions import documents
+from service.decisions.bands import Band, Explore, explored_below, read_bands, read_explore
+from service.decisions.conditions import REVIEW, Condition
 from service.errors import PolicyError
 
 TOP: Final = "top"
-REVIEW: Final = "review"
-
-CONDITIONS: Final[dict[str, bool]] = {"min_probability": False, "min_precision": True}
-"""Every condition a band may have, and whether it is solved from labelled rows and certified."""
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """What a row must meet to fall into a band.
-
-    Attributes:
-        name: One of `CONDITIONS`.
-        value: Lowest probability in (0, 1] for `min_probability`; promised precision in (0, 1) for `min_precision`.
-    """
-
-    name: str
-    value: float
-
-    @property
-    def certified(self) -> bool:
-        """Whether the threshold is solved from labelled rows and carries a certificate."""
-        return CONDITIONS[self.name]
-
-
-@dataclass(frozen=True, slots=True)
-class Band:
-    """One action and when it is taken.
-
-    Attributes:
-        action: Name of the action; "review" means that a person labels the row.
-        when: The condition, None in the last band, which takes every row that is left.
-    """
-
-    action: str
-    when: Condition | None = None
+FIELDS: Final = ("id", "positive", "bands", "certify", "explore", "on_uncertifiable", "segments")
+LOOKS: Final = ("unlimited", "once")
+ON_UNCERTIFIABLE: Final = ("review_all", "fail")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +35,17 @@ class Certify:
 
 
 @dataclass(frozen=True, slots=True)
-class Explore:
-    """Random share of some actions whose true label is sought anyway.
+class Segments:
+    """Parts of the traffic with thresholds and certificates of their own.
 
     Attributes:
-        share: Probability in [0, 1] that such a row is sent to labelling.
-        actions: The actions it applies to.
+        values: The values of a request's `segments` that name such a part.
+        fallback: Action of every row of another segment, of none, or of one that cannot be certified. Fixed here,
+            before any label is seen.
     """
 
-    share: float = 0.0
-    actions: tuple[str, ...] = ()
+    values: tuple[str, ...]
+    fallback: str = REVIEW
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +58,9 @@ class Policy:
         bands: First match wins; the last one is unconditional.
         certify: How certificates are to hold.
         explore: Which rows are labelled at random.
-        on_uncertifiable: "review_all" sends every row to review while a promise cannot be certified; "fail" refuses.
+        on_uncertifiable: "review_all" sends every row to review (of a segment: to its fallback) while a promise cannot
+            be certified; "fail" refuses.
+        segments: Parts of the traffic that are solved for themselves; None for one solution for all.
 
     Example:
         >>> policy = Policy.from_dict(
@@ -101,7 +71,7 @@ class Policy:
         ...     }
         ... )
         >>> policy.bands[0].when
-        Condition(name='min_precision', value=0.95)
+        Condition(name='min_precision', value=0.95, costs=None)
         >>> Policy.from_dict(policy.to_dict()) == policy
         True
     """
@@ -112,6 +82,38 @@ class Policy:
     certify: Certify = field(default_factory=Certify)
     explore: Explore = field(default_factory=Explore)
     on_uncertifiable: Literal["review_all", "fail"] = "review_all"
+    segments: Segments | None = None
+
+    @property
+    def fallback(self) -> str:
+        """Action of the rows for which nothing is certified."""
+        return REVIEW if self.segments is None else self.segments.fallback
+
+    @property
+    def claims(self) -> int:
+        """Number of certificates that share delta: one for each promise in each segment."""
+        return len(list(self.promises())) * (1 if self.segments is None else len(self.segments.values))
+
+    def promises(self) -> Iterator[tuple[int, Condition]]:
+        """Yield the bands that promise something, by index, with what they promise."""
+        for index, band in enumerate(self.bands):
+            if band.when is not None and band.when.certified:
+                yield index, band.when
+
+    def tolerance(self, index: int) -> float:
+        """Return the largest rate of errors with which a band keeps its promise.
+
+        A flag rate counts what is explored below the threshold as well, since a person sees those rows too: of a limit
+        a and an explored share e, (a − e)/(1 − e) is left for the rows at or above.
+
+        Args:
+            index: Of a band with a certified condition.
+        """
+        when = self.bands[index].when
+        if when is None:
+            raise ValueError(f"band {index} promises nothing")
+        explored = explored_below(self.bands, self.explore, index) if when.metric == "flag_rate" else 0.0
+        return (when.tolerance - explored) / (1.0 - explored)
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
@@ -126,24 +128,26 @@ class Policy:
         Raises:
             PolicyError: With `where` as a JSON pointer to the field, what was found and what was expected.
         """
-        fields = _fields(document, "", {"id", "positive", "bands", "certify", "explore", "on_uncertifiable"})
-        bands = _bands(_required(fields, "bands"))
+        fields = documents.fields_of(document, "", set(FIELDS))
+        bands = read_bands(documents.required(fields, "bands"))
+        explore = read_explore(fields.get("explore", {}), bands)
         return cls(
-            id=_name(_required(fields, "id"), "/id"),
-            positive=_text(fields.get("positive", TOP), "/positive"),
+            id=documents.name(documents.required(fields, "id"), "/id"),
+            positive=documents.text(fields.get("positive", TOP), "/positive"),
             bands=bands,
             certify=_certify(fields.get("certify", {})),
-            explore=_explore(fields.get("explore", {}), bands),
+            explore=explore,
             on_uncertifiable=cast(
                 "Literal['review_all', 'fail']",
-                _choice(fields.get("on_uncertifiable", "review_all"), "/on_uncertifiable", ("review_all", "fail")),
+                documents.choice(fields.get("on_uncertifiable", "review_all"), "/on_uncertifiable", ON_UNCERTIFIABLE),
             ),
+            segments=_segments(fields["segments"], bands) if fields.get("segments") is not None else None,
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the complete JSON-able document, defaults written out."""
+        """Return the complete JSON-able document, defaults written out; `segments` only where there are some."""
         bands: list[dict[str, Any]] = [
-            {"action": band.action} | ({} if band.when is None else {"when": {band.when.name: band.when.value}})
+            {"action": band.action} | ({} if band.when is None else {"when": band.when.to_dict()})
             for band in self.bands
         ]
         return {
@@ -153,7 +157,7 @@ class Policy:
             "certify": {"delta": self.certify.delta, "looks": self.certify.looks},
             "explore": {"share": self.explore.share, "actions": list(self.explore.actions)},
             "on_uncertifiable": self.on_uncertifiable,
-        }
+        } | ({} if self.segments is None else {"segments": _segments_document(self.segments)})
 
     def check_labels(self, labels: Sequence[str]) -> None:
         """Refuse a positive class that the model does not have, or that may be meant in two ways.
@@ -188,158 +192,40 @@ class Policy:
         return self.explore.share if action in self.explore.actions else 0.0
 
 
-def _bands(value: Any) -> tuple[Band, ...]:
-    if not isinstance(value, list | tuple) or not value:
-        raise PolicyError(
-            "A policy needs a list of at least one band.",
-            where="/bands",
-            found=value,
-            expected='a list such as [{"action": "accept", "when": {"min_precision": 0.95}}, {"action": "review"}]',
-        )
-    bands = tuple(_band(item, f"/bands/{i}") for i, item in enumerate(value))
-    lowest: dict[str, float] = {}
-    for i, band in enumerate(bands):
-        where = f"/bands/{i}"
-        if band.action in {earlier.action for earlier in bands[:i]}:
-            raise PolicyError(
-                f"The action {band.action!r} appears twice.",
-                where=f"{where}/action",
-                found=band.action,
-                expected="each action in one band",
-            )
-        last = i == len(bands) - 1
-        if last != (band.when is None):
-            raise PolicyError(
-                "The last band must take every row that is left." if last else "No row can reach the bands after this.",
-                where=f"{where}/when" if last else where,
-                found=band.when.name if band.when else None,
-                expected="no condition" if last else "a condition",
-                remedy='End with an unconditional band, such as {"action": "review"}, and give every other a "when".',
-            )
-        if band.when is not None:
-            name, threshold = band.when.name, band.when.value
-            if threshold >= lowest.get(name, math.inf):
-                raise PolicyError(
-                    f"This band's {name} of {threshold:g} leaves it nothing: an earlier band takes those rows.",
-                    where=f"{where}/when/{name}",
-                    found=threshold,
-                    expected=f"less than {lowest[name]:g}",
-                    remedy="Order the bands from the strictest condition to the loosest.",
-                )
-            lowest[name] = threshold
-    return bands
-
-
-def _band(value: Any, where: str) -> Band:
-    fields = _fields(value, where, {"action", "when"})
-    action = _name(_required(fields, "action", where), f"{where}/action")
-    if fields.get("when") is None:
-        return Band(action)
-    when = _fields(fields["when"], f"{where}/when", set(CONDITIONS), kind="condition")
-    if len(when) != 1:
-        raise PolicyError(
-            "A band has exactly one condition.",
-            where=f"{where}/when",
-            found=sorted(when),
-            expected=f"one of {', '.join(CONDITIONS)}",
-        )
-    ((name, number),) = when.items()
-    return Band(action, Condition(name, _number(number, f"{where}/when/{name}", closed_above=not CONDITIONS[name])))
-
-
 def _certify(value: Any) -> Certify:
-    fields = _fields(value, "/certify", {"delta", "looks"})
-    looks = _choice(fields.get("looks", Certify().looks), "/certify/looks", ("unlimited", "once"))
-    return Certify(
-        delta=_number(fields.get("delta", Certify().delta), "/certify/delta"),
-        looks=cast("Literal['unlimited', 'once']", looks),
+    fields = documents.fields_of(value, "/certify", {"delta", "looks"})
+    looks = documents.choice(fields.get("looks", Certify().looks), "/certify/looks", LOOKS)
+    delta = documents.share(
+        fields.get("delta", Certify().delta),
+        "/certify/delta",
+        remedy="Give the probability with which a promise may be false; 0.05 is usual.",
     )
+    return Certify(delta=delta, looks=cast("Literal['unlimited', 'once']", looks))
 
 
-def _explore(value: Any, bands: tuple[Band, ...]) -> Explore:
-    fields = _fields(value, "/explore", {"share", "actions"})
-    share = _number(fields.get("share", 0.0), "/explore/share", closed_below=True, closed_above=True)
-    actions = fields.get("actions", [])
-    known = [band.action for band in bands]
-    if not isinstance(actions, list | tuple) or any(action not in known for action in actions):
+def _segments(value: Any, bands: tuple[Band, ...]) -> Segments:
+    fields = documents.fields_of(value, "/segments", {"values", "fallback"})
+    values = documents.required(fields, "values", "/segments")
+    if not isinstance(values, list | tuple) or not values:
         raise PolicyError(
-            "`explore.actions` names an action that no band has.",
-            where="/explore/actions",
-            found=actions,
-            expected=known,
+            "Segments need a list of at least one value.",
+            where="/segments/values",
+            found=values,
+            expected='a list such as ["DE", "FR"]',
+            remedy="Name the values of the request's `segments` that are to have thresholds of their own.",
         )
-    if bool(actions) != (share > 0):
+    names = tuple(documents.text(item, f"/segments/values/{i}") for i, item in enumerate(values))
+    if len(set(names)) < len(names):
         raise PolicyError(
-            "`explore` needs both a share above 0 and the actions it applies to.",
-            where="/explore",
-            found=dict(fields),
-            expected={"share": 0.01, "actions": known[:1]},
+            "A segment appears twice.",
+            where="/segments/values",
+            found=list(names),
+            expected="each value once",
+            remedy="Remove the repeated one.",
         )
-    return Explore(share, tuple(actions))
+    actions = tuple(dict.fromkeys([REVIEW, *(band.action for band in bands)]))
+    return Segments(names, documents.choice(fields.get("fallback", REVIEW), "/segments/fallback", actions))
 
 
-def _fields(value: Any, where: str, known: set[str], kind: str = "field") -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise PolicyError(
-            f"Expected an object here, found {type(value).__name__}.", where=where, found=value, expected=sorted(known)
-        )
-    for name in value:
-        if name not in known:
-            raise PolicyError(
-                f"Unknown {kind} {name!r}; known are {', '.join(sorted(known))}.",
-                where=f"{where}/{name}",
-                found=name,
-                expected=sorted(known),
-            )
-    return value
-
-
-def _required(fields: Mapping[str, Any], name: str, where: str = "") -> Any:
-    if name not in fields:
-        raise PolicyError(
-            f"The field {name!r} is missing.", where=f"{where}/{name}", found=sorted(fields), expected=name
-        )
-    return fields[name]
-
-
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise PolicyError("Expected a text that is not empty.", where=where, found=value, expected="a text")
-    return value
-
-
-def _name(value: Any, where: str) -> str:
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise PolicyError(
-            "A name has 1 to 64 letters, digits, '.', '_' or '-', and starts with a letter or digit.",
-            where=where,
-            found=value,
-            expected=_NAME.pattern,
-        )
-    return value
-
-
-def _choice(value: Any, where: str, known: tuple[str, ...]) -> str:
-    if value not in known:
-        raise PolicyError(
-            f"Unknown value {value!r}; known are {', '.join(known)}.", where=where, found=value, expected=list(known)
-        )
-    return cast("str", value)
-
-
-def _number(value: Any, where: str, *, closed_below: bool = False, closed_above: bool = False) -> float:
-    span = f"{'[' if closed_below else '('}0, 1{']' if closed_above else ')'}"
-    # Compared before it is converted: an integer may be larger than any float.
-    fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
-    number = float(value) if fits else math.nan
-    if not fits or (number == 0 and not closed_below) or (number == 1 and not closed_above):
-        raise PolicyError(
-            f"Expected a number in {span}.",
-            where=where,
-            found=value,
-            expected=f"a number in {span}",
-            remedy="No finite number of labels can certify a promise of exactly 1; 0.99 is a strong one."
-            if number == 1
-            else None,
-        )
-    return number
+def _segments_document(segments: Segments) -> dict[str, Any]:
+    return {"values": list(segments.values), "fallback": segments.fallback}

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from service.decisions.caps import Cap, upper_share
+from service.decisions.binomial import upper_share
+from service.decisions.caps import Cap
 
 
 @pytest.mark.parametrize("level", [0.025, 0.0042])

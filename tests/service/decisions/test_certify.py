@@ -4,22 +4,14 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.stats import binom
 
-from service.decisions import certify
-from service.decisions.certify import (
-    BAND_POINTS,
-    GRID_POINTS,
-    ScoredRows,
-    choose_start,
-    critical_errors,
-    labels_needed,
-    solve,
-    walk,
-)
+from service.decisions.binomial import labels_needed
+from service.decisions.certify import solve
 from service.decisions.decide import decide
 from service.decisions.policy import Policy
-from service.errors import InputValueError, PolicyError
+from service.decisions.rows import ScoredRows
+from service.decisions.sequence import BAND_POINTS
+from service.errors import PolicyError
 
 
 def policy(
@@ -48,16 +40,6 @@ def solved(fit: ScoredRows, test: ScoredRows, promise: float = 0.95, looks: str 
     return solve(policy(promise, looks=looks), version=1, fit=fit, certify=test, look=look, basis="reference", **more)
 
 
-def test_critical_errors_are_exact() -> None:
-    n = np.concatenate([np.arange(0, 400), [1000, 10_000, 1_000_000]])
-    for tolerance in (0.001, 0.05, 0.3, 0.9):
-        for level in (0.05, 0.0083, 1e-5):
-            critical = critical_errors(n, tolerance, level)
-            held = critical >= 0
-            assert np.all(binom.cdf(critical[held], n[held], tolerance) <= level)
-            assert np.all((binom.cdf(critical + 1, n, tolerance) > level) | (n == 0))
-
-
 @pytest.mark.parametrize(("looks", "fewest"), [("once", 59), ("unlimited", 72)])
 def test_the_fewest_rows_that_certify(looks: str, fewest: int) -> None:
     fit = rows(400)
@@ -70,18 +52,6 @@ def test_the_fewest_rows_that_certify(looks: str, fewest: int) -> None:
     assert "if none of them is an error" in certificate.reason
     assert short.review_all
     assert short.bands[0].threshold is None
-
-
-def test_needed_labels_are_the_fewest() -> None:
-    for n, errors, tolerance, level in [
-        (10, 1, 0.05, 0.05),
-        (100, 9, 0.05, 0.025),
-        (0, 0, 0.1, 0.05),
-        (7, 7, 0.3, 0.01),
-    ]:
-        more = labels_needed(n, errors, tolerance, level)
-        assert binom.cdf(errors, n + more, tolerance) <= level < binom.cdf(errors, n + more - 1, tolerance)
-    assert labels_needed(59, 0, 0.05, 0.05) == 0
 
 
 def test_no_rows_at_all_is_a_shortfall_not_an_error() -> None:
@@ -129,23 +99,6 @@ def test_too_many_missing_labels_certify_nothing() -> None:
     assert "6.0%" in result.bands[0].certificate.reason
 
 
-@pytest.mark.parametrize("propensity", [None, 1.0, 0.2])
-def test_a_label_that_was_sought_and_has_not_come_is_an_error(propensity: float | None) -> None:
-    rng = np.random.default_rng(9)
-    column = {} if propensity is None else {"propensity": np.full(10_000, propensity)}
-    fit, data = rows(10_000, seed=2, **column), rows(10_000, seed=1, **column)
-    drawn = rng.random(10_000) < (propensity or 1.0)
-    comes = np.arange(10_000) % 25 > 0
-    everything, some = (replace(data, sought=drawn, labelled=drawn & which) for which in (comes | True, comes))
-    tests, full = certify._count(fit, some, 0), certify._count(fit, everything, 0)
-    assert np.array_equal(tests.n, full.n)
-    assert not full.errors.any()
-    assert np.array_equal(tests.errors, tests.unlabelled)
-    assert tests.errors[-1] == pytest.approx(0.04 * tests.n[-1], rel=0.3)
-    assert tests.missing == pytest.approx(0.04, rel=0.3)
-    assert "for want of a label" in solved(fit, some, promise=0.97).bands[0].certificate.reason
-
-
 def test_bands_are_cumulative_and_looser_promises_reach_further() -> None:
     rng = np.random.default_rng(4)
 
@@ -185,16 +138,6 @@ def test_ties_are_broken_by_the_score() -> None:
     assert -0.5 < band.threshold.score < 1.0
 
 
-def test_the_grid_is_small_and_made_of_fit_rows() -> None:
-    fit = rows(5000, seed=1)
-    grid = certify._make_grid(fit, rows(0))
-    assert 100 < len(grid.keys) <= GRID_POINTS
-    assert np.isin(grid.probability, fit.probability).all()
-    assert np.isin(grid.score, fit.score).all()
-    assert np.all(np.diff(grid.probability) < 0)
-    assert grid.volume[-1] == 1.0
-
-
 def test_weights_move_the_choice_but_not_the_certificate() -> None:
     rng = np.random.default_rng(6)
     u = rng.random(4000).astype(np.float32)
@@ -212,19 +155,12 @@ def test_one_row_of_a_group_counts() -> None:
     certificate = solved(fit, test).bands[0].certificate
     assert certificate.n <= 100
     assert solved(fit, test, seed=3).to_dict() == solved(fit, test, seed=3).to_dict()
-    chosen = [certify._one_per_group(test, seed) for seed in range(200)]
-    assert all(np.array_equal(np.sort(one.group), np.arange(100)) for one in chosen)  # type: ignore[arg-type]
-    hits = np.bincount(np.concatenate([np.searchsorted(test.score, one.score) % 6 for one in chosen]), minlength=6)
-    assert np.all(np.abs(hits / hits.sum() - 1 / 6) < 0.01)
 
 
-def test_the_choice_of_rows_does_not_depend_on_labels() -> None:
-    data = rows(500, group=np.repeat(np.arange(100), 5), propensity=np.tile([1.0, 0.5, 0.1, 0.2, np.nan], 100))
-    flipped = replace(data, positive=~data.positive)
-    for first, second in [(data, flipped)]:
-        one, other = certify._count(first, first, 7), certify._count(first, second, 7)
-        assert np.array_equal(one.n, other.n)
-        assert np.array_equal(one.errors, other.n - other.errors)
+def test_what_counts_as_an_error_for_want_of_a_label_is_said() -> None:
+    come = np.arange(10_000) % 25 > 0
+    test = rows(10_000, seed=1, labelled=come, sought=np.ones(10_000, dtype=bool))
+    assert "for want of a label" in solved(rows(10_000, seed=2), test, promise=0.97).bands[0].certificate.reason
 
 
 def test_unknown_propensity_never_certifies() -> None:
@@ -244,66 +180,14 @@ def test_where_labels_are_never_sought_nothing_is_claimed() -> None:
     assert certificate.errors >= certificate.n / 2 - 1
 
 
-def test_thinning_takes_rows_at_the_smallest_propensity_of_the_denominator() -> None:
-    rng = np.random.default_rng(8)
-    score = rng.random(60_000).astype(np.float32)
-    propensity = np.where(score > 0.5, 1.0, 0.1)
-    sought = rng.random(60_000) < propensity
-    right = score > rng.random(60_000) * 0.4
-    full = ScoredRows(score, score, right, propensity=propensity, labelled=sought)
-    tests = certify._count(full, full, 0)
-    strict = tests.grid.probability > 0.5
-    at_or_above = np.array([(score >= cut).sum() for cut in tests.grid.probability])
-    assert np.array_equal(tests.n[strict], at_or_above[strict])
-    expected = at_or_above[~strict] * 0.1
-    assert np.all(np.abs(tests.n[~strict] - expected) < 5 * np.sqrt(expected))
-    # Every row of the even sample has its label, so its error rate is that of all rows.
-    truth = np.array([(~right & (score >= cut)).sum() for cut in tests.grid.probability]) / at_or_above
-    assert np.abs(tests.errors / tests.n - truth)[~strict].max() < 0.03
-    labelled_only = certify._count(full.take(sought), full.take(sought), 0)
-    assert np.abs(labelled_only.errors / labelled_only.n)[-1] == pytest.approx(truth[-1], abs=0.03)
-
-
-def test_bad_columns_name_themselves() -> None:
-    p = np.zeros(3, dtype=np.float32)
-    right = np.ones(3, dtype=bool)
-    cases: list[tuple[str, dict[str, NDArray[Any]]]] = [
-        ("score", {"score": p[:2]}),
-        ("probability", {"probability": np.array([0, np.nan, 1], dtype=np.float32)}),
-        ("weight", {"weight": np.array([1.0, -1.0, 1.0])}),
-        ("propensity", {"propensity": np.array([1.0, 1.5, np.nan])}),
-        ("propensity", {"propensity": np.array([1.0, -0.5, np.nan])}),
-        ("group", {"group": np.zeros(4, dtype=np.int64)}),
-    ]
-    for where, columns in cases:
-        with pytest.raises(InputValueError) as refusal:
-            ScoredRows(**({"probability": p, "score": p, "positive": right} | columns))
-        assert refusal.value.where == where
-    with pytest.raises(ValueError, match="counted from 1"):
-        solved(rows(9), rows(9), look=0)
-
-
-def test_the_walk_stops_at_the_first_failure() -> None:
-    n = np.array([[60, 80, 90, 300], [60, 80, 90, 300], [10, 80, 90, 300]])
-    errors = np.array([[0, 0, 9, 0], [0, 0, 0, 0], [0, 0, 0, 0]])
-    assert walk(n, errors, 0, 0.05, 0.05).tolist() == [1, 3, -1]
-    assert walk(n, errors, 1, 0.05, 0.05).tolist() == [1, 3, 3]
-
-
-def test_the_start_is_where_power_is_largest() -> None:
-    expected = np.array([10.0, 100.0, 1000.0, 2000.0])
-    errors, fit_rows = np.array([0.0, 2.0, 20.0, 200.0]), expected
-    assert choose_start(expected, errors, fit_rows, 0.05, 0.05) == 2
-    # Where no test can succeed the closest is reported.
-    assert (
-        choose_start(np.array([3.0, 30.0, 40.0]), np.array([0.0, 0.0, 20.0]), np.array([3.0, 30.0, 40.0]), 0.05, 0.05)
-        == 1
-    )
-
-
 def test_later_looks_choose_among_fewer_candidates() -> None:
     data = rows(5000)
     first = solved(data, data, looks="unlimited").bands[0]
     second = solved(data, rows(150), looks="unlimited", look=2).bands[0]
     assert first.certificate.valid
     assert second.certificate.needed == labels_needed(150, 0, 0.05, 0.05 / 6 / BAND_POINTS)
+
+
+def test_looks_are_counted_from_one() -> None:
+    with pytest.raises(ValueError, match="counted from 1"):
+        solved(rows(9), rows(9), look=0)

@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import logsumexp
@@ -95,7 +95,7 @@ def test_answers_for_one_row_cannot_be_changed() -> None:
         decide(policy, column(0.95), column(0.0))[0] = 2
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])  # slow to draw on a busy machine
 @given(
     st.integers(2, 40).flatmap(
         lambda k: st.lists(

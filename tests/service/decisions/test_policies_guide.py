@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from service.decisions.certify import BAND_POINTS, labels_needed
-from service.decisions.policy import CONDITIONS, Policy
+from service.decisions.binomial import labels_needed
+from service.decisions.conditions import CONDITIONS
+from service.decisions.policy import FIELDS, Policy
+from service.decisions.sequence import BAND_POINTS
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "policies.md").read_text(encoding="utf-8")
 EXAMPLES = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", GUIDE, flags=re.DOTALL)]
@@ -16,25 +18,40 @@ EXAMPLES = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", 
 @pytest.mark.parametrize("document", EXAMPLES, ids=lambda document: document["id"])
 def test_examples_are_policies(document: dict[str, object]) -> None:
     policy = Policy.from_dict(document)
-    policy.check_labels([str(digit) for digit in range(10)])
+    policy.check_labels(["fraud", "honest"])
     assert {**policy.to_dict(), **document} == policy.to_dict()
 
 
-def test_every_condition_and_field_is_explained() -> None:
+def test_every_condition_has_an_example() -> None:
     for name in CONDITIONS:
         assert f"**`{name}:" in GUIDE
-    for name in Policy.from_dict(EXAMPLES[0]).to_dict():
+    snippets = re.findall(r"^`(\{action: .*\})`$", GUIDE, flags=re.MULTILINE)
+    written = [yaml.safe_load(snippet) for snippet in snippets]
+    for band in written:
+        Policy.from_dict({"id": "p", "bands": [band, {"action": "let-go"}]})
+    assert {name for band in written for name in band["when"]} == set(CONDITIONS)
+
+
+def test_every_field_is_explained() -> None:
+    for name in FIELDS:
         assert f"| `{name}" in GUIDE
 
 
+def test_the_numbers_in_the_text() -> None:
+    costs = next(document for document in EXAMPLES if document["id"] == "by-cost")
+    assert [band.when.value for band in Policy.from_dict(costs).bands if band.when] == pytest.approx([0.8, 0.01])
+    fraud = Policy.from_dict(next(document for document in EXAMPLES if document["id"] == "card-fraud"))
+    assert f"{fraud.tolerance(1):.2%}".replace("%", " %") == "4.04 %"
+    assert "4.04 %" in GUIDE
+
+
 def test_the_table_of_labels() -> None:
-    table = re.findall(r"^\| (0\.\d+) \| (\d+) \| (\d+) \| (\d+) \|$", GUIDE, flags=re.MULTILINE)
-    assert len(table) == 4
-    for promise, *numbers in table:
+    table = re.findall(r"^\| (0\.\d+) \| `(.*)` \| (\d+) \| (\d+) \| (\d+) \|$", GUIDE, flags=re.MULTILINE)
+    assert len(table) == 6
+    for tolerance, example, *numbers in table:
+        when = yaml.safe_load(f"{{{example}}}")
+        policy = Policy.from_dict({"id": "p", "bands": [{"action": "act", "when": when}, {"action": "review"}]})
+        assert policy.tolerance(0) == pytest.approx(float(tolerance))
         levels = (0.05, 0.05 / 2, 0.05 / 6 / BAND_POINTS)
-        assert [int(number) for number in numbers] == [
-            labels_needed(0, 0, 1 - float(promise), level) for level in levels
-        ]
-    assert labels_needed(60, 2, 0.05, 0.025) == int(
-        re.findall(r"at\nleast (\d+) more|at least (\d+) more", GUIDE)[0][1]
-    )
+        assert [int(number) for number in numbers] == [labels_needed(0, 0, policy.tolerance(0), x) for x in levels]
+    assert labels_needed(60, 2, 0.05, 0.025) == int(re.findall(r"at least (\d+) more", GUIDE)[0])

@@ -2,7 +2,9 @@ import math
 
 import pytest
 
-from service.decisions.policy import CONDITIONS, Band, Certify, Condition, Explore, Policy
+from service.decisions.bands import Band, Explore
+from service.decisions.conditions import CONDITIONS, Condition
+from service.decisions.policy import Certify, Policy
 from service.errors import PolicyError
 
 DOCUMENT = {
@@ -66,7 +68,28 @@ def test_propensity_is_certain_for_review_and_the_share_where_explored() -> None
         ("bands/0/action", None, "/bands/0/action"),
         ("bands/0/colour", "red", "/bands/0/colour"),
         ("bands/0/when", {"min_precison": 0.9}, "/bands/0/when/min_precison"),
-        ("bands/0/when", {"min_recall": 0.9}, "/bands/0/when/min_recall"),
+        ("bands/0/when", {"min_recal": 0.9}, "/bands/0/when/min_recal"),
+        ("bands/0/when", {"min_recall": 1}, "/bands/0/when/min_recall"),
+        ("bands/0/when", {"max_flag_rate": 0}, "/bands/0/when/max_flag_rate"),
+        ("bands/0/when", {"max_flag_rate": 0.01}, "/bands/0/when/max_flag_rate"),  # explored: 0.01
+        ("bands/0/when", {"max_false_positive_rate": -0.1}, "/bands/0/when/max_false_positive_rate"),
+        ("bands/0/when", {"max_selective_risk": math.nan}, "/bands/0/when/max_selective_risk"),
+        ("bands/1/when", {"max_selective_risk": 0.05}, "/bands/1/when/max_selective_risk"),
+        ("bands/0/when", {"cost": 3}, "/bands/0/when/cost"),
+        ("bands/0/when", {"cost": {"false_positive": 1}}, "/bands/0/when/cost/false_negative"),
+        ("bands/0/when", {"cost": {"false_positive": 0, "false_negative": 1}}, "/bands/0/when/cost/false_positive"),
+        (
+            "bands/0/when",
+            {"cost": {"false_positive": 1, "false_negative": math.inf}},
+            "/bands/0/when/cost/false_negative",
+        ),
+        ("bands/0/when", {"cost": {"false_positive": 1, "false_negative": 1, "time": 1}}, "/bands/0/when/cost/time"),
+        ("bands/1/when", {"cost": {"false_positive": 1, "false_negative": 9}}, "/bands/1/when/cost/review"),
+        (
+            "bands/1/when",
+            {"cost": {"false_positive": 1, "false_negative": 9, "review": 10}},
+            "/bands/1/when/cost/review",
+        ),
         ("bands/0/when", {}, "/bands/0/when"),
         ("bands/0/when", {"min_precision": 0.9, "min_probability": 0.5}, "/bands/0/when"),
         ("bands/0/when", {"min_precision": 1.0}, "/bands/0/when/min_precision"),
@@ -95,7 +118,13 @@ def test_propensity_is_certain_for_review_and_the_share_where_explored() -> None
         ("explore/actions", [], "/explore"),
         ("on_uncertifiable", "keep_previous", "/on_uncertifiable"),
         ("on_uncertifiable", ["fail"], "/on_uncertifiable"),
-        ("segments", {}, "/segments"),
+        ("segments", {}, "/segments/values"),
+        ("segments", {"values": []}, "/segments/values"),
+        ("segments", {"values": ["DE", 7]}, "/segments/values/1"),
+        ("segments", {"values": ["DE", "DE"]}, "/segments/values"),
+        ("segments", {"values": ["DE"], "fallback": "allow"}, "/segments/fallback"),
+        ("segments", {"values": ["DE"], "field": "country"}, "/segments/field"),
+        ("colour", "red", "/colour"),
     ],
 )
 def test_refusals_name_the_field(path: str, value: object, where: str) -> None:
@@ -103,6 +132,7 @@ def test_refusals_name_the_field(path: str, value: object, where: str) -> None:
         Policy.from_dict(changed(path, value))
     assert refusal.value.where == where
     assert refusal.value.expected is not None
+    assert refusal.value.remedy
 
 
 @pytest.mark.parametrize("name", ["id", "bands"])
@@ -118,9 +148,9 @@ def test_a_document_that_is_no_object() -> None:
 
 
 def test_an_unknown_condition_lists_the_known() -> None:
-    with pytest.raises(PolicyError, match="min_precision, min_probability"):
-        Policy.from_dict(changed("bands/0/when", {"cost": 3}))
-    assert set(CONDITIONS) == {"min_probability", "min_precision"}
+    with pytest.raises(PolicyError) as refusal:
+        Policy.from_dict(changed("bands/0/when", {"costs": 3}))
+    assert refusal.value.expected == sorted(CONDITIONS)
 
 
 def test_a_promise_of_one_says_what_to_do() -> None:
@@ -146,3 +176,75 @@ def test_a_label_that_is_called_top_makes_top_ambiguous() -> None:
     assert refusal.value.where == "/positive"
     assert refusal.value.expected == ["bottom"]
     Policy.from_dict(changed("positive", "bottom")).check_labels(labels)
+
+
+COSTS = {"false_positive": 5, "false_negative": 100, "review": 1}
+
+
+def bands(*conditions: dict[str, object], **more: object) -> Policy:
+    """Return a policy of these conditions; the last of them is the review's."""
+    actions = [*(f"act-{i}" for i in range(len(conditions) - 1)), "review"]
+    written = [{"action": action, "when": when} for action, when in zip(actions, conditions, strict=True)]
+    return Policy.from_dict({"id": "p", "positive": "fraud", "bands": [*written, {"action": "allow"}], **more})
+
+
+def test_costs_are_the_thresholds_of_least_expected_cost() -> None:
+    policy = bands({"cost": COSTS}, {"cost": COSTS})
+    block, review = (band.when.value for band in policy.bands[:2] if band.when)
+    assert (block, review) == (pytest.approx(0.8), pytest.approx(0.01))
+    for p in (0.0, 0.009, 0.011, 0.5, 0.79, 0.81, 1.0):
+        cost = {"act-0": (1 - p) * 5, "review": 1.0, "allow": p * 100}
+        decided = "act-0" if p >= block else "review" if p >= review else "allow"
+        assert cost[decided] == min(cost.values())
+    assert Policy.from_dict(policy.to_dict()) == policy
+    assert not list(policy.promises())
+
+
+def test_without_a_review_acting_is_weighed_against_letting_go() -> None:
+    when = {"cost": {"false_positive": 1, "false_negative": 4}}
+    policy = Policy.from_dict({"id": "p", "bands": [{"action": "block", "when": when}, {"action": "allow"}]})
+    assert policy.bands[0].when is not None
+    assert policy.bands[0].when.value == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"min_precision": 0.9}, {"min_precision": 0.8}),
+        ({"min_precision": 0.9}, {"max_selective_risk": 0.2}),
+        ({"max_selective_risk": 0.1}, {"max_selective_risk": 0.2}),
+        ({"min_recall": 0.5}, {"min_recall": 0.9}),
+        ({"max_false_positive_rate": 0.001}, {"max_false_positive_rate": 0.01}),
+        ({"max_flag_rate": 0.01}, {"max_flag_rate": 0.02}),
+        ({"min_probability": 0.9}, {"cost": COSTS}),
+    ],
+)
+def test_of_one_family_the_stricter_comes_first(first: dict[str, object], second: dict[str, object]) -> None:
+    policy = bands(first, second)
+    assert Policy.from_dict(policy.to_dict()) == policy
+    with pytest.raises(PolicyError, match="leaves it nothing") as refusal:
+        bands(first, first)
+    assert refusal.value.where == f"/bands/1/when/{next(iter(first))}"
+    if "cost" not in second:
+        with pytest.raises(PolicyError, match="leaves it nothing"):
+            bands(second, first)
+
+
+def test_a_flag_rate_counts_what_is_explored_below_it() -> None:
+    explored = {"explore": {"share": 0.01, "actions": ["allow"]}}
+    policy = bands({"min_precision": 0.9}, {"max_flag_rate": 0.02}, **explored)
+    left = policy.tolerance(1)
+    assert left + 0.01 * (1 - left) == pytest.approx(0.02)
+    assert policy.tolerance(0) == pytest.approx(0.1)
+    above = bands({"min_precision": 0.9}, {"max_flag_rate": 0.02}, explore={"share": 0.01, "actions": ["act-0"]})
+    assert above.tolerance(1) == 0.02
+
+
+def test_claims_are_promises_in_segments() -> None:
+    conditions = {"min_precision": 0.9}, {"max_flag_rate": 0.1}
+    assert bands(*conditions).claims == 2
+    policy = bands(*conditions, segments={"values": ["DE", "FR", "IT"], "fallback": "allow"})
+    assert policy.claims == 6
+    assert policy.fallback == "allow"
+    assert Policy.from_dict(policy.to_dict()) == policy
+    assert bands({"min_probability": 0.5}).claims == 0

@@ -1,0 +1,100 @@
+"""Exact binomial tests and bounds: how many errors n rows may hold, and how many rows a promise takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import bdtr, betaincinv, ndtri
+
+
+def critical_errors(n: NDArray[np.int64], tolerance: float, level: float) -> NDArray[np.float64]:
+    """Return the largest number of errors with which n rows still reject "the error rate exceeds the tolerance".
+
+    Args:
+        n: Numbers of rows, any shape.
+        tolerance: Error rate q in (0, 1) at the edge of the promise.
+        level: Level of the one-sided exact binomial test.
+
+    Returns:
+        Largest c with P(Binomial(n, q) ≤ c) ≤ level, −1 where even 0 errors do not reject.
+
+    Example:
+        >>> critical_errors(np.array([58, 59, 71, 72]), 0.05, 0.05)
+        array([-1.,  0.,  0.,  0.])
+    """
+    z = float(ndtri(level))
+    guess = n * tolerance + z * np.sqrt(n * tolerance * (1 - tolerance)) + (z**2 - 1) * (1 - 2 * tolerance) / 6 - 0.5
+    critical: NDArray[np.float64] = np.clip(np.floor(guess), -1.0, n - 1.0)
+    while True:
+        up = p_value(critical + 1, n, tolerance) <= level
+        down = (critical >= 0) & (p_value(critical, n, tolerance) > level)
+        if not (up | down).any():
+            return critical
+        critical += up.astype(np.float64) - down
+
+
+def p_value(errors: NDArray[Any], n: NDArray[Any], tolerance: float) -> NDArray[np.float64]:
+    """Return P(Binomial(n, q) ≤ errors), and 1 where there are no rows; shapes broadcast."""
+    rows = np.maximum(n, 1).astype(np.int64)
+    return np.where(n > 0, bdtr(np.maximum(errors, 0.0), rows, tolerance), 1.0)
+
+
+def labels_needed(n: int, errors: int, tolerance: float, level: float) -> int:
+    """Return how many more rows, none of them an error, the test would need to succeed.
+
+    Args:
+        n: Rows in the denominator so far.
+        errors: Errors among them.
+        tolerance: Error rate q at the edge of the promise.
+        level: Level of the test.
+
+    Returns:
+        The smallest such number, 0 when the test succeeds already.
+
+    Example:
+        >>> labels_needed(0, 0, 0.05, 0.05), labels_needed(0, 0, 0.05, 0.025)
+        (59, 72)
+    """
+    if bdtr(errors, max(n, 1), tolerance) <= level and n:
+        return 0
+    low, high = n, max(2 * n, 1)
+    while bdtr(errors, high, tolerance) > level:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if bdtr(errors, middle, tolerance) <= level else (middle, high)
+    return high - n
+
+
+def upper_share(count: int, of: int, level: float) -> float:
+    """Return the exact one-sided upper bound of a share.
+
+    Args:
+        count: Rows that have the property, 0 … `of`.
+        of: Rows in all.
+        level: Probability in (0, 1) that the bound lies below the share, at most.
+
+    Returns:
+        A share in (0, 1]; 1 without rows.
+
+    References:
+        Clopper, C. J. and Pearson, E. S. (1934). The use of confidence or fiducial limits illustrated in the case of
+        the binomial. Biometrika 26, 404–413.
+
+    Example:
+        >>> round(upper_share(0, 59, 0.05), 3), upper_share(3, 3, 0.05)
+        (0.05, 1.0)
+    """
+    return float(betaincinv(count + 1, of - count, 1.0 - level)) if count < of else 1.0
+
+
+def lower_share(count: int, of: int, level: float) -> float:
+    """Return the exact one-sided lower bound of a share, as `upper_share` does the upper one; 0 without rows.
+
+    Example:
+        >>> lower_share(0, 59, 0.05), round(lower_share(59, 59, 0.05), 3)
+        (0.0, 0.95)
+    """
+    return 1.0 - upper_share(of - count, of, level)

@@ -1,0 +1,234 @@
+"""What is wrong with a policy that can be read.
+
+Bands that no row reaches, promises in each other's way, and promises that the data could never certify. Data are fit
+rows, and the number of certify rows; no label of a certify row is read, so that linting is no look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from service.decisions.binomial import labels_needed
+from service.decisions.certify import DENOMINATORS
+from service.decisions.conditions import Condition, Metric
+from service.decisions.counting import Counts, Sample
+from service.decisions.grid import Grid, make_grid, pairs
+from service.decisions.policy import TOP, Policy
+from service.decisions.rows import ScoredRows
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to know about a policy.
+
+    Attributes:
+        level: "problem" for what cannot work, "note" for what is good to know.
+        where: JSON pointer into the policy.
+        message: What it is.
+        remedy: What to do about it.
+    """
+
+    level: Literal["problem", "note"]
+    where: str
+    message: str
+    remedy: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able document."""
+        return asdict(self)
+
+
+def lint(
+    policy: Policy, *, classes: int | None = None, fit: ScoredRows | None = None, certify_rows: int = 0
+) -> list[Finding]:
+    """Examine a policy.
+
+    Args:
+        policy: That can be read.
+        classes: Number of the model's labels, where a model is at hand.
+        fit: Labelled rows that would choose thresholds; None without data.
+        certify_rows: Number of rows that would certify.
+
+    Returns:
+        Findings, in the order of the policy's fields.
+
+    Example:
+        >>> bands = [{"action": "accept", "when": {"min_precision": 0.95}}, {"action": "review"}]
+        >>> policy = Policy.from_dict({"id": "p", "bands": bands, "explore": {"share": 0.01, "actions": ["accept"]}})
+        >>> print(lint(policy)[0].message)
+        At least 72 labelled rows at or above the threshold certify this, if none of them is an error.
+    """
+    findings = [*_unreachable(policy, classes), *_needs(policy), *_unexplored(policy)]
+    if fit is not None:
+        parts = [None] if policy.segments is None else policy.segments.values
+        for segment in parts:
+            rows = fit if segment is None else fit.of_segment(segment)
+            share = certify_rows * len(rows) / max(len(fit), 1)
+            findings += _of_data(policy, rows, share, "" if segment is None else f" in the segment {segment!r}")
+    return sorted(findings, key=lambda finding: (finding.level == "note", finding.where))
+
+
+def _unreachable(policy: Policy, classes: int | None) -> Iterator[Finding]:
+    """Find fixed thresholds that leave later bands nothing."""
+    if classes is None or policy.positive != TOP:
+        return
+    for index, band in enumerate(policy.bands[:-1]):
+        when = band.when
+        if when is not None and not when.certified and when.value <= 1 / classes:
+            yield Finding(
+                "problem",
+                f"/bands/{index}/when/{when.name}",
+                f"No row reaches the bands after {band.action!r}: with {classes} labels the largest probability is "
+                f"never below {1 / classes:.4g}.",
+                f"Raise the threshold above {1 / classes:.4g}.",
+            )
+
+
+def _needs(policy: Policy) -> Iterator[Finding]:
+    """Say how many labels each promise needs at a first look."""
+    for index, when in policy.promises():
+        needed = labels_needed(0, 0, policy.tolerance(index), _level(policy))
+        of = "" if policy.segments is None else " of each segment"
+        yield Finding(
+            "note",
+            _where(index, when),
+            f"At least {needed} {_labels(when)}{of} certify this, if none of them is an error.",
+        )
+
+
+def _unexplored(policy: Policy) -> Iterator[Finding]:
+    """Find actions of which no label is ever sought."""
+    blind = [band.action for band in policy.bands if not policy.propensity(band.action)]
+    if not blind:
+        return
+    names = " and ".join(repr(action) for action in blind)
+    remedy = f"Explore a share of {'it' if len(blind) == 1 else 'them'}: explore: {{share: 0.01, actions: {blind}}}"
+    needing = [
+        (index, when)
+        for index, when in policy.promises()
+        if when.metric in ("recall", "false_positive_rate")
+        or (when.metric != "flag_rate" and any(band.action in blind for band in policy.bands[: index + 1]))
+    ]
+    if not needing:
+        yield Finding(
+            "note", "/explore", f"No label is ever sought for {names}: nothing is learnt about such rows.", remedy
+        )
+    for index, when in needing:
+        yield Finding(
+            "problem",
+            _where(index, when),
+            f"No label is ever sought for {names}, and rows without one count as errors: once this policy decides, its "
+            "traffic cannot certify the promise.",
+            remedy.replace("'", ""),
+        )
+
+
+def _of_data(policy: Policy, fit: ScoredRows, certify_rows: float, of: str) -> Iterator[Finding]:
+    """Find what fit rows show of promises that cannot be certified, and of bands that get no row."""
+    grid = make_grid(fit, fit)
+    if not len(grid.keys):
+        yield Finding("problem", "/bands", f"There are no fit rows{of} to choose a threshold from.", "Label some.")
+        return
+    sample = Sample(fit, grid.cells(fit), grid.floor, 0)
+    scale = certify_rows / max(sample.size, 1)
+    reached: list[tuple[int, Condition, int]] = []
+    for index, band in enumerate(policy.bands[:-1]):
+        when = band.when
+        if when is None:
+            continue
+        if when.metric is None:
+            place: int | None = _last_at_or_above(grid, when.value)
+        else:
+            counts = sample.count(when.metric)
+            yield from _never(policy, index, when, counts, scale, of)
+            place = _furthest(policy.tolerance(index), when.metric, counts)
+        if place is None:
+            continue
+        yield from _in_the_way(policy, index, when, place, reached, grid, of)
+        reached.append((index, when, place))
+
+
+def _never(policy: Policy, index: int, when: Condition, counts: Counts, scale: float, of: str) -> Iterator[Finding]:
+    """Find a promise that fit rows keep at no threshold, or that the number of certify rows cannot show."""
+    tolerance = policy.tolerance(index)
+    where = _where(index, when)
+    known = counts.known > 0
+    if not known.any():
+        yield Finding("problem", where, f"No {_labels(when)} are among the fit rows{of}.", "Label some.")
+        return
+    rates = np.where(known, counts.known_errors / np.maximum(counts.known, 1), 1.0)
+    needed = labels_needed(0, 0, tolerance, _level(policy))
+    if rates.min() > tolerance:
+        best = 1 - rates.min() if when.kind.direction == "at_least" else rates.min()
+        yield Finding(
+            "problem",
+            where,
+            f"No threshold keeps {when.value:g} on the fit rows{of}: the best is {best:.4g}. More labels will not "
+            "help.",
+            "Promise less, or improve the model.",
+        )
+        return
+    expected = int(counts.known[rates <= tolerance].max() * scale)
+    if expected < needed:
+        yield Finding(
+            "problem",
+            where,
+            f"These data can never certify this{of}: about {expected} {_labels(when)} are there, and at least {needed} "
+            "are needed, if none of them is an error.",
+            f"Collect at least {needed - expected} more, promise less, or use fewer promises.",
+        )
+
+
+def _in_the_way(
+    policy: Policy,
+    index: int,
+    when: Condition,
+    place: int,
+    reached: list[tuple[int, Condition, int]],
+    grid: Grid,
+    of: str,
+) -> Iterator[Finding]:
+    """Find a band whose threshold is above that of an earlier one, which takes all its rows."""
+    for earlier, other, further in reached:
+        if place <= further and grid.volume[place] <= grid.volume[further]:
+            yield Finding(
+                "problem",
+                _where(index, when),
+                f"No row reaches {policy.bands[index].action!r}{of}: on the fit rows {other.name} of {other.value:g} "
+                f"lets {policy.bands[earlier].action!r} take the top {grid.volume[further]:.1%} of the rows, and "
+                f"{when.name} of {when.value:g} ends at {grid.volume[place]:.1%}.",
+                f"Loosen {when.name}, tighten {other.name}, or leave the band out.",
+            )
+            return
+
+
+def _furthest(tolerance: float, metric: Metric, counts: Counts) -> int | None:
+    """Return the candidate to take if the fit rows were the population; None where none keeps the promise."""
+    keeps = (counts.known > 0) & (counts.known_errors <= tolerance * counts.known)
+    places = np.flatnonzero(keeps)
+    if not len(places):
+        return None
+    return int(places[0] if metric == "recall" else places[-1])
+
+
+def _last_at_or_above(grid: Grid, probability: float) -> int | None:
+    """Return the loosest candidate that a fixed threshold takes whole; None where it takes none."""
+    places = np.flatnonzero(pairs(grid.keys)[0] >= np.float32(probability))
+    return int(places[-1]) if len(places) else None
+
+
+def _level(policy: Policy) -> float:
+    share = policy.certify.delta / policy.claims
+    return share if policy.certify.looks == "once" else share / 2
+
+
+def _labels(when: Condition) -> str:
+    return DENOMINATORS[when.metric][1] if when.metric is not None else ""
+
+
+def _where(index: int, when: Condition) -> str:
+    return f"/bands/{index}/when/{when.name}"
