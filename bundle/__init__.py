@@ -12,7 +12,16 @@ from bundle.contents import Bundle, BundleContents
 from bundle.errors import BundleDamagedError, BundleError, BundleFormatError, ImageError, RowError
 from bundle.golden import EncodedImage, EncodedText, Golden
 from bundle.locations import BundleLocation, find
-from bundle.manifest import Architecture, DataRecord, InputSpec, Loss, Manifest, Part, TrainingRecord
+from bundle.manifest import (
+    Architecture,
+    DataRecord,
+    InputSpec,
+    Loss,
+    Manifest,
+    Part,
+    PublishedWeights,
+    TrainingRecord,
+)
 from bundle.reader import verify
 from bundle.reference import LabelledLogits, Reference
 from bundle.table import Column, Columns
@@ -39,6 +48,7 @@ __all__ = [
     "Loss",
     "Manifest",
     "Part",
+    "PublishedWeights",
     "Reference",
     "RowError",
     "TrainingRecord",

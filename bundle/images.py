@@ -7,6 +7,8 @@ against a limit before a pixel is unpacked, checksums are checked, and whatever 
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,26 +56,25 @@ def decode_image(data: bytes, spec: InputSpec, *, max_pixels: int) -> NDArray[np
     """
     if spec.kind != "image":
         raise ImageError("this model takes no images", found="an image", expected=spec.kind)
-    try:
+    with _pillows_errors_as_ours(data, max_pixels):
         return _decode(data, spec, max_pixels)
-    except ImageError:
-        raise
-    except UnidentifiedImageError:
-        raise ImageError(
-            "not an image that can be read", found=_magic(data), expected="a PNG, JPEG or WebP image"
-        ) from None
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise ImageError(
-            "the image has too many pixels", found="more than Pillow's own limit", expected=f"at most {max_pixels}"
-        ) from None
-    except MemoryError:
-        raise
-    except Exception as error:  # Pillow's parsers raise nearly anything on hostile bytes
-        raise ImageError(
-            f"the image cannot be decoded: {error}",
-            found=f"{len(data)} bytes",
-            expected="a whole PNG, JPEG or WebP image",
-        ) from error
+
+
+def pixels_of(data: bytes) -> int:
+    """Width × height that an encoded image's header claims; nothing is decoded.
+
+    Raises:
+        ImageError: This is no PNG, JPEG or WebP image, or Pillow's own limit refuses its size.
+
+    Example:
+        >>> pixels_of(encode_png(np.zeros((2, 3, 1), np.uint8)))
+        6
+    """
+    width, height = _webp_canvas(data)
+    if width * height:
+        return width * height
+    with _pillows_errors_as_ours(data, Image.MAX_IMAGE_PIXELS), Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+        return image.width * image.height
 
 
 def encode_png(array: NDArray[np.uint8]) -> bytes:
@@ -111,6 +112,31 @@ def check_golden(golden: Golden, spec: InputSpec) -> None:
                 found=f"{image.media_type}, row {image.row}, another array",
                 expected="equal arrays",
             )
+
+
+@contextmanager
+def _pillows_errors_as_ours(data: bytes, max_pixels: int | None) -> Iterator[None]:
+    """Whatever Pillow raises over `data` becomes an ImageError."""
+    try:
+        yield
+    except ImageError:
+        raise
+    except UnidentifiedImageError:
+        raise ImageError(
+            "not an image that can be read", found=_magic(data), expected="a PNG, JPEG or WebP image"
+        ) from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise ImageError(
+            "the image has too many pixels", found="more than Pillow's own limit", expected=f"at most {max_pixels}"
+        ) from None
+    except MemoryError:
+        raise
+    except Exception as error:  # Pillow's parsers raise nearly anything on hostile bytes
+        raise ImageError(
+            f"the image cannot be decoded: {error}",
+            found=f"{len(data)} bytes",
+            expected="a whole PNG, JPEG or WebP image",
+        ) from error
 
 
 def _decode(data: bytes, spec: InputSpec, max_pixels: int) -> NDArray[np.uint8]:

@@ -101,17 +101,38 @@ class DataRecord(_Frozen):
     sources: dict[str, Sha256] = {}
 
 
+class PublishedWeights(_Frozen):
+    """Weights that were trained elsewhere.
+
+    Attributes:
+        file: Name of the file that held them.
+        sha256: Of that file.
+        mean: What the graph subtracts from each channel first, as they expect it, on the scale 0 … 1.
+        deviation: What it then divides each channel by, on the same scale.
+    """
+
+    file: str
+    sha256: Sha256
+    mean: tuple[Finite, ...]
+    deviation: tuple[Finite, ...]
+
+
 class TrainingRecord(_Frozen):
-    """How the network came about: enough to do it again."""
+    """How the network came about: enough to do it again.
+
+    Of weights that were trained elsewhere, `weights` tells in place of `loss`, `batch_size`, `optimiser` and
+    `learning_rate`, and `epochs` is 0.
+    """
 
     dataset: str
-    loss: Loss
+    loss: Loss | None = None
     seed: Annotated[int, Field(ge=0)]
     epochs: Annotated[int, Field(ge=0)]
-    batch_size: Annotated[int, Field(ge=1)]
-    optimiser: str
-    learning_rate: Annotated[float, Field(gt=0)]
+    batch_size: Annotated[int, Field(ge=1)] | None = None
+    optimiser: str | None = None
+    learning_rate: Annotated[float, Field(gt=0)] | None = None
     recipe: dict[str, JsonValue] = {}
+    weights: PublishedWeights | None = None
     splits: dict[str, Part]
     data: DataRecord = DataRecord()
 

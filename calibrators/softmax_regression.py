@@ -50,9 +50,10 @@ class AffineMap:
             possible: (n, K); at least one in each row.
         """
         scores = apply_affine(self.weights, features) + self.intercepts
-        broken = np.isnan(scores).any(axis=1) if self.weights.ndim == 2 else np.False_
+        broken = ~np.isfinite(scores).all(axis=1) if self.weights.ndim == 2 else np.False_
         if broken.any():
-            # Terms without end and of either sign; among terms of at most 1 the sum has the sign that it should have.
+            # Terms or partial sums without end, of either sign, in whatever order the processor adds them; among terms
+            # of at most 1 the sum has the sign that it should have.
             heaviest, highest = np.abs(self.weights).max(), np.abs(features[broken]).max(axis=1, keepdims=True)
             sums = apply_affine(self.weights / heaviest, features[broken] / highest)
             scores[broken] = sums * highest * heaviest + self.intercepts

@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as npst
 from PIL import Image
 
 from bundle import BundleFormatError, EncodedImage, Golden, ImageError, InputSpec
-from bundle.images import check_golden, decode_image, encode_png
+from bundle.images import check_golden, decode_image, encode_png, pixels_of
 
 MAX_PIXELS = 10_000
 
@@ -263,3 +263,14 @@ def test_golden_images_must_decode_to_their_inputs() -> None:
         with pytest.raises(BundleFormatError) as caught:
             check_golden(Golden(inputs, logits, (right, wrong)), spec(2, 2, 1))
         assert caught.value.file == "golden.npz"
+
+
+def test_pixels_are_counted_from_the_header() -> None:
+    image = Image.new("RGB", (300, 200))
+    for format_ in ("PNG", "JPEG", "WEBP"):
+        stream = io.BytesIO()
+        image.save(stream, format_)
+        assert pixels_of(stream.getvalue()) == 60_000
+    for data in (b"", b"GIF89a" + bytes(64), b"\x89PNG\r\n\x1a\n"):
+        with pytest.raises(ImageError):
+            pixels_of(data)
