@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -29,7 +28,8 @@ from rich.rule import Rule
 from rich.table import Table
 
 from calibrators import metrics, reliability_diagram, softmax
-from service.client import ApiError, Client
+from service.client import Client, ConflictError
+from service.client.answers import Prediction
 from service.commands.output import print_certificates, print_recalibration
 from training import TrainConfig, train_bundle
 from training.data import drift
@@ -56,7 +56,7 @@ def main() -> None:
         one_image(client, url)
         clean = predict(client, images, "clean images")
         overconfident_and_mended(bundle, images, data.labels[rows], clean)
-        for policy, solved in client.revision("r1")["policies"].items():
+        for policy, solved in client.revision("r1").policies.items():
             print_certificates(policy, {band["action"]: band["certificate"] for band in solved["bands"]}, console)
         console.print(Rule("3  The lamp dims"))
         dark = drift.dim(images, seed=SEED)
@@ -66,29 +66,28 @@ def main() -> None:
         console.print(Rule("4  Labels come in, the service recalibrates"))
         feedback(client, before, labels)
         answer = client.recalibrate(mode="propose", since=dimmed_at)
-        print_recalibration(answer, console)
-        if not answer["gate"]["passed"]:
+        print_recalibration(answer.document, console)
+        if not answer.gate.passed or answer.revision is None:
             sys.exit("The gate refused the refit. That is a result too, but not the story of this demo.")
-        epoch = client.activate(answer["revision"], epoch=answer["epoch"])["epoch"]
+        epoch = client.activate(answer.revision, epoch=answer.epoch).epoch
         relabelled_until = datetime.now(UTC).isoformat()
-        console.print(f"\nactivated [bold]{answer['revision']}[/bold]; the same digits, dimmed anew with other noise:")
+        console.print(f"\nactivated [bold]{answer.revision}[/bold]; the same digits, dimmed anew with other noise:")
         after = predict(client, drift.dim(images, seed=SEED + 1), "dimmed images")
-        compare({f"{answer['base']}, before": before, f"{answer['revision']}, after": after}, labels)
+        compare({f"{answer.base}, before": before, f"{answer.revision}, after": after}, labels)
         diagrams({"before": before, "after": after}, labels, data.label_names)
         console.print("\nAsked again on the same labels, the service says no, and why:")
         again = client.recalibrate(mode="propose", since=dimmed_at, until=relabelled_until)
-        console.print(f"  [yellow]{again['summary']}[/yellow]")
+        console.print(f"  [yellow]{again.summary}[/yellow]")
         console.print(
-            f"  attempt {again['gate']['attempt']} at alpha {again['gate']['alpha']:.4f}, "
-            f"upper bound {again['gate']['upper']:+.4f}"
+            f"  attempt {again.gate.attempt} at alpha {again.gate.alpha:.4f}, upper bound {again.gate.upper:+.4f}"
         )
         console.print(Rule("5  Roll back"))
         try:
-            client.rollback(epoch=answer["epoch"], reason="the lamp was replaced")
-        except ApiError as error:
+            client.rollback(epoch=answer.epoch, reason="the lamp was replaced")
+        except ConflictError as error:
             console.print(f"with the epoch of before the activation: {error.status} {error}")
         moved = client.rollback(epoch=epoch, reason="the lamp was replaced")
-        console.print(f"with the present one: [bold]{moved['active']}[/bold] serves again (epoch {moved['epoch']})")
+        console.print(f"with the present one: [bold]{moved.active}[/bold] serves again (epoch {moved.epoch})")
         history(client)
     ending(time.monotonic() - began)
 
@@ -144,12 +143,12 @@ def service() -> Iterator[str]:
 
 
 def overconfident_and_mended(
-    bundle: Path, images: NDArray[np.uint8], truth: NDArray[np.int64], served: list[dict[str, Any]]
+    bundle: Path, images: NDArray[np.uint8], truth: NDArray[np.int64], served: list[Prediction]
 ) -> None:
     """Set what the service answered beside the same network's plain softmax."""
     network = onnxruntime.InferenceSession(bundle / "model.onnx")
     plain = softmax(network.run(["logits"], {"input": images})[0])
-    calibrated = np.array([list(prediction["probabilities"].values()) for prediction in served], dtype=np.float32)
+    calibrated = np.array([list(prediction.probabilities.values()) for prediction in served], dtype=np.float32)
     console.print(Rule("1  Trained, and overconfident"))
     console.print(
         f"On {len(images)} images that it never saw, the network is right {metrics.accuracy(plain, truth):.1%} "
@@ -183,34 +182,34 @@ def one_image(client: Client, url: str) -> None:
         style="dim",
     )
     answer = client.predict_file(ROOT / "examples" / "seven.png", policy="auto-read", top=2)
-    console.print_json(json.dumps(answer))
+    console.print_json(json.dumps(answer.document))
 
 
-def predict(client: Client, images: NDArray[np.uint8], name: str) -> list[dict[str, Any]]:
+def predict(client: Client, images: NDArray[np.uint8], name: str) -> list[Prediction]:
     """Send images over HTTP and return the predictions, decided by the policy auto-read."""
-    predictions: list[dict[str, Any]] = []
+    predictions: list[Prediction] = []
     columns = (TextColumn(f"  predicting {len(images)} {name}"), BarColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=len(images))
         for start in range(0, len(images), ROWS_PER_REQUEST):
             part = images[start : start + ROWS_PER_REQUEST]
-            predictions += client.predict(part, policy="auto-read")["predictions"]
+            predictions += client.predict(part, policy="auto-read").predictions
             bar.advance(task, len(part))
     return predictions
 
 
-def compare(sides: dict[str, list[dict[str, Any]]], labels: list[str]) -> None:
+def compare(sides: dict[str, list[Prediction]], labels: list[str]) -> None:
     """Say what each side's predictions would have done."""
     columns = ("", "accuracy", "mean confidence", "accepted", "right among them", "review", "block")
     table = Table(*columns, box=None, pad_edge=False)
     for name, predictions in sides.items():
-        right = [prediction["label"] == label for prediction, label in zip(predictions, labels, strict=True)]
-        actions = Counter(prediction["decision"]["action"] for prediction in predictions)
+        right = [prediction.label == label for prediction, label in zip(predictions, labels, strict=True)]
+        actions = Counter(action(prediction) for prediction in predictions)
         accepted = [ok for ok, prediction in zip(right, predictions, strict=True) if action(prediction) == "accept"]
         table.add_row(
             name,
             f"{np.mean(right):.1%}",
-            f"{np.mean([prediction['confidence'] for prediction in predictions]):.1%}",
+            f"{np.mean([prediction.confidence for prediction in predictions]):.1%}",
             f"{actions['accept'] / len(predictions):.1%}",
             f"{np.mean(accepted):.1%}" if accepted else "—",
             f"{actions['review'] / len(predictions):.1%}",
@@ -219,27 +218,26 @@ def compare(sides: dict[str, list[dict[str, Any]]], labels: list[str]) -> None:
     console.print(table)
 
 
-def action(prediction: dict[str, Any]) -> str:
+def action(prediction: Prediction) -> str | None:
     """Return what was decided."""
-    decided: str = prediction["decision"]["action"]
-    return decided
+    return prediction.decision.action if prediction.decision else None
 
 
-def feedback(client: Client, predictions: list[dict[str, Any]], labels: list[str]) -> None:
+def feedback(client: Client, predictions: list[Prediction], labels: list[str]) -> None:
     """Send the true labels, and count what the service stored."""
     items = [
-        {"prediction_id": prediction["prediction_id"], "label": label, "source": "reviewer"}
+        {"prediction_id": prediction.prediction_id, "label": label, "source": "reviewer"}
         for prediction, label in zip(predictions, labels, strict=True)
     ]
     receipt = client.feedback(items)
-    console.print(f"{receipt['stored']} labels stored, durable before they were acknowledged")
+    console.print(f"{receipt.stored} labels stored, durable before they were acknowledged")
 
 
-def diagrams(sides: dict[str, list[dict[str, Any]]], labels: list[str], names: tuple[str, ...]) -> None:
+def diagrams(sides: dict[str, list[Prediction]], labels: list[str], names: tuple[str, ...]) -> None:
     """Draw the reliability diagrams of the dimmed images before and after the refit."""
     truth = np.array([names.index(label) for label in labels])
     for side, predictions in sides.items():
-        probabilities = np.array([[prediction["probabilities"][name] for name in names] for prediction in predictions])
+        probabilities = np.array([[prediction.probabilities[name] for name in names] for prediction in predictions])
         figure = reliability_diagram(probabilities, truth, title=f"Dimmed images, {side} the refit")
         figure.savefig(FOLDER / f"reliability-{side}.svg")
 
@@ -247,8 +245,8 @@ def diagrams(sides: dict[str, list[dict[str, Any]]], labels: list[str], names: t
 def history(client: Client) -> None:
     """List the revisions."""
     table = Table("revision", "state", "cause", "gate", "what it says", box=None, pad_edge=False)
-    for item in client.revisions()["items"]:
-        table.add_row(*(item[key] or "—" for key in ("id", "state", "cause", "gate", "summary")))
+    for item in client.revisions().items:
+        table.add_row(item.id, item.state, item.cause, item.gate, item.summary or "—")
     console.print(table)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import re
 import time
@@ -15,16 +16,22 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
 from service import errors
 from service.errors import CandorError
 from service.ids import new_ids
-from service.rest import control, predict
+from service.rest import control, predict, predict_openapi
 from service.rest.access import Access, needed_scope
 from service.rest.bodies import ClientGoneError, LimitedReceive, Receive, Scope, Send, header
+from service.rest.decoding import Decoders
+from service.rest.v2 import control as v2_control
+from service.rest.v2 import infer
+from service.rest.v2 import openapi as v2_openapi
+from service.rest.v2.compression import ENCODINGS
+from service.rest.v2.errors import sentence
 from service.runtime import Runtime
 from service.settings import Settings
 from service.state.keys import KeyStore
@@ -53,8 +60,11 @@ _STATUS: dict[type[CandorError], int] = {
     errors.DeadlineExceededError: 504,
 }
 _PREDICT = re.compile(r"(?:/v1/models/(?P<model>[^/]+))?/predict")
+_INFER = re.compile(r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?/infer")
+_V2 = re.compile(r"/v2(?:/.*)?")
 # Health, and documentation that holds nothing the source does not say (docs/decisions/0003-open-paths.md).
-_OPEN = re.compile(r"/livez|/readyz|/openapi\.json|/docs(?:/.*)?")
+_OPEN = re.compile(r"/livez|/readyz|/v2/health/(?:live|ready)|/openapi\.json|/docs(?:/.*)?")
+_BODIES_IN_HAND = 8  # of the largest size, that may wait to be decoded
 _LONGEST_ECHO = 500  # characters of what a client sent that an error repeats
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -71,8 +81,12 @@ class Candor:
     def __init__(self, api: FastAPI, runtime: Runtime, access: Access) -> None:
         self.api = api
         self.runtime = runtime
+        # Request ids: what no other process has, and a number.
+        self._start, self._numbers = new_ids(1)[0], itertools.count(1)
         self._access = access
-        self._predict = predict.Predict(runtime.models, runtime.settings, runtime.metrics)
+        decoders = Decoders(max_waiting_bytes=_BODIES_IN_HAND * runtime.settings.max_body_bytes)
+        self._predict = predict.Predict(runtime.models, runtime.settings, runtime.metrics, decoders)
+        self._infer = infer.Infer(runtime.models, runtime.settings, runtime.metrics, decoders)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one ASGI connection."""
@@ -80,7 +94,7 @@ class Candor:
             await self.api(scope, receive, send)
             return
         given = header(scope, b"x-request-id")
-        request_id = given if given and _REQUEST_ID.fullmatch(given) else new_ids(1)[0]
+        request_id = given if given and _REQUEST_ID.fullmatch(given) else f"{self._start}-{next(self._numbers)}"
         status = 0
 
         async def noting_send(message: MutableMapping[str, Any]) -> None:
@@ -99,11 +113,11 @@ class Candor:
         except ClientGoneError:
             status = status or 499  # nobody reads it; the count shows that clients give up
         except CandorError as error:
-            await _send(problem(error), noting_send)
+            await _send(respond(error, scope["path"]), noting_send)
         except Exception:
             logger.exception("unexpected error", path=scope["path"], request_id=request_id)
             if not status:
-                await _send(_unexpected(), noting_send)
+                await _send(_unexpected(scope["path"]), noting_send)
         self.runtime.metrics.requested(_route(scope), scope["method"], status)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,14 +127,16 @@ class Candor:
             if needed := needed_scope(scope["method"], path):
                 principal.require(needed)
             scope["principal"] = principal
-        match = _PREDICT.fullmatch(path)
-        if match is None:
+        prediction = _PREDICT.fullmatch(path)
+        inference = None if prediction else _INFER.fullmatch(path)
+        if prediction is None and inference is None:
             await self.api(scope, LimitedReceive(receive, self.runtime.settings.max_body_bytes), send)
         elif scope["method"] != "POST":
-            document = {"type": "about:blank", "title": "Method Not Allowed", "status": 405}
-            await _send(_problem(document, {"allow": "POST"}), send)
-        else:
-            await self._predict(scope, receive, send, match["model"])
+            await _send(_blank(405, "Method Not Allowed", path, {"allow": "POST"}), send)
+        elif inference is not None:
+            await self._infer(scope, receive, send, inference["model"], inference["version"])
+        elif prediction is not None:
+            await self._predict(scope, receive, send, prediction["model"])
 
 
 def create_app(settings: Settings) -> Candor:
@@ -159,20 +175,26 @@ def create_app(settings: Settings) -> Candor:
     )
     api.state.runtime = runtime
     api.include_router(control.router())
+    api.include_router(v2_control.router())
     _add_operations(api, runtime)
     _add_error_handlers(api)
     api.openapi = lambda: _openapi(api)  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
     return Candor(api, runtime, access)
 
 
+def respond(error: CandorError, path: str) -> Response:
+    """Return an error in the words of the protocol that `path` belongs to."""
+    if not _V2.fullmatch(path):
+        return problem(error)
+    status, headers = _status(error)
+    if status == 415:
+        headers["accept-encoding"] = ", ".join(ENCODINGS)
+    return JSONResponse({"error": sentence(error)}, status, headers)
+
+
 def problem(error: CandorError) -> Response:
     """Return an error as an RFC 9457 problem document."""
-    status = next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
-    headers = {}
-    if status == 503:
-        headers["retry-after"] = "1"
-    if status == 401:
-        headers["www-authenticate"] = "Bearer"
+    status, headers = _status(error)
     document = {"type": f"/errors/{error.kind}", "title": error.title, "status": status, "detail": str(error)}
     for key in ("where", "found", "expected", "remedy"):
         if (value := getattr(error, key)) is not None:
@@ -180,7 +202,24 @@ def problem(error: CandorError) -> Response:
     return _problem(document, headers)
 
 
-def _problem(document: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
+def _status(error: CandorError) -> tuple[int, dict[str, str]]:
+    """Return an error's status, and the headers that go with it."""
+    status = next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
+    if status == 503:
+        return status, {"retry-after": "1"}
+    if status == 401:
+        return status, {"www-authenticate": "Bearer"}
+    return status, {}
+
+
+def _blank(status: int, title: str, path: str, headers: dict[str, str], **more: str) -> Response:
+    """Return an error that says no more than its status."""
+    if _V2.fullmatch(path):
+        return JSONResponse({"error": ". ".join([title, *more.values()])}, status, headers)
+    return _problem({"type": "about:blank", "title": title, "status": status, **more}, headers)
+
+
+def _problem(document: dict[str, Any], headers: dict[str, str]) -> Response:
     try:
         content = orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS, default=str)
     except TypeError:  # what was found may hold half a surrogate pair, or an integer beyond 64 bits
@@ -188,8 +227,9 @@ def _problem(document: dict[str, Any], headers: dict[str, str] | None = None) ->
     return Response(content, document["status"], headers, media_type="application/problem+json")
 
 
-def _unexpected() -> Response:
-    return problem(CandorError("Something went wrong that should not; it is in the log under the request id."))
+def _unexpected(path: str) -> Response:
+    error = CandorError("Something went wrong that should not; it is in the log under the request id.")
+    return respond(error, path)
 
 
 async def _send(response: Response, send: Send) -> None:
@@ -201,6 +241,8 @@ def _route(scope: Scope) -> str:
     """Return the path's template, so that counters have few labels."""
     if _PREDICT.fullmatch(scope["path"]):
         return "/predict" if scope["path"] == "/predict" else "/v1/models/{model}/predict"
+    if inference := _INFER.fullmatch(scope["path"]):
+        return "/v2/models/{model}/versions/{version}/infer" if inference["version"] else "/v2/models/{model}/infer"
     return getattr(scope.get("route"), "path", "") or "unmatched"
 
 
@@ -247,12 +289,12 @@ def _add_operations(api: FastAPI, runtime: Runtime) -> None:
 
 def _add_error_handlers(api: FastAPI) -> None:
     @api.exception_handler(CandorError)
-    async def domain(_: Request, error: CandorError) -> Response:
-        return problem(error)
+    async def domain(request: Request, error: CandorError) -> Response:
+        return respond(error, request.url.path)
 
     @api.exception_handler(Exception)
-    async def unexpected(_: Request, __: Exception) -> Response:
-        return _unexpected()
+    async def unexpected(request: Request, _: Exception) -> Response:
+        return _unexpected(request.url.path)
 
     @api.exception_handler(RequestValidationError)
     async def validation(request: Request, error: RequestValidationError) -> Response:
@@ -281,13 +323,12 @@ def _add_error_handlers(api: FastAPI) -> None:
     @api.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
         if isinstance(error.__cause__, CandorError):  # raised while FastAPI was reading the body
-            return problem(error.__cause__)
+            return respond(error.__cause__, request.url.path)
         if isinstance(error.__cause__, ValueError | RecursionError):
             return problem(errors.MalformedBodyError(f"The body is no JSON that can be read: {error.__cause__}."))
-        document = {"type": "about:blank", "title": error.detail, "status": error.status_code}
-        if error.status_code == 404:
-            document |= {"found": request.url.path, "remedy": "See /docs for what there is."}
-        return _problem(document, dict(error.headers or {}))
+        path = request.url.path
+        more = {"found": path, "remedy": "See /docs for what there is."} if error.status_code == 404 else {}
+        return _blank(error.status_code, error.detail, path, dict(error.headers or {}), **more)
 
 
 def _openapi(api: FastAPI) -> dict[str, Any]:
@@ -295,19 +336,22 @@ def _openapi(api: FastAPI) -> dict[str, Any]:
     if api.openapi_schema is None:
         document = get_openapi(title=api.title, version=api.version, summary=api.summary, routes=api.routes)
         paths = {
-            "/v1/models/{model}/predict": predict.openapi(default=False),
-            "/predict": predict.openapi(default=True),
+            "/v1/models/{model}/predict": predict_openapi.path_item(default=False),
+            "/predict": predict_openapi.path_item(default=True),
+            "/v2/models/{model}/infer": v2_openapi.inference(versioned=False),
+            "/v2/models/{model}/versions/{version}/infer": v2_openapi.inference(versioned=True),
         }
         document["paths"] = {**paths, **document["paths"]}
         components = document.setdefault("components", {})
-        components["responses"] = {"Problem": _PROBLEM}
+        components["responses"] = {"Problem": _PROBLEM, "V2Error": v2_openapi.ERROR}
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": "cnd_…"}}
         document["security"] = [{"key": []}]
         for path, item in document["paths"].items():
+            error = {"$ref": f"#/components/responses/{'V2Error' if _V2.fullmatch(path) else 'Problem'}"}
             for operation in item.values():
                 operation["responses"].pop("422", None)
-                operation["responses"].setdefault("4XX", {"$ref": "#/components/responses/Problem"})
-                operation["responses"].setdefault("5XX", {"$ref": "#/components/responses/Problem"})
+                operation["responses"].setdefault("4XX", error)
+                operation["responses"].setdefault("5XX", error)
                 if _OPEN.fullmatch(path):
                     operation["security"] = []
         api.openapi_schema = document

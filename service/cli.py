@@ -11,7 +11,7 @@ import traceback
 
 import typer
 
-from service.commands import local, remote
+from service.commands import doctor, export, local, policy, remote
 from service.commands.output import SERVER_ERROR
 
 app = typer.Typer(
@@ -24,9 +24,12 @@ app = typer.Typer(
 )
 keys = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys (on the service's own state).")
 app.add_typer(keys, name="keys")
+app.add_typer(policy.app, name="policy")
 
 for verb in (
     local.serve,
+    doctor.doctor,
+    export.export_onnx,
     remote.predict,
     remote.feedback,
     remote.recalibrate,

@@ -19,7 +19,8 @@ import structlog
 
 from service.errors import CandorError, EpochStaleError, StateUnavailableError, error_document, error_from_document
 from service.metrics import Metrics
-from service.models import EVERY_ROW_SEEN, Models
+from service.models import Models
+from service.proposals import EVERY_ROW_SEEN
 from service.refit import RefitRequest, RefitTask
 from service.revision import Revision
 from service.settings import Settings
@@ -200,7 +201,7 @@ class Jobs:
             return await self._settle(job, request, kept, kept.report)
         task = RefitTask(
             database_url=self._settings.database_url,
-            bundle=str(self._models.bundle(served).path),
+            bundle=str(served.bundle.path),
             model=job.model,
             revision=served.revision.id,
             min_rows=self._settings.refit_min_rows,

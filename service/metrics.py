@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client import CollectorRegistry, Counter, disable_created_metrics, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
@@ -37,37 +40,71 @@ class _Live(Collector):
         return families.values()
 
 
+class _Counts(Collector):
+    """A counter by labels that only the event loop writes: a dictionary, where the library's would take locks."""
+
+    def __init__(self, name: str, text: str, labels: tuple[str, ...]) -> None:
+        self.by_labels: defaultdict[tuple[str, ...], int] = defaultdict(int)
+        self._described = name, text, labels
+
+    def collect(self) -> Iterable[CounterMetricFamily]:
+        name, text, labels = self._described
+        family = CounterMetricFamily(name, text, labels=labels)
+        for values, count in self.by_labels.items():
+            family.add_metric(values, count)
+        return [family]
+
+
+class _Distribution(Collector):
+    """A histogram by labels that only the event loop writes."""
+
+    def __init__(self, name: str, text: str, labels: tuple[str, ...], edges: tuple[float, ...]) -> None:
+        self._described = name, text, labels
+        self._edges = edges
+        self._counts: dict[tuple[str, ...], list[int]] = {}
+        self._sums: dict[tuple[str, ...], float] = {}
+
+    def observe(self, labels: tuple[str, ...], values: Iterable[float]) -> None:
+        """Count values under these labels."""
+        counts = self._counts.get(labels)
+        if counts is None:
+            counts = self._counts[labels] = [0] * (len(self._edges) + 1)
+            self._sums[labels] = 0.0
+        for value in values:
+            counts[bisect_left(self._edges, value)] += 1
+            self._sums[labels] += value
+
+    def collect(self) -> Iterable[HistogramMetricFamily]:
+        name, text, labels = self._described
+        family = HistogramMetricFamily(name, text, labels=labels)
+        names = [*(str(float(edge)) for edge in self._edges), "+Inf"]
+        for values, counts in self._counts.items():
+            buckets = list(zip(names, accumulate(counts), strict=True))
+            family.add_metric(values, buckets, self._sums[values])
+        return [family]
+
+
 class Metrics:
     """What is counted. Every label has few values: models, revisions, actions, routes, statuses."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
-        self._requests = Counter(
-            "candor_http_requests",
-            "Requests by route, method and status.",
-            ("route", "method", "status"),
-            registry=self.registry,
+        self._requests = _Counts(
+            "candor_http_requests", "Requests by route, method and status.", ("route", "method", "status")
         )
-        self._predictions = Counter(
+        self._predictions = _Counts(
             "candor_predictions",
             "Predicted rows by model, revision, policy and action.",
             ("model", "revision", "policy", "action"),
-            registry=self.registry,
         )
-        self._confidence = Histogram(
-            "candor_confidence",
-            "Calibrated confidence of predicted rows.",
-            ("model", "revision"),
-            buckets=_CONFIDENCE,
-            registry=self.registry,
+        self._confidence = _Distribution(
+            "candor_confidence", "Calibrated confidence of predicted rows.", ("model", "revision"), _CONFIDENCE
         )
-        self._seconds = Histogram(
-            "candor_predict_seconds",
-            "Time from the decoded input to the answer.",
-            ("model",),
-            buckets=_SECONDS,
-            registry=self.registry,
+        self._seconds = _Distribution(
+            "candor_predict_seconds", "Time from the decoded input to the answer.", ("model",), _SECONDS
         )
+        for collector in (self._requests, self._predictions, self._confidence, self._seconds):
+            self.registry.register(collector)
         self.feedback = Counter(
             "candor_feedback_items",
             "Feedback items by model and outcome.",
@@ -86,18 +123,17 @@ class Metrics:
         self.registry.register(_Live(read))
 
     def requested(self, route: str, method: str, status: int) -> None:
-        """Count one HTTP request."""
-        self._requests.labels(route, method, str(status)).inc()
+        """Count one HTTP request; on the event loop."""
+        self._requests.by_labels[route, method, str(status)] += 1
 
     def predicted(self, answer: Answer, seconds: float) -> None:
-        """Count one answered predict request and its rows."""
+        """Count one answered predict request and its rows; on the event loop."""
         revision = answer.served.revision
         policy = "" if answer.policy is None else answer.policy.policy.id
-        self._seconds.labels(revision.model).observe(seconds)
-        confidence = self._confidence.labels(revision.model, revision.id)
-        for action, value in zip(answer.actions, answer.confidence.tolist(), strict=True):
-            self._predictions.labels(revision.model, revision.id, policy, action or "").inc()
-            confidence.observe(value)
+        self._seconds.observe((revision.model,), (seconds,))
+        self._confidence.observe((revision.model, revision.id), answer.confidence.tolist())
+        for action in answer.actions:
+            self._predictions.by_labels[revision.model, revision.id, policy, action or ""] += 1
 
     def text(self) -> bytes:
         """Return everything in Prometheus' text format."""

@@ -6,21 +6,25 @@ It knows no HTTP, no pydantic and no database; whoever builds a `Plane` hands it
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bundle import InputSpec
+from bundle import Bundle, InputSpec
 from calibrators import Calibrator
 from service.decisions.decide import SolvedPolicy, decide_rows
-from service.errors import InputShapeError, UnknownPolicyError
+from service.errors import InputShapeError, OverloadedError, UnknownPolicyError
 from service.ids import new_ids
 from service.inference.batcher import Batcher
-from service.inference.inputs import conform
+from service.inference.chain import Chain, Scores
+from service.inference.inputs import Encoder, check_rows, conform
 from service.inference.session import Session
+from service.inference.statistics import Statistics
 from service.revision import Revision
 
 
@@ -29,11 +33,14 @@ class Served:
     """A revision made ready to run. One request is answered by one of these from start to end."""
 
     revision: Revision
+    bundle: Bundle
     labels: tuple[str, ...]
     input: InputSpec
     session: Session
+    chain: Chain
     calibrator: Calibrator
     policies: Mapping[str, SolvedPolicy]
+    encoder: Encoder | None = None
 
     def policy(self, name: str | None) -> SolvedPolicy | None:
         """Return the policy called `name`; without a name the one called "default", or the only one, or none."""
@@ -69,6 +76,23 @@ class Answer:
     propensities: list[float | None]
     label_sought: list[bool]
 
+    def part(self, rows: slice) -> Answer:
+        """Return the answer to some of the rows."""
+        return Answer(
+            served=self.served,
+            policy=self.policy,
+            ids=self.ids[rows],
+            references=self.references[rows],
+            groups=self.groups[rows],
+            logits=self.logits[rows],
+            probabilities=self.probabilities[rows],
+            labels=self.labels[rows],
+            confidence=self.confidence[rows],
+            actions=self.actions[rows],
+            propensities=self.propensities[rows],
+            label_sought=self.label_sought[rows],
+        )
+
 
 Log = Callable[[Answer, npt.NDArray[Any]], None]
 
@@ -80,6 +104,7 @@ class _Request:
     policy: SolvedPolicy | None
     references: Sequence[str | None]
     groups: Sequence[str | None]
+    queued_ns: int
 
     @property
     def rows(self) -> int:
@@ -90,7 +115,8 @@ class Plane:
     """Answers predictions for one model with whatever revision is in service.
 
     Args:
-        log: Called once for each answered request, with its inputs, on the worker thread. Must not block.
+        log: Called on the worker thread with what a run answered, of one policy at a time, and its inputs; it must
+            neither block nor raise.
         max_batch_size: Rows that one inference run takes at most.
         max_rows: Rows that one request may have.
         max_queued_rows: Rows that may wait.
@@ -98,14 +124,16 @@ class Plane:
 
     Attributes:
         served: The revision in service, None as long as there is none.
+        statistics: What has been done, by the revision that did it.
     """
 
     def __init__(self, log: Log, *, max_batch_size: int, max_rows: int, max_queued_rows: int, delay_s: float) -> None:
         self.served: Served | None = None
+        self.statistics: dict[str, Statistics] = {}
         self._log = log
         self._max_rows = max_rows
         self._max_batch_size = max_batch_size
-        self._explore = random.SystemRandom()
+        self._explore = random.Random()  # noqa: S311 — decides whose label is sought, keeps no secret
         self._batcher: Batcher[_Request, Answer] = Batcher(
             self._run, max_batch_size=max_batch_size, max_queued_rows=max_queued_rows, delay_s=delay_s, name="plane"
         )
@@ -114,6 +142,18 @@ class Plane:
     def queued_rows(self) -> int:
         """Rows that wait for the session."""
         return self._batcher.queued_rows
+
+    def check_room(self, served: Served) -> None:
+        """Refuse a request that would find no room anyhow, before its body is read: a refusal must cost little.
+
+        Raises:
+            OverloadedError: The queue is full.
+        """
+        try:
+            self._batcher.check_room()
+        except OverloadedError:
+            self._statistics_of(served).failure.add(0)
+            raise
 
     async def predict(
         self,
@@ -141,15 +181,8 @@ class Plane:
             OverloadedError: The queue is full.
             DeadlineExceededError: Its turn did not come in time.
         """
-        fitting = conform(inputs, served.input)
-        if len(fitting) > self._max_rows:
-            raise InputShapeError(
-                "Too many inputs in one request.",
-                where="/inputs",
-                found=len(fitting),
-                expected=f"at most {self._max_rows}",
-                remedy="Send several requests, or raise CANDOR_MAX_ROWS_PER_REQUEST.",
-            )
+        fitting = conform(inputs, served.input, served.encoder)
+        check_rows(len(fitting), self._max_rows)
         nothing = [None] * len(fitting)
         for key, names in (("references", references), ("groups", groups)):
             if names is not None and len(names) != len(fitting):
@@ -159,63 +192,123 @@ class Plane:
                     found=len(names),
                     expected=len(fitting),
                 )
-        request = _Request(served, fitting, served.policy(policy), references or nothing, groups or nothing)
-        return await self._batcher.submit(request, deadline_s=deadline_s)
+        started = time.perf_counter_ns()
+        request = _Request(served, fitting, served.policy(policy), references or nothing, groups or nothing, started)
+        try:
+            return await self._batcher.submit(request, deadline_s=deadline_s)
+        except Exception:
+            self._statistics_of(served).failure.add(time.perf_counter_ns() - started)
+            raise
 
     def close(self) -> None:
         """Finish what waits, then stop."""
         self._batcher.close()
 
+    def _statistics_of(self, served: Served) -> Statistics:
+        return self.statistics.setdefault(served.revision.id, Statistics())
+
     def _run(self, requests: list[_Request]) -> list[Answer]:
         served = requests[0].lane
+        statistics = self._statistics_of(served)
+        began = time.perf_counter_ns()
         inputs = requests[0].inputs if len(requests) == 1 else np.concatenate([r.inputs for r in requests])
-        size = self._max_batch_size
-        chunks = [served.session.run(inputs[start : start + size]) for start in range(0, len(inputs), size)]
-        logits = chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
-        probabilities = served.calibrator.predict_proba(logits)
-        labels, confidence = served.calibrator.top_label(logits, probabilities)
-        ids = new_ids(len(inputs))
-        answers = []
-        stop = 0
-        for request in requests:
-            start, stop = stop, stop + request.rows
-            rows = slice(start, stop)
-            actions, propensities, sought = self._decide(
-                request, logits[rows], probabilities[rows], labels[rows], confidence[rows]
-            )
-            answer = Answer(
-                served=served,
-                policy=request.policy,
-                ids=ids[rows],
-                references=request.references,
-                groups=request.groups,
-                logits=logits[rows],
-                probabilities=probabilities[rows],
-                labels=labels[rows],
-                confidence=confidence[rows],
-                actions=actions,
-                propensities=propensities,
-                label_sought=sought,
-            )
-            self._log(answer, request.inputs)
-            answers.append(answer)
+        logits, probabilities = self._infer(served, inputs, statistics)
+        inferred = time.perf_counter_ns()
+        answers = self._finish(served, requests, inputs, logits, probabilities)
+        ended = time.perf_counter_ns()
+        count, queued_ns = len(requests), sum(request.queued_ns for request in requests)
+        statistics.queue.add(count * began - queued_ns, count)
+        statistics.success.add(count * ended - queued_ns, count)
+        statistics.infer.add(count * (inferred - began), count)
+        statistics.finish.add(count * (ended - inferred), count)
+        statistics.last_at_ms = time.time_ns() // 1_000_000
         return answers
 
-    def _decide(
+    def _infer(self, served: Served, inputs: npt.NDArray[Any], statistics: Statistics) -> Scores:
+        chunks = []
+        for start in range(0, len(inputs), self._max_batch_size):
+            chunk = inputs[start : start + self._max_batch_size]
+            began = time.perf_counter_ns()
+            chunks.append(served.chain.run(chunk))
+            statistics.ran(len(chunk), time.perf_counter_ns() - began)
+        if len(chunks) == 1:
+            return chunks[0]
+        logits, probabilities = zip(*chunks, strict=True)
+        return np.concatenate(logits), np.concatenate(probabilities)
+
+    def _finish(
         self,
-        request: _Request,
+        served: Served,
+        requests: list[_Request],
+        inputs: npt.NDArray[Any],
+        logits: npt.NDArray[np.float32],
+        probabilities: npt.NDArray[np.float32],
+    ) -> list[Answer]:
+        """Decide the rows of a batch, hand them to the log, and return each request's own."""
+        labels, confidence = served.calibrator.top_label(logits, probabilities)
+        ids = new_ids(len(logits))
+        wholes: list[tuple[Answer, slice]] = []
+        answers: list[Answer] = []
+        stop = 0
+        # Neighbours with one policy, mostly all, are decided and logged together: array operations cost by the call.
+        for _, group in groupby(requests, key=lambda request: id(request.policy)):
+            alike = list(group)
+            start, stop = stop, stop + sum(request.rows for request in alike)
+            rows = slice(start, stop)
+            scores = logits[rows], probabilities[rows], labels[rows], confidence[rows]
+            whole = self._decided(served, alike, ids[rows], *scores)
+            wholes.append((whole, rows))
+            answers += [whole] if len(alike) == 1 else _parts(whole, alike)
+        for whole, rows in wholes:  # when nothing can fail any more: a batch that fails is run again
+            self._log(whole, inputs[rows])
+        return answers
+
+    def _decided(
+        self,
+        served: Served,
+        requests: list[_Request],
+        ids: list[str],
         logits: npt.NDArray[np.float32],
         probabilities: npt.NDArray[np.float32],
         labels: npt.NDArray[np.int64],
         confidence: npt.NDArray[np.float32],
-    ) -> tuple[list[str | None], list[float | None], list[bool]]:
-        solved = request.policy
-        if solved is None:
-            nothing = [None] * request.rows
-            return list(nothing), list(nothing), [False] * request.rows
-        bands = decide_rows(solved, request.lane.labels, logits, probabilities, labels, confidence)
-        actions: list[str | None] = [solved.actions[band] for band in bands]
-        propensities = [float(solved.propensities[band]) for band in bands]
-        # Drawn here, before any label exists, and independently of the row's role in a refit.
-        sought = [propensity > 0 and self._explore.random() < propensity for propensity in propensities]
-        return actions, list(propensities), sought
+    ) -> Answer:
+        """Decide the rows of requests that share their policy."""
+        solved = requests[0].policy
+        actions: list[str | None] = [None] * len(ids)
+        propensities: list[float | None] = [None] * len(ids)
+        sought = [False] * len(ids)
+        if solved is not None:
+            bands = decide_rows(solved, served.labels, logits, probabilities, labels, confidence)
+            actions = [solved.actions[band] for band in bands.tolist()]
+            shares = solved.propensities[bands].tolist()
+            # Drawn here, before any label exists, and independently of the row's role in a refit.
+            sought = [share > 0 and self._explore.random() < share for share in shares]
+            propensities = shares
+        return Answer(
+            served=served,
+            policy=solved,
+            ids=ids,
+            references=_joined([request.references for request in requests]),
+            groups=_joined([request.groups for request in requests]),
+            logits=logits,
+            probabilities=probabilities,
+            labels=labels,
+            confidence=confidence,
+            actions=actions,
+            propensities=propensities,
+            label_sought=sought,
+        )
+
+
+def _joined(names: list[Sequence[str | None]]) -> Sequence[str | None]:
+    return names[0] if len(names) == 1 else list(chain.from_iterable(names))
+
+
+def _parts(whole: Answer, requests: list[_Request]) -> list[Answer]:
+    parts = []
+    stop = 0
+    for request in requests:
+        start, stop = stop, stop + request.rows
+        parts.append(whole.part(slice(start, stop)))
+    return parts

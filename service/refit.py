@@ -23,10 +23,12 @@ import bundle as bundles
 from bundle import Bundle
 from calibrators import CALIBRATORS, CalibrationError, Calibrator, Temperature
 from calibrators import from_dict as calibrator_from_dict
-from service.decisions.certify import ScoredRows, labels_needed, solve
+from service.decisions.binomial import labels_needed
+from service.decisions.certify import solve
 from service.decisions.decide import SolvedPolicy
 from service.decisions.gate import compare
-from service.decisions.policy import Policy
+from service.decisions.policy import TOP, Policy
+from service.decisions.rows import ScoredRows
 from service.decisions.split import one_per_group
 from service.decisions.unattended import Limits, judge
 from service.errors import CandorError, InputValueError, TooFewLabelsError, error_document
@@ -131,7 +133,7 @@ def refit(
     progress(f"fitting {len(rows.fitting)} rows")
     candidate = _fit(request.calibrator or revision.calibrator["method"], rows.fitting, active)
 
-    bases = {key: _basis(policy, len(certifying)) for key, policy in solved.items()}
+    bases = {key: _basis(policy.policy, names, certifying) for key, policy in solved.items()}
     earliest = int(certifying.labelled_at.min())
     shown = show(
         {
@@ -264,14 +266,17 @@ def _fit(method: str, rows: Rows, active: Calibrator) -> Calibrator:
     )
 
 
-def _basis(solved: SolvedPolicy, certifying: int) -> Basis:
+def _basis(policy: Policy, names: tuple[str, ...], certifying: Rows) -> Basis:
     """Return which rows certify: traffic once it could certify the policy's promises, the reference rows before."""
-    promises = [band.when.value for band in solved.policy.bands if band.when is not None and band.when.certified]
-    if not promises:
-        return "traffic"
-    level = solved.policy.certify.delta / len(promises) / 2
-    needed = max(labels_needed(0, 0, 1 - promise, level) for promise in promises)
-    return "traffic" if certifying >= needed else "reference"
+    level = policy.certify.delta / max(policy.claims, 1) / 2
+    for index, when in policy.promises():
+        rows = len(certifying)
+        if when.metric in ("recall", "false_positive_rate") and policy.positive != TOP:
+            of_class = certifying.labels == names.index(policy.positive)
+            rows = int((of_class if when.metric == "recall" else ~of_class).sum())
+        if rows < labels_needed(0, 0, policy.tolerance(index), level):
+            return "reference"
+    return "traffic"
 
 
 def main() -> None:

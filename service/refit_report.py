@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrators import Calibrator, metrics
-from service.decisions.caps import Cap, CapName, upper_share
+from service.decisions.binomial import upper_share
+from service.decisions.caps import Cap, CapName
 from service.decisions.decide import SolvedPolicy, decide_rows
 from service.decisions.gate import GateResult
 from service.decisions.unattended import Limits

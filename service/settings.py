@@ -30,14 +30,22 @@ class Settings(BaseSettings):
     provider: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Where the model runs. `cuda` that is not there is an error at start."
     )
-    threads: PositiveInt = Field(1, description="Threads of one inference run on the CPU.")
+    threads: PositiveInt | None = Field(
+        None,
+        description="Threads of one run on the CPU; unset: the processors that the container may use, less one.",
+    )
+    gpu_memory_bytes: PositiveInt | None = Field(
+        None, description="GPU memory that one model may take at most; unset: what there is."
+    )
     max_batch_size: PositiveInt = Field(32, description="Rows that one inference run takes at most.")
     max_queued_rows: PositiveInt = Field(1024, description="Rows that may wait for each model; above it 503.")
     batch_delay_s: float = Field(0.0, ge=0, le=1, description="How long a free session waits for more rows.")
     deadline_s: PositiveFloat = Field(10.0, description="A prediction that has not started by then is dropped (504).")
 
     max_body_bytes: PositiveInt = Field(8 * 1024 * 1024, description="Largest request body, checked while it arrives.")
-    max_pixels: PositiveInt = Field(16_000_000, description="Largest image, checked before it is decoded.")
+    max_pixels: PositiveInt = Field(
+        16_000_000, description="Pixels that a request's images may have together, checked before one is decoded."
+    )
     max_rows_per_request: PositiveInt = Field(1024, description="Rows that one predict request may carry.")
 
     log_capacity: PositiveInt = Field(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import venv
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.packages import PACKAGES
@@ -20,29 +20,47 @@ for name in ({name!r}, "numpy", "scipy", "scikit-learn", "torch"):
 """
 
 
+class NotInstalledError(Exception):
+    """What pip said last."""
+
+
 def interpreters(cache: Path, names: Iterable[str]) -> tuple[dict[str, Path], dict[str, str]]:
     """An interpreter for each package, and why others have none; installs what is not there yet."""
     found, skipped = {}, {}
     for name in names:
-        install = PACKAGES[name].install
-        if not install:
-            found[name] = Path(sys.executable)
-            continue
-        python = cache / name / "bin" / "python"
-        done, wanted = cache / name / "installed.txt", "\n".join(install)
-        if not done.exists() or done.read_text(encoding="utf-8") != wanted:
-            print(f"installing {name} into {python.parents[1]}", file=sys.stderr)
-            if not python.exists():
-                venv.create(cache / name, with_pip=True)
-            pip = subprocess.run(
-                [python, "-m", "pip", "install", "--quiet", *install], capture_output=True, text=True, check=False
-            )
-            if pip.returncode != 0:
-                skipped[name] = (pip.stderr.strip().splitlines() or ["pip failed"])[-1][:160]
-                continue
-            done.write_text(wanted, encoding="utf-8")
-        found[name] = python
+        try:
+            found[name] = interpreter(cache, name, PACKAGES[name].install)
+        except NotInstalledError as error:
+            skipped[name] = str(error)
     return found, skipped
+
+
+def interpreter(cache: Path, name: str, install: Sequence[str]) -> Path:
+    """The interpreter of an environment that holds what pip is to install, made where it is missing.
+
+    Args:
+        cache: Folder of environments.
+        name: Of this one.
+        install: Arguments of pip; nothing is the interpreter at hand.
+
+    Raises:
+        NotInstalledError: pip failed.
+    """
+    if not install:
+        return Path(sys.executable)
+    python = cache / name / "bin" / "python"
+    done, wanted = cache / name / "installed.txt", "\n".join(install)
+    if not done.exists() or done.read_text(encoding="utf-8") != wanted:
+        print(f"installing {name} into {python.parents[1]}", file=sys.stderr)
+        if not python.exists():
+            venv.create(cache / name, with_pip=True)
+        pip = subprocess.run(
+            [python, "-m", "pip", "install", "--quiet", *install], capture_output=True, text=True, check=False
+        )
+        if pip.returncode != 0:
+            raise NotInstalledError((pip.stderr.strip().splitlines() or ["pip failed"])[-1][:160])
+        done.write_text(wanted, encoding="utf-8")
+    return python
 
 
 def versions(python: Path, name: str) -> str:

@@ -39,7 +39,7 @@ def serve(
 
     given = {"host": host, "port": port, "bundles": bundles, "policies": policies, "database_url": database_url}
     with reporting():
-        settings = _settings(given)
+        settings = settings_of(given)
         configure_logs()
         application = create_app(settings)
         try:
@@ -111,7 +111,8 @@ def keys_revoke(
     console.print("revoked")
 
 
-def _settings(given: dict[str, Any]) -> Any:
+def settings_of(given: dict[str, Any]) -> Any:
+    """Settings of the environment, and what was given on the command line; raises ConfigurationError."""
     from pydantic import ValidationError
 
     from service.errors import ConfigurationError
@@ -149,7 +150,7 @@ def _keys(database_url: str | None) -> Iterator[Any]:
     from service.state.database import Database
     from service.state.keys import KeyStore
 
-    database = Database.open(_settings({"database_url": database_url}).database_url, beside_server=True)
+    database = Database.open(settings_of({"database_url": database_url}).database_url, beside_server=True)
     try:
         yield KeyStore(database)
     finally:

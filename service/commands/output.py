@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from service.client import ApiError, UnreachableError
+from service.client import ApiError, UnexpectedAnswerError, UnreachableError
 from service.errors import CandorError
 
 REFUSED, USAGE, UNREACHABLE, CLIENT_ERROR, SERVER_ERROR = 1, 2, 3, 4, 5
@@ -27,7 +27,7 @@ def reporting() -> Iterator[None]:
     """Turn errors into a few plain lines on standard error and an exit code that means something."""
     try:
         yield
-    except UnreachableError as error:
+    except (UnreachableError, UnexpectedAnswerError) as error:
         complaints.print(
             f"[red]{escape(str(error))}[/red]\nStart one with [bold]make serve[/bold], or set CANDOR_URL.",
             soft_wrap=True,
@@ -46,7 +46,7 @@ def reporting() -> Iterator[None]:
         raise typer.Exit(USAGE) from None
 
 
-def _complain(title: str | None, message: str, details: dict[str, Any]) -> None:
+def _complain(title: str | None, message: str, details: Mapping[str, Any]) -> None:
     complaints.print(f"[bold red]{escape(title or 'Error')}[/bold red]: {escape(message)}", soft_wrap=True)
     for key in ("where", "found", "expected", "remedy"):
         if details.get(key) is not None:
@@ -63,7 +63,7 @@ def whole_column(name: str) -> Column:
     return Column(name, no_wrap=True, overflow="ignore")
 
 
-def print_recalibration(answer: dict[str, Any], out: Console) -> None:
+def print_recalibration(answer: Mapping[str, Any], out: Console) -> None:
     """Print what a refit found, for people."""
     gate, metrics, rows = answer["gate"], answer["metrics"], answer["rows"]
     colour = "green" if gate["passed"] else "yellow"
@@ -101,7 +101,9 @@ def print_certificates(policy: str, certified: dict[str, dict[str, Any] | None],
     for action, certificate in certified.items():
         if certificate is None:
             continue
-        promise = f"{policy}: {action}, {certificate['metric']} of at least {certificate['at_least']:.0%}"
+        least = certificate["at_least"]
+        bound = f"at most {100 * certificate['at_most']:g}%" if least is None else f"at least {100 * least:g}%"
+        promise = f"{policy}: {action}, {certificate['metric'].replace('_', ' ')} of {bound}"
         if certificate["valid"]:
             out.print(
                 f"  [green]certified[/green]      {escape(promise)} ({certificate['errors']} errors in "

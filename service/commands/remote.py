@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from service.client import DEFAULT_URL, Client
+from service.client.answers import AppliedPolicy, Pointer
 from service.commands.output import REFUSED, console, print_json, print_recalibration, reporting, whole_column
 
 _ITEMS_PER_REQUEST = 5_000
@@ -44,7 +45,7 @@ class Gate(StrEnum):
 
 def predict(
     files: Annotated[
-        list[Path], typer.Argument(help="PNG, JPEG, WebP, .npy or JSON files.", exists=True, dir_okay=False)
+        list[Path], typer.Argument(help="PNG, JPEG, WebP, .npy, JSON or text files.", exists=True, dir_okay=False)
     ],
     policy: Annotated[str | None, typer.Option(help="Policy that decides.")] = None,
     top: Annotated[int, typer.Option(min=1, help="Show this many probabilities.")] = 3,
@@ -57,26 +58,27 @@ def predict(
     with reporting(), Client(url, api_key=api_key, model=model) as client:
         answers = [client.predict_file(path, policy=policy, top=None if as_json else top) for path in files]
     if as_json:
-        print_json(answers[0] if len(answers) == 1 else answers)
+        documents = [answer.document for answer in answers]
+        print_json(documents[0] if len(documents) == 1 else documents)
         return
     table = Table(
         "file", "label", "confidence", "decision", "next best", whole_column("prediction id"), box=None, pad_edge=False
     )
     for path, answer in zip(files, answers, strict=True):
-        for prediction in answer["predictions"]:
-            others = [(label, p) for label, p in prediction["probabilities"].items() if label != prediction["label"]]
+        for prediction in answer.predictions:
+            others = [(label, p) for label, p in prediction.probabilities.items() if label != prediction.label]
             table.add_row(
                 escape(path.name),
-                escape(prediction["label"]),
-                f"{prediction['confidence']:.4f}",
-                escape(prediction["decision"]["action"]) if prediction["decision"] else "—",
+                escape(prediction.label),
+                f"{prediction.confidence:.4f}",
+                escape(prediction.decision.action) if prediction.decision else "—",
                 escape(", ".join(f"{label} {p:.4f}" for label, p in others[: top - 1])) or "—",
-                prediction["prediction_id"],
+                prediction.prediction_id,
             )
     console.print(table)
     answer = answers[-1]
-    console.print(f"[dim]{answer['model']} {answer['revision']}[/dim]")
-    for line in _certificates(answer["policy"]):
+    console.print(f"[dim]{answer.model} {answer.revision}[/dim]")
+    for line in _certificates(answer.policy):
         console.print(f"[dim]{escape(line)}[/dim]")
 
 
@@ -108,9 +110,12 @@ def feedback(
             )
             for start in range(0, len(items), _ITEMS_PER_REQUEST)
         ]
-    counts = {key: sum(receipt[key] for receipt in receipts) for key in receipts[0] if key != "items"}
+    counts = {
+        key: sum(getattr(receipt, key) for receipt in receipts)
+        for key in ("stored", "pending", "duplicates", "conflicts")
+    }
     if as_json:
-        print_json({**counts, "items": [item for receipt in receipts for item in receipt["items"]]})
+        print_json({**counts, "items": [item for receipt in receipts for item in receipt.document["items"]]})
     else:
         console.print(", ".join(f"{count} {key}" for key, count in counts.items()) + f" of {len(items)}")
 
@@ -135,10 +140,10 @@ def recalibrate(
             mode=mode.value, calibrator=calibrator, gate=gate.value, since=_utc(since), until=_utc(until)
         )
     if as_json:
-        print_json(answer)
+        print_json(answer.document)
     else:
-        print_recalibration(answer, console)
-    if not answer["gate"]["passed"]:
+        print_recalibration(answer.document, console)
+    if not answer.gate.passed:
         raise typer.Exit(REFUSED)
 
 
@@ -151,9 +156,12 @@ def revisions(
 ) -> None:
     """List the revisions of a model, newest first, or show one whole."""
     with reporting(), Client(url, api_key=api_key, model=model) as client:
-        answer = client.revision(revision) if revision else client.revisions()
-    if as_json or revision:
-        print_json(answer)
+        if revision:
+            print_json(client.revision(revision).document)
+            return
+        page = client.revisions()
+    if as_json:
+        print_json(page.document)
         return
     table = Table(
         whole_column("revision"),
@@ -166,11 +174,11 @@ def revisions(
         box=None,
         pad_edge=False,
     )
-    for item in answer["items"]:
-        row = [item[key] for key in ("id", "state", "cause", "gate", "by")] + [item["created_at"][:19], item["summary"]]
-        table.add_row(*(escape(cell or "—") for cell in row), style="bold" if item["state"] == "active" else None)
+    for item in page.items:
+        cells = (item.id, item.state, item.cause, item.gate, item.by, item.created_at[:19], item.summary)
+        table.add_row(*(escape(cell or "—") for cell in cells), style="bold" if item.state == "active" else None)
     console.print(table)
-    console.print(f"[dim]epoch {answer['epoch']}[/dim]")
+    console.print(f"[dim]epoch {page.epoch}[/dim]")
 
 
 def activate(
@@ -198,19 +206,20 @@ def rollback(
     _move(url, api_key, model, epoch, as_json, lambda client, at: client.rollback(epoch=at, reason=reason))
 
 
-def _certificates(policy: dict[str, Any] | None) -> Iterator[str]:
+def _certificates(policy: AppliedPolicy | None) -> Iterator[str]:
     if policy is None:
         yield "no policy"
         return
-    yield f"policy {policy['id']}"
-    for action, certificate in policy["certified"].items():
-        if certificate["valid"]:
+    yield f"policy {policy.id}"
+    for action, certificate in policy.certified.items():
+        if certificate.valid:
+            bound = f"≤ {certificate.at_most:g}" if certificate.at_least is None else f"≥ {certificate.at_least:g}"
             yield (
-                f"{action}: {certificate['metric']} ≥ {certificate['at_least']:g}, certified at delta "
-                f"{certificate['delta']:g} on {certificate['n']} {certificate['basis']} rows"
+                f"{action}: {certificate.metric} {bound}, certified at delta {certificate.delta:g} on "
+                f"{certificate.n} {certificate.basis} rows"
             )
         else:
-            yield f"{action}: not certified: {certificate['reason']}"
+            yield f"{action}: not certified: {certificate.reason}"
 
 
 def _move(
@@ -219,14 +228,14 @@ def _move(
     model: str | None,
     epoch: int | None,
     as_json: bool,
-    move: Callable[[Client, int], dict[str, Any]],
+    move: Callable[[Client, int], Pointer],
 ) -> None:
     with reporting(), Client(url, api_key=api_key, model=model) as client:
-        answer = move(client, epoch if epoch is not None else client.revisions(limit=1)["epoch"])
+        answer = move(client, epoch if epoch is not None else client.revisions(limit=1).epoch)
     if as_json:
-        print_json(answer)
+        print_json(answer.document)
     else:
-        console.print(f"{answer['active']} is active (epoch {answer['epoch']})")
+        console.print(f"{answer.active} is active (epoch {answer.epoch})")
 
 
 def _utc(time: datetime | None) -> str | None:

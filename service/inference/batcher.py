@@ -1,8 +1,11 @@
 """A bounded queue in front of one worker thread that takes everything that waits.
 
-Work-conserving: a free worker never waits for more unless a delay is configured. A full queue refuses at once. Work
-whose deadline has passed, or whose caller has gone, is dropped when its turn comes, before it costs anything. A batch
-that fails is run again one piece at a time, so that a poisoned input fails alone.
+Work-conserving: a free worker never waits for more unless a delay is configured. A full queue refuses at once, and so
+does one in which work would wait beyond its deadline. Work that is overdue, or whose caller has gone, is dropped when
+its turn comes, before it costs anything. A batch that fails is halved until the poisoned inputs fail alone.
+
+Work of different lanes shares the worker but no batch; lanes take turns, so that a crowded one holds up no other.
+Models have a worker each: docs/decisions/0004-one-worker-for-each-model.md.
 """
 
 from __future__ import annotations
@@ -12,11 +15,15 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from service.errors import DeadlineExceededError, OverloadedError
+
+_SMOOTHING = 0.1  # share of the newest batch in what a row is expected to take
+_MARGIN = 0.8  # of its deadline, that work may be expected to wait: expectations err
+_FOREVER = -1.0  # as a lock's timeout
 
 
 class Batchable(Protocol):
@@ -27,8 +34,8 @@ class Batchable(Protocol):
         """Rows that it adds to a batch, at least 1."""
 
     @property
-    def lane(self) -> object:
-        """Only work of the same lane (by identity) shares a batch."""
+    def lane(self) -> Hashable:
+        """Only work of the same lane shares a batch."""
 
 
 Work = TypeVar("Work", bound=Batchable)
@@ -38,6 +45,7 @@ Result = TypeVar("Result")
 @dataclass(slots=True, eq=False)
 class _Queued(Generic[Work, Result]):
     work: Work
+    queued_at: float
     deadline: float
     future: asyncio.Future[Result]
     loop: asyncio.AbstractEventLoop
@@ -51,10 +59,10 @@ class Batcher(Generic[Work, Result]):
 
     Args:
         run: Takes a non-empty list of work of one lane and returns one result for each, in order. Called on the worker
-            thread only.
+            thread only; when it raises, it is called again with parts of the list.
         max_batch_size: Rows in a batch; larger single pieces of work run alone.
         max_queued_rows: Rows that may wait.
-        delay_s: How long a free worker waits for a batch to fill; 0 takes what is there.
+        delay_s: How long the oldest work waits for a batch to fill; 0 takes what is there.
         name: Name of the worker thread.
     """
 
@@ -71,10 +79,17 @@ class Batcher(Generic[Work, Result]):
         self._max_batch_size = max_batch_size
         self._max_queued_rows = max_queued_rows
         self._delay_s = delay_s
-        self._queue: deque[_Queued[Work, Result]] = deque()
+        # In the order of their turns; a lane is there as long as something waits in it.
+        self._lanes: dict[Hashable, deque[_Queued[Work, Result]]] = {}
         self._queued_rows = 0
-        self._changed = threading.Condition()
+        self._running_rows = 0
+        self._row_s = 0.0
         self._closing = False
+        # Two bare locks instead of a condition, which makes a lock for each wait: this is on every request's way.
+        self._lock = threading.Lock()
+        self._wake = threading.Lock()
+        self._wake.acquire()
+        self._wakes_at_rows = 0  # the worker sleeps until so many rows wait; 0 while it is awake
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
@@ -83,85 +98,133 @@ class Batcher(Generic[Work, Result]):
         """Rows that wait now."""
         return self._queued_rows
 
+    def check_room(self) -> None:
+        """Refuse what would find no room anyhow, before anything is done for it.
+
+        Raises:
+            OverloadedError: The queue is full, or the service is stopping.
+        """
+        if self._closing or self._queued_rows >= self._max_queued_rows:
+            raise self._refusal()
+
     async def submit(self, work: Work, *, deadline_s: float) -> Result:
         """Queue `work` and wait for its result. Cancelling the caller drops the work if it has not begun.
 
         Raises:
-            OverloadedError: The queue is full, or the service is stopping.
+            OverloadedError: The queue is full, its turn would come too late, or the service is stopping.
             DeadlineExceededError: Its turn did not come within `deadline_s` seconds.
         """
         loop = asyncio.get_running_loop()
-        queued = _Queued[Work, Result](work, time.monotonic() + deadline_s, loop.create_future(), loop)
-        with self._changed:
+        now = time.monotonic()
+        # Not _Queued[Work, Result](…): subscripting costs more than making it.
+        queued: _Queued[Work, Result] = _Queued(work, now, now + deadline_s, loop.create_future(), loop)
+        rows = work.rows
+        with self._lock:
             # An empty queue takes any single piece of work, however large: its size was limited at the door.
-            full = self._queue and self._queued_rows + work.rows > self._max_queued_rows
-            if full or self._closing:
-                raise OverloadedError(
-                    "The service is stopping." if self._closing else "Too many predictions are waiting.",
-                    found=f"{self._queued_rows} rows waiting",
-                    expected=f"at most {self._max_queued_rows}",
-                    remedy="Try again after the seconds that Retry-After names.",
-                )
-            self._queue.append(queued)
-            self._queued_rows += work.rows
-            self._changed.notify()
+            if self._closing or (self._queued_rows and self._is_crowded(rows, deadline_s)):
+                raise self._refusal()
+            self._lanes.setdefault(work.lane, deque()).append(queued)
+            self._queued_rows += rows
+            if self._wakes_at_rows and self._queued_rows >= self._wakes_at_rows:
+                self._wake_up()
         return await queued.future
 
     def close(self) -> None:
         """Refuse new work, finish what waits, and stop the worker."""
-        with self._changed:
+        with self._lock:
             self._closing = True
-            self._changed.notify()
+            if self._wakes_at_rows:
+                self._wake_up()
         self._thread.join()
+
+    def _is_crowded(self, rows: int, deadline_s: float) -> bool:
+        if self._queued_rows + rows > self._max_queued_rows:
+            return True
+        return (self._queued_rows + self._running_rows) * self._row_s > _MARGIN * deadline_s
+
+    def _refusal(self) -> OverloadedError:
+        if self._closing:
+            return OverloadedError("The service is stopping.", remedy="Ask another replica, or try again later.")
+        return OverloadedError(
+            "Too many predictions are waiting.",
+            found=f"{self._queued_rows} rows waiting",
+            expected=f"at most {self._max_queued_rows}, and fewer where they would come too late",
+            remedy="Try again after the seconds that Retry-After names.",
+        )
+
+    def _wake_up(self) -> None:
+        self._wakes_at_rows = 0
+        self._wake.release()
+
+    def _sleep(self, timeout_s: float) -> None:
+        """Wait, on the worker thread, until somebody wakes it; whoever calls has set `_wakes_at_rows`."""
+        if not self._wake.acquire(timeout=timeout_s):
+            with self._lock:
+                woken_late = not self._wakes_at_rows
+                self._wakes_at_rows = 0
+            if woken_late:
+                self._wake.acquire()
 
     def _work(self) -> None:
         while batch := self._take():
-            self._answer(self._attempt(batch))
+            began = time.monotonic()
+            outcomes = self._attempt(batch)
+            self._row_s += _SMOOTHING * ((time.monotonic() - began) / self._running_rows - self._row_s)
+            self._running_rows = 0
+            self._hand_over(outcomes)
 
     def _take(self) -> list[_Queued[Work, Result]]:
         """Return the next batch of one lane; empty only when closing."""
         while True:
-            with self._changed:
-                while not self._queue and not self._closing:
-                    self._changed.wait()
-                if not self._queue:
-                    return []
-                if self._delay_s and not self._closing and self._queued_rows < self._max_batch_size:
-                    self._changed.wait_for(self._is_full, timeout=self._delay_s)
-                taken = self._take_lane()
+            taken: list[_Queued[Work, Result]] = []
+            late: list[_Outcome[Work, Result]] = []
+            pause_s: float | None = None
+            with self._lock:
+                if not self._lanes:
+                    if self._closing:
+                        return []
+                    self._wakes_at_rows, pause_s = 1, _FOREVER
+                elif (to_fill_s := self._time_to_fill()) > 0:
+                    self._wakes_at_rows, pause_s = self._max_batch_size, to_fill_s
+                else:
+                    taken, late = self._take_turn()
+            if pause_s is not None:
+                self._sleep(pause_s)
+            if late:
+                self._hand_over(late)
             if taken:
                 return taken
 
-    def _is_full(self) -> bool:
-        return self._closing or self._queued_rows >= self._max_batch_size
+    def _time_to_fill(self) -> float:
+        if not self._delay_s or self._closing or self._queued_rows >= self._max_batch_size:
+            return 0.0
+        oldest = min(waiting[0].queued_at for waiting in self._lanes.values())
+        return oldest + self._delay_s - time.monotonic()
 
-    def _take_lane(self) -> list[_Queued[Work, Result]]:
+    def _take_turn(self) -> tuple[list[_Queued[Work, Result]], list[_Outcome[Work, Result]]]:
+        """Take a batch from the lane whose turn it is, and what is overdue before it; the lane goes to the end."""
         now = time.monotonic()
         taken: list[_Queued[Work, Result]] = []
+        late: list[_Outcome[Work, Result]] = []
         rows = 0
-        while self._queue:
-            queued = self._queue[0]
-            fits = not taken or (
-                queued.work.lane is taken[0].work.lane and rows + queued.work.rows <= self._max_batch_size
-            )
-            if not fits:
-                break
-            self._queue.popleft()
+        lane = next(iter(self._lanes))
+        waiting = self._lanes.pop(lane)
+        while waiting and (not taken or rows + waiting[0].work.rows <= self._max_batch_size):
+            queued = waiting.popleft()
             self._queued_rows -= queued.work.rows
             if queued.future.cancelled():
                 continue
             if now > queued.deadline:
-                error = DeadlineExceededError(
-                    "The prediction did not start before its deadline.",
-                    remedy="Try again, send less at once, or raise CANDOR_DEADLINE_S.",
-                )
-                self._answer([(queued, error)])
+                late.append((queued, _overdue()))
                 continue
             taken.append(queued)
             rows += queued.work.rows
-        return taken
+        if waiting:
+            self._lanes[lane] = waiting
+        self._running_rows = rows
+        return taken, late
 
-    def _answer(self, outcomes: list[_Outcome[Work, Result]]) -> None:
+    def _hand_over(self, outcomes: list[_Outcome[Work, Result]]) -> None:
         """Hand outcomes over to their event loops, one wake-up for each loop."""
         for loop in {queued.loop for queued, _ in outcomes}:
             own = [(queued.future, outcome) for queued, outcome in outcomes if queued.loop is loop]
@@ -174,7 +237,16 @@ class Batcher(Generic[Work, Result]):
         except Exception as error:  # noqa: BLE001 — whatever a model raises belongs to its callers, not to this thread
             if len(batch) == 1:
                 return [(batch[0], error)]
-            return [outcome for queued in batch for outcome in self._attempt([queued])]
+            # One poisoned input among n costs 2 log2(n) more runs by halves, and n one by one.
+            half = len(batch) // 2
+            return self._attempt(batch[:half]) + self._attempt(batch[half:])
+
+
+def _overdue() -> DeadlineExceededError:
+    return DeadlineExceededError(
+        "The prediction did not start before its deadline.",
+        remedy="Try again, send less at once, or raise CANDOR_DEADLINE_S.",
+    )
 
 
 def _deliver(outcomes: list[tuple[asyncio.Future[Result], Result | Exception]]) -> None:

@@ -8,6 +8,7 @@ import ipaddress
 import re
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from service.errors import ConfigurationError, ForbiddenError, StateUnavailableError, UnauthenticatedError
@@ -19,11 +20,13 @@ _REREAD_AFTER_S = 0.1
 # The scope that a request needs, by method and end of path, checked before its body is read. All other paths need a key
 # of any scope.
 _SCOPES = (
-    ("POST", re.compile(r".*/predict"), "predict"),
+    ("POST", re.compile(r".*/(?:predict|infer)"), "predict"),
     ("POST", re.compile(r".*/feedback"), "feedback"),
     ("POST", re.compile(r".*/recalibrate"), "calibrate"),
     ("PUT", re.compile(r".*/policies/[^/]+"), "calibrate"),
+    ("POST", re.compile(r".*/policies/[^/]+/simulate"), "calibrate"),
     ("POST", re.compile(r".*/(?:activate|rollback)"), "approve"),
+    ("POST", re.compile(r".*/(?:load|unload)"), "admin"),
 )
 
 
@@ -54,6 +57,10 @@ class Principal:
             )
 
 
+LOCAL_ADMINISTRATOR = Principal(LOCAL, frozenset({"admin"}))
+
+
+@lru_cache(maxsize=1024)
 def needed_scope(method: str, path: str) -> str | None:
     """Return the scope that a request needs, None where any key will do.
 
@@ -101,7 +108,7 @@ class Access:
         """
         if not self._ring.by_digest:
             _check_local(scope)
-            return Principal(LOCAL, frozenset({"admin"}))
+            return LOCAL_ADMINISTRATOR
         kind, _, token = (header(scope, b"authorization") or "").partition(" ")
         if kind.lower() != "bearer" or not token.strip():
             raise UnauthenticatedError(
@@ -153,7 +160,7 @@ def _check_local(scope: Scope) -> None:
     """
     for name in (b"host", b"origin"):
         value = header(scope, name)
-        if value is not None and not is_loopback(urlsplit(value if name == b"origin" else f"//{value}").hostname or ""):
+        if value is not None and not _names_loopback(value if name == b"origin" else f"//{value}"):
             raise ForbiddenError(
                 "Without an API key only this machine itself is answered.",
                 where=name.decode().capitalize(),
@@ -161,6 +168,11 @@ def _check_local(scope: Scope) -> None:
                 expected="localhost or 127.0.0.1",
                 remedy="Make a key: candor keys create --name ops --scope admin",
             )
+
+
+@lru_cache(maxsize=1024)
+def _names_loopback(address: str) -> bool:
+    return is_loopback(urlsplit(address).hostname or "")
 
 
 def is_loopback(host: str) -> bool:

@@ -9,10 +9,11 @@ from fastapi import Body as JsonBody
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
+from bundle import Columns
 from service.decisions.policy import Policy
 from service.errors import InputValueError, RevisionStateError, UnknownPolicyError
 from service.models import Model
-from service.rest import feedback, recalibrate
+from service.rest import feedback, recalibrate, simulate
 from service.rest.dependencies import Caller, EpochDep, ModelDep, RuntimeDep, model_in_path
 from service.rest.schema import Body, Text
 from service.revision import Revision
@@ -145,27 +146,41 @@ async def put_policy(
 
 
 async def list_models(runtime: RuntimeDep) -> dict[str, Any]:
-    """List the models in service."""
-    items = []
-    for model in runtime.models.all():
-        served = model.plane.served
-        loaded = served and {
-            "revision": served.revision.id,
-            "bundle": served.revision.bundle_version,
-            "provider": served.session.provider,
-            "labels": list(served.labels),
-            "input": served.input.model_dump(mode="json"),
-            "policies": sorted(served.policies),
-        }
-        items.append(
-            {
-                "model": model.name,
-                "epoch": model.pointer.epoch,
-                **(loaded or {"revision": None}),
-                "problem": model.problem,
-            }
-        )
-    return {"items": items}
+    """List the models: what each serves, and why one that should serve does not."""
+    return {"items": [_model(model) for model in runtime.models.all()]}
+
+
+async def load_model(runtime: RuntimeDep, by: Caller, model: str) -> dict[str, Any]:
+    """Serve a model, on every replica; newer bundles in its folder become proposals, `refused` says which do not."""
+    refused = await run_in_threadpool(runtime.models.load, model, by=by.name)
+    return {**_model(runtime.models.get(model)), "refused": {str(version): why for version, why in refused.items()}}
+
+
+async def unload_model(runtime: RuntimeDep, by: Caller, model: str) -> dict[str, Any]:
+    """Serve a model no longer, on any replica. What it has taken on is answered, and its state stays as it is."""
+    await run_in_threadpool(runtime.models.unload, model, by=by.name)
+    return _model(runtime.models.get(model))
+
+
+def _model(model: Model) -> dict[str, Any]:
+    served = model.plane.served
+    encoder = served and served.encoder
+    in_service = served and {
+        "revision": served.revision.id,
+        "bundle": served.revision.bundle_version,
+        "provider": served.session.provider,
+        "labels": list(served.labels),
+        "input": served.input.model_dump(mode="json"),
+        "columns": [column.name for column in encoder.columns] if isinstance(encoder, Columns) else None,
+        "policies": sorted(served.policies),
+    }
+    return {
+        "model": model.name,
+        "loaded": model.desired.loaded,
+        "epoch": model.pointer.epoch,
+        **(in_service or {"revision": None}),
+        "problem": model.problem,
+    }
 
 
 def _doubt(chosen: Revision, model: Model) -> str | None:
@@ -217,6 +232,9 @@ def router() -> APIRouter:
     of_model.add_api_route("/rollback", rollback, methods=["POST"], tags=["revisions"])
     of_model.add_api_route("/policies/{policy}", get_policy, methods=["GET"], tags=["policies"])
     of_model.add_api_route("/policies/{policy}", put_policy, methods=["PUT"], status_code=201, tags=["policies"])
+    simulate.add_to(of_model)
+    of_model.add_api_route("/load", load_model, methods=["POST"], tags=["models"])
+    of_model.add_api_route("/unload", unload_model, methods=["POST"], tags=["models"])
     whole = APIRouter()
     whole.include_router(of_model)
     whole.include_router(short)

@@ -1,19 +1,14 @@
-"""Prediction payloads to arrays: JSON, `.npy` and single images."""
+"""Prediction payloads by their content type: JSON, `.npy`, images, texts and forms."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import orjson
 
-from bundle import ImageError, InputSpec
-from bundle.images import decode_image
+from bundle import Columns, InputSpec
 from service.errors import (
     InputShapeError,
     InputTypeError,
@@ -21,11 +16,35 @@ from service.errors import (
     MalformedBodyError,
     UnsupportedMediaTypeError,
 )
+from service.inference.inputs import Encoder, check_rows
+from service.rest.encoded import decode_base64, encode_rows, encode_texts
+from service.rest.multipart import parts_of
+from service.rest.nested import array_of
+from service.rest.npy import read_npy
 
+JSON_TYPE = "application/json"
+TEXT_TYPE = "text/plain"
+FORM_TYPE = "multipart/form-data"
 NPY_TYPES = ("application/x-npy", "application/octet-stream")
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp")
-_MAX_HEADER = 4096
-_MAX_AXES = 32
+_ARRAY_TYPES = (JSON_TYPE, *NPY_TYPES)
+MEDIA_TYPES = {
+    "image": (*_ARRAY_TYPES, *IMAGE_TYPES, FORM_TYPE),
+    "tokens": (*_ARRAY_TYPES, TEXT_TYPE, FORM_TYPE),
+    "array": _ARRAY_TYPES,
+}
+"""What a model reads, by the kind of its input."""
+
+_JSON_NAMES = {
+    "str": "a string",
+    "dict": "an object",
+    "list": "an array",
+    "int": "a number",
+    "float": "a number",
+    "bool": "true or false",
+    "NoneType": "null",
+}
+_FIELDS = ("inputs", "references", "groups")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,37 +52,48 @@ class Payload:
     """What a predict request carries.
 
     Attributes:
-        inputs: Array as it came, or as it was decoded.
+        inputs: Array as it came, or as texts or rows were encoded; or a list of encoded images, whose decoding takes
+            long and is left to whoever has a thread for it.
         references: The client's own name of each row, if given.
         groups: What each row belongs to, if given.
     """
 
-    inputs: npt.NDArray[Any]
+    inputs: npt.NDArray[Any] | list[bytes]
     references: list[str | None] | None = None
     groups: list[str | None] | None = None
 
 
-def parse(body: bytes, media_type: str, spec: InputSpec, *, max_pixels: int) -> Payload:
-    """Turn a body into a payload by its media type.
+def parse(
+    body: bytes, content_type: str | None, spec: InputSpec, encoder: Encoder | None = None, *, max_rows: int
+) -> Payload:
+    """Turn a body into a payload by its content type.
 
     Args:
         body: The bytes that came.
-        media_type: As `media_type_of` gives it.
+        content_type: The header that came with them; JSON where there was none.
         spec: The model's input.
-        max_pixels: Pixels that one image may have.
+        encoder: What the model's bundle carries to read texts or rows of a table with.
+        max_rows: Images, texts or rows that one request may have; of arrays their reader says.
 
     Raises:
-        UnsupportedMediaTypeError: The content type is none of those that are read.
+        UnsupportedMediaTypeError: The content type is none that the model reads.
         MalformedBodyError: The bytes are not what the content type says.
         InputError: They are, and cannot be used.
     """
-    try:
-        parser = _PARSERS[media_type]
-    except KeyError:
+    media_type = media_type_of(content_type)
+    if media_type not in MEDIA_TYPES[spec.kind]:
         raise UnsupportedMediaTypeError(
-            f"Predictions are not read from {media_type!r}.", found=media_type, expected=sorted(_PARSERS)
-        ) from None
-    return parser(body, spec, max_pixels)
+            f"This model does not read {media_type!r}.", found=media_type, expected=list(MEDIA_TYPES[spec.kind])
+        )
+    if media_type == JSON_TYPE:
+        return _json(body, spec, encoder, max_rows)
+    if media_type in NPY_TYPES:
+        return Payload(read_npy(body, spec.dtype))
+    if media_type == FORM_TYPE:
+        return _form(body, content_type or "", spec, encoder, max_rows)
+    if media_type == TEXT_TYPE:
+        return Payload(encode_texts([_text(body, 0)], encoder))
+    return Payload([body])
 
 
 def media_type_of(content_type: str | None) -> str:
@@ -72,73 +102,7 @@ def media_type_of(content_type: str | None) -> str:
     >>> media_type_of("Application/JSON; charset=utf-8"), media_type_of(None)
     ('application/json', 'application/json')
     """
-    return (content_type or "application/json").partition(";")[0].strip().lower()
-
-
-def _json(body: bytes, spec: InputSpec, max_pixels: int) -> Payload:  # noqa: ARG001
-    document = load_json(body)
-    unknown = sorted(document.keys() - {"inputs", "references", "groups"})
-    if unknown or "inputs" not in document:
-        raise MalformedBodyError(
-            "The body needs `inputs`, and may have `references` and `groups`.",
-            where=f"/{unknown[0]}" if unknown else "/inputs",
-            found=sorted(document),
-            expected=["inputs", "references", "groups"],
-        )
-    rows = document["inputs"]
-    if not isinstance(rows, list):
-        raise InputTypeError("`inputs` must be an array.", where="/inputs", found=type(rows).__name__, expected="array")
-    if not rows:
-        raise InputShapeError("There are no inputs.", where="/inputs", found=0, expected="at least 1 example")
-    inputs = _array(rows, spec)
-    names = {key: _names(document.get(key), key) for key in ("references", "groups")}
-    return Payload(inputs, **names)
-
-
-def _npy(body: bytes, spec: InputSpec, max_pixels: int) -> Payload:  # noqa: ARG001
-    stream = io.BytesIO(body)
-    try:
-        version = np.lib.format.read_magic(stream)
-        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read_header(stream, max_header_size=_MAX_HEADER)
-    except Exception as error:  # NumPy's parser raises nearly anything on hostile bytes
-        raise MalformedBodyError(
-            f"The body is not a NumPy .npy file: {error}", expected="NumPy format 1.0 or 2.0"
-        ) from error
-    if dtype.hasobject or dtype.kind not in "biuf":
-        raise InputTypeError("The array does not hold numbers.", where="/inputs", found=str(dtype), expected=spec.dtype)
-    if len(shape) > _MAX_AXES or not all(type(side) is int and side >= 0 for side in shape):
-        raise MalformedBodyError(
-            "The header's shape is none.", where="/inputs", found=str(shape), expected="a few sizes of 0 or more"
-        )
-    count = 1
-    for side in shape:  # Python integers: a hostile shape must not overflow
-        count *= side
-    have = len(body) - stream.tell()
-    if have != count * dtype.itemsize:
-        raise MalformedBodyError(
-            "The body's length is not what its header says.",
-            where="/inputs",
-            found=f"{have} bytes of data",
-            expected=f"{count * dtype.itemsize} bytes for shape {list(shape)} of {dtype}",
-            remedy="The file is truncated or has something behind it; write it again with numpy.save.",
-        )
-    flat = np.frombuffer(body, dtype=dtype, offset=stream.tell(), count=count)
-    inputs = flat.reshape(shape, order="F" if fortran else "C")
-    if not dtype.isnative:
-        inputs = inputs.astype(dtype.newbyteorder("="))
-    return Payload(inputs)
-
-
-def _image(body: bytes, spec: InputSpec, max_pixels: int) -> Payload:
-    if spec.kind != "image":
-        raise UnsupportedMediaTypeError(
-            "This model does not take images.", found="an image", expected=["application/json", *NPY_TYPES]
-        )
-    try:
-        return Payload(decode_image(body, spec, max_pixels=max_pixels)[None])
-    except ImageError as error:
-        raise InputValueError(str(error), where="/inputs/0", found=error.found, expected=error.expected) from error
+    return (content_type or JSON_TYPE).partition(";")[0].strip().lower()
 
 
 def load_json(body: bytes) -> dict[str, Any]:
@@ -160,53 +124,83 @@ def load_json(body: bytes) -> dict[str, Any]:
     return document
 
 
-def _array(rows: list[Any], spec: InputSpec) -> npt.NDArray[Any]:
-    try:
-        return _even(rows)
-    except (InputShapeError, InputTypeError):
-        pass  # said of the first row that is to blame
+def _json(body: bytes, spec: InputSpec, encoder: Encoder | None, max_rows: int) -> Payload:
+    document = load_json(body)
+    unknown = sorted(document.keys() - set(_FIELDS))
+    if unknown or "inputs" not in document:
+        raise MalformedBodyError(
+            "The body needs `inputs`, and may have `references` and `groups`.",
+            where=f"/{unknown[0]}" if unknown else "/inputs",
+            found=sorted(document),
+            expected=list(_FIELDS),
+        )
+    rows = document["inputs"]
+    if not isinstance(rows, list):
+        raise InputTypeError("`inputs` must be an array.", where="/inputs", found=type(rows).__name__, expected="array")
+    if not rows:
+        raise InputShapeError("There are no inputs.", where="/inputs", found=0, expected="at least 1 example")
+    references, groups = _names(document.get("references"), "references"), _names(document.get("groups"), "groups")
+    first = type(rows[0])
+    if first is str and spec.kind != "array":
+        _check_alike(rows, str, max_rows)
+        if spec.kind == "image":
+            return Payload(decode_base64(rows), references, groups)
+        return Payload(encode_texts(rows, encoder), references, groups)
+    if first is dict and spec.kind == "array":
+        _check_alike(rows, dict, max_rows)
+        return Payload(encode_rows(rows, encoder), references, groups)
+    booleans = b"true" in body or b"false" in body  # nothing else makes one
+    inputs = array_of(rows, spec, nan_is_missing=isinstance(encoder, Columns), booleans=booleans)
+    return Payload(inputs, references, groups)
+
+
+def _check_alike(rows: list[Any], kind: type, max_rows: int) -> None:
+    check_rows(len(rows), max_rows)
     for index, row in enumerate(rows):
-        try:
-            shape = _even([row]).shape[1:]
-        except (InputShapeError, InputTypeError) as error:
-            expected = spec.dtype if isinstance(error, InputTypeError) else list(spec.shape)
-            raise type(error)(str(error), where=f"/inputs/{index}", found=error.found, expected=expected) from None
-        if shape not in (spec.shape, spec.shape[:-1]):
-            raise InputShapeError(
-                f"The model takes examples of shape {list(spec.shape)}.",
+        if type(row) is not kind:
+            raise InputTypeError(
+                "The inputs are not all of one kind.",
                 where=f"/inputs/{index}",
-                found=list(shape),
-                expected=list(spec.shape),
+                found=_JSON_NAMES[type(row).__name__],
+                expected=f"{_JSON_NAMES[kind.__name__]}, as the first is",
             )
-    raise InputShapeError("The examples differ in shape.", where="/inputs", expected=list(spec.shape))
 
 
-def _even(rows: list[Any]) -> npt.NDArray[Any]:
-    """Return nested lists of numbers as an array.
+def _form(body: bytes, content_type: str, spec: InputSpec, encoder: Encoder | None, max_rows: int) -> Payload:
+    fields: dict[str, list[bytes]] = {name: [] for name in _FIELDS}
+    for part in parts_of(body, content_type, max_parts=len(_FIELDS) * max_rows):
+        if part.name not in fields:
+            raise MalformedBodyError(
+                "A form has the fields `inputs`, `references` and `groups`, each as often as there are inputs.",
+                where=f"/{part.name[:200]}",
+                found=part.name[:200],
+                expected=list(_FIELDS),
+            )
+        fields[part.name].append(part.data)
+    inputs = fields["inputs"]
+    if not inputs:
+        raise InputShapeError("There are no inputs.", where="/inputs", found=0, expected="at least 1 part `inputs`")
+    check_rows(len(inputs), max_rows)
+    references, groups = (
+        _names([_text(data, index, key) for index, data in enumerate(fields[key])] or None, key)
+        for key in ("references", "groups")
+    )
+    if spec.kind == "image":
+        return Payload(inputs, references, groups)
+    texts = [_text(data, index) for index, data in enumerate(inputs)]
+    return Payload(encode_texts(texts, encoder), references, groups)
 
-    Types and lengths are checked level by level before NumPy sees a value: left to itself it makes text of everything
-    as soon as one leaf is text, each entry as wide as the longest.
 
-    Raises:
-        InputTypeError: A leaf is no number.
-        InputShapeError: Lists of one level differ in length.
-    """
-    shape = [len(rows)]
-    level = rows
-    while not (kinds := set(map(type, level))) <= {int, float}:
-        if kinds != {list}:
-            raise InputTypeError("Inputs must be numbers.", found="values that are not numbers")
-        sizes = set(map(len, level))
-        if len(sizes) > 1:
-            raise InputShapeError("The row's lists differ in length.", found="ragged lists")
-        shape.append(sizes.pop())
-        if len(shape) > _MAX_AXES:
-            raise InputShapeError("The lists are nested too deeply.", found=f"more than {_MAX_AXES} levels")
-        level = list(chain.from_iterable(level))
+def _text(data: bytes, index: int, key: str = "inputs") -> str:
     try:
-        return np.array(level).reshape(shape)
-    except OverflowError:
-        raise InputTypeError("Inputs must be numbers of at most 64 bits.", found="a larger integer") from None
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise MalformedBodyError(
+            f"The text is not UTF-8: {error.reason} at byte {error.start}.",
+            where=f"/{key}/{index}",
+            found=f"byte 0x{data[error.start]:02x}",
+            expected="text in UTF-8",
+        ) from None
 
 
 def _names(value: Any, key: str) -> list[str | None] | None:
@@ -225,11 +219,3 @@ def _names(value: Any, key: str) -> list[str | None] | None:
                 expected="1 to 200 characters without NUL",
             )
     return value
-
-
-_Parser = Callable[[bytes, InputSpec, int], Payload]
-_PARSERS: dict[str, _Parser] = {
-    "application/json": _json,
-    **dict.fromkeys(NPY_TYPES, _npy),
-    **dict.fromkeys(IMAGE_TYPES, _image),
-}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from sqlalchemy import Connection, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
@@ -9,3 +12,21 @@ from sqlalchemy.dialects import postgresql, sqlite
 def insert_for(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
     """Return an INSERT that knows ON CONFLICT, in the connection's dialect."""
     return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+
+
+def insert_new(connection: Connection, table: Table, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert many rows; those whose key is there already are left out.
+
+    Args:
+        connection: Inside a write transaction.
+        table: Where to.
+        columns: Names of the columns.
+        rows: A value for each column, of types that the driver writes as they are: no JSON. Handed to it as they are:
+            SQLAlchemy's own way with each row costs as much as the insertion.
+    """
+    placeholder = "%s" if connection.dialect.name == "postgresql" else "?"
+    sql = (
+        f"INSERT INTO {table.name} ({', '.join(columns)}) "  # noqa: S608 — names from this package's tables only
+        f"VALUES ({', '.join([placeholder] * len(columns))}) ON CONFLICT DO NOTHING"
+    )
+    connection.exec_driver_sql(sql, list(rows))

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
@@ -18,13 +18,26 @@ from sqlalchemy import select
 from service.decisions.split import cluster_hash
 from service.errors import StateUnavailableError
 from service.state.database import Database
-from service.state.insertion import insert_for
+from service.state.insertion import insert_for, insert_new
 from service.state.tables import origins, predictions
 
 ROWS_PER_COMMIT = 5_000
 CAPACITY_BYTES = 256 << 20
 RETRY_S = 0.2
 DIGEST_BYTES = 16
+_COLUMNS = (
+    "id",
+    "origin",
+    "created_at",
+    "reference",
+    "cluster",
+    "logits",
+    "label",
+    "confidence",
+    "action",
+    "propensity",
+    "sought",
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -211,7 +224,7 @@ class PredictionLog:
     def _insert(self, group: list[PredictionBatch]) -> None:
         rows = [row for batch in group for row in self._rows(batch)]
         with self._database.begin() as connection:
-            connection.execute(insert_for(connection, predictions).on_conflict_do_nothing(), rows)
+            insert_new(connection, predictions, _COLUMNS, rows)
 
     def _settle(self, group: list[PredictionBatch], *, written: bool) -> None:
         rows = sum(len(batch.ids) for batch in group)
@@ -226,23 +239,27 @@ class PredictionLog:
             self._bytes -= sum(_size(batch) for batch in group)
             self._changed.notify_all()
 
-    def _rows(self, batch: PredictionBatch) -> list[dict[str, Any]]:
+    def _rows(self, batch: PredictionBatch) -> Iterable[tuple[Any, ...]]:
+        """Return a value for each of `_COLUMNS`, row by row."""
         origin = self._origin((batch.model, batch.model_digest, batch.revision, batch.policy or ""))
         logits = np.ascontiguousarray(batch.logits, dtype="<f4")
-        columns = {
-            "id": batch.ids,
-            "origin": repeat(origin, len(batch.ids)),
-            "created_at": repeat(batch.created_at, len(batch.ids)),
-            "reference": batch.references,
-            "cluster": self._clusters(batch),
-            "logits": [row.tobytes() for row in logits],
-            "label": batch.labels.tolist(),
-            "confidence": batch.confidence.tolist(),
-            "action": batch.actions,
-            "propensity": batch.propensities,
-            "sought": batch.sought,
-        }
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        width = logits.itemsize * logits.shape[1]
+        content = logits.tobytes()
+        rows = len(batch.ids)
+        return zip(
+            batch.ids,
+            repeat(origin, rows),
+            repeat(batch.created_at, rows),
+            batch.references,
+            self._clusters(batch),
+            [content[start : start + width] for start in range(0, len(content), width)],
+            batch.labels.tolist(),
+            batch.confidence.tolist(),
+            batch.actions,
+            batch.propensities,
+            batch.sought,
+            strict=True,
+        )
 
     def _clusters(self, batch: PredictionBatch) -> list[int]:
         secret = self._database.secret

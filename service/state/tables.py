@@ -150,6 +150,15 @@ activations = Table(
     Index("activations_by_model", "model", "epoch"),
 )
 
+# Whether replicas should serve a model; one without a row should be served. Later changes have larger numbers.
+desired = Table(
+    "desired",
+    metadata,
+    Column("model", KEY, primary_key=True),
+    Column("loaded", Boolean, nullable=False),
+    Column("change", BigInteger, nullable=False),
+)
+
 # Each time that held-out rows were shown to a gate or a certification; scope is the policy's positive class, or empty.
 exposures = Table(
     "exposures",

@@ -44,13 +44,24 @@ def test_every_route_is_described_and_every_description_is_a_route(shared: Any, 
             for rest in (
                 *("predict", "feedback", "recalibrate", "rollback"),
                 *("revisions", "revisions/{revision}", "revisions/{revision}/activate", "policies/{policy}"),
+                "policies/{policy}/simulate",
+                *("load", "unload"),
             )
+        ),
+        *("/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/stats", "/v2/repository/index"),
+        *(f"/v2/repository/models/{{model}}/{verb}" for verb in ("load", "unload")),
+        *(
+            f"/v2/models/{{model}}{version}{rest}"
+            for version in ("", "/versions/{version}")
+            for rest in ("", "/infer", "/ready", "/config", "/stats")
         ),
     }
     for method, path in described:
         response = shared.http.request(method, re.sub(r"{\w+}", "x", path))
         assert response.status_code != 405
-        assert response.status_code != 404 or response.json()["type"] != "about:blank"
+        if response.status_code == 404:
+            document = response.json()
+            assert "no model" in document["error"] if path.startswith("/v2") else document["type"] != "about:blank"
 
 
 def test_the_document_is_well_formed(document: dict[str, Any]) -> None:
@@ -89,7 +100,7 @@ def test_operations_are_complete(document: dict[str, Any]) -> None:
         assert any(status.startswith("2") for status in operation["responses"]), path
         for answer in operation["responses"].values():
             assert "description" in answer or "$ref" in answer
-        assert ("security" in operation) == (path in ("/livez", "/readyz"))
+        assert ("security" in operation) == (path in ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready"))
 
 
 def test_what_an_endpoint_says_is_in_its_schema(shared: Any, digits: Any, document: dict[str, Any]) -> None:
@@ -102,6 +113,37 @@ def test_what_an_endpoint_says_is_in_its_schema(shared: Any, digits: Any, docume
     assert set(answer["predictions"][0]) == set(row["properties"])
     certificate = content["schema"]["properties"]["policy"]["properties"]["certified"]["additionalProperties"]
     assert set(answer["policy"]["certified"]["accept"]) == set(certificate["properties"])
+
+
+def test_what_v2_says_is_in_its_schema(shared: Any, digits: Any, document: dict[str, Any]) -> None:
+    image = digits.images[:1]
+    tensor = {"name": "input", "shape": list(image.shape), "datatype": "UINT8", "data": image.ravel().tolist()}
+    inference = {"id": "1", "parameters": {"policy": "auto-read"}, "inputs": [tensor]}
+    seen = set()
+    for method, path, operation in operations(document):
+        if not path.startswith("/v2"):
+            continue
+        seen.add(path)
+        asked = operation.get("requestBody", {"content": {"application/json": {"schema": {}, "example": None}}})
+        question = asked["content"]["application/json"]
+        fits(question["example"], question["schema"])
+        if path.endswith("/unload"):
+            continue  # the service is everybody's; the same empty object as /load answers
+        content = operation["responses"]["200"]["content"]["application/json"]
+        fits(content["example"], content["schema"])
+        body = inference if path.endswith("/infer") else question["example"] if method == "post" else None
+        if path.endswith("/infer"):
+            fits(body, question["schema"])
+        response = shared.http.request(method, path.format(model="digits", version="1"), json=body)
+        assert response.status_code == 200, response.text
+        answer = response.json()
+        fits(answer, content["schema"])
+        for given in answer if isinstance(answer, list) else [answer]:
+            known = content["schema"].get("items", content["schema"])["properties"]
+            assert set(given) <= set(known), path
+    assert len(seen) == 17
+    refused = shared.http.get("/v2/models/nothing")
+    fits(refused.json(), document["components"]["responses"]["V2Error"]["content"]["application/json"]["schema"])
 
 
 def fits(value: Any, schema: dict[str, Any]) -> None:

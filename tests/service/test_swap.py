@@ -153,7 +153,7 @@ def test_activations_that_fail_leave_nothing_loaded(models: Models) -> None:
     with pytest.raises(RevisionStateError, match="active already"):
         models.activate("digits", ids[0], expected_epoch=pointer.epoch, by="test")
     assert set(model.loaded) == {"r1", ids[0]}
-    assert len(models._sessions) == 1
+    assert len(models._loader.opened) == 1
 
 
 def test_the_first_solving_is_the_first_look_and_an_identical_policy_costs_none(models: Models) -> None:
@@ -346,6 +346,12 @@ def test_a_full_queue_answers_503_and_an_overdue_request_504(start: Any, digits:
     full = service.http.post("/predict", json={"inputs": digits.images[:1].tolist()})
     assert (full.status_code, full.json()["type"]) == (503, "/errors/overloaded")
     assert full.headers["retry-after"] == "1"
+    # Nor is a body waited for that would be of no use.
+    with socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2]))) as asker:
+        asker.settimeout(60)
+        asker.sendall(b"POST /predict HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000\r\n\r\n")
+        assert asker.recv(100).startswith(b"HTTP/1.1 503 ")
+    assert plane.statistics["r1"].failure.count == 3
     go.set()
     assert [len(answer.result(60).ids) for answer in patient] == [1, 4]
     loop.call_soon_threadsafe(loop.stop)

@@ -160,21 +160,25 @@ def test_what_waits_is_taken_together_and_in_order() -> None:
     asyncio.run(scenario())
 
 
-def test_lanes_do_not_share_a_batch() -> None:
+def test_lanes_take_turns_and_share_no_batch() -> None:
     async def scenario() -> None:
         model = Model()
         with batcher(model) as opened:
             first = held_up(model, opened)
             await settled(model.busy.is_set)
-            lanes = [LANES[0], LANES[0], LANES[1], LANES[0]]
+            lanes = [LANES[0]] * 11 + [LANES[1]] * 2 + [LANES[0]]
             waiting = [
                 asyncio.ensure_future(opened.submit(Work(n, lane=lane), deadline_s=FOREVER_S))
                 for n, lane in enumerate(lanes)
             ]
-            await settled(lambda: opened.queued_rows == 4)
+            await settled(lambda: opened.queued_rows == 14)
             model.go.set()
             await asyncio.gather(first, *waiting)
-        assert [[work.number for work in batch] for batch in model.batches[1:]] == [[0, 1], [2], [3]]
+        assert [[work.number for work in batch] for batch in model.batches[1:]] == [
+            [*range(8)],
+            [11, 12],
+            [8, 9, 10, 13],
+        ]
 
     asyncio.run(scenario())
 
@@ -194,6 +198,9 @@ def test_a_poisoned_input_fails_alone() -> None:
             assert [r for r in results if not isinstance(r, ValueError)] == [-1, 0, 1, 2, 4, 5]
             assert isinstance(results[4], ValueError)
             assert await opened.submit(Work(7), deadline_s=FOREVER_S) == 7
+        # By halves: all six, the good three, the bad three, the bad one alone, the two beside it.
+        ran = [[work.number for work in batch] for batch in model.batches[1:6]]
+        assert ran == [[0, 1, 2, 3, 4, 5], [0, 1, 2], [3, 4, 5], [3], [4, 5]]
 
     asyncio.run(scenario())
 
@@ -211,6 +218,43 @@ def test_a_full_queue_refuses_at_once_and_an_empty_one_takes_any_size() -> None:
             assert caught.value.found == "50 rows waiting"
             model.go.set()
             assert await asyncio.gather(first, large) == [-1, 1]
+
+    asyncio.run(scenario())
+
+
+def test_what_would_come_too_late_is_refused_at_once() -> None:
+    async def scenario() -> None:
+        model = Model()
+        with batcher(model) as opened:
+            opened._row_s = 1.0
+            first = held_up(model, opened)
+            await settled(model.busy.is_set)
+            second = asyncio.ensure_future(opened.submit(Work(2), deadline_s=1.0))  # nothing waits: it is let in
+            await asyncio.sleep(0)
+            with pytest.raises(OverloadedError):  # two rows are before it, for two seconds
+                await opened.submit(Work(3), deadline_s=1.0)
+            third = asyncio.ensure_future(opened.submit(Work(4), deadline_s=10.0))
+            await settled(lambda: opened.queued_rows == 2)
+            model.go.set()
+            assert await asyncio.gather(first, second, third) == [-1, 2, 4]
+            assert opened._row_s < 1.0
+
+    asyncio.run(scenario())
+
+
+def test_a_delay_waits_for_company_and_no_longer_than_it_says() -> None:
+    async def scenario() -> None:
+        model = Model()
+        with batcher(model, max_batch_size=3, delay_s=0.02) as opened:
+            assert await opened.submit(Work(0), deadline_s=FOREVER_S) == 0  # alone, when the time is up
+        with batcher(model, max_batch_size=3, delay_s=1e5) as opened:
+            works = [Work(number) for number in range(1, 4)]
+            assert await asyncio.gather(*(opened.submit(work, deadline_s=FOREVER_S) for work in works)) == [1, 2, 3]
+            left = asyncio.ensure_future(opened.submit(Work(4), deadline_s=FOREVER_S))
+            await settled(lambda: opened.queued_rows == 1)
+            await asyncio.to_thread(opened.close)  # a stop waits for nobody
+            assert await left == 4
+        assert [[work.number for work in batch] for batch in model.batches] == [[0], [1, 2, 3], [4]]
 
     asyncio.run(scenario())
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from bundle import InputSpec
+from bundle import Column, Columns, InputSpec
 from service.errors import InputError, InputShapeError, InputTypeError, InputValueError
 from service.inference.inputs import conform
 
@@ -76,6 +76,19 @@ def test_what_is_wrong_is_said(
     with pytest.raises(kind) as caught:
         conform(array, spec)
     assert (caught.value.where, caught.value.found) == (where, found)
+
+
+def test_nan_is_what_is_missing_from_a_tables_row_and_infinity_is_refused_there_too() -> None:
+    columns = Columns(tuple(Column(name) for name in "abcd"))
+    for dtype in (np.float32, np.float64):
+        rows = np.array([[0, 1, np.nan, 3], [np.nan] * 4], dtype)
+        np.testing.assert_array_equal(conform(rows, ROWS, columns), rows)
+        rows[1, 2] = np.inf
+        with pytest.raises(InputValueError) as caught:
+            conform(rows, ROWS, columns)
+        assert (caught.value.where, caught.value.found) == ("/inputs/1", "inf")
+    with pytest.raises(InputValueError, match="finite"):
+        conform(np.float64([[0, 1, 2, 1e300]]), ROWS, columns)
 
 
 def test_what_already_fits_is_not_copied() -> None:

@@ -27,8 +27,11 @@ ENDPOINTS = [
     ("POST", "/recalibrate", "calibrate"),
     ("POST", "/v1/models/digits/recalibrate", "calibrate"),
     ("PUT", "/v1/models/digits/policies/mine", "calibrate"),
+    ("POST", "/v1/models/digits/policies/mine/simulate", "calibrate"),
     ("POST", "/v1/models/digits/revisions/r1/activate", "approve"),
     ("POST", "/v1/models/digits/rollback", "approve"),
+    ("POST", "/v1/models/digits/unload", "admin"),
+    ("POST", "/v1/models/digits/load", "admin"),  # last: whoever comes after wants the model back
 ]
 BODIES = {
     "feedback": {"items": [{"reference": "a", "label": "1"}]},
@@ -113,12 +116,9 @@ def test_the_documentation_is_open(locked: Any, keys: dict[str, str], path: str)
 
 def test_liveness_and_readiness_are_open(locked: Any, keys: dict[str, str]) -> None:
     assert locked.http.get("/livez").json()["live"] is True
-    assert locked.http.get("/readyz").json() == {
-        "ready": True,
-        "stale_for_s": locked.http.get("/readyz").json()["stale_for_s"],
-        "models": {"digits": "r1"},
-        "problems": {},
-    }
+    ready = locked.http.get("/readyz").json()
+    assert ready.pop("stale_for_s") >= 0
+    assert ready == {"ready": True, "models": {"digits": "r1"}, "problems": {}}
 
 
 def test_a_revoked_key_stops_within_a_poll_and_the_audit_log_names_callers(service: Any) -> None:

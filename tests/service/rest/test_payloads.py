@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import struct
 import tracemalloc
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,18 +17,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from bundle import InputSpec
+from bundle import Column, Columns, InputSpec, Vocabulary
 from bundle.images import encode_png
-from service.errors import CandorError, InputTypeError, InputValueError
-from service.inference.inputs import conform
-from service.rest.payloads import IMAGE_TYPES, NPY_TYPES, media_type_of, parse
+from service.errors import CandorError, InputShapeError, InputTypeError, InputValueError, MalformedBodyError
+from service.inference.inputs import Encoder, conform
+from service.rest.encoded import decode_images
+from service.rest.payloads import FORM_TYPE, IMAGE_TYPES, NPY_TYPES, TEXT_TYPE, Payload, parse
 
 SPECS = [
     InputSpec(kind="image", dtype="uint8", shape=(2, 2, 1)),
     InputSpec(kind="array", dtype="float32", shape=(3,)),
     InputSpec(kind="tokens", dtype="int32", shape=(3,)),
 ]
+ENCODERS: dict[str, Encoder | None] = {
+    "image": None,
+    "array": Columns((Column("age"), Column("fault", ("driver", "third party")), Column("value"))),
+    "tokens": Vocabulary(("<pad>", "<unknown>", "cat", "dog"), 3),
+}
 PIXELS = 64
+FORM = "multipart/form-data; boundary=b"
 PNG = encode_png(np.zeros((2, 2, 1), np.uint8))
 
 
@@ -35,13 +45,25 @@ def npy(array: np.ndarray) -> bytes:
     return stream.getvalue()
 
 
+def read(body: bytes, content_type: str | None, spec: InputSpec, encoder: Encoder | None = None) -> Payload:
+    """Parse a body, and decode its images."""
+    payload = parse(body, content_type, spec, encoder, max_rows=4)
+    if isinstance(payload.inputs, list):
+        payload = replace(payload, inputs=decode_images(payload.inputs, spec, max_pixels=PIXELS))
+    return payload
+
+
+def form(*parts: tuple[str, bytes]) -> bytes:
+    """A form with the boundary `b`."""
+    head = b'--b\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n'
+    return b"".join(head % (name.encode(), data) for name, data in parts) + b"--b--\r\n"
+
+
 def never_anything_but_ours(body: bytes, content_type: str | None) -> None:
     for spec in SPECS:
-        try:
-            payload = parse(body, media_type_of(content_type), spec, max_pixels=PIXELS)
-            conform(payload.inputs, spec)
-        except CandorError:
-            pass  # the only kind that may come
+        for encoder in (None, ENCODERS[spec.kind]):
+            with suppress(CandorError):  # the only kind that may come
+                conform(read(body, content_type, spec, encoder).inputs, spec, encoder)
 
 
 JSON = st.recursive(
@@ -62,7 +84,10 @@ def test_nearly_right_json(rows: list[Any]) -> None:
     never_anything_but_ours(json.dumps({"inputs": rows}).encode(), None)
 
 
-@given(body=st.binary(max_size=200), kind=st.sampled_from(["application/json", *NPY_TYPES, *IMAGE_TYPES, "text/x", ""]))
+KINDS = ["application/json", *NPY_TYPES, *IMAGE_TYPES, TEXT_TYPE, FORM_TYPE, FORM, "text/x", ""]
+
+
+@given(body=st.binary(max_size=200), kind=st.sampled_from(KINDS))
 def test_any_bytes(body: bytes, kind: str) -> None:
     never_anything_but_ours(body, kind)
 
@@ -76,6 +101,7 @@ def test_any_bytes(body: bytes, kind: str) -> None:
             (npy(np.zeros((2, 3), np.float32)), "application/x-npy"),
             (npy(np.zeros((2, 2, 2), np.uint8, order="F")), "application/octet-stream"),
             (b'{"inputs": [[1, 2, 3]]}', "application/json"),
+            (form(("inputs", PNG), ("references", b"a")), FORM),
         ]
     ),
 )
@@ -116,16 +142,14 @@ def test_what_numpy_saves_is_what_arrives(data: Any, spec: InputSpec) -> None:
     )
     if data.draw(st.booleans()):
         array = np.asfortranarray(array)
-    payload = parse(npy(array), media_type_of("application/x-npy"), spec, max_pixels=PIXELS)
-    np.testing.assert_array_equal(payload.inputs, array)
-    as_json = parse(json.dumps({"inputs": array.tolist()}).encode(), media_type_of(None), spec, max_pixels=PIXELS)
+    np.testing.assert_array_equal(read(npy(array), "application/x-npy", spec).inputs, array)
+    as_json = read(json.dumps({"inputs": array.tolist()}).encode(), None, spec)
     np.testing.assert_array_equal(as_json.inputs, array)
 
 
 def test_a_png_arrives_as_its_pixels() -> None:
     image = np.uint8([[[1], [2]], [[3], [255]]])
-    payload = parse(encode_png(image), media_type_of("image/png"), SPECS[0], max_pixels=PIXELS)
-    np.testing.assert_array_equal(payload.inputs, image[None])
+    np.testing.assert_array_equal(read(encode_png(image), "image/png", SPECS[0]).inputs, image[None])
 
 
 def test_one_long_text_among_numbers_costs_nothing() -> None:
@@ -134,17 +158,108 @@ def test_one_long_text_among_numbers_costs_nothing() -> None:
     tracemalloc.start()
     try:
         with pytest.raises(InputTypeError, match="numbers") as refused:
-            parse(body, "application/json", SPECS[1], max_pixels=PIXELS)
+            parse(body, "application/json", SPECS[1], max_rows=4)
         assert tracemalloc.get_traced_memory()[1] < 40 * len(body)
     finally:
         tracemalloc.stop()
     assert refused.value.where == "/inputs/0"
 
 
-def test_true_is_no_number() -> None:
-    with pytest.raises(InputTypeError) as refused:
-        parse(b'{"inputs": [[1, 2, 3], [1, true, 0]]}', "application/json", SPECS[1], max_pixels=PIXELS)
-    assert refused.value.where == "/inputs/1"
+@pytest.mark.parametrize("word", ["true", "false"])
+def test_true_is_no_number(word: str) -> None:
+    for spec in SPECS:
+        example = "[[1, %s], [0, 0]]" if spec.kind == "image" else "[1, %s, 0]"
+        body = f'{{"inputs": [{example % 2}, {example % word}]}}'.encode()
+        with pytest.raises(InputTypeError) as refused:
+            read(body, None, spec)
+        assert refused.value.where == "/inputs/1"
+
+
+def test_the_word_true_among_the_references_changes_nothing() -> None:
+    payload = read(b'{"inputs": [[1, 2, 3]], "references": ["true"]}', None, SPECS[1])
+    np.testing.assert_array_equal(payload.inputs, [[1, 2, 3]])
+    assert payload.references == ["true"]
+
+
+def test_null_is_a_missing_number_in_a_table_and_no_number_elsewhere() -> None:
+    body = b'{"inputs": [[1, 2, 3], [null, 1, 0.5]]}'
+    np.testing.assert_array_equal(read(body, None, SPECS[1], ENCODERS["array"]).inputs, [[1, 2, 3], [np.nan, 1, 0.5]])
+    for spec in SPECS[1:]:
+        with pytest.raises(InputTypeError) as refused:
+            read(body, None, spec)
+        assert refused.value.where == "/inputs/1"
+
+
+@given(texts=st.lists(st.text(st.sampled_from("cat dog'x\n, é"), max_size=20), min_size=1, max_size=4))
+def test_texts_become_what_the_vocabulary_makes_of_them(texts: list[str]) -> None:
+    spec, vocabulary = SPECS[2], ENCODERS["tokens"]
+    assert isinstance(vocabulary, Vocabulary)
+    expected = vocabulary.encode(texts)
+    as_json = read(json.dumps({"inputs": texts}).encode(), None, spec, vocabulary)
+    np.testing.assert_array_equal(as_json.inputs, expected)
+    as_form = read(form(*(("inputs", text.encode()) for text in texts)), FORM, spec, vocabulary)
+    np.testing.assert_array_equal(as_form.inputs, expected)
+    alone = read(texts[0].encode(), "text/plain; charset=utf-8", spec, vocabulary)
+    np.testing.assert_array_equal(alone.inputs, expected[:1])
+
+
+def test_rows_by_column_name_become_what_the_columns_make_of_them() -> None:
+    rows = [{"age": 41, "fault": "third party", "value": -2.5}, {"fault": "nobody", "age": None}, {"value": "1e3"}]
+    columns = ENCODERS["array"]
+    assert isinstance(columns, Columns)
+    payload = read(json.dumps({"inputs": rows}).encode(), None, SPECS[1], columns)
+    np.testing.assert_array_equal(payload.inputs, columns.encode(rows))
+    assert payload.inputs.dtype == np.float32
+
+
+@given(files=st.lists(st.binary(max_size=30).filter(lambda data: b"\r\n--b" not in data), min_size=1, max_size=4))
+def test_what_a_form_holds_arrives_byte_for_byte(files: list[bytes]) -> None:
+    names = [f"r{index}" for index in range(len(files))]
+    body = form(*(("inputs", data) for data in files), *(("references", name.encode()) for name in names))
+    payload = parse(body, FORM, SPECS[0], max_rows=4)
+    assert (payload.inputs, payload.references, payload.groups) == (files, names, None)
+
+
+def test_a_form_has_as_many_parts_as_a_request_may_have_rows_and_names() -> None:
+    spec = SPECS[0]
+    assert len(parse(form(*[("inputs", PNG)] * 4), FORM, spec, max_rows=4).inputs) == 4
+    with pytest.raises(InputShapeError, match="Too many inputs"):
+        parse(form(*[("inputs", PNG)] * 5), FORM, spec, max_rows=4)
+    with pytest.raises(MalformedBodyError, match="too many parts"):
+        parse(form(*[("inputs", PNG)] * 13), FORM, spec, max_rows=4)
+
+
+def test_many_images_arrive_as_their_pixels_whichever_way_they_come() -> None:
+    images = np.arange(8, dtype=np.uint8).reshape(2, 2, 2, 1)
+    files = [encode_png(image) for image in images]
+    texts = [base64.b64encode(file).decode() for file in files]
+    for body, content_type in (
+        (form(*(("inputs", file) for file in files)), FORM),
+        (json.dumps({"inputs": texts}).encode(), "application/json"),
+        (json.dumps({"inputs": [f"data:image/png;base64,{text}" for text in texts]}).encode(), "application/json"),
+    ):
+        np.testing.assert_array_equal(read(body, content_type, SPECS[0]).inputs, images)
+
+
+def test_the_pixels_of_all_images_count_before_one_is_decoded() -> None:
+    spec = InputSpec(kind="image", dtype="uint8", shape=(2, 2, 1), resize=True)
+    files = [encode_png(np.zeros((3000, 3000, 1), np.uint8)) for _ in range(3)]
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputValueError, match="together") as refused:
+            decode_images(files, spec, max_pixels=2 * 9_000_000)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+    assert (refused.value.where, refused.value.found) == ("/inputs/2", "27000000 pixels up to this one")
+    assert decode_images(files, spec, max_pixels=3 * 9_000_000).shape == (3, 2, 2, 1)
+
+
+def test_small_images_count_as_what_they_become() -> None:
+    spec = InputSpec(kind="image", dtype="uint8", shape=(100, 100, 1), resize=True)
+    with pytest.raises(InputValueError, match="together"):
+        decode_images([PNG] * 3, spec, max_pixels=29_999)
+    assert decode_images([PNG] * 3, spec, max_pixels=30_000).shape == (3, 100, 100, 1)
 
 
 def test_an_image_of_another_size_is_refused_before_its_pixels_are_unpacked() -> None:
@@ -152,7 +267,7 @@ def test_an_image_of_another_size_is_refused_before_its_pixels_are_unpacked() ->
     tracemalloc.start()
     try:
         with pytest.raises(InputValueError, match="another size"):
-            parse(large, "image/png", SPECS[0], max_pixels=10**8)
+            decode_images([large], SPECS[0], max_pixels=10**8)
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()

@@ -1,0 +1,1 @@
+"""The service beside other Python servers: `python -m benchmarks.serving --help`."""

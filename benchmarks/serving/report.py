@@ -1,0 +1,158 @@
+"""What was measured, in Markdown, beside the goals."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchmarks.serving.servers import CANDOR, PEER_SERVERS
+from benchmarks.serving.turns import CONNECTIONS, DEADLINE_S, EAGER, OVERLOAD, Options, Turns, key
+from benchmarks.side_by_side.environments import versions
+
+BEGIN, END = "<!-- serving: begin -->", "<!-- serving: end -->"
+_OUR_PAYLOADS = ("npy", "V2 binary", "V2 JSON", "JSON", "PNG")
+_BINARY = ("npy", "V2 binary")
+_BINARY_GOALS = {1: 2.5, 16: 3.5, 64: 3.5}
+_JSON_GOAL = 2.0
+_PACKAGES = {"MLServer": "mlserver", "KServe": "kserve", "BentoML": "bentoml", "LitServe": "litserve"}
+
+
+def part(
+    results: Turns, pythons: Mapping[str, Path], missing: Mapping[str, str], options: Options, command: str
+) -> str:
+    """The part of the report between `BEGIN` and `END`, these included."""
+    return "\n".join(
+        [
+            BEGIN,
+            *_closed(results),
+            "",
+            *_goals(results),
+            "",
+            *(f"- {name} took no part: {' '.join(why.split())[:200]}" for name, why in missing.items()),
+            f"- Command: `{command}`; medians of {options.rounds} turns of {options.seconds:g} s.",
+            f"- Hardware: {_processor()}, {os.cpu_count()} cores, shared with wrk; {platform.system()}. "
+            f"Load when the run ended: {os.getloadavg()[0]:.1f}.",
+            *(f"- {name}: {versions(python, _PACKAGES[name])}" for name, python in pythons.items()),
+            END,
+        ]
+    )
+
+
+def write(path: Path, text: str) -> None:
+    """Replace the part of a file between `BEGIN` and `END`, or put it at the end."""
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    if BEGIN in before:
+        head, _, rest = before.partition(BEGIN)
+        text = head + text + rest.partition(END)[2]
+    else:
+        text = f"{before.rstrip()}\n\n## Serving\n\n{text}\n"
+    path.write_text(text, encoding="utf-8")
+
+
+def _closed(results: Turns) -> list[str]:
+    lines = [
+        "Requests a second, one 3 × 32 × 32 image each, at 1 / 16 / 64 connections:",
+        "",
+        "| | 1 | 16 | 64 | p99 / p50 at 64 |",
+        "|---|---|---|---|---|",
+    ]
+    everyone = [(CANDOR, payload) for payload in _OUR_PAYLOADS]
+    everyone += [(name, payload) for name, server in PEER_SERVERS.items() for payload in server.payloads]
+    for name, payload in everyone:
+        cells = [_rate(results, name, payload, connections) for connections in CONNECTIONS]
+        if any(map(math.isfinite, cells)):
+            spread = _spread(results, name, payload)
+            lines.append(f"| {name}, {payload} | " + " | ".join(map(_count, cells)) + f" | {_plain(spread)} |")
+    alone = [_median(results, "in-process", f"batches_of_{size}") for size in (1, 32)]
+    if all(map(math.isfinite, alone)):
+        lines.append(
+            f"| ONNX Runtime in process, one thread | {_count(alone[0])} (batches of 1) | | "
+            f"{_count(alone[1])} (batches of 32) | |"
+        )
+    return lines
+
+
+def _goals(results: Turns) -> list[str]:
+    rows: list[tuple[str, float, str, bool]] = []
+
+    def at_least(what: str, value: float, goal: float, unit: str = "×") -> None:
+        rows.append((what, value, f"≥ {goal:g}{unit}", value >= goal))
+
+    def at_most(what: str, value: float, goal: float, unit: str) -> None:
+        rows.append((what, value, f"≤ {goal:g}{unit}", value <= goal))
+
+    peers = [(name, payload) for name, server in PEER_SERVERS.items() for payload in server.payloads]
+    for connections, goal in _BINARY_GOALS.items():
+        best = _best(results, peers, connections)
+        for payload in _BINARY:
+            ratio = _rate(results, CANDOR, payload, connections) / best
+            at_least(f"{payload} at {connections}, against the best peer on any payload", ratio, goal)
+    for connections in CONNECTIONS:
+        best = _best(results, [peer for peer in peers if peer[1] == "V2 JSON"], connections)
+        ratio = _rate(results, CANDOR, "V2 JSON", connections) / best
+        at_least(f"V2 JSON at {connections}, against the best peer's", ratio, _JSON_GOAL)
+    many = _median(results, "in-process", "batches_of_32")
+    at_least("npy at 64, against ONNX Runtime in process", 100 * _rate(results, CANDOR, "npy", 64) / many, 50, " %")
+    for payload in _BINARY:
+        rate = 32 * _median(results, key("batches", payload), "per_s")
+        at_least(f"{payload}, 32 images a request, against ONNX Runtime in process", 100 * rate / many, 90, " %")
+    at_most("npy at 64, p99 against p50", _spread(results, CANDOR, "npy"), 2.5, "×")
+    at_most("calibration and decision of one row", _median(results, "in-process", "decision_us"), 20, " µs")
+    on, off = (_median(results, key("log", variant), "per_s") for variant in ("on", "off"))
+    at_most("throughput that logging costs", 100 * (1 - on / off), 10, " %")
+    peak, goodput = _median(results, key("overload", "peak"), "per_s"), _median(results, "overload|open", "per_s")
+    overload = f"a model of 5 ms, an open loop at {OVERLOAD:g} × capacity"
+    at_least(f"{overload}: goodput against the peak", 100 * goodput / peak, 90, " %")
+    at_most(
+        f"{overload}: p99 of what is answered", _median(results, "overload|open", "p99_ms"), 1e3 * DEADLINE_S, " ms"
+    )
+    for limit in (64, 1024):
+        rates = [_median(results, key("eager", limit, name), "per_s") for name in ("peak", EAGER)]
+        what = f"{EAGER} eager clients, {limit} rows may wait: goodput against 64 clients'"
+        at_least(what, 100 * rates[1] / rates[0], 75, " %")
+    lines = ["| | measured | goal | |", "|---|---|---|---|"]
+    for what, value, goal_shown, met in rows:
+        if math.isfinite(value):
+            unit = goal_shown.split(maxsplit=2)[2:] or ["×"]
+            lines.append(f"| {what} | {value:.3g} {unit[0]} | {goal_shown} | {'met' if met else 'missed'} |")
+    return lines
+
+
+def _median(results: Turns, where: str, name: str) -> float:
+    """Of a result's turns; NaN where there are none, or nothing was answered."""
+    found = [turn[name] for turn in results.get(where, [])]
+    return (statistics.median(found) if found else math.nan) or math.nan
+
+
+def _rate(results: Turns, server: str, payload: str, connections: int) -> float:
+    return _median(results, key("closed", server, payload, connections), "per_s")
+
+
+def _spread(results: Turns, server: str, payload: str) -> float:
+    where = key("closed", server, payload, 64)
+    return _median(results, where, "p99_ms") / _median(results, where, "p50_ms")
+
+
+def _best(results: Turns, servers: list[tuple[str, str]], connections: int) -> float:
+    rates = [_rate(results, name, payload, connections) for name, payload in servers]
+    return max(filter(math.isfinite, rates), default=math.nan)
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if math.isfinite(value) else "–"
+
+
+def _plain(value: float) -> str:
+    return f"{value:.2f}" if math.isfinite(value) else "–"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "CPU")

@@ -1,0 +1,63 @@
+"""A closed loop of clients: wrk with one thread posts one body again and again."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.serving.servers import Request
+
+_SCRIPT = """\
+local file = io.open("{body}", "rb")
+wrk.method = "POST"
+wrk.body = file:read("*a")
+file:close()
+{headers}
+done = function(summary, latency, requests)
+  local e = summary.errors
+  io.write(string.format("MEASURED %d %d %d %d %f %f\\n", summary.requests, summary.duration, e.status,
+    e.connect + e.read + e.write + e.timeout, latency:percentile(50), latency:percentile(99)))
+end
+"""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What came back.
+
+    Attributes:
+        per_s: Answers with status 200, a second.
+        refused_per_s: Answers with another status, a second.
+        broken: Connections that broke, requests that timed out.
+        p50_ms: Median of all latencies.
+        p99_ms: Their 99th percentile.
+    """
+
+    per_s: float
+    refused_per_s: float
+    broken: int
+    p50_ms: float
+    p99_ms: float
+
+
+def measure(wrk: str, port: int, request: Request, *, connections: int, seconds: float, scratch: Path) -> Measured:
+    """Post a request from so many connections at once, each as soon as its last answer is there.
+
+    Raises:
+        RuntimeError: wrk says something else than its results.
+    """
+    body, script = scratch / "body", scratch / "post.lua"
+    body.write_bytes(request.body)
+    headers = "\n".join(f'wrk.headers["{key}"] = "{value}"' for key, value in request.headers.items())
+    script.write_text(_SCRIPT.format(body=body, headers=headers), encoding="utf-8")
+    command = [wrk, "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "--timeout", "30s", "-s", str(script)]
+    address = f"http://127.0.0.1:{port}{request.path}"
+    done = subprocess.run([*command, address], capture_output=True, text=True, check=False)
+    line = next((line for line in done.stdout.splitlines() if line.startswith("MEASURED")), None)
+    if line is None:
+        raise RuntimeError(f"wrk: {done.stderr[-500:] or done.stdout[-500:]}")
+    total, microseconds, refused, broken, p50, p99 = line.split()[1:]
+    took_s = int(microseconds) / 1e6
+    good = int(total) - int(refused)
+    return Measured(good / took_s, int(refused) / took_s, int(broken), float(p50) / 1e3, float(p99) / 1e3)

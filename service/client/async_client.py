@@ -1,0 +1,337 @@
+"""The client for asyncio, in which every method is written; `blocking` makes the other one of it."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+from urllib.parse import quote
+
+import httpx
+
+from service.client import answers
+from service.client.answers import (
+    FeedbackReceipt,
+    Health,
+    Job,
+    Model,
+    Pointer,
+    PolicyInForce,
+    PolicyProposal,
+    Predictions,
+    Recalibration,
+    Revision,
+    RevisionPage,
+)
+from service.client.errors import JobFailedError, JobTimeoutError, NotFoundError
+from service.client.exchange import AsyncHttp, Exchange, Http, Request
+from service.client.payloads import file_body, images_body, inputs_body, json_body
+
+T = TypeVar("T")
+Mode = Literal["dry_run", "propose", "activate"]
+GateMode = Literal["superior", "non_inferior"]
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+_SERVER_WAIT_S = 30
+_FIRST_POLL_S, _LONGEST_POLL_S = 0.1, 2.0
+
+
+class AsyncClient:
+    """Speaks to one service, for asyncio. `Client` has the same methods and blocks.
+
+    Requests that change nothing, or that carry an idempotency key, are sent again when the service is unavailable or a
+    connection breaks, up to `retries` times; all others only where they cannot have arrived.
+
+    Every method that asks the service something raises ApiError where it refuses or fails, UnreachableError where
+    nothing answers in time, and UnexpectedAnswerError where something else than a service does.
+
+    Args:
+        url: Where the service is.
+        api_key: Sent as a bearer token.
+        model: Model name; None is the service's default model.
+        timeout_s: How long each part of one attempt (connecting, sending, the answer) may take.
+        retries: How often a request may be sent again.
+        http: What sends requests, made with httpx's `base_url`, `headers` and `timeout`.
+
+    Raises:
+        ValueError: The URL is none, or the key cannot be one.
+    """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        api_key: str | None = None,
+        model: str | None = None,
+        timeout_s: float = 70.0,
+        retries: int = 3,
+        http: Callable[..., Http] = AsyncHttp,
+    ) -> None:
+        if api_key is not None and not re.fullmatch(r"[\x21-\x7e]+", api_key):
+            raise ValueError(
+                "The API key has characters that no key has; it begins with cnd_ and is one line of ASCII."
+            )
+        headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        try:
+            connections = http(base_url=url, headers=headers, timeout=timeout_s)
+        except httpx.InvalidURL as error:
+            raise ValueError(f"{url} is no URL: {error}") from error
+        self._exchange = Exchange(connections, url=url, retries=retries)
+        self._model = model
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._exchange.http.close()
+
+    # Predictions and their labels
+
+    async def predict(
+        self,
+        inputs: Any,
+        *,
+        policy: str | None = None,
+        top: int | None = None,
+        references: Sequence[str | None] | None = None,
+        groups: Sequence[str | None] | None = None,
+    ) -> Predictions:
+        """Predict a batch.
+
+        Args:
+            inputs: A NumPy array, nested lists of numbers, texts, or rows of a table as mappings by column name.
+            policy: Policy that decides; None is the service's choice.
+            top: Only this many probabilities of each, largest first; 0 for none, None for all.
+            references: Your own names of the rows, by which feedback may come.
+            groups: What each row belongs to: card, patient …
+
+        Raises:
+            TypeError: `inputs` is no batch, or holds what cannot be sent.
+        """
+        body = inputs_body(inputs, {"references": references, "groups": groups})
+        return await self._predict(body, policy, top)
+
+    async def predict_images(
+        self,
+        images: Sequence[bytes | Path | str],
+        *,
+        policy: str | None = None,
+        top: int | None = None,
+        references: Sequence[str] | None = None,
+        groups: Sequence[str] | None = None,
+    ) -> Predictions:
+        """Predict PNG, JPEG or WebP images, given as their bytes or as paths of files, in one request.
+
+        Raises:
+            TypeError: `images` is a single one.
+            OSError: A file cannot be read.
+        """
+        return await self._predict(images_body(images, {"references": references, "groups": groups}), policy, top)
+
+    async def predict_file(self, path: Path | str, *, policy: str | None = None, top: int | None = None) -> Predictions:
+        """Predict a PNG, JPEG, WebP, `.npy`, JSON or text file.
+
+        Raises:
+            ValueError: The file's ending is none of these.
+            OSError: It cannot be read.
+        """
+        return await self._predict(file_body(path), policy, top)
+
+    async def feedback(
+        self, items: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None
+    ) -> FeedbackReceipt:
+        """Send true labels.
+
+        Args:
+            items: `{"prediction_id" or "reference": …, "label": …}` each, and `source` and `labelled_at` where known.
+            idempotency_key: The same key with the same items stores them once; None is a new key.
+        """
+        body = json_body({"items": list(items)})
+        body["headers"]["idempotency-key"] = idempotency_key or uuid.uuid4().hex
+        return await self._ask(FeedbackReceipt, Request("POST", self._path("feedback"), True, body))
+
+    # Recalibration
+
+    async def recalibrate(
+        self,
+        *,
+        mode: Mode = "dry_run",
+        calibrator: str | None = None,
+        gate: GateMode = "superior",
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        unknown_propensity: Literal["exclude", "fit"] = "exclude",
+        timeout_s: float = 600.0,
+    ) -> Recalibration:
+        """Refit on labelled feedback and wait for the result.
+
+        Args:
+            mode: What may come of it.
+            calibrator: Method; None is the one in service.
+            gate: What must be shown.
+            since: Predictions made at or after this time.
+            until: Predictions made before this time.
+            unknown_propensity: Whether labels that nobody sought may enter the fit.
+            timeout_s: How long to wait.
+
+        Raises:
+            JobFailedError: The refit came to no result.
+            JobTimeoutError: It is not done within `timeout_s`; it goes on.
+        """
+        give_up = time.monotonic() + timeout_s
+        wait_s = int(min(_SERVER_WAIT_S, timeout_s))
+        document = await self._start(mode, calibrator, gate, since, until, unknown_propensity, wait_s=wait_s)
+        if "result" not in document:  # done already: a result stands alone
+            return answers.read(Recalibration, document)
+        job = answers.read(Job, document)
+        return await self.wait(job.job, timeout_s=give_up - time.monotonic())
+
+    async def start_recalibration(
+        self,
+        *,
+        mode: Mode = "dry_run",
+        calibrator: str | None = None,
+        gate: GateMode = "superior",
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        unknown_propensity: Literal["exclude", "fit"] = "exclude",
+    ) -> Job:
+        """Start a refit, as `recalibrate` does, and do not wait for it."""
+        return answers.read(Job, await self._start(mode, calibrator, gate, since, until, unknown_propensity, wait_s=0))
+
+    async def job(self, job: str) -> Job:
+        """Return how far a refit is."""
+        return await self._ask(Job, Request("GET", f"/v1/jobs/{quote(job, safe='')}", True))
+
+    async def wait(self, job: str, *, timeout_s: float = 600.0) -> Recalibration:
+        """Wait for a refit's result.
+
+        Raises:
+            JobFailedError: It came to none.
+            JobTimeoutError: It is not done within `timeout_s`; it goes on.
+        """
+        give_up = time.monotonic() + timeout_s
+        pause_s = _FIRST_POLL_S
+        while True:
+            found = await self.job(job)
+            if found.error is not None:
+                problem = {"title": "Refit failed", "detail": found.error.get("message"), **found.error}
+                raise JobFailedError(422, problem)
+            if found.result is not None:
+                return answers.read(Recalibration, found.result)
+            if time.monotonic() + pause_s > give_up:
+                raise JobTimeoutError(504, {"title": "Refit not done", "detail": f"Job {job} still runs."})
+            await self._exchange.http.sleep(pause_s)
+            pause_s = min(_LONGEST_POLL_S, 1.5 * pause_s)
+
+    # Revisions and policies
+
+    async def revisions(self, *, limit: int = 50, before: str | None = None) -> RevisionPage:
+        """Return a page of revisions, newest first, with the active one and the epoch."""
+        path = await self._named_path("revisions")
+        options = {"params": _given(limit=limit, before=before)}
+        return await self._ask(RevisionPage, Request("GET", path, True, options))
+
+    async def revision(self, revision: str) -> Revision:
+        """Return one revision whole."""
+        path = await self._named_path(f"revisions/{quote(revision, safe='')}")
+        return await self._ask(Revision, Request("GET", path, True))
+
+    async def activate(self, revision: str, *, epoch: int, reason: str | None = None) -> Pointer:
+        """Put a revision into service; `epoch` is the one that the decision is based on."""
+        return await self._move(f"revisions/{quote(revision, safe='')}/activate", epoch, reason)
+
+    async def rollback(self, *, epoch: int, reason: str | None = None) -> Pointer:
+        """Put the revision before back into service."""
+        return await self._move("rollback", epoch, reason)
+
+    async def policy(self, policy: str) -> PolicyInForce:
+        """Return a policy as it is in force."""
+        path = await self._named_path(f"policies/{quote(policy, safe='')}")
+        return await self._ask(PolicyInForce, Request("GET", path, True))
+
+    async def put_policy(self, policy: str, document: Mapping[str, Any]) -> PolicyProposal:
+        """Propose a new or changed policy; it takes force when the revision that this makes is activated."""
+        path = await self._named_path(f"policies/{quote(policy, safe='')}")
+        return await self._ask(PolicyProposal, Request("PUT", path, True, json_body(document)))
+
+    # Models and health
+
+    async def models(self) -> tuple[Model, ...]:
+        """Return the models, and what each serves."""
+        document = await self._exchange.document(Request("GET", "/v1/models", True))
+        return tuple(answers.read(Model, item) for item in document["items"])
+
+    async def load(self, model: str) -> Model:
+        """Serve a model, on every replica; newer bundles in its folder become proposals."""
+        return await self._ask(Model, Request("POST", f"/v1/models/{quote(model, safe='')}/load", True))
+
+    async def unload(self, model: str) -> Model:
+        """Serve a model no longer, on any replica."""
+        return await self._ask(Model, Request("POST", f"/v1/models/{quote(model, safe='')}/unload", True))
+
+    async def health(self) -> Health:
+        """Return whether every model serves what it should; a service that is not ready says so at once."""
+        return answers.read(Health, await self._exchange.document(Request("GET", "/readyz"), also=503))
+
+    async def ready(self) -> bool:
+        """Say whether the service answers and is ready; asked once."""
+        try:
+            return (await self._exchange.http.send(Request("GET", "/readyz"))).status_code == 200
+        except httpx.RequestError:
+            return False
+
+    async def _predict(self, body: dict[str, Any], policy: str | None, top: int | None) -> Predictions:
+        options = {"params": _given(policy=policy, top=top), **body}
+        return await self._ask(Predictions, Request("POST", self._path("predict"), True, options))
+
+    async def _start(
+        self,
+        mode: Mode,
+        calibrator: str | None,
+        gate: GateMode,
+        since: datetime | str | None,
+        until: datetime | str | None,
+        unknown_propensity: str,
+        *,
+        wait_s: int,
+    ) -> Any:
+        source = _given(since=since, until=until, unknown_propensity=unknown_propensity)
+        body = json_body({"mode": mode, "gate": gate, "source": {"feedback": source}, **_given(calibrator=calibrator)})
+        body["headers"]["prefer"] = f"wait={wait_s}"
+        return await self._exchange.document(Request("POST", self._path("recalibrate"), False, body))
+
+    async def _move(self, rest: str, epoch: int, reason: str | None) -> Pointer:
+        body = json_body(_given(reason=reason))
+        body["headers"]["if-match"] = f'"{epoch}"'
+        return await self._ask(Pointer, Request("POST", await self._named_path(rest), False, body))
+
+    async def _ask(self, kind: type[T], request: Request) -> T:
+        return answers.read(kind, await self._exchange.document(request))
+
+    def _path(self, verb: str) -> str:
+        return f"/{verb}" if self._model is None else f"/v1/models/{quote(self._model, safe='')}/{verb}"
+
+    async def _named_path(self, rest: str) -> str:
+        """Return a path below the model's own, which has no short form: the only model's where none was named."""
+        if self._model is None:
+            names = [model.model for model in await self.models()]
+            if len(names) != 1:
+                raise NotFoundError(404, {"title": "Unknown model", "detail": f"Name one of the models {names}."})
+            self._model = names[0]
+        return self._path(rest)
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}

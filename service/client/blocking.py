@@ -1,0 +1,89 @@
+"""The client that blocks: each of AsyncClient's methods, run to its end without an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from service.client.async_client import DEFAULT_URL, AsyncClient
+from service.client.exchange import BlockingHttp
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Client, P], T]:
+    """Return a method of AsyncClient as one that blocks, with its signature and its docstring."""
+
+    @wraps(method)
+    def call(self: Client, /, *arguments: P.args, **options: P.kwargs) -> T:
+        return _finish(method(self._client, *arguments, **options))
+
+    return call
+
+
+def _finish(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that is never suspended, since all that it waits for blocks."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+    coroutine.close()
+    raise RuntimeError("a call that should block was suspended")
+
+
+class Client:
+    """Speaks to one service, and blocks; its methods and arguments are those of AsyncClient, which documents them.
+
+    Example:
+        with Client("http://127.0.0.1:8000") as candor:
+            answer = candor.predict_file("examples/seven.png", policy="auto-read")
+            candor.feedback([{"prediction_id": answer.predictions[0].prediction_id, "label": "7"}])
+    """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        api_key: str | None = None,
+        model: str | None = None,
+        timeout_s: float = 70.0,
+        retries: int = 3,
+    ) -> None:
+        self._client = AsyncClient(
+            url, api_key=api_key, model=model, timeout_s=timeout_s, retries=retries, http=BlockingHttp
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    close = _blocking(AsyncClient.close)
+    predict = _blocking(AsyncClient.predict)
+    predict_images = _blocking(AsyncClient.predict_images)
+    predict_file = _blocking(AsyncClient.predict_file)
+    feedback = _blocking(AsyncClient.feedback)
+    recalibrate = _blocking(AsyncClient.recalibrate)
+    start_recalibration = _blocking(AsyncClient.start_recalibration)
+    job = _blocking(AsyncClient.job)
+    wait = _blocking(AsyncClient.wait)
+    revisions = _blocking(AsyncClient.revisions)
+    revision = _blocking(AsyncClient.revision)
+    activate = _blocking(AsyncClient.activate)
+    rollback = _blocking(AsyncClient.rollback)
+    policy = _blocking(AsyncClient.policy)
+    put_policy = _blocking(AsyncClient.put_policy)
+    models = _blocking(AsyncClient.models)
+    load = _blocking(AsyncClient.load)
+    unload = _blocking(AsyncClient.unload)
+    health = _blocking(AsyncClient.health)
+    ready = _blocking(AsyncClient.ready)

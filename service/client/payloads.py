@@ -1,0 +1,107 @@
+"""What callers have in hand to the bodies that the service reads."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+MEDIA_TYPES = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".webp": "image/webp",
+    ".npy": "application/x-npy",
+    ".json": "application/json",
+    ".txt": "text/plain; charset=utf-8",
+}
+
+
+def inputs_body(inputs: Any, names: Mapping[str, Sequence[str | None] | None]) -> dict[str, Any]:
+    """Return what httpx takes to send inputs.
+
+    An array goes as `.npy`, or as JSON where names go along. NaN becomes null, for what is missing from a table's row.
+
+    Args:
+        inputs: A NumPy array, nested lists, texts, or rows of a table as mappings.
+        names: `references` and `groups`, where given.
+
+    Raises:
+        TypeError: This is a single text or row, or holds something that JSON does not have.
+    """
+    _check_batch(inputs)
+    given = {key: list(value) for key, value in names.items() if value is not None}
+    if not hasattr(inputs, "__array_interface__"):
+        return json_body({"inputs": list(inputs), **given})
+    if given:
+        return json_body({"inputs": inputs.tolist(), **given})
+    import numpy as np  # whoever has an array has it
+
+    stream = io.BytesIO()
+    np.save(stream, np.asarray(inputs), allow_pickle=False)
+    return {"content": stream.getvalue(), "headers": {"content-type": MEDIA_TYPES[".npy"]}}
+
+
+def images_body(images: Sequence[bytes | Path | str], names: Mapping[str, Sequence[str] | None]) -> dict[str, Any]:
+    """Return what httpx takes to send encoded images, or files of them, as one form.
+
+    Raises:
+        TypeError: This is a single image.
+    """
+    _check_batch(images)
+    files = [
+        ("inputs", (str(index), image if isinstance(image, bytes) else Path(image).read_bytes()))
+        for index, image in enumerate(images)
+    ]
+    return {"files": files, "data": {key: list(value) for key, value in names.items() if value is not None}}
+
+
+def file_body(path: Path | str) -> dict[str, Any]:
+    """Return what httpx takes to send a file.
+
+    Raises:
+        ValueError: Its ending is none that the service reads.
+    """
+    path = Path(path)
+    media_type = MEDIA_TYPES.get(path.suffix.lower())
+    if media_type is None:
+        raise ValueError(f"{path}: expected a file ending in one of {', '.join(MEDIA_TYPES)}")
+    return {"content": path.read_bytes(), "headers": {"content-type": media_type}}
+
+
+def json_body(document: Any) -> dict[str, Any]:
+    """Return what httpx takes to send JSON."""
+    try:
+        text = json.dumps(document, allow_nan=False, default=_plain)
+    except ValueError:  # NaN among the numbers; looking for it takes longer than writing
+        text = json.dumps(_without_nan(document), allow_nan=False, default=_plain)
+    return {"content": text.encode(), "headers": {"content-type": MEDIA_TYPES[".json"]}}
+
+
+def _check_batch(inputs: Any) -> None:
+    if isinstance(inputs, str | bytes | Path | Mapping):  # the first two would go as their characters
+        raise TypeError(f"found a single {type(inputs).__name__}, expected a batch: put it into a list")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if hasattr(value, "tolist"):  # NumPy's arrays and numbers
+        return _without_nan(value.tolist())
+    raise TypeError(f"found {type(value).__name__}, expected what JSON has: numbers, texts, lists, mappings")
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, float):
+        return None if math.isnan(value) else value
+    if isinstance(value, Mapping):
+        return {key: _without_nan(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(entry) for entry in value]
+    return value

@@ -1,0 +1,142 @@
+"""`candor export-onnx`: a model with its calibrator behind the logits, as one file for servers that know neither."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from service.commands.output import console, reporting
+
+if TYPE_CHECKING:
+    from bundle import Bundle
+    from calibrators import Calibrator
+    from service.revision import Revision
+    from service.settings import Settings
+
+
+def export_onnx(
+    out: Annotated[Path, typer.Argument(help="File to write; one that is there is replaced.", dir_okay=False)],
+    model: Annotated[str | None, typer.Option(help="Model; left out: the default, or the only one.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Revision; left out: the active one.")] = None,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(help="Folder of a bundle, with the calibrator that lies in it; no state is read.", exists=True),
+    ] = None,
+    bundles: Annotated[Path | None, typer.Option(help="Folder of bundles (CANDOR_BUNDLES).")] = None,
+    database_url: Annotated[str | None, typer.Option(help="State of the service (CANDOR_DATABASE_URL).")] = None,
+) -> None:
+    """Write one ONNX file of a model and its calibrator, which runs without this service.
+
+    Reads files only: the state and the bundles, beside a running service or without one.
+    """
+    from service.commands.local import settings_of
+    from service.errors import ConfigurationError
+    from service.verified import bundle_of, verified
+
+    with reporting():
+        if bundle is not None and (model is not None or revision is not None):
+            raise ConfigurationError(
+                "A bundle's folder names its model, and its calibrator belongs to no revision.",
+                where="--bundle",
+                remedy="Leave out --model and --revision, or leave out --bundle.",
+            )
+        if bundle is not None:
+            named, chosen = None, verified(bundle)
+        else:
+            settings = settings_of({"bundles": bundles, "database_url": database_url, "default_model": model})
+            named = _revision(settings, revision)
+            chosen = bundle_of(settings.bundles, named)
+        written = _calibrated(chosen, named)
+        _replace(out, written)
+    source = f"{named.model} {named.id}" if named else f"{chosen.manifest.model}/{chosen.manifest.version}"
+    digest = hashlib.sha256(written).hexdigest()
+    console.print(f"{escape(str(out))}: {escape(source)}, {len(written)} bytes, sha256 {digest}", soft_wrap=True)
+
+
+def _revision(settings: Settings, wanted: str | None) -> Revision:
+    from service.errors import UnknownModelError
+    from service.state.database import Database
+    from service.state.revisions import RevisionStore
+
+    database = Database.open(settings.database_url, readonly=True)
+    try:
+        store = RevisionStore(database)
+        pointers = store.pointers()
+        name = settings.default_model or (next(iter(pointers)) if len(pointers) == 1 else None)
+        if name is None or name not in pointers:
+            raise UnknownModelError(
+                f"The state knows no model {name!r}." if name else "The state knows several models, or none.",
+                where="--model",
+                found=name,
+                expected=sorted(pointers),
+            )
+        return store.get(name, wanted or pointers[name].active)
+    finally:
+        database.close()
+
+
+def _calibrated(bundle: Bundle, revision: Revision | None) -> bytes:
+    from bundle import BundleError
+    from calibrators import CalibrationError, from_dict
+    from service.errors import BundleRefusedError, ConfigurationError, RevisionStateError
+
+    try:
+        from bundle.onnx_graph import calibrated_model
+    except ImportError as error:
+        raise ConfigurationError(
+            "An ONNX file cannot be written without the package `onnx`.",
+            found=str(error),
+            remedy="Install the extra `export`: pip install '.[serve,cpu,export]'.",
+        ) from error
+    try:
+        calibrator = from_dict(revision.calibrator) if revision else bundle.calibrator
+        metadata = _metadata(bundle, revision, calibrator)
+        return calibrated_model(bundle.model_bytes, calibrator, len(bundle.manifest.labels), metadata=metadata)
+    except CalibrationError as error:
+        raise RevisionStateError(f"This calibrator cannot be written as a graph: {error}") from error
+    except BundleError as error:
+        raise BundleRefusedError(f"Bundle {bundle.path}: {error}", where=error.file) from error
+
+
+def _metadata(bundle: Bundle, revision: Revision | None, calibrator: Calibrator) -> dict[str, str]:
+    """What the file says of itself; every value a string, as ONNX has them."""
+    from service.version import VERSION
+
+    manifest = bundle.manifest
+    return {
+        "candor.version": VERSION,
+        "candor.model": manifest.model,
+        "candor.bundle_version": str(manifest.version),
+        "candor.bundle_id": bundle.id,
+        "candor.model_digest": bundle.model_digest,
+        "candor.revision": revision.id if revision else "",
+        "candor.calibrator": calibrator.name,
+        "candor.calibrator_fingerprint": calibrator.fingerprint(),
+        "candor.labels": json.dumps(manifest.labels, ensure_ascii=False),
+    }
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    from service.errors import ConfigurationError
+
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            try:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+                Path(file.name).chmod(0o644)
+                Path(file.name).replace(path)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror}", where=str(path)) from error

@@ -1,0 +1,232 @@
+"""Labelled rows from files, for policies that are tried without a server."""
+
+from __future__ import annotations
+
+import csv
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+import bundle as bundles
+from service.decisions.policy import Policy
+from service.decisions.rows import ScoredRows
+from service.decisions.split import CERTIFY, FIT, GATE, cluster_hash, roles
+from service.errors import BundleRefusedError, InputShapeError, InputValueError
+from service.solve import scored
+
+_NUMBERS: Final = ("probability", "score", "propensity", "positive", "sought")
+_TEXTS: Final = ("group", "segment", "id")
+_REQUIRED: Final = ("probability", "positive")
+COLUMNS: Final = (*_NUMBERS, *_TEXTS)
+"""Columns that a file of rows may have."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """Rows by what they are for; no group has rows in two of them.
+
+    Attributes:
+        fit: Choose candidate thresholds.
+        certify: Certify them.
+        tried: Show what the solved policy does.
+        ids: Names of the rows that are tried.
+    """
+
+    fit: ScoredRows
+    certify: ScoredRows
+    tried: ScoredRows
+    ids: npt.NDArray[np.str_]
+
+    @classmethod
+    def of_file(cls, path: Path, seed: int) -> Self:
+        """Read a CSV or `.npz` file and split its rows by a hash of their group.
+
+        Args:
+            path: The file.
+            seed: Of the split.
+
+        Raises:
+            InputValueError: A column is missing, unknown or has a value that cannot be used; `where` names it.
+            InputShapeError: Columns differ in length, or there are no rows.
+        """
+        columns = _npz(path) if path.suffix.lower() == ".npz" else _csv(path)
+        _check_columns(path, columns)
+        rows, clusters, ids = _scored(columns, seed)
+        role = roles(clusters)
+        for part, name in ((FIT, "fit"), (CERTIFY, "certify")):
+            if not (role == part).any():
+                raise InputShapeError(
+                    f"{path} has too few rows: none of them falls to the {name} part.",
+                    where=name,
+                    found=f"{len(rows)} rows",
+                    expected="some for each of three parts",
+                    remedy="Give more rows; a promise needs hundreds, and `candor policy lint` says how many.",
+                )
+        fit, certify, tried = (rows.take(role == part) for part in (FIT, CERTIFY, GATE))
+        return cls(fit, certify, tried, ids[role == GATE])
+
+
+def of_bundle(folder: Path) -> tuple[tuple[str, ...], Callable[[Policy], Parts]]:
+    """Return a bundle's labels, and its reference rows as a policy sees them.
+
+    Args:
+        folder: `<root>/<model>/<version>`.
+
+    Raises:
+        BundleRefusedError: The bundle is damaged or gone.
+    """
+    try:
+        bundle = bundles.verify(folder)
+    except bundles.BundleError as error:
+        raise BundleRefusedError(str(error), where=str(folder), remedy="Name the folder of a bundle.") from error
+    reference = bundle.reference
+
+    def parts(policy: Policy) -> Parts:
+        fit, certify, tried = (
+            scored(policy, bundle.manifest.labels, bundle.calibrator, part.logits, part.labels)
+            for part in (reference.fit, reference.certify, reference.gate)
+        )
+        return Parts(fit, certify, tried, _numbered(len(tried)))
+
+    return bundle.manifest.labels, parts
+
+
+def _scored(
+    columns: dict[str, npt.NDArray[Any]], seed: int
+) -> tuple[ScoredRows, npt.NDArray[np.int64], npt.NDArray[np.str_]]:
+    probability = columns["probability"]
+    if not ((probability >= 0) & (probability <= 1)).all():
+        row = int(np.flatnonzero(~((probability >= 0) & (probability <= 1)))[0])
+        raise InputValueError(
+            "A probability is not in [0, 1].",
+            where=f"probability, row {row + 1}",
+            found=float(probability[row]),
+            expected="a number in [0, 1]",
+            remedy="Give calibrated probabilities, not scores.",
+        )
+    positive = columns["positive"]
+    if not np.isin(positive, (-1, 0, 1)).all():
+        row = int(np.flatnonzero(~np.isin(positive, (-1, 0, 1)))[0])
+        raise InputValueError(
+            "`positive` says whether a row is positive.",
+            where=f"positive, row {row + 1}",
+            found=float(positive[row]),
+            expected="1, 0, or nothing where no label has come",
+            remedy="Write 1 where the label is the positive class (or the predicted label is right), 0 elsewhere.",
+        )
+    size = len(probability)
+    single = probability.astype(np.float32)
+    propensity, group = columns.get("propensity"), columns.get("group")
+    labelled = positive >= 0
+    sought = columns["sought"] > 0 if "sought" in columns else None
+    if sought is not None:
+        labelled &= sought  # a label that came unasked tests nothing
+    clusters = np.random.default_rng((seed, 2)).integers(-(2**63), 2**63, size, dtype=np.int64)
+    if group is not None:
+        names, of = np.unique(group, return_inverse=True)
+        secret = f"candor policy {seed}".encode()
+        clusters = np.array([cluster_hash(secret, str(name)) for name in names], dtype=np.int64)[of]
+    rows = ScoredRows(
+        single,
+        columns.get("score", single).astype(np.float32),
+        positive == 1,
+        group=None if group is None else clusters,
+        propensity=propensity,
+        labelled=None if labelled.all() else labelled,
+        sought=sought,
+        segment=columns.get("segment"),
+    )
+    return rows, clusters, columns.get("id", _numbered(size))
+
+
+def _numbered(size: int) -> npt.NDArray[np.str_]:
+    return np.arange(1, size + 1).astype(np.str_)
+
+
+def _check_columns(path: Path, columns: dict[str, npt.NDArray[Any]]) -> None:
+    for name in columns:
+        if name not in COLUMNS:
+            raise InputValueError(
+                f"{path}: unknown column {name!r}.",
+                where=name,
+                found=sorted(columns),
+                expected=sorted(COLUMNS),
+                remedy="Rename it, or leave it out.",
+            )
+    for name in _REQUIRED:
+        if name not in columns:
+            raise InputValueError(
+                f"{path}: the column {name!r} is missing.",
+                where=name,
+                found=sorted(columns),
+                expected=sorted(_REQUIRED),
+                remedy="Name the columns in the file's first line.",
+            )
+    lengths = {name: column.shape for name, column in columns.items()}
+    if len(set(lengths.values())) > 1 or len(next(iter(lengths.values()))) != 1:
+        raise InputShapeError(f"{path}: columns differ in length.", found=lengths, expected="one value for each row")
+    if not len(columns["probability"]):
+        raise InputShapeError(f"{path}: there are no rows in it.", found=0, expected="at least one row")
+
+
+def _npz(path: Path) -> dict[str, npt.NDArray[Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise InputValueError(f"{path} is no .npz file that can be read: {error}", where=str(path)) from error
+    columns = {}
+    for name, array in arrays.items():
+        if name in _NUMBERS and array.dtype.kind not in "biuf":
+            raise InputValueError(
+                f"{path}: {name!r} does not hold numbers.", where=name, found=str(array.dtype), expected="numbers"
+            )
+        columns[name] = array.astype(np.float64) if name in _NUMBERS else array.astype(np.str_)
+    return columns
+
+
+def _csv(path: Path) -> dict[str, npt.NDArray[Any]]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            header, *lines = csv.reader(file)
+    except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
+        raise InputValueError(
+            f"{path} is no CSV file that can be read: {error}",
+            where=str(path),
+            expected=f"a header with some of {', '.join(COLUMNS)}, and rows",
+        ) from error
+    lines = [line for line in lines if line]
+    for number, line in enumerate(lines, 2):
+        if len(line) != len(header):
+            raise InputShapeError(
+                f"{path}, line {number}: {len(line)} values.", where=f"line {number}", found=line, expected=header
+            )
+    columns = zip(*lines, strict=True) if lines else ([] for _ in header)
+    return {
+        name: _numbers(path, name, column) if name in _NUMBERS else np.array(column, dtype=np.str_)
+        for name, column in zip(header, columns, strict=True)
+    }
+
+
+def _numbers(path: Path, name: str, column: Sequence[str]) -> npt.NDArray[np.float64]:
+    empty = "-1" if name == "positive" else "nan"
+    try:
+        return np.array([text or empty for text in column], dtype=np.float64)
+    except ValueError:
+        row = next(row for row, text in enumerate(column) if text and not _is_number(text))
+        raise InputValueError(
+            f"{path}: {name!r} is no number.", where=f"{name}, row {row + 1}", found=column[row], expected="a number"
+        ) from None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

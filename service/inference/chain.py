@@ -1,0 +1,85 @@
+"""Model, then calibrator: what turns a batch of inputs into logits and probabilities.
+
+On a GPU both run there, as two sessions: the calibrator's is a small graph, made when its revision is loaded, whose
+input is the very memory that the model wrote its logits to. On a CPU the calibrator itself is used
+(docs/decisions/0005-calibrators-as-onnx-graphs.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+
+from calibrators import Calibrator
+from service.errors import ConfigurationError
+from service.inference.session import Session
+from service.inference.stages import Stage, rows_of
+
+Scores = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
+
+
+class Chain:
+    """Runs a model and a calibrator one after the other, where the model is.
+
+    Args:
+        session: The model, shared with other chains.
+        calibrator: Fitted for as many classes as the model has.
+
+    Raises:
+        ConfigurationError: The model is on a GPU, and what makes graphs of calibrators is not installed.
+    """
+
+    def __init__(self, session: Session, calibrator: Calibrator) -> None:
+        self._session = session
+        self._calibrator = calibrator
+        self._graph = _Graph(session, calibrator) if session.bound else None
+
+    def run(self, inputs: npt.NDArray[Any]) -> Scores:
+        """Return logits and probabilities, float32 (N, K) each, of a batch (N, …) in the bundle's input dtype."""
+        if self._graph is None:
+            logits = self._session.run(inputs)
+            return logits, self._calibrator.predict_proba(logits)
+        parts = [self._graph.run(part) for part in self._session.parts(inputs)]
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+
+
+class _Graph:
+    """The calibrator as a session on the model's device, bound to each stage's logits."""
+
+    def __init__(self, session: Session, calibrator: Calibrator) -> None:
+        try:
+            from bundle.onnx_graph import calibrator_model
+        except ImportError as error:
+            raise ConfigurationError(
+                "A calibrator cannot be put on the GPU without the package `onnx`.",
+                where="CANDOR_PROVIDER",
+                found=str(error),
+                remedy="Install the `gpu` extra, which brings it, or set CANDOR_PROVIDER=cpu.",
+            ) from error
+        self._session = session
+        self._calibrator = session.open_beside(calibrator_model(calibrator, session.classes))
+        self._bound = [self._bind(stage) for stage in session.stages]
+        for binding, _ in self._bound:
+            with session.lock:  # on whatever logits the last run left there
+                self._calibrator.run_with_iobinding(binding)
+
+    def run(self, inputs: npt.NDArray[Any]) -> Scores:
+        with self._session.on_device(inputs) as (number, stage):
+            binding, probabilities = self._bound[number]
+            self._calibrator.run_with_iobinding(binding)
+            rows = len(inputs)
+            return rows_of(stage.logits, rows), rows_of(probabilities, rows)
+
+    def _bind(self, stage: Stage) -> tuple[Any, ort.OrtValue]:
+        probabilities = ort.OrtValue.ortvalue_from_shape_and_type(
+            stage.logits.shape(), np.float32, self._session.provider, 0
+        )
+        binding = self._calibrator.io_binding()
+        binding.bind_ortvalue_input("logits", stage.logits)
+        binding.bind_ortvalue_output("probabilities", probabilities)
+        return binding, probabilities

@@ -1,0 +1,147 @@
+"""What stands between ONNX Runtime and an NVIDIA GPU on this machine: package, driver, device, libraries.
+
+Every question is asked of the thing itself (the driver through its library, the provider by loading it), so that an
+answer names what is missing: "libcudnn.so.9: cannot open shared object file", not "CUDA is not available".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import importlib.metadata
+import io
+import os
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+# ONNX Runtime reports to its makers unless it is told not to before it is imported.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+
+import onnxruntime as ort
+
+PROVIDER = "CUDAExecutionProvider"
+WHEELS = ("onnxruntime", "onnxruntime-gpu")
+_SUCCESS = 0
+# Found by the provider when the first convolution is made, which is late to hear that it is missing.
+_CUDNN = "libcudnn.so.9"
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """What the NVIDIA driver says of itself.
+
+    Attributes:
+        cuda: The newest CUDA version that it runs, such as "13.0"; None without a driver that works.
+        devices: Names of its GPUs.
+        problem: Why there is no GPU to use, None where there is one.
+    """
+
+    cuda: str | None
+    devices: tuple[str, ...]
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cuda:
+    """Whether the CUDA provider can be used here.
+
+    Attributes:
+        wheels: Installed packages of ONNX Runtime and their versions.
+        built_for: CUDA version that this ONNX Runtime is made for; None where it has no CUDA provider.
+        driver: The driver, looked for even where this ONNX Runtime could not use it.
+        problem: The first thing that is in the way, None where nothing is.
+        remedy: What to do about it.
+    """
+
+    wheels: dict[str, str]
+    built_for: str | None
+    driver: Driver
+    problem: str | None
+    remedy: str | None
+
+
+@functools.cache
+def cuda() -> Cuda:
+    """Look at this machine, once for the process. Loads CUDA and cuDNN from their packages where they are installed."""
+    wheels = installed_wheels()
+    driver = _driver()
+    built_for = str(ort.cuda_version) if PROVIDER in ort.get_available_providers() else None
+    problem, remedy = _obstacle(wheels, built_for, driver)
+    return Cuda(wheels, built_for, driver, problem, remedy)
+
+
+def installed_wheels() -> dict[str, str]:
+    """Versions of the installed packages that hold an `onnxruntime`; two overwrite each other's files."""
+    found = {}
+    for name in WHEELS:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def _obstacle(wheels: dict[str, str], built_for: str | None, driver: Driver) -> tuple[str | None, str | None]:
+    if built_for is None:
+        if len(wheels) > 1:
+            return (
+                "onnxruntime and onnxruntime-gpu are both installed, and the files of the former won",
+                "Uninstall both, then install the `gpu` extra alone.",
+            )
+        return (
+            f"this ONNX Runtime {ort.__version__} is made without CUDA",
+            "Install the `gpu` extra in place of `cpu`: pip uninstall onnxruntime, then pip install '.[serve,gpu]'.",
+        )
+    if driver.problem is not None:
+        return driver.problem, "Install an NVIDIA driver; in a container, start it with --gpus all."
+    if int(str(driver.cuda).split(".")[0]) < int(built_for.split(".")[0]):
+        return (
+            f"the driver runs CUDA {driver.cuda} at most, and ONNX Runtime {ort.__version__} is made for {built_for}",
+            f"Install a driver for CUDA {built_for} or newer.",
+        )
+    problem = _load_provider()
+    if problem is not None:
+        return problem, "Install the `gpu` extra, which brings CUDA and cuDNN: pip install '.[serve,gpu]'."
+    return None, None
+
+
+def _driver() -> Driver:
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        return Driver(None, (), f"there is no NVIDIA driver: {error}")
+    code = library.cuInit(0)
+    if code != _SUCCESS:
+        return Driver(None, (), f"the NVIDIA driver does not start: {_error_text(library, code)}")
+    number, count = ctypes.c_int(), ctypes.c_int()
+    library.cuDriverGetVersion(ctypes.byref(number))
+    library.cuDeviceGetCount(ctypes.byref(count))
+    names = []
+    for device in range(count.value):
+        name = ctypes.create_string_buffer(128)
+        library.cuDeviceGetName(name, len(name), device)
+        names.append(name.value.decode())
+    version = f"{number.value // 1000}.{number.value % 1000 // 10}"
+    return Driver(version, tuple(names), None if names else "the NVIDIA driver sees no GPU")
+
+
+def _error_text(library: ctypes.CDLL, code: int) -> str:
+    text = ctypes.c_char_p()
+    library.cuGetErrorString(code, ctypes.byref(text))
+    return f"{(text.value or b'unknown error').decode()} (code {code})"
+
+
+def _load_provider() -> str | None:
+    """Load the provider's library, and before it what it needs; returns what the loader misses."""
+    # Its failures are printed, and what they mean is found out below.
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if hasattr(ort, "preload_dlls"):
+            ort.preload_dlls()
+    provider = Path(ort.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"
+    for library in (str(provider), _CUDNN):
+        try:
+            ctypes.CDLL(library)
+        except OSError as error:
+            return f"a library of the CUDA provider cannot be loaded: {error}"
+    return None

@@ -1,0 +1,85 @@
+"""How many processors this process may use, and how many threads a run gets.
+
+A container's CPU quota is not seen by `os.cpu_count`: with 2 of 64 processors a pool of 64 threads spends its share of
+a period in its first moments and then stands still. A cpuset is seen: the kernel keeps the affinity within it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_ROOT = Path("/")
+
+
+def inference_threads(wanted: int | None, *, root: Path = _ROOT, affinity: int | None = None) -> int:
+    """Threads of one inference run.
+
+    Args:
+        wanted: What the operator set; None: all processors but one, which reads requests and writes answers.
+        root: Where the files of the kernel are found.
+        affinity: Processors that the process may run on; None asks the kernel.
+    """
+    if wanted is not None:
+        return wanted
+    return max(1, math.floor(available_cpus(root=root, affinity=affinity)) - 1)
+
+
+def available_cpus(*, root: Path = _ROOT, affinity: int | None = None) -> float:
+    """Processors that this process may use: its affinity, or its control group's quota where that is less.
+
+    Args:
+        root: Where the files of the kernel are found.
+        affinity: Processors that the process may run on; None asks the kernel.
+    """
+    allowed = affinity if affinity is not None else len(os.sched_getaffinity(0))
+    return min([float(allowed), *_quotas(root)])
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """Yield each quota, in processors, of the process's control groups and of those around them."""
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            mounts = [root / "sys/fs/cgroup"]
+            read = _quota_v2
+        elif "cpu" in controllers.split(","):
+            mounts = [root / "sys/fs/cgroup" / controllers, root / "sys/fs/cgroup/cpu"]
+            read = _quota_v1
+        else:
+            continue
+        mount = next((one for one in mounts if one.is_dir()), mounts[0])
+        # A container sees its own group as the mount itself, whatever path the host calls it by.
+        folder = mount / path.lstrip("/")
+        for group in (folder, *folder.parents):
+            if group.is_relative_to(mount):
+                quota = read(group)
+                if quota is not None:
+                    yield quota
+
+
+def _quota_v2(group: Path) -> float | None:
+    quota, _, period = _read(group / "cpu.max").partition(" ")
+    return _share(quota, period)
+
+
+def _quota_v1(group: Path) -> float | None:
+    return _share(_read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us"))
+
+
+def _share(quota: str, period: str) -> float | None:
+    """Processors of a quota a period; None where there is no limit ("max", −1, no file)."""
+    try:
+        share = int(quota) / int(period)
+    except (ValueError, ZeroDivisionError):
+        return None
+    return share if share > 0 else None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

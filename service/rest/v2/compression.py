@@ -1,0 +1,91 @@
+"""Content encodings of the protocol: gzip and deflate, both ways."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from typing import Final
+
+from service.errors import MalformedBodyError, UnsupportedMediaTypeError
+from service.rest.bodies import too_large
+
+ENCODINGS: Final = ("gzip", "deflate")
+_GZIP: Final = 16 + zlib.MAX_WBITS
+_FASTEST: Final = 1  # float32 hardly compresses better at a higher level, and takes several times as long
+_QUALITY: Final = re.compile(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
+
+
+def decompress(body: bytes, encoding: str, limit: int) -> bytes:
+    """Return what a body unpacks to; it is given up as soon as it is known to be over the limit.
+
+    Args:
+        body: The bytes that came.
+        encoding: Value of the Content-Encoding header.
+        limit: Bytes that it may unpack to.
+
+    Raises:
+        UnsupportedMediaTypeError: The encoding is none of those that are read.
+        MalformedBodyError: The bytes are not what the header says.
+        BodyTooLargeError: They unpack to more than `limit` bytes.
+    """
+    name = encoding.strip().lower()
+    if name in ("", "identity"):
+        return body
+    if name not in ENCODINGS:
+        raise UnsupportedMediaTypeError(
+            f"Bodies are not read in the content encoding {encoding[:40]!r}.",
+            where="Content-Encoding",
+            found=encoding,
+            expected=[*ENCODINGS, "identity"],
+        )
+    unpacker = zlib.decompressobj(_GZIP if name == "gzip" else _deflate_window(body))
+    try:
+        unpacked = unpacker.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise _malformed(name, str(error)) from error
+    if len(unpacked) > limit:
+        raise too_large(f"more than {limit}", limit)
+    if not unpacker.eof:
+        raise _malformed(name, "it ends too early")
+    if unpacker.unused_data:
+        raise _malformed(name, f"{len(unpacker.unused_data)} bytes follow its end")
+    return unpacked
+
+
+def compress(content: bytes, encoding: str) -> bytes:
+    """Return `content` in one of `ENCODINGS`.
+
+    >>> decompress(compress(b"abc", "gzip"), "gzip", 3), decompress(compress(b"abc", "deflate"), "deflate", 3)
+    (b'abc', b'abc')
+    """
+    packer = zlib.compressobj(_FASTEST, zlib.DEFLATED, _GZIP if encoding == "gzip" else zlib.MAX_WBITS)
+    return packer.compress(content) + packer.flush()
+
+
+def wanted(accept_encoding: str) -> str | None:
+    """Return the encoding that an Accept-Encoding header prefers among `ENCODINGS`, None where it wants none of them.
+
+    >>> wanted("gzip, deflate, br"), wanted("deflate"), wanted("gzip;q=0.2, deflate;q=0.5"), wanted("gzip;q=0, br")
+    ('gzip', 'deflate', 'deflate', None)
+    """
+    if accept_encoding in ENCODINGS:  # the usual case
+        return accept_encoding
+    weights: dict[str, float] = {}
+    for part in accept_encoding.lower().split(","):
+        name, _, parameter = (text.strip() for text in part.partition(";"))
+        quality = _QUALITY.fullmatch(parameter)
+        weights[name] = float(quality[1]) if quality else 1.0
+    best = max(ENCODINGS, key=lambda name: weights.get(name, weights.get("*", 0.0)))
+    return best if weights.get(best, weights.get("*", 0.0)) > 0 else None
+
+
+def _deflate_window(body: bytes) -> int:
+    """Return zlib's word for how a "deflate" body is framed: as RFC 9110 has it, or bare, as some clients send it."""
+    framed = len(body) > 1 and body[0] & 0x0F == zlib.DEFLATED and int.from_bytes(body[:2]) % 31 == 0
+    return zlib.MAX_WBITS if framed else -zlib.MAX_WBITS
+
+
+def _malformed(encoding: str, reason: str) -> MalformedBodyError:
+    return MalformedBodyError(
+        f"The body is not {encoding} data: {reason}.", where="Content-Encoding", found=encoding, expected="whole data"
+    )

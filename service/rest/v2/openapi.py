@@ -1,0 +1,402 @@
+"""What /docs says of the protocol: the schema and an example of every request and answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from service.rest.v2.datatypes import BYTES, DATATYPES
+from service.rest.v2.metadata import EXTENSIONS
+from service.rest.v2.request import CLASSIFIED, INPUT, OUTPUTS
+
+Schema = dict[str, Any]
+Described = tuple[Schema, Any]
+"""A schema, and an example of it."""
+
+_TEXT: Final[Schema] = {"type": "string"}
+_COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
+
+
+def _object(properties: Mapping[str, Schema], required: tuple[str, ...] = (), description: str = "") -> Schema:
+    schema: Schema = {"type": "object", "properties": dict(properties)}
+    if required:
+        schema["required"] = list(required)
+    if description:
+        schema["description"] = description
+    return schema
+
+
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _said(schema: Schema, description: str) -> Schema:
+    return {**schema, "description": description}
+
+
+ERROR: Final[Schema] = {
+    "description": "What went wrong, where, what was found, what was expected and what to do, in one text.",
+    "content": {
+        "application/json": {
+            "schema": _object({"error": _TEXT}, ("error",)),
+            "example": {
+                "error": "The model takes examples of shape [8, 8, 1]. Where: row 0 of /inputs/0. "
+                "Found: [28, 28]. Expected: [8, 8, 1]. Send one example of that shape, or a batch of them with one "
+                "more axis in front."
+            },
+        }
+    },
+}
+"""The answer to whatever cannot be done, for `components/responses`."""
+
+_SHAPE: Final = _list(_COUNT)
+_DATA: Final = _said(_list({}), "Values in row-major order, flat or nested as the shape says.")
+_BINARY_SIZE: Final = _said(_COUNT, "Bytes of the tensor behind the JSON; then there is no `data`.")
+
+_REQUEST: Final = _object(
+    {
+        "id": _said(_TEXT, "Your name of the request; the answer repeats it."),
+        "parameters": _object(
+            {
+                "binary_data_output": _said({"type": "boolean"}, "Whether outputs come behind the JSON."),
+                "policy": _said(_TEXT, "Policy that decides; may stand in the query instead."),
+                "timeout": _said(_COUNT, "Microseconds that the request may wait; 0 leaves it to the service."),
+            }
+        ),
+        "inputs": _list(
+            _object(
+                {
+                    "name": {"type": "string", "enum": [INPUT]},
+                    "shape": _SHAPE,
+                    "datatype": {"type": "string", "enum": [*DATATYPES, BYTES]},
+                    "parameters": _object({"binary_data_size": _BINARY_SIZE}),
+                    "data": _DATA,
+                },
+                ("name", "shape", "datatype"),
+            )
+        ),
+        "outputs": _said(
+            _list(
+                _object(
+                    {
+                        "name": {"type": "string", "enum": list(OUTPUTS)},
+                        "parameters": _object(
+                            {
+                                "binary_data": _said({"type": "boolean"}, "Whether it comes behind the JSON."),
+                                "classification": _said(
+                                    _COUNT,
+                                    "So many classes of the largest values instead of the tensor, each as "
+                                    f"value:index:label; for {' and '.join(CLASSIFIED)}.",
+                                ),
+                            }
+                        ),
+                    },
+                    ("name",),
+                )
+            ),
+            "What is wanted; all of them where this is missing.",
+        ),
+    },
+    ("inputs",),
+)
+
+_REQUEST_EXAMPLE: Final = {
+    "id": "42",
+    "parameters": {"policy": "auto-read"},
+    "inputs": [{"name": INPUT, "shape": [1, 2, 4, 1], "datatype": "UINT8", "data": [0, 0, 80, 208, 0, 176, 255, 64]}],
+    "outputs": [
+        {"name": "probabilities", "parameters": {"classification": 2}},
+        {"name": "confidence"},
+        {"name": "decision"},
+    ],
+}
+
+_ANSWER: Final = _object(
+    {
+        "model_name": _TEXT,
+        "model_version": _said(_TEXT, "Number of the revision that answered."),
+        "id": _said(_TEXT, "As the request had it."),
+        "parameters": _object(
+            {
+                "prediction_ids": _said(_TEXT, "Id of each row for feedback, with commas between them."),
+                "policy": _said(_TEXT, "Policy that decided, with its version; missing where there was none."),
+            },
+            ("prediction_ids",),
+        ),
+        "outputs": _list(
+            _object(
+                {
+                    "name": {"type": "string", "enum": list(OUTPUTS)},
+                    "datatype": {"type": "string", "enum": ["FP32", BYTES]},
+                    "shape": _SHAPE,
+                    "parameters": _object({"binary_data_size": _BINARY_SIZE}),
+                    "data": _DATA,
+                },
+                ("name", "datatype", "shape"),
+            )
+        ),
+    },
+    ("model_name", "model_version", "parameters", "outputs"),
+)
+
+_ANSWER_EXAMPLE: Final = {
+    "model_name": "digits",
+    "model_version": "7",
+    "id": "42",
+    "parameters": {"prediction_ids": "01K0ZJ6Z3V8Q2W4X6Y8A0C2E4G", "policy": "auto-read@3"},
+    "outputs": [
+        {"name": "probabilities", "datatype": BYTES, "shape": [1, 2], "data": ["0.9312:7:7", "0.0411:9:9"]},
+        {"name": "confidence", "datatype": "FP32", "shape": [1], "data": [0.9312]},
+        {"name": "decision", "datatype": BYTES, "shape": [1], "data": ["accept"]},
+    ],
+}
+
+_BINARY_REQUEST_EXAMPLE: Final = (
+    '{"parameters": {"binary_data_output": true}, "inputs": [{"name": "input", "shape": [1, 2, 4, 1], '
+    '"datatype": "UINT8", "parameters": {"binary_data_size": 8}}]}<8 bytes>'
+)
+_BINARY_ANSWER_EXAMPLE: Final = (
+    '{"model_name": "digits", "model_version": "7", "parameters": {"prediction_ids": "01K0ZJ6Z3V8Q2W4X6Y8A0C2E4G"}, '
+    '"outputs": [{"name": "confidence", "datatype": "FP32", "shape": [1], "parameters": {"binary_data_size": 4}}]}'
+    "<4 bytes>"
+)
+
+_DURATION: Final = _object({"count": _COUNT, "ns": _said(_COUNT, "Nanoseconds, summed.")}, ("count", "ns"))
+_TENSOR: Final = _object(
+    {"name": _TEXT, "datatype": _TEXT, "shape": _said(_list({"type": "integer"}), "−1 is the number of rows.")},
+    ("name", "datatype", "shape"),
+)
+
+ALIVE: Final[Described] = (_object({"live": {"type": "boolean"}}, ("live",)), {"live": True})
+READY: Final[Described] = (_object({"ready": {"type": "boolean"}}, ("ready",)), {"ready": True})
+MODEL_READY: Final[Described] = (
+    _object({"name": _TEXT, "version": _TEXT, "ready": {"type": "boolean"}}, ("name", "version", "ready")),
+    {"name": "digits", "version": "7", "ready": True},
+)
+SERVER: Final[Described] = (
+    _object({"name": _TEXT, "version": _TEXT, "extensions": _list(_TEXT)}, ("name", "version", "extensions")),
+    {"name": "candor", "version": "0.1.0", "extensions": list(EXTENSIONS)},
+)
+MODEL: Final[Described] = (
+    _object(
+        {
+            "name": _TEXT,
+            "versions": _list(_TEXT),
+            "platform": _TEXT,
+            "inputs": _list(_TENSOR),
+            "outputs": _list(_TENSOR),
+        },
+        ("name", "versions", "platform", "inputs", "outputs"),
+    ),
+    {
+        "name": "digits",
+        "versions": ["6", "7"],
+        "platform": "onnxruntime_onnx",
+        "inputs": [{"name": INPUT, "datatype": "UINT8", "shape": [-1, 8, 8, 1]}],
+        "outputs": [
+            {"name": "logits", "datatype": "FP32", "shape": [-1, 10]},
+            {"name": "probabilities", "datatype": "FP32", "shape": [-1, 10]},
+            {"name": "confidence", "datatype": "FP32", "shape": [-1]},
+            {"name": "decision", "datatype": BYTES, "shape": [-1]},
+        ],
+    },
+)
+_CONFIGURED: Final = _list(_object({"name": _TEXT, "data_type": _TEXT, "dims": _list(_COUNT)}))
+CONFIGURATION: Final[Described] = (
+    _object(
+        {
+            "name": _TEXT,
+            "platform": _TEXT,
+            "backend": _TEXT,
+            "version_policy": _object({"specific": _object({"versions": _list(_COUNT)})}),
+            "max_batch_size": _said(_COUNT, "Rows that one request may have."),
+            "input": _CONFIGURED,
+            "output": _CONFIGURED,
+            "instance_group": _list(_object({"name": _TEXT, "kind": _TEXT, "count": _COUNT})),
+            "dynamic_batching": _object({"max_queue_delay_microseconds": _COUNT}),
+            "parameters": _object(
+                {"labels": _object({"string_value": _said(_TEXT, "Names of the classes, as JSON.")})}
+            ),
+        }
+    ),
+    {
+        "name": "digits",
+        "platform": "onnxruntime_onnx",
+        "backend": "onnxruntime",
+        "version_policy": {"specific": {"versions": [6, 7]}},
+        "max_batch_size": 1024,
+        "input": [{"name": INPUT, "data_type": "TYPE_UINT8", "format": "FORMAT_NHWC", "dims": [8, 8, 1]}],
+        "output": [
+            {"name": "logits", "data_type": "TYPE_FP32", "dims": [10]},
+            {"name": "probabilities", "data_type": "TYPE_FP32", "dims": [10]},
+            {"name": "confidence", "data_type": "TYPE_FP32", "dims": []},
+            {"name": "decision", "data_type": "TYPE_STRING", "dims": []},
+        ],
+        "instance_group": [{"name": "digits", "kind": "KIND_CPU", "count": 1}],
+        "dynamic_batching": {"max_queue_delay_microseconds": 0},
+        "parameters": {"labels": {"string_value": '["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]'}},
+    },
+)
+_INFERENCE_STATS: Final = (
+    "success",
+    "fail",
+    "queue",
+    "compute_input",
+    "compute_infer",
+    "compute_output",
+    "cache_hit",
+    "cache_miss",
+)
+_BATCH_STATS: Final = ("compute_input", "compute_infer", "compute_output")
+STATISTICS: Final[Described] = (
+    _object(
+        {
+            "model_stats": _list(
+                _object(
+                    {
+                        "name": _TEXT,
+                        "version": _TEXT,
+                        "last_inference": _said(_COUNT, "Milliseconds since the epoch; 0 before the first."),
+                        "inference_count": _said(_COUNT, "Rows."),
+                        "execution_count": _said(_COUNT, "Runs of the model."),
+                        "inference_stats": _object(dict.fromkeys(_INFERENCE_STATS, _DURATION), _INFERENCE_STATS),
+                        "batch_stats": _list(
+                            _object({"batch_size": _COUNT, **dict.fromkeys(_BATCH_STATS, _DURATION)}, _BATCH_STATS)
+                        ),
+                    },
+                    ("name", "version", "inference_count", "execution_count", "inference_stats", "batch_stats"),
+                )
+            )
+        },
+        ("model_stats",),
+        "Counts since the start of this replica.",
+    ),
+    {
+        "model_stats": [
+            {
+                "name": "digits",
+                "version": "7",
+                "last_inference": 1_793_188_800_000,
+                "inference_count": 64,
+                "execution_count": 3,
+                "inference_stats": {
+                    "success": {"count": 33, "ns": 21_450_000},
+                    "fail": {"count": 1, "ns": 31_000},
+                    "queue": {"count": 33, "ns": 6_600_000},
+                    "compute_input": {"count": 33, "ns": 0},
+                    "compute_infer": {"count": 33, "ns": 9_900_000},
+                    "compute_output": {"count": 33, "ns": 4_950_000},
+                    "cache_hit": {"count": 0, "ns": 0},
+                    "cache_miss": {"count": 0, "ns": 0},
+                },
+                "batch_stats": [
+                    {
+                        "batch_size": 32,
+                        "compute_input": {"count": 2, "ns": 0},
+                        "compute_infer": {"count": 2, "ns": 580_000},
+                        "compute_output": {"count": 2, "ns": 0},
+                    }
+                ],
+            }
+        ]
+    },
+)
+INDEX: Final[Described] = (
+    _list(
+        _object(
+            {
+                "name": _TEXT,
+                "version": _TEXT,
+                "state": {"type": "string", "enum": ["READY", "UNAVAILABLE"]},
+                "reason": _TEXT,
+            },
+            ("name", "version", "state", "reason"),
+        )
+    ),
+    [
+        {"name": "digits", "version": "7", "state": "READY", "reason": ""},
+        {"name": "letters", "version": "2", "state": "UNAVAILABLE", "reason": "unloaded"},
+    ],
+)
+DONE: Final[Described] = (_object({}), {})
+
+INDEX_REQUEST: Final[Described] = (
+    _object({"ready": _said({"type": "boolean"}, "Whether only what answers is wanted.")}),
+    {"ready": True},
+)
+LOAD_REQUEST: Final[Described] = (
+    _object({"parameters": _object({}, description="Neither `config` nor files: a bundle is loaded as it is.")}),
+    {},
+)
+UNLOAD_REQUEST: Final[Described] = (
+    _object({"parameters": _object({"unload_dependents": _said({"type": "boolean"}, "Changes nothing here.")})}),
+    {"parameters": {"unload_dependents": False}},
+)
+
+
+def answering(described: Described, description: str) -> dict[int | str, dict[str, Any]]:
+    """Return FastAPI's `responses` for an answer by its schema and example."""
+    schema, example = described
+    return {200: {"description": description, "content": {"application/json": {"schema": schema, "example": example}}}}
+
+
+def reading(described: Described) -> dict[str, Any]:
+    """Return FastAPI's `openapi_extra` for a body that may be left out, and that FastAPI does not read."""
+    schema, example = described
+    content = {"application/json": {"schema": schema, "example": example}}
+    return {"requestBody": {"required": False, "content": content}}
+
+
+def inference(*, versioned: bool) -> dict[str, Any]:
+    """Return the path item of inference, which FastAPI does not see.
+
+    Args:
+        versioned: Whether the path names the version.
+    """
+    binary = _said({"type": "string", "format": "binary"}, "JSON as beside, then the tensors that are not in it.")
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": _TEXT}
+        for name in (("model", "version") if versioned else ("model",))
+    ]
+    parameters += [
+        {"name": "policy", "in": "query", "required": False, "schema": _TEXT, "description": "Policy that decides."},
+        {
+            "name": "Inference-Header-Content-Length",
+            "in": "header",
+            "required": False,
+            "schema": _COUNT,
+            "description": "Bytes of JSON at the start of the body, where tensors follow; 0 for one tensor alone.",
+        },
+    ]
+    return {
+        "post": {
+            "tags": ["v2"],
+            "operationId": f"v2_infer{'_version' * versioned}",
+            "summary": f"Infer{' with a version' * versioned}",
+            "description": "Calibrated probabilities and decisions, in the Open Inference Protocol. The content type "
+            "is not looked at; bodies may be compressed with gzip or deflate, and answers are where that is accepted.",
+            "parameters": parameters,
+            "requestBody": {
+                "required": True,
+                "content": {
+                    "application/json": {"schema": _REQUEST, "example": _REQUEST_EXAMPLE},
+                    "application/octet-stream": {"schema": binary, "example": _BINARY_REQUEST_EXAMPLE},
+                },
+            },
+            "responses": {
+                "200": {
+                    "description": "The outputs, one entry for each row in each.",
+                    "headers": {
+                        "Inference-Header-Content-Length": {
+                            "description": "Bytes of JSON at the start of the body, where tensors follow.",
+                            "schema": _COUNT,
+                        }
+                    },
+                    "content": {
+                        "application/json": {"schema": _ANSWER, "example": _ANSWER_EXAMPLE},
+                        "application/octet-stream": {"schema": binary, "example": _BINARY_ANSWER_EXAMPLE},
+                    },
+                },
+            },
+        }
+    }

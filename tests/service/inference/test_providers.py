@@ -1,0 +1,46 @@
+"""What was asked for and is not there is an error at once, with the reason."""
+
+from __future__ import annotations
+
+import onnxruntime as ort
+import pytest
+
+from service.errors import ConfigurationError
+from service.inference import cuda
+from service.inference.providers import resolve_provider
+
+from ..conftest import Spawn
+
+WITHOUT_GPU = pytest.mark.skipif(cuda.cuda().problem is None, reason="this machine has a GPU that can be used")
+
+
+def test_cpu_is_cpu() -> None:
+    assert resolve_provider("cpu") == "cpu"
+
+
+def test_what_is_found_names_the_package_and_its_version() -> None:
+    assert ort.__version__ in cuda.cuda().wheels.values()
+    assert (cuda.cuda().problem is None) == (cuda.cuda().remedy is None)
+
+
+@WITHOUT_GPU
+def test_auto_falls_back_to_the_cpu() -> None:
+    assert resolve_provider("auto") == "cpu"
+
+
+@WITHOUT_GPU
+def test_cuda_that_is_not_there_is_an_error_with_the_reason() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        resolve_provider("cuda")
+    assert str(cuda.cuda().problem) in str(caught.value)
+    assert caught.value.where == "CANDOR_PROVIDER"
+    assert ort.__version__ in str(caught.value.found)
+    assert "candor doctor" in str(caught.value.remedy)
+
+
+@WITHOUT_GPU
+def test_a_service_that_was_asked_for_cuda_does_not_start(spawn: Spawn) -> None:
+    status, said = spawn(wait=False, provider="cuda").end()
+    assert status == 2
+    assert "cuda provider was asked for" in said
+    assert "Traceback" not in said

@@ -1,0 +1,311 @@
+"""Requests and answers as bytes: what goes in comes out, and whatever else comes is an error of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import struct
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.http as triton
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from bundle import InputSpec, Vocabulary
+from service.errors import CandorError, InputValueError
+from service.inference.inputs import conform
+from service.plane import Answer
+from service.rest.v2 import compression
+from service.rest.v2.answer import top_classes, write
+from service.rest.v2.datatypes import DATATYPES, accepted, from_bfloat16
+from service.rest.v2.request import OUTPUTS, Inference, Requested, json_length, parse
+
+SPECS = [
+    InputSpec(kind="image", dtype="uint8", shape=(2, 2, 1)),
+    InputSpec(kind="array", dtype="float32", shape=(3,)),
+    InputSpec(kind="tokens", dtype="int32", shape=(3,)),
+]
+WORDS = Vocabulary.count(["the cat and the dog", "a dog"], size=6, length=3)
+ROWS = 64
+HEADERS = st.none() | st.integers(-2, 400).map(str) | st.text(max_size=4)
+
+
+def read(body: bytes, header: str | None, spec: InputSpec) -> Inference:
+    encoder = WORDS if spec.kind == "tokens" else None
+    return parse(body, json_length(header, len(body)), spec, encoder, max_rows=ROWS)
+
+
+def never_anything_but_ours(body: bytes, header: str | None) -> None:
+    for spec in SPECS:
+        with contextlib.suppress(CandorError):  # the only kind that may come
+            inputs = read(body, header, spec).inputs
+            if not isinstance(inputs, list):
+                conform(inputs, spec)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@st.composite
+def mostly(draw: Any, usual: st.SearchStrategy[Any]) -> Any:
+    """What belongs here, or now and then any JSON at all."""
+    return draw(JSON if draw(st.integers(0, 3)) == 3 else usual)
+
+
+SHAPES = st.lists(st.integers(-1, 4) | st.just(2**62), max_size=5) | st.sampled_from([[2, 2, 2, 1], [2, 3], [3]])
+PARAMETERS = st.fixed_dictionaries(
+    {},
+    optional={
+        "binary_data_size": mostly(st.integers(0, 40)),
+        "binary_data": mostly(st.booleans()),
+        "classification": mostly(st.integers(0, 4)),
+        "binary_data_output": mostly(st.booleans()),
+        "policy": mostly(st.text(max_size=3)),
+        "timeout": mostly(st.integers(0, 9)),
+        "shared_memory_region": JSON,
+    },
+)
+DATA = st.lists(st.integers(-1, 256) | st.floats() | st.booleans() | st.text(max_size=3), max_size=12)
+TENSORS = st.fixed_dictionaries(
+    {
+        "name": mostly(st.just("input")),
+        "shape": mostly(SHAPES),
+        "datatype": mostly(st.sampled_from([*DATATYPES, "BYTES", "BOOL"])),
+    },
+    optional={"data": mostly(DATA | st.lists(DATA, max_size=3)), "parameters": mostly(PARAMETERS)},
+)
+DOCUMENTS = st.fixed_dictionaries(
+    {"inputs": mostly(st.lists(TENSORS, min_size=1, max_size=2))},
+    optional={
+        "outputs": mostly(
+            st.lists(
+                st.fixed_dictionaries({"name": mostly(st.sampled_from(OUTPUTS)), "parameters": mostly(PARAMETERS)})
+            )
+        ),
+        "id": mostly(st.text(max_size=5)),
+        "parameters": mostly(PARAMETERS),
+    },
+)
+
+
+class TestRequests:
+    @given(document=DOCUMENTS, behind=st.binary(max_size=40), exact=st.booleans(), header=HEADERS)
+    @settings(max_examples=400)
+    def test_any_document(self, document: Any, behind: bytes, exact: bool, header: str | None) -> None:
+        head = json.dumps(document).encode()
+        never_anything_but_ours(head + behind, str(len(head)) if exact else header)
+
+    @given(body=st.binary(max_size=200), header=HEADERS)
+    @example(body=b"[" * 100_000, header=None)
+    @example(body=b'{"inputs":' + b"[" * 500 + b"]" * 500 + b"}", header=None)
+    def test_any_bytes(self, body: bytes, header: str | None) -> None:
+        never_anything_but_ours(body, header)
+
+    @given(data=st.data(), spec=st.sampled_from(SPECS), form=st.sampled_from(["binary", "flat", "nested", "alone"]))
+    @settings(max_examples=300)
+    def test_what_is_sent_is_what_arrives(self, data: Any, spec: InputSpec, form: str) -> None:
+        codes = form in ("flat", "nested")
+        names = [name for name in accepted(spec.dtype) if not codes or DATATYPES[name].code is not None]
+        name = names[0] if form == "alone" else data.draw(st.sampled_from(names))
+        dtype = DATATYPES[name].dtype
+        finite = {"allow_nan": False, "allow_infinity": False} if dtype.kind == "f" else None
+        array = data.draw(npst.arrays(dtype, (data.draw(st.integers(1, 4)), *spec.shape), elements=finite))
+        tensor: dict[str, Any] = {"name": "input", "shape": list(array.shape), "datatype": name}
+        if codes:
+            tensor["data"] = array.ravel().tolist() if form == "flat" else array.tolist()
+            body, header = json.dumps({"inputs": [tensor]}).encode(), None
+        elif form == "binary":
+            tensor["parameters"] = {"binary_data_size": array.nbytes}
+            head = json.dumps({"id": "x" * data.draw(st.integers(0, 9)), "inputs": [tensor]}).encode()
+            body, header = head + array.tobytes(), str(len(head))
+        else:
+            body, header = array.tobytes(), "0"
+        arrived = read(body, header, spec).inputs
+        assert isinstance(arrived, np.ndarray)
+        expected = from_bfloat16(array) if name == "BF16" else array
+        np.testing.assert_array_equal(arrived, expected)
+        assert arrived.shape == array.shape
+        assert arrived.flags.aligned
+        if form == "alone" or (form == "binary" and dtype.itemsize == 1):
+            assert not arrived.flags.owndata  # not copied
+
+    @given(texts=st.lists(st.text(max_size=12), min_size=1, max_size=ROWS), binary=st.booleans())
+    def test_texts(self, texts: list[str], binary: bool) -> None:
+        tensor: dict[str, Any] = {"name": "input", "shape": [len(texts)], "datatype": "BYTES"}
+        if binary:
+            encoded = [text.encode() for text in texts]
+            behind = b"".join(struct.pack("<I", len(text)) + text for text in encoded)
+            tensor["parameters"] = {"binary_data_size": len(behind)}
+        else:
+            tensor["data"], behind = texts, b""
+        head = json.dumps({"inputs": [tensor]}).encode()
+        np.testing.assert_array_equal(
+            read(head + behind, str(len(head)), SPECS[2]).inputs, np.asarray(WORDS.encode(texts))
+        )
+
+    def test_a_text_that_is_none_is_named(self) -> None:
+        behind = b"\1\0\0\0a\1\0\0\0\xff"
+        tensor = {"name": "input", "shape": [2], "datatype": "BYTES", "parameters": {"binary_data_size": len(behind)}}
+        head = json.dumps({"inputs": [tensor]}).encode()
+        with pytest.raises(InputValueError) as refused:
+            read(head + behind, str(len(head)), SPECS[2])
+        assert (refused.value.where, refused.value.found) == ("row 1 of /inputs/0", "byte 0xff")
+
+    def test_16_bits_are_too_few_for_json(self) -> None:
+        for name in ("FP16", "BF16"):
+            tensor = {"name": "input", "shape": [1, 3], "datatype": name, "data": [1, 2, 3]}
+            with pytest.raises(CandorError, match="cannot be sent as JSON"):
+                read(json.dumps({"inputs": [tensor]}).encode(), None, SPECS[1])
+
+    @pytest.mark.parametrize("value", [1e39, -1e39, float("inf"), float("nan")])
+    def test_what_float32_cannot_hold_never_reaches_the_model(self, value: float) -> None:
+        data = struct.pack("<3d", 0, 0, value)
+        tensor = {"name": "input", "shape": [1, 3], "datatype": "FP64", "parameters": {"binary_data_size": len(data)}}
+        head = json.dumps({"inputs": [tensor]}).encode()
+        with pytest.raises(InputValueError):
+            conform(np.asarray(read(head + data, str(len(head)), SPECS[1]).inputs), SPECS[1])
+        if abs(value) == 1e39:
+            plain = {"name": "input", "shape": [1, 3], "datatype": "FP32", "data": [0, 0, value]}
+            with pytest.raises(InputValueError):
+                conform(np.asarray(read(json.dumps({"inputs": [plain]}).encode(), None, SPECS[1]).inputs), SPECS[1])
+
+
+@pytest.fixture(scope="module")
+def answered(shared: Any, digits: Any) -> Answer:
+    """A real answer to three rows."""
+    model = shared.runtime.models.get(None)
+    predicting = model.plane.predict(model.served, digits.images[:3], deadline_s=60, policy="auto-read")
+    answer: Answer = asyncio.run(predicting)
+    return answer
+
+
+REQUESTED = st.lists(st.sampled_from(OUTPUTS), unique=True, min_size=1).flatmap(
+    lambda names: st.tuples(
+        *(
+            st.builds(
+                Requested,
+                st.just(name),
+                st.booleans(),
+                st.integers(0, 12) if name in ("logits", "probabilities") else st.just(0),
+            )
+            for name in names
+        )
+    )
+)
+FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+class TestAnswers:
+    @given(outputs=REQUESTED, name=st.none() | st.text(max_size=9), data=st.data())
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200, deadline=None)
+    def test_tritons_client_reads_what_was_written(
+        self, answered: Answer, outputs: tuple[Requested, ...], name: str | None, data: Any
+    ) -> None:
+        logits = data.draw(npst.arrays(np.float32, (3, 10), elements=FLOATS))
+        answer = replace(
+            answered, logits=logits, actions=data.draw(st.lists(st.text(max_size=5), min_size=3, max_size=3))
+        )
+        content, before_tensors = write(answer, Inference(np.zeros(0), outputs, id=name))
+        assert (before_tensors is not None) == any(output.binary for output in outputs)
+        result = triton.InferResult.from_response_body(content, header_length=before_tensors)
+        response = result.get_response()
+        assert response.get("id") == name
+        assert response["parameters"]["prediction_ids"].split(",") == answer.ids
+        assert [output["name"] for output in response["outputs"]] == [output.name for output in outputs]
+        expected = {
+            "logits": logits,
+            "probabilities": answer.probabilities,
+            "confidence": answer.confidence,
+            "decision": np.array(answer.actions, dtype=object),
+        }
+        for requested in outputs:
+            values = result.as_numpy(requested.name)
+            if requested.classes or requested.name == "decision":
+                texts = [text.decode() if isinstance(text, bytes) else text for text in values.ravel()]
+                whole = expected[requested.name]
+                if requested.classes:
+                    whole = top_classes(whole, answer.served.labels, requested.classes)
+                    assert values.shape == (3, min(10, requested.classes))
+                assert texts == list(whole)
+            else:
+                np.testing.assert_array_equal(values, expected[requested.name])
+                assert values.dtype == np.float32
+
+    @given(
+        values=npst.arrays(
+            np.float32, st.tuples(st.integers(1, 4), st.integers(1, 6)), elements=FLOATS | st.just(-np.inf)
+        ),
+        count=st.integers(1, 8),
+    )
+    def test_top_classes_are_the_largest_first_come_first(self, values: np.ndarray, count: int) -> None:
+        labels = [f"a:{index}" for index in range(values.shape[1])]
+        shown = min(count, values.shape[1])
+        texts = top_classes(values, labels, count)
+        assert len(texts) == len(values) * shown
+        for row, start in zip(values, range(0, len(texts), shown), strict=True):
+            order = sorted(range(len(row)), key=lambda column: (-row[column], column))[:shown]
+            for text, column in zip(texts[start : start + shown], order, strict=True):
+                value, index, label = text.split(":", 2)
+                assert (int(index), label) == (column, labels[column])
+                assert np.float32(value) == row[column]  # the very same float32
+
+
+class TestCompression:
+    @given(content=st.binary(max_size=500), encoding=st.sampled_from(compression.ENCODINGS))
+    def test_there_and_back(self, content: bytes, encoding: str) -> None:
+        packed = compression.compress(content, encoding)
+        assert compression.decompress(packed, encoding, len(content)) == content
+        if content:
+            with pytest.raises(CandorError, match="too large"):
+                compression.decompress(packed, encoding, len(content) - 1)
+
+    @given(
+        body=st.binary(max_size=100)
+        | st.binary(max_size=50).map(lambda content: compression.compress(content, "gzip")),
+        encoding=st.sampled_from([*compression.ENCODINGS, "br", ""]) | st.text(max_size=5),
+        cut=st.integers(0, 100),
+    )
+    def test_any_bytes(self, body: bytes, encoding: str, cut: int) -> None:
+        for sent in (body, body[:cut]):
+            with contextlib.suppress(CandorError):  # the only kind that may come
+                assert len(compression.decompress(sent, encoding, 100)) <= 100
+
+    @given(header=st.text(max_size=40) | st.text(alphabet="gzipdeflat*;q=01., ", max_size=40))
+    def test_any_accept_encoding(self, header: str) -> None:
+        assert compression.wanted(header) in (None, *compression.ENCODINGS)
+
+    @pytest.mark.parametrize(
+        ("header", "expected"),
+        [
+            ("gzip;q=1.0, identity; q=0.5, *;q=0", "gzip"),
+            ("deflate, gzip;q=0.9", "deflate"),
+            ("*", "gzip"),
+            ("gzip;q=0, *", "deflate"),
+            ("GZIP", "gzip"),
+            ("*;q=0", None),
+            ("br;q=1.0, zstd", None),
+        ],
+    )
+    def test_preferences(self, header: str, expected: str | None) -> None:
+        assert compression.wanted(header) == expected
+
+
+class TestOverHttp:
+    @given(document=DOCUMENTS, behind=st.binary(max_size=40), exact=st.booleans(), header=st.integers(-2, 400))
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
+    def test_nothing_a_client_sends_is_an_error_of_the_server(
+        self, shared: Any, document: Any, behind: bytes, exact: bool, header: int
+    ) -> None:
+        head = json.dumps(document).encode()
+        headers = {"inference-header-content-length": str(len(head) if exact else header)}
+        response = shared.http.post("/v2/models/digits/infer", content=head + behind, headers=headers)
+        assert response.status_code == 200 or (400 <= response.status_code < 500 and "error" in response.json())
