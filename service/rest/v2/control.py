@@ -127,16 +127,16 @@ _REPOSITORY = (
 
 def router() -> APIRouter:
     """Return the routes below /v2 that are not inference."""
-    routes = APIRouter(prefix="/v2", tags=["v2"])
+    routes = APIRouter(tags=["v2"])
     for path, handler, answer, description in _READ:
-        routes.add_api_route(path, handler, methods=["GET"], responses=openapi.answering(answer, description))
-    of_model = APIRouter(prefix="/models/{model}", dependencies=[Depends(model_in_path)])
+        routes.add_api_route(f"/v2{path}", handler, methods=["GET"], responses=openapi.answering(answer, description))
+    of_model = APIRouter(prefix="/v2/models/{model}", dependencies=[Depends(model_in_path)])
     for path, handler, answer, description in _READ_OF_MODEL:
         of_model.add_api_route(path, handler, methods=["GET"], responses=openapi.answering(answer, description))
     routes.include_router(of_model)
     for path, handler, body, answer, description in _REPOSITORY:
         routes.add_api_route(
-            f"/repository{path}",
+            f"/v2/repository{path}",
             handler,
             methods=["POST"],
             responses=openapi.answering(answer, description),
