@@ -49,7 +49,7 @@ def main() -> None:
     pythons, skipped = {}, {}
     for name in chosen.peers if "closed" in chosen.only else ():
         try:
-            pythons[name] = interpreter(chosen.cache, name.lower(), PEER_SERVERS[name].install)
+            pythons[name] = interpreter(chosen.cache, name.lower().replace(" ", "-"), PEER_SERVERS[name].install)
         except NotInstalledError as error:
             skipped[name] = str(error)
     options = turns.Options(chosen.rounds, chosen.seconds, chosen.wrk, chosen.only, chosen.keep)

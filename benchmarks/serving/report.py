@@ -18,7 +18,13 @@ _OUR_PAYLOADS = ("npy", "V2 binary", "V2 JSON", "JSON", "PNG")
 _BINARY = ("npy", "V2 binary")
 _BINARY_GOALS = {1: 2.5, 16: 3.5, 64: 3.5}
 _JSON_GOAL = 2.0
-_PACKAGES = {"MLServer": "mlserver", "KServe": "kserve", "BentoML": "bentoml", "LitServe": "litserve"}
+_PACKAGES = {
+    "MLServer": "mlserver",
+    "KServe": "kserve",
+    "BentoML": "bentoml",
+    "LitServe": "litserve",
+    "Ray Serve": "ray",
+}
 
 
 def part(

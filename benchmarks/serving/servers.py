@@ -244,6 +244,10 @@ def _read_logits(body: bytes, _: Mapping[str, str]) -> npt.NDArray[np.float32]:
     return np.array(json.loads(body)["logits"], np.float32)
 
 
+def _read_floats(body: bytes, _: Mapping[str, str]) -> npt.NDArray[np.float32]:
+    return np.frombuffer(body, np.float32).reshape(-1, CLASSES)
+
+
 def _candor(_: Path, prepared: Prepared, port: int, folder: Path) -> list[str]:
     return [
         *(sys.executable, "-m", "service.cli", "serve", "--port", str(port)),
@@ -281,6 +285,10 @@ def _bentoml(python: Path, _: Prepared, port: int, __: Path) -> list[str]:
 
 def _litserve(python: Path, prepared: Prepared, port: int, _: Path) -> list[str]:
     return [str(python), "litserve_model.py", str(prepared.onnx), str(port)]
+
+
+def _ray(python: Path, prepared: Prepared, port: int, _: Path) -> list[str]:
+    return [str(python), "ray_model.py", str(prepared.onnx), str(port)]
 
 
 def _free_port() -> int:
@@ -331,5 +339,12 @@ PEER_SERVERS: dict[str, Server] = {
         {"JSON": Payload(_plain_json("/predict", "inputs"), _read_logits)},
         "/health",
         ("litserve==0.2.19", "onnxruntime"),
+    ),
+    "Ray Serve": Server(
+        _ray,
+        {"npy": Payload(_npy("/predict"), _read_floats)},
+        "/predict",
+        ("ray[serve]==2.60.0", "onnxruntime"),
+        {"RAY_USAGE_STATS_ENABLED": "0"},
     ),
 }
