@@ -6,7 +6,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from training.errors import ConfigurationError
 from training.recipe import Recipe
+
+
+def check_suits(recipe: Recipe, shape: tuple[int, ...]) -> None:
+    """Refuse augmentation that stored inputs (N, …) of this shape have no room for.
+
+    Raises:
+        ConfigurationError: They are no images, or `crop` or `cutout` could leave nothing of one.
+    """
+    if not (recipe.crop or recipe.flip or recipe.cutout):
+        return
+    if len(shape) != 4:
+        raise ConfigurationError(f"crop, flip and cutout change images, (N, H, W, C), found inputs of shape {shape}")
+    side = min(shape[1:3])
+    for name, pixels in (("crop", recipe.crop), ("cutout", recipe.cutout)):
+        if pixels >= side:
+            raise ConfigurationError(f"{name} is {pixels}, expected less than {side}, the shorter side of the images")
 
 
 class Augmentation:

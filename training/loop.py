@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from training import checkpoint
-from training.augment import Augmentation
+from training.augment import Augmentation, check_suits
 from training.errors import ConfigurationError, DivergedError
 from training.evaluate import Evaluation, evaluate
 from training.export import logits_of
@@ -127,10 +127,7 @@ def train(
     """
     if recipe.patience is not None and validation is None:
         raise ConfigurationError(f"patience is {recipe.patience}, expected validation rows to stop early by")
-    if (recipe.crop or recipe.flip or recipe.cutout) and rows.inputs.ndim != 4:
-        raise ConfigurationError(
-            f"crop, flip and cutout change images, (N, H, W, C), found inputs of shape {rows.inputs.shape}"
-        )
+    check_suits(recipe, rows.inputs.shape)
     if min(recipe.batch_size, len(rows)) < team.size:
         raise ConfigurationError(
             f"batches of {recipe.batch_size} and {len(rows)} rows in all, expected at least one row for each of "

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
-from training.augment import Augmentation
+from training.augment import Augmentation, check_suits
+from training.errors import ConfigurationError
 from training.recipe import Recipe
 
 SIZE = 6
@@ -102,3 +104,18 @@ def test_the_generator_decides_and_the_input_stays() -> None:
     assert torch.equal(twice[0], twice[1])
     assert not torch.equal(twice[0], twice[2])
     assert torch.equal(some, images())
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape", "words"),
+    [
+        ({"flip": True}, (5, 100), r"found inputs of shape \(5, 100\)"),
+        ({"crop": 6}, (5, 6, 9, 1), "crop is 6, expected less than 6, the shorter side"),
+        ({"cutout": 7}, (5, 9, 6, 3), "cutout is 7, expected less than 6"),
+    ],
+)
+def test_what_leaves_nothing_of_an_image_is_refused(settings: dict, shape: tuple[int, ...], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        check_suits(Recipe(**settings), shape)
+    check_suits(Recipe(crop=5, flip=True, cutout=5), (5, 6, 6, 1))
+    check_suits(Recipe(), shape)
