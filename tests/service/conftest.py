@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,8 +24,9 @@ import structlog
 import uvicorn
 
 import bundle as bundles
-from bundle import Bundle
+from bundle import Bundle, BundleContents
 from service.app import Candor, create_app
+from service.plane import Plane
 from service.runtime import Runtime
 from service.settings import Settings
 from training import TrainConfig
@@ -67,6 +69,56 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Digits:
     images = data.inputs[rows]
     names = [data.label_names[label] for label in data.labels[rows]]
     return Digits(root, bundles.verify(root / "digits" / "1"), images, dim(images, seed=7), names)
+
+
+def contents(bundle: Bundle, **changes: Any) -> BundleContents:
+    """What a bundle was written from, without vocabulary and columns, with changes."""
+    manifest = bundle.manifest
+    fields = {
+        "model": manifest.model,
+        "labels": manifest.labels,
+        "input": manifest.input,
+        "model_bytes": bundle.model_bytes,
+        "calibrator": bundle.calibrator,
+        "reference": bundle.reference,
+        "golden": bundle.golden,
+        "architecture": manifest.architecture,
+        "training": manifest.training,
+        "versions": manifest.versions,
+        "metrics": manifest.metrics,
+        "report": bundle.report,
+        "diagrams": bundle.diagrams,
+    }
+    return BundleContents(**(fields | changes))
+
+
+class HeldUp:
+    """A plane whose worker waits before each run until `go` is set; notes the rows of each request, run by run."""
+
+    def __init__(self, plane: Plane) -> None:
+        self.go = threading.Event()
+        self.runs: list[list[int]] = []
+        self._plane = plane
+        self._busy = threading.Event()
+        self._run = plane._batcher._run
+        plane._batcher._run = self
+
+    def __call__(self, requests: list[Any]) -> Any:
+        self._busy.set()
+        assert self.go.wait(PATIENCE_S)
+        self.runs.append([request.rows for request in requests])
+        return self._run(requests)
+
+    def wait_until_busy(self) -> None:
+        """Return when the worker has taken something, and waits with it."""
+        assert self._busy.wait(PATIENCE_S), "nothing came to the worker"
+
+    def wait_for_rows(self, rows: int) -> None:
+        """Return when so many rows wait behind what the worker has taken."""
+        give_up = time.monotonic() + PATIENCE_S
+        while self._plane.queued_rows != rows:
+            assert time.monotonic() < give_up, f"{self._plane.queued_rows} rows wait, not {rows}"
+            time.sleep(0.001)
 
 
 class Caller:
@@ -292,6 +344,20 @@ def start(launch: Callable[..., InThread], tmp_path: Path) -> Iterator[Callable[
 def service(start: Callable[..., InThread]) -> InThread:
     """A service of one's own, in this process."""
     return start()
+
+
+@pytest.fixture
+def hold() -> Iterator[Callable[[Plane], HeldUp]]:
+    """Hold up the worker of a plane; at the end of the test it goes on, whatever happened."""
+    held: list[HeldUp] = []
+
+    def run(plane: Plane) -> HeldUp:
+        held.append(HeldUp(plane))
+        return held[-1]
+
+    yield run
+    for one in held:
+        one.go.set()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -368,36 +368,26 @@ class TestRetries:
             stored, pauses = pauses_of(url, lambda client: client.feedback([item]))
         assert (stored.stored, len(seen), len(pauses)) == (1, 3, 1)
 
-    def test_a_full_queue_is_asked_again_until_there_is_room(self, start: Any, digits: Any) -> None:
+    def test_a_full_queue_is_asked_again_until_there_is_room(self, start: Any, hold: Any, digits: Any) -> None:
         """A real refusal: one piece of work runs, one waits, and there is no room for a third."""
         service = start(max_queued_rows=1)
-        plane = service.runtime.models.get("digits").plane
-        go, busy = threading.Event(), threading.Event()
-        real = plane._batcher._run
-
-        def slow(requests: list[Any]) -> Any:
-            busy.set()
-            assert go.wait(60)
-            return real(requests)
-
-        plane._batcher._run = slow
+        held = hold(service.runtime.models.get("digits").plane)
         refused = threading.Event()
 
         class Waiting(AsyncHttp):
             async def sleep(self, seconds: float) -> None:
                 assert seconds >= 1, "Retry-After"
                 refused.set()
-                go.set()
+                held.go.set()
 
         def ask(image: np.ndarray) -> None:
             service.http.post("/predict", json={"inputs": image[None].tolist()}).raise_for_status()
 
         threads = [threading.Thread(target=ask, args=(image,)) for image in digits.images[:2]]
         threads[0].start()
-        assert busy.wait(60)
+        held.wait_until_busy()
         threads[1].start()
-        while plane.queued_rows < 1:
-            pass
+        held.wait_for_rows(1)
 
         async def third() -> Any:
             async with AsyncClient(service.url, http=Waiting, retries=50) as candor:
@@ -447,24 +437,15 @@ def test_what_is_safe_to_repeat_is_repeated_and_a_move_is_not(service: Any) -> N
     thread.join(60)
 
 
-def test_a_stop_lets_requests_in_flight_finish(launch: Any, digits: Any, tmp_path: Any) -> None:
+def test_a_stop_lets_requests_in_flight_finish(launch: Any, hold: Any, digits: Any, tmp_path: Any) -> None:
     service = launch(tmp_path)
-    plane = service.runtime.models.get("digits").plane
-    go, busy = threading.Event(), threading.Event()
-    real = plane._batcher._run
-
-    def slow(requests: list[Any]) -> Any:
-        busy.set()
-        assert go.wait(60)
-        return real(requests)
-
-    plane._batcher._run = slow
+    held = hold(service.runtime.models.get("digits").plane)
     answers: list[Any] = []
     asking = threading.Thread(target=lambda: answers.extend(service.predict(digits.images[:3])))
     asking.start()
-    assert busy.wait(60)
+    held.wait_until_busy()
     service._server.should_exit = True
-    go.set()
+    held.go.set()
     asking.join(60)
     assert len(answers) == 3
     service.close()

@@ -19,12 +19,14 @@ from PIL import ExifTags, Image
 from tritonclient.utils import InferenceServerException
 
 import bundle as bundles
-from bundle import Bundle, BundleContents
+from bundle import Bundle
 from bundle.images import decode_image, encode_png
 from service.client import Client
 from service.rest.payloads import MEDIA_TYPES
 from training import TrainConfig, train_bundle
 from training.data.newsgroups20 import GROUPS
+
+from .conftest import contents
 
 RANDOM = np.random.default_rng(5)
 PHOTOS, PIXELS = "photos", 16_000_000
@@ -78,20 +80,7 @@ def trained(digits: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
         calibrator="identity",
     )
     own = digits.bundle
-    photos = BundleContents(
-        model=PHOTOS,
-        labels=own.manifest.labels,
-        input=own.manifest.input.model_copy(update={"resize": True}),
-        model_bytes=own.model_bytes,
-        calibrator=own.calibrator,
-        reference=own.reference,
-        golden=own.golden,
-        architecture=own.manifest.architecture,
-        training=own.manifest.training,
-        versions=own.manifest.versions,
-        metrics=own.manifest.metrics,
-        report=own.report,
-    )
+    photos = contents(own, model=PHOTOS, input=own.manifest.input.model_copy(update={"resize": True}))
     paths = [train_bundle(posts, root), train_bundle(claims, root), bundles.write(root, photos)]
     return {path.parent.name: bundles.verify(path) for path in paths}
 
@@ -397,21 +386,7 @@ def test_a_bundle_without_an_encoder_says_so(
     """The same models, exported without their vocabulary and columns: arrays only, and no value may be missing."""
     for name in ("posts", "claims"):
         found = trained[name]
-        contents = BundleContents(
-            model=name,
-            labels=found.manifest.labels,
-            input=found.manifest.input,
-            model_bytes=found.model_bytes,
-            calibrator=found.calibrator,
-            reference=found.reference,
-            golden=replace(found.golden, texts=()),
-            architecture=found.manifest.architecture,
-            training=found.manifest.training,
-            versions=found.manifest.versions,
-            metrics=found.manifest.metrics,
-            report=found.report,
-        )
-        bundles.write(tmp_path / "bare", contents)
+        bundles.write(tmp_path / "bare", contents(found, golden=replace(found.golden, texts=())))
     service = launch(tmp_path, bundles=tmp_path / "bare", policies=None)
     try:
         assert "vocabulary" in refusal(ask(service, "posts", json={"inputs": ["a"]}), 422, "input-type")["detail"]

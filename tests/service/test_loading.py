@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import shutil
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +16,6 @@ import numpy as np
 import pytest
 
 import bundle as bundles
-from bundle import Bundle, BundleContents
 from calibrators import Temperature
 from service.errors import NotReadyError
 from service.inference.session import Session
@@ -26,30 +24,11 @@ from service.settings import Settings
 from service.state import audit
 from service.state.database import Database
 
+from .conftest import contents
+
 CLIENTS = 4
 SWAPS = 10
 CYCLES = 100
-
-
-def contents(bundle: Bundle, **changes: Any) -> BundleContents:
-    """What a bundle was written from, with changes."""
-    manifest = bundle.manifest
-    fields = {
-        "model": manifest.model,
-        "labels": manifest.labels,
-        "input": manifest.input,
-        "model_bytes": bundle.model_bytes,
-        "calibrator": bundle.calibrator,
-        "reference": bundle.reference,
-        "golden": bundle.golden,
-        "architecture": manifest.architecture,
-        "training": manifest.training,
-        "versions": manifest.versions,
-        "metrics": manifest.metrics,
-        "report": bundle.report,
-        "diagrams": bundle.diagrams,
-    }
-    return BundleContents(**(fields | changes))
 
 
 @pytest.fixture
@@ -152,18 +131,11 @@ def test_unloading_and_loading_one_model_disturbs_no_other(start: Any, root: Pat
     assert load.problems == []
 
 
-def test_what_a_model_has_taken_on_is_answered_though_it_is_unloaded(start: Any, root: Path, digits: Any) -> None:
+def test_what_a_model_has_taken_on_is_answered_though_it_is_unloaded(
+    start: Any, hold: Any, root: Path, digits: Any
+) -> None:
     service = start(bundles=root)
-    plane = service.runtime.models.get("digits").plane
-    go, busy = threading.Event(), threading.Event()
-    real = plane._batcher._run
-
-    def slow(requests: list[Any]) -> Any:
-        busy.set()
-        assert go.wait(60)
-        return real(requests)
-
-    plane._batcher._run = slow
+    held = hold(service.runtime.models.get("digits").plane)
     statuses: list[int] = []
 
     def ask() -> None:
@@ -172,15 +144,12 @@ def test_what_a_model_has_taken_on_is_answered_though_it_is_unloaded(start: Any,
 
     asking = [threading.Thread(target=ask) for _ in range(3)]
     asking[0].start()
-    assert busy.wait(60)  # with the first alone: the others must find it at work
+    held.wait_until_busy()  # with the first alone: the others must find it at work
     for thread in asking[1:]:
         thread.start()
-    give_up = time.monotonic() + 60
-    while plane.queued_rows != 4:
-        assert time.monotonic() < give_up
-        time.sleep(0.001)
+    held.wait_for_rows(4)
     assert service.http.post("/v1/models/digits/unload").status_code == 200
-    go.set()
+    held.go.set()
     for thread in asking:
         thread.join(60)
     assert statuses == [200] * 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ ROWS = (1, 3, 1, 1, 2, 1, 4, 1)
 POLICIES = ("auto-read", "auto-read", "flag-zero", "flag-zero", "auto-read", "flag-zero", "auto-read", "auto-read")
 
 
-def test_neighbours_with_different_policies_get_what_they_would_get_alone(service: Any, digits: Any) -> None:
+def test_neighbours_with_different_policies_get_what_they_would_get_alone(service: Any, hold: Any, digits: Any) -> None:
     plane = service.runtime.models.get("digits").plane
     served = plane.served
     starts = np.cumsum((0, *ROWS))
@@ -24,21 +23,11 @@ def test_neighbours_with_different_policies_get_what_they_would_get_alone(servic
         asyncio.run(plane.predict(served, part, deadline_s=60, policy=policy))
         for part, policy in zip(images, POLICIES, strict=True)
     ]
-    go, busy = threading.Event(), threading.Event()
-    real = plane._batcher._run
-    batches: list[int] = []
-
-    def held(requests: list[Any]) -> Any:
-        busy.set()
-        assert go.wait(60)
-        batches.append(len(requests))
-        return real(requests)
-
-    plane._batcher._run = held
+    held = hold(plane)
 
     async def together() -> list[Any]:
         first = asyncio.ensure_future(plane.predict(served, images[0], deadline_s=60))
-        await asyncio.to_thread(busy.wait, 60)
+        await asyncio.to_thread(held.wait_until_busy)
         names = [[f"{which}-{row}" for row in range(rows)] for which, rows in enumerate(ROWS)]
         asks = [
             plane.predict(served, part, deadline_s=60, policy=policy, references=own)
@@ -47,12 +36,12 @@ def test_neighbours_with_different_policies_get_what_they_would_get_alone(servic
         waiting = [asyncio.ensure_future(ask) for ask in asks]
         while plane.queued_rows != sum(ROWS):  # noqa: ASYNC110 — what is waited for is on this very loop
             await asyncio.sleep(0)
-        go.set()
+        held.go.set()
         await first
         return await asyncio.gather(*waiting)
 
     answers = asyncio.run(together())
-    assert batches == [1, len(ROWS)]
+    assert [len(run) for run in held.runs] == [1, len(ROWS)]
     for which, (answer, single) in enumerate(zip(answers, alone, strict=True)):
         assert answer.policy is single.policy
         assert (answer.actions, answer.propensities) == (single.actions, single.propensities)

@@ -23,6 +23,8 @@ from service.settings import Settings
 from service.state.database import Database
 from service.state.revisions import RevisionStore
 
+from .conftest import contents
+
 FILES = sorted(["manifest.json", "model.onnx", "calibrator.json", "reference.npz", "golden.npz", "report/report.json"])
 
 
@@ -37,27 +39,6 @@ def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-
-
-def contents(bundle: bundles.Bundle, **changes: Any) -> BundleContents:
-    """What a bundle was written from, with changes."""
-    manifest = bundle.manifest
-    fields = {
-        "model": manifest.model,
-        "labels": manifest.labels,
-        "input": manifest.input,
-        "model_bytes": bundle.model_bytes,
-        "calibrator": bundle.calibrator,
-        "reference": bundle.reference,
-        "golden": bundle.golden,
-        "architecture": manifest.architecture,
-        "training": manifest.training,
-        "versions": manifest.versions,
-        "metrics": manifest.metrics,
-        "report": bundle.report,
-        "diagrams": bundle.diagrams,
-    }
-    return BundleContents(**(fields | changes))
 
 
 @pytest.fixture

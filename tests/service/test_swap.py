@@ -276,39 +276,27 @@ class TestReplicas:
 
 
 class TestDisconnect:
-    def test_a_client_that_goes_takes_its_queued_work_along(self, service: Any, digits: Any) -> None:
+    def test_a_client_that_goes_takes_its_queued_work_along(self, service: Any, hold: Any, digits: Any) -> None:
         """The worker is held up, a client asks and leaves; when the worker goes on, nothing of it is run."""
-        plane = service.runtime.models.get("digits").plane
-        go, busy = threading.Event(), threading.Event()
-        real = plane._batcher._run
-        ran: list[int] = []
-
-        def slow(requests: list[Any]) -> Any:
-            busy.set()
-            assert go.wait(60)
-            ran.extend(request.rows for request in requests)
-            return real(requests)
-
-        plane._batcher._run = slow
+        held = hold(service.runtime.models.get("digits").plane)
         images = digits.images
         answers: list[int] = []
         first = threading.Thread(target=lambda: answers.append(len(service.predict(images[:1]))))
         first.start()
-        assert busy.wait(60)
+        held.wait_until_busy()
 
         body = httpx.Request("POST", "http://x/predict", json={"inputs": images[:7].tolist()}).content
         leaver = socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])))
         leaver.sendall(b"POST /predict HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
-        while plane.queued_rows != 7:
-            pass
+        held.wait_for_rows(7)
         leaver.close()
         while service.metric("candor_http_requests_total", status="499") != 1:
             pass
-        go.set()
+        held.go.set()
         first.join(60)
         assert len(service.predict(images[:2])) == 2
         assert answers == [1]
-        assert ran == [1, 2]
+        assert held.runs == [[1], [2]]
 
     def test_half_a_body_is_no_request(self, service: Any) -> None:
         leaver = socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])))
@@ -319,30 +307,21 @@ class TestDisconnect:
         assert service.http.get("/livez").status_code == 200
 
 
-def test_a_full_queue_answers_503_and_an_overdue_request_504(start: Any, digits: Any) -> None:
+def test_a_full_queue_answers_503_and_an_overdue_request_504(start: Any, hold: Any, digits: Any) -> None:
     service = start(max_queued_rows=4, deadline_s=1e-9)
     late = service.http.post("/predict", json={"inputs": digits.images[:1].tolist()})
     assert (late.status_code, late.json()["type"]) == (504, "/errors/deadline-exceeded")
     plane = service.runtime.models.get("digits").plane
-    go, busy = threading.Event(), threading.Event()
-    real = plane._batcher._run
-
-    def slow(requests: list[Any]) -> Any:
-        busy.set()
-        assert go.wait(60)
-        return real(requests)
-
-    plane._batcher._run = slow
+    held = hold(plane)
     # Straight into the queue, with time enough, so that the worker is busy and the queue is full.
     loop = asyncio.new_event_loop()
     running = threading.Thread(target=loop.run_forever)
     running.start()
     asks = [plane.predict(plane.served, digits.images[:rows], deadline_s=60) for rows in (1, 4)]
     patient = [asyncio.run_coroutine_threadsafe(asks[0], loop)]
-    assert busy.wait(60)
+    held.wait_until_busy()
     patient.append(asyncio.run_coroutine_threadsafe(asks[1], loop))
-    while plane.queued_rows != 4:
-        pass
+    held.wait_for_rows(4)
     full = service.http.post("/predict", json={"inputs": digits.images[:1].tolist()})
     assert (full.status_code, full.json()["type"]) == (503, "/errors/overloaded")
     assert full.headers["retry-after"] == "1"
@@ -352,7 +331,7 @@ def test_a_full_queue_answers_503_and_an_overdue_request_504(start: Any, digits:
         asker.sendall(b"POST /predict HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000\r\n\r\n")
         assert asker.recv(100).startswith(b"HTTP/1.1 503 ")
     assert plane.statistics["r1"].failure.count == 3
-    go.set()
+    held.go.set()
     assert [len(answer.result(60).ids) for answer in patient] == [1, 4]
     loop.call_soon_threadsafe(loop.stop)
     running.join(60)
