@@ -7,7 +7,8 @@
     │   ├── UnsupportedMediaTypeError
     │   ├── InputShapeError
     │   ├── InputTypeError
-    │   └── InputValueError            NaN, out of range, an unreadable image
+    │   ├── InputValueError            NaN, out of range, an unreadable image
+    │   └── NonFiniteLogitsError       the model has no finite scores for it
     ├── FeedbackError                  a feedback item
     │   ├── MalformedPredictionIdError
     │   └── UnknownLabelError
@@ -117,6 +118,13 @@ class InputValueError(InputError):
 
     title = "Wrong input value"
     kind = "input-value"
+
+
+class NonFiniteLogitsError(InputError):
+    """An input that fits the model, and that the model gives NaN or infinite scores for."""
+
+    title = "No finite scores"
+    kind = "non-finite-logits"
 
 
 class FeedbackError(CandorError):

@@ -177,7 +177,7 @@ class Plane:
 
         Raises:
             UnknownPolicyError: The revision has no such policy.
-            InputError: The inputs do not fit the model.
+            InputError: The inputs do not fit the model, or it has no finite scores for one.
             OverloadedError: The queue is full.
             DeadlineExceededError: Its turn did not come in time.
         """
@@ -229,7 +229,7 @@ class Plane:
         for start in range(0, len(inputs), self._max_batch_size):
             chunk = inputs[start : start + self._max_batch_size]
             began = time.perf_counter_ns()
-            chunks.append(served.chain.run(chunk))
+            chunks.append(served.chain.run(chunk, first_row=start))
             statistics.ran(len(chunk), time.perf_counter_ns() - began)
         if len(chunks) == 1:
             return chunks[0]

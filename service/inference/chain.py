@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from calibrators import Calibrator
+from calibrators import CalibrationDataError, Calibrator
 from service.errors import ConfigurationError
+from service.inference.finite import check_logits
 from service.inference.session import Session
 from service.inference.stages import Stage, rows_of
 
@@ -37,15 +38,30 @@ class Chain:
         self._calibrator = calibrator
         self._graph = _Graph(session, calibrator) if session.bound else None
 
-    def run(self, inputs: npt.NDArray[Any]) -> Scores:
-        """Return logits and probabilities, float32 (N, K) each, of a batch (N, …) in the bundle's input dtype."""
+    def run(self, inputs: npt.NDArray[Any], *, first_row: int = 0) -> Scores:
+        """Return logits and probabilities, float32 (N, K) each, of a batch (N, …) in the bundle's input dtype.
+
+        Args:
+            inputs: The batch.
+            first_row: Number of its first row in the request, for an error.
+
+        Raises:
+            NonFiniteLogitsError: The model gives NaN, +∞ or nothing but −∞ for a row.
+        """
         if self._graph is None:
             logits = self._session.run(inputs)
-            return logits, self._calibrator.predict_proba(logits)
+            try:
+                return logits, self._calibrator.predict_proba(logits)
+            except CalibrationDataError:  # it looks at every row anyhow: only now it costs anything to look again
+                check_logits(logits, first_row=first_row)
+                raise
         parts = [self._graph.run(part) for part in self._session.parts(inputs)]
         if len(parts) == 1:
-            return parts[0]
-        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+            logits, probabilities = parts[0]
+        else:
+            logits, probabilities = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        check_logits(logits, first_row=first_row)  # a graph passes on what it is given
+        return logits, probabilities
 
 
 class _Graph:

@@ -1,0 +1,42 @@
+"""Logits that no probability can be made of, found and named."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from service.errors import NonFiniteLogitsError
+
+
+def check_logits(logits: npt.NDArray[np.float32], *, first_row: int = 0) -> None:
+    """Refuse a row with NaN or +∞ in it, or with nothing but −∞, which is a probability of zero.
+
+    Args:
+        logits: Shape (N, K).
+        first_row: Number of the first row in the request, for the error.
+
+    Raises:
+        NonFiniteLogitsError: Names the first row at fault, and what was found in it.
+    """
+    lowest, highest = (reduce(logits, axis=None, initial=0.0) for reduce in (np.minimum.reduce, np.maximum.reduce))
+    if -np.inf < lowest <= highest < np.inf:  # mostly; NaN fails every comparison
+        return
+    # The largest of a row tells all: NaN and +∞ win every comparison.
+    largest = np.maximum.reduce(logits, axis=1)
+    finite = np.isfinite(largest)
+    if finite.all():
+        return
+    row = int(np.argmin(finite))
+    if largest[row] == -np.inf:
+        found = "-inf for every class"
+    else:
+        wrong = np.isnan(logits[row]) | (logits[row] == np.inf)
+        column = int(np.argmax(wrong))
+        found = f"{logits[row, column]} for class {column}; {int(wrong.sum())} of {len(wrong)} classes are no numbers"
+    raise NonFiniteLogitsError(
+        "The model gives no finite scores for an input.",
+        where=f"/inputs/{first_row + row}",
+        found=found,
+        expected="finite logits, or -inf for a probability of zero",
+        remedy="Look at this input: the model's own arithmetic overflows on it. Send the others without it.",
+    )
