@@ -61,7 +61,10 @@ class Served:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
-    """What a request gets: one entry for each of its N rows in every array and list."""
+    """What a request gets: one entry for each of its N rows in every array and list.
+
+    `segments` is None where no row has one.
+    """
 
     served: Served
     policy: SolvedPolicy | None
@@ -75,6 +78,7 @@ class Answer:
     actions: list[str | None]
     propensities: list[float | None]
     label_sought: list[bool]
+    segments: Sequence[str | None] | None = None
 
     def part(self, rows: slice) -> Answer:
         """Return the answer to some of the rows."""
@@ -91,6 +95,7 @@ class Answer:
             actions=self.actions[rows],
             propensities=self.propensities[rows],
             label_sought=self.label_sought[rows],
+            segments=None if self.segments is None else self.segments[rows],
         )
 
 
@@ -104,6 +109,7 @@ class _Request:
     policy: SolvedPolicy | None
     references: Sequence[str | None]
     groups: Sequence[str | None]
+    segments: Sequence[str | None] | None
     queued_ns: int
 
     @property
@@ -164,6 +170,7 @@ class Plane:
         policy: str | None = None,
         references: Sequence[str | None] | None = None,
         groups: Sequence[str | None] | None = None,
+        segments: Sequence[str | None] | str | None = None,
     ) -> Answer:
         """Answer a batch of inputs (N, …), or one example without its batch axis.
 
@@ -174,6 +181,7 @@ class Plane:
             policy: Name of the policy that decides.
             references: The client's own names of the rows, N of them.
             groups: What the rows belong to (card, patient …), N of them.
+            segments: Parts of the traffic that the rows belong to, N of them, or one for all.
 
         Raises:
             UnknownPolicyError: The revision has no such policy.
@@ -184,7 +192,9 @@ class Plane:
         fitting = conform(inputs, served.input, served.encoder)
         check_rows(len(fitting), self._max_rows)
         nothing = [None] * len(fitting)
-        for key, names in (("references", references), ("groups", groups)):
+        if isinstance(segments, str):
+            segments = [segments] * len(fitting)
+        for key, names in (("references", references), ("groups", groups), ("segments", segments)):
             if names is not None and len(names) != len(fitting):
                 raise InputShapeError(
                     f"`{key}` must have one entry for each input.",
@@ -193,7 +203,8 @@ class Plane:
                     expected=len(fitting),
                 )
         started = time.perf_counter_ns()
-        request = _Request(served, fitting, served.policy(policy), references or nothing, groups or nothing, started)
+        solved = served.policy(policy)
+        request = _Request(served, fitting, solved, references or nothing, groups or nothing, segments, started)
         try:
             return await self._batcher.submit(request, deadline_s=deadline_s)
         except Exception:
@@ -278,8 +289,9 @@ class Plane:
         actions: list[str | None] = [None] * len(ids)
         propensities: list[float | None] = [None] * len(ids)
         sought = [False] * len(ids)
+        segments = _segments(requests)
         if solved is not None:
-            bands = decide_rows(solved, served.labels, logits, probabilities, labels, confidence)
+            bands = decide_rows(solved, served.labels, logits, probabilities, labels, confidence, segments)
             actions = [solved.actions[band] for band in bands.tolist()]
             shares = solved.propensities[bands].tolist()
             # Drawn here, before any label exists, and independently of the row's role in a refit.
@@ -298,7 +310,15 @@ class Plane:
             actions=actions,
             propensities=propensities,
             label_sought=sought,
+            segments=segments,
         )
+
+
+def _segments(requests: list[_Request]) -> Sequence[str | None] | None:
+    """Return the segments of all rows; None where no request names one, which costs nothing then."""
+    if all(request.segments is None for request in requests):
+        return None
+    return _joined([request.segments or [None] * request.rows for request in requests])
 
 
 def _joined(names: list[Sequence[str | None]]) -> Sequence[str | None]:

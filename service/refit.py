@@ -24,6 +24,7 @@ from bundle import Bundle
 from calibrators import CALIBRATORS, CalibrationError, Calibrator, Temperature
 from calibrators import from_dict as calibrator_from_dict
 from service.decisions.binomial import labels_needed
+from service.decisions.certificates import certificates, lost
 from service.decisions.certify import solve
 from service.decisions.decide import SolvedPolicy
 from service.decisions.gate import compare
@@ -32,7 +33,7 @@ from service.decisions.rows import ScoredRows
 from service.decisions.split import one_per_group
 from service.decisions.unattended import Limits, judge
 from service.errors import CandorError, InputValueError, TooFewLabelsError, error_document
-from service.refit_report import Side, certified, change_caps, changed_decisions, compared_metrics, summary
+from service.refit_report import Side, change_caps, changed_decisions, compared_metrics, summary
 from service.refit_rows import Rows, divide, effective_rows, fit_weights
 from service.revision import Basis, Revision
 from service.solve import scored, solve_on_reference
@@ -190,11 +191,12 @@ def refit(
             before_all,
             after_all,
             judged.logits,
+            judged.segment,
             which=one_per_group(judged.cluster, seed),
             limits=task.limits,
             level=verdict.alpha,
         ),
-        uncertified=[key for key, old in solved.items() if resolved[key].review_all and not old.review_all],
+        uncertified=[(key, part) for key, old in solved.items() for part in lost(old, resolved[key])],
         at_bound=isinstance(candidate, Temperature) and candidate.at_bound_,
     )
 
@@ -211,8 +213,8 @@ def refit(
         },
         "gate": verdict.to_dict(),
         "metrics": compared_metrics(verdict, before, after, gate.labels, seed),
-        "decisions": changed_decisions(names, before, after, gate.logits),
-        "policies": certified(resolved),
+        "decisions": changed_decisions(names, before, after, gate.logits, gate.segment),
+        "policies": {key: certificates(policy) for key, policy in resolved.items()},
         "summary": summary(verdict),
     }
     return {
@@ -240,6 +242,7 @@ def _scored(
         propensity=rows.propensity,
         labelled=rows.tested,
         sought=rows.sought,
+        segment=rows.segment,
     )
 
 
@@ -267,7 +270,12 @@ def _fit(method: str, rows: Rows, active: Calibrator) -> Calibrator:
 
 
 def _basis(policy: Policy, names: tuple[str, ...], certifying: Rows) -> Basis:
-    """Return which rows certify: traffic once it could certify the policy's promises, the reference rows before."""
+    """Return which rows certify: traffic once it could certify the policy's promises, the reference rows before.
+
+    Reference rows are of no segment, so that only traffic can certify one.
+    """
+    if policy.segments is not None:
+        return "traffic"
     level = policy.certify.delta / max(policy.claims, 1) / 2
     for index, when in policy.promises():
         rows = len(certifying)

@@ -47,16 +47,19 @@ class Side:
         rows = self.probabilities[which], self.labels[which], self.confidence[which]
         return Side(self.calibrator, self.policies, *rows)
 
-    def actions(self, policy: str, names: Sequence[str], logits: npt.NDArray[np.float32]) -> npt.NDArray[np.str_]:
+    def actions(
+        self, policy: str, names: Sequence[str], logits: npt.NDArray[np.float32], segments: npt.NDArray[np.object_]
+    ) -> npt.NDArray[np.str_]:
         """Return what a policy does with each row.
 
         Args:
             policy: Its id.
             names: The model's labels.
             logits: float32 (N, K), of these rows.
+            segments: str or None (N,), theirs.
         """
         solved = self.policies[policy]
-        bands = decide_rows(solved, names, logits, self.probabilities, self.labels, self.confidence)
+        bands = decide_rows(solved, names, logits, self.probabilities, self.labels, self.confidence, segments)
         return np.array(solved.actions)[bands]
 
 
@@ -89,7 +92,11 @@ def compared_metrics(
 
 
 def changed_decisions(
-    names: Sequence[str], before: Side, after: Side, logits: npt.NDArray[np.float32]
+    names: Sequence[str],
+    before: Side,
+    after: Side,
+    logits: npt.NDArray[np.float32],
+    segments: npt.NDArray[np.object_],
 ) -> dict[str, Any]:
     """Count the gate rows whose action would change, under each policy and under any of them.
 
@@ -98,11 +105,12 @@ def changed_decisions(
         before: The revision in service.
         after: The refit, with the same policies.
         logits: float32 (N, K), of the gate rows.
+        segments: str or None (N,), theirs.
     """
     any_flip = np.zeros(len(logits), dtype=bool)
     policies = {}
     for key in before.policies:
-        old, new = (side.actions(key, names, logits) for side in (before, after))
+        old, new = (side.actions(key, names, logits, segments) for side in (before, after))
         any_flip |= old != new
         counts = Counter(old.tolist()), Counter(new.tolist())
         policies[key] = {
@@ -120,6 +128,7 @@ def change_caps(
     before: Side,
     after: Side,
     logits: npt.NDArray[np.float32],
+    segments: npt.NDArray[np.object_],
     *,
     which: npt.NDArray[np.intp],
     limits: Limits,
@@ -132,13 +141,14 @@ def change_caps(
         before: The revision in service.
         after: The refit, with the same policies.
         logits: float32 (N, K), of recent rows, labelled or not.
+        segments: str or None (N,), theirs.
         which: Indices of the rows that count, one of each group.
         limits: What the shares may be.
         level: Of each bound.
     """
     caps = []
     for key, solved in before.policies.items():
-        old, new = (side.actions(key, names, logits)[which] for side in (before, after))
+        old, new = (side.actions(key, names, logits, segments)[which] for side in (before, after))
         found: tuple[tuple[CapName, npt.NDArray[np.bool_], float | None], ...] = (
             ("flipped", old != new, limits.flipped),
             ("flag_rate", new == solved.policy.bands[0].action, limits.flag_rate),
@@ -147,17 +157,6 @@ def change_caps(
             count, of = int(rows.sum()), len(rows)
             caps.append(Cap(name, key, count, of, upper_share(count, of, level), at_most))
     return caps
-
-
-def certified(policies: Mapping[str, SolvedPolicy]) -> dict[str, Any]:
-    """Return what is certified of each policy's actions."""
-    return {
-        key: {
-            "review_all": solved.review_all,
-            "certified": {band.action: band.certificate.to_dict() for band in solved.bands if band.certificate},
-        }
-        for key, solved in policies.items()
-    }
 
 
 def summary(verdict: GateResult) -> str:

@@ -32,6 +32,7 @@ class Rows:
             other labels nobody knows how they came to be.
         predicted_at: int64 (N,), microseconds; 0 for unlabelled rows.
         labelled_at: int64 (N,), microseconds; 0 for unlabelled rows.
+        segment: object (N,): str, or None where the request named none.
     """
 
     logits: npt.NDArray[np.float32]
@@ -42,6 +43,7 @@ class Rows:
     tested: npt.NDArray[np.bool_]
     predicted_at: npt.NDArray[np.int64]
     labelled_at: npt.NDArray[np.int64]
+    segment: npt.NDArray[np.object_]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -59,6 +61,7 @@ class Rows:
             np.concatenate([labelled.label_sought & (labelled.propensity > 0), none.astype(np.bool_)]),
             np.concatenate([labelled.predicted_at, none]),
             np.concatenate([labelled.first_labelled_at, none]),
+            np.concatenate([labelled.segment, unlabelled.segment]),
         )
 
     def take(self, which: npt.NDArray[np.bool_]) -> Rows:

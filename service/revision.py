@@ -51,6 +51,7 @@ class Certificate:
         valid: Whether the claim stands.
         reason: Why it does not stand, in words; None when valid.
         needed: At least this many more labels in the denominator would certify it if none of them were an error.
+        segment: The part of the traffic that the claim is about; None for all of it.
     """
 
     metric: str
@@ -65,6 +66,7 @@ class Certificate:
     valid: bool
     reason: str | None = None
     needed: int | None = None
+    segment: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able document."""

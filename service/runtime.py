@@ -114,6 +114,7 @@ def _logging_to(predictions: PredictionLog) -> Log:
                 actions=answer.actions,
                 propensities=answer.propensities,
                 sought=answer.label_sought,
+                segments=answer.segments,
             )
         )
 

@@ -29,12 +29,12 @@ def simulate_on(
     own = _scored(rows, served, after)
     return simulate(
         after,
-        decide(after, own.probability, own.score),
+        decide(after, own.probability, own.score, own.segment),
         own,
         rows.ids,
         before=None
         if before is None or theirs is None
-        else np.array(before.actions)[decide(before, theirs.probability, theirs.score)],
+        else np.array(before.actions)[decide(before, theirs.probability, theirs.score, theirs.segment)],
         most_flips=most_flips,
         seed=seed,
     )
@@ -52,4 +52,5 @@ def _scored(rows: RecentRows, served: Served, solved: SolvedPolicy) -> ScoredRow
         # Of labels that came unasked nobody knows why they came: they are left out, as in a refit.
         labelled=rows.sought & (rows.propensity > 0) & (rows.labels != NO_LABEL),
         sought=rows.sought,
+        segment=rows.segment,
     )

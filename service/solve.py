@@ -13,7 +13,6 @@ from service.decisions.certify import solve
 from service.decisions.decide import SolvedPolicy, score_rows
 from service.decisions.policy import Policy
 from service.decisions.rows import ScoredRows
-from service.errors import PolicyError
 
 
 def scored(
@@ -28,6 +27,7 @@ def scored(
     propensity: npt.NDArray[np.float64] | None = None,
     labelled: npt.NDArray[np.bool_] | None = None,
     sought: npt.NDArray[np.bool_] | None = None,
+    segment: npt.NDArray[np.object_] | None = None,
 ) -> ScoredRows:
     """Return what a policy sees of labelled rows: (probability, raw score) pairs and whether each row is a positive.
 
@@ -42,6 +42,7 @@ def scored(
         propensity: Probability with which each row's label is sought; NaN where unknown.
         labelled: Whether the row's label was sought and has come; None when all are. Labels of others are not read.
         sought: Whether the row's label was sought; None when all that were have come.
+        segment: The request's segment of each row, None where it named none; None when no row has one.
     """
     probabilities = calibrator.predict_proba(logits)
     top_labels, confidence = calibrator.top_label(logits, probabilities)
@@ -56,6 +57,7 @@ def scored(
         propensity=propensity,
         labelled=labelled,
         sought=sought,
+        segment=segment,
     )
 
 
@@ -63,6 +65,9 @@ def solve_on_reference(
     policy: Policy, *, version: int, bundle: Bundle, calibrator: Calibrator, look: int
 ) -> SolvedPolicy:
     """Solve `policy` on the bundle's reference rows: grid from its fit rows, certificates from its certify rows.
+
+    Reference rows are of no segment: a policy with segments has nothing certified then, and all its rows get the
+    fallback until a refit solves it on traffic.
 
     Args:
         policy: What must hold.
@@ -72,17 +77,8 @@ def solve_on_reference(
         look: How often the certify rows have been looked at for this policy, this time included.
 
     Raises:
-        PolicyError: A label is unknown, the policy has segments, or it fails when it cannot be certified and it cannot.
+        PolicyError: A label is unknown, or it fails when it cannot be certified and it cannot.
     """
-    if policy.segments is not None:
-        raise PolicyError(
-            "The bundle's reference rows are of no segment: none could be certified, and all would get the fallback.",
-            where="/segments",
-            found=list(policy.segments.values),
-            expected="a policy without segments",
-            remedy="Try segments on labelled rows of your own with `candor policy solve --rows`; the service does not "
-            "decide by segment yet.",
-        )
     names = bundle.manifest.labels
     policy.check_labels(names)
     fit, certify = (

@@ -16,10 +16,11 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a policy decided: its action, and whether a label is asked for."""
+    """What a policy decided: its action, whether a label is asked for, and the policy's segment that the row is of."""
 
     action: str
     label_sought: bool
+    segment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Certificate:
         n: Rows in the metric's denominator.
         basis: `reference` or `traffic`.
         valid: Whether the claim stands; `reason` says why not.
+        segment: The part of the traffic that it is about; None for all of it.
     """
 
     metric: str
@@ -44,14 +46,32 @@ class Certificate:
     errors: int | None = None
     reason: str | None = None
     needed: int | None = None
+    segment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedSegment:
+    """What is certified of each action in one segment, and whether its rows get the fallback for want of it."""
+
+    certified: Mapping[str, Certificate]
+    uses_fallback: bool
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedPolicy:
-    """The policy that decided: its id and version, such as `auto-read@3`, and what is certified of each action."""
+    """The policy that decided.
+
+    Attributes:
+        id: Its id and version, such as `auto-read@3`.
+        certified: What is certified of each action; empty where the policy has segments.
+        fallback: With segments, the action of rows of any other.
+        segments: With segments, what is certified of those that the request's rows are of.
+    """
 
     id: str
     certified: Mapping[str, Certificate]
+    fallback: str | None = None
+    segments: Mapping[str, AppliedSegment] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,12 +267,16 @@ class PolicyInForce:
 
 @dataclass(frozen=True, slots=True)
 class PolicyProposal:
-    """The revision that a policy would take force with; its state is `active` where it is in force already."""
+    """The revision that a policy would take force with; its state is `active` where it is in force already.
+
+    `warnings` say where nothing is certified, and how many labels are missing.
+    """
 
     id: str
     state: str
     policy: Document
-    document: Document = field(repr=False, compare=False)
+    warnings: tuple[str, ...] = ()
+    document: Document = field(repr=False, compare=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

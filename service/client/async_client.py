@@ -33,6 +33,7 @@ from service.client.exchange import AsyncHttp, Exchange, Http, Request
 from service.client.payloads import file_body, images_body, inputs_body, json_body
 
 T = TypeVar("T")
+Name = TypeVar("Name", str, str | None)
 Mode = Literal["dry_run", "propose", "activate"]
 GateMode = Literal["superior", "non_inferior"]
 
@@ -106,6 +107,7 @@ class AsyncClient:
         top: int | None = None,
         references: Sequence[str | None] | None = None,
         groups: Sequence[str | None] | None = None,
+        segments: Sequence[str | None] | str | None = None,
     ) -> Predictions:
         """Predict a batch.
 
@@ -115,12 +117,14 @@ class AsyncClient:
             top: Only this many probabilities of each, largest first; 0 for none, None for all.
             references: Your own names of the rows, by which feedback may come.
             groups: What each row belongs to: card, patient …
+            segments: The part of the traffic that each row belongs to (country, shop …), or one for all.
 
         Raises:
             TypeError: `inputs` is no batch, or holds what cannot be sent.
         """
-        body = inputs_body(inputs, {"references": references, "groups": groups})
-        return await self._predict(body, policy, top)
+        whole, each = _of_whole(segments)
+        body = inputs_body(inputs, {"references": references, "groups": groups, "segments": each})
+        return await self._predict(body, policy, top, whole)
 
     async def predict_images(
         self,
@@ -130,6 +134,7 @@ class AsyncClient:
         top: int | None = None,
         references: Sequence[str] | None = None,
         groups: Sequence[str] | None = None,
+        segments: Sequence[str] | str | None = None,
     ) -> Predictions:
         """Predict PNG, JPEG or WebP images, given as their bytes or as paths of files, in one request.
 
@@ -137,16 +142,20 @@ class AsyncClient:
             TypeError: `images` is a single one.
             OSError: A file cannot be read.
         """
-        return await self._predict(images_body(images, {"references": references, "groups": groups}), policy, top)
+        whole, each = _of_whole(segments)
+        body = images_body(images, {"references": references, "groups": groups, "segments": each})
+        return await self._predict(body, policy, top, whole)
 
-    async def predict_file(self, path: Path | str, *, policy: str | None = None, top: int | None = None) -> Predictions:
-        """Predict a PNG, JPEG, WebP, `.npy`, JSON or text file.
+    async def predict_file(
+        self, path: Path | str, *, policy: str | None = None, top: int | None = None, segment: str | None = None
+    ) -> Predictions:
+        """Predict a PNG, JPEG, WebP, `.npy`, JSON or text file; `segment` is the part of the traffic that it is of.
 
         Raises:
             ValueError: The file's ending is none of these.
             OSError: It cannot be read.
         """
-        return await self._predict(file_body(path), policy, top)
+        return await self._predict(file_body(path), policy, top, segment)
 
     async def feedback(
         self, items: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None
@@ -292,8 +301,10 @@ class AsyncClient:
         except httpx.RequestError:
             return False
 
-    async def _predict(self, body: dict[str, Any], policy: str | None, top: int | None) -> Predictions:
-        options = {"params": _given(policy=policy, top=top), **body}
+    async def _predict(
+        self, body: dict[str, Any], policy: str | None, top: int | None, segment: str | None
+    ) -> Predictions:
+        options = {"params": _given(policy=policy, top=top, segment=segment), **body}
         return await self._ask(Predictions, Request("POST", self._path("predict"), True, options))
 
     async def _start(
@@ -331,6 +342,11 @@ class AsyncClient:
                 raise NotFoundError(404, {"title": "Unknown model", "detail": f"Name one of the models {names}."})
             self._model = names[0]
         return self._path(rest)
+
+
+def _of_whole(segments: Sequence[Name] | str | None) -> tuple[str | None, Sequence[Name] | None]:
+    """Return what goes into the query, for the whole request, and what goes into the body, for each row."""
+    return (segments, None) if isinstance(segments, str) else (None, segments)
 
 
 def _given(**values: Any) -> dict[str, Any]:

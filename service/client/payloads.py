@@ -28,7 +28,7 @@ def inputs_body(inputs: Any, names: Mapping[str, Sequence[str | None] | None]) -
 
     Args:
         inputs: A NumPy array, nested lists, texts, or rows of a table as mappings.
-        names: `references` and `groups`, where given.
+        names: `references`, `groups` and `segments`, where given.
 
     Raises:
         TypeError: This is a single text or row, or holds something that JSON does not have.

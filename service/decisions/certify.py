@@ -8,7 +8,7 @@ delta is shared among bands, segments and looks.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -44,11 +44,13 @@ class Shown:
         look: How many times they have been looked at, this one included; from 1.
         basis: The bundle's reference rows, or traffic.
         window: Their first and last time (ISO 8601).
+        segment: The part of the traffic that they are of; None for all of it.
     """
 
     look: int
     basis: Basis
     window: tuple[str, str] | None = None
+    segment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,8 @@ def solve(
         return SolvedPolicy(policy, version, bands, _uncertified(bands))
     segments = {}
     for value in policy.segments.values:
-        bands = _solve_part(policy, fit.of_segment(value), certify.of_segment(value), shown, seed, segment=value)
+        of_it = replace(shown, segment=value)
+        bands = _solve_part(policy, fit.of_segment(value), certify.of_segment(value), of_it, seed)
         segments[value] = SolvedSegment(bands, certified=not _uncertified(bands))
     nothing = tuple(SolvedBand(band.action, None, None) for band in policy.bands)
     return SolvedPolicy(policy, version, nothing, review_all=True, segments=segments)
@@ -126,7 +129,7 @@ def _uncertified(bands: tuple[SolvedBand, ...]) -> bool:
 
 
 def _solve_part(
-    policy: Policy, fit: ScoredRows, certify: ScoredRows, shown: Shown, seed: int, segment: str | None = None
+    policy: Policy, fit: ScoredRows, certify: ScoredRows, shown: Shown, seed: int
 ) -> tuple[SolvedBand, ...]:
     """Solve the bands on the rows of one segment, or on all rows."""
     grid: Grid | None = None
@@ -141,11 +144,12 @@ def _solve_part(
             grid = make_grid(fit, certify)
             sample = Sample(certify, grid.cells(certify), grid.floor, seed)
             missing = certify.missing_share()
+            absent = _absent(fit, certify, shown)
         share = policy.certify.delta / policy.claims
         outcome = _test(grid, sample, when.metric, policy.certify, policy.tolerance(index), share, shown.look)
-        reason = _objection(policy, index, when, shown.look, missing, outcome)
+        reason = _objection(policy, index, when, shown.look, missing, absent, outcome)
         if reason is not None and policy.on_uncertifiable == "fail":
-            raise _refusal(wanted.action, index, when, outcome, reason, segment)
+            raise _refusal(wanted.action, index, when, outcome, reason, shown.segment)
         bands.append(
             SolvedBand(
                 wanted.action,
@@ -198,7 +202,19 @@ def _outcome(
     return _Outcome(share, grid.threshold(at), succeeded, n, errors, unlabelled, needed or None)
 
 
-def _objection(policy: Policy, index: int, when: Condition, look: int, missing: float, outcome: _Outcome) -> str | None:
+def _absent(fit: ScoredRows, certify: ScoredRows, shown: Shown) -> str | None:
+    """Return why there is nothing to solve with, None when there is."""
+    if not len(fit) and shown.segment is not None and shown.basis == "reference":
+        return "the bundle's reference rows are of no segment"
+    among = "the bundle's reference rows" if shown.basis == "reference" else "the rows of the traffic"
+    if not len(fit):
+        return f"there are no fit rows among {among} to choose a threshold from"
+    return None if len(certify) else f"there are no certify rows among {among}"
+
+
+def _objection(
+    policy: Policy, index: int, when: Condition, look: int, missing: float, absent: str | None, outcome: _Outcome
+) -> str | None:
     """Return why the promise is not certified, None when it is."""
     metric = when.metric
     if policy.certify.looks == "once" and look > 1:
@@ -211,8 +227,8 @@ def _objection(policy: Policy, index: int, when: Condition, look: int, missing: 
     if outcome.succeeded or metric is None:
         return None
     denominator, labels = DENOMINATORS[metric]
-    if outcome.threshold is None:
-        return f"no fit rows to choose a threshold from; then at least {outcome.needed} {labels}"
+    if absent is not None:
+        return f"{absent}; at least {outcome.needed} {labels} are needed, if none of them is an error"
     unknown = f" ({outcome.unlabelled} of them for want of a label)" if outcome.unlabelled else ""
     tolerance = policy.tolerance(index)
     explored = "" if tolerance == when.tolerance else f" ({tolerance:.4g} beside what is explored)"
@@ -242,6 +258,7 @@ def _certificate(when: Condition, metric: Metric, outcome: _Outcome, shown: Show
         valid=reason is None,
         reason=reason,
         needed=outcome.needed,
+        segment=shown.segment,
     )
 
 

@@ -126,6 +126,11 @@ class SolvedPolicy:
         )
 
     @cached_property
+    def certified(self) -> Mapping[str, Mapping[str, Any]]:
+        """The document of each action's certificate, made once; of a policy with segments there are its parts'."""
+        return {band.action: band.certificate.to_dict() for band in self.bands if band.certificate is not None}
+
+    @cached_property
     def ties(self) -> tuple[float, ...]:
         """Probabilities at which the raw score decides."""
         parts = (self, *self.parts.values())
@@ -244,7 +249,7 @@ def decide(
     solved: SolvedPolicy,
     probability: NDArray[np.float32],
     score: NDArray[np.float32],
-    segments: Sequence[str | None] | NDArray[np.str_] | None = None,
+    segments: Sequence[str | None] | NDArray[np.str_] | NDArray[np.object_] | None = None,
 ) -> NDArray[np.intp]:
     """Return each row's index into `solved.actions`.
 
@@ -280,14 +285,15 @@ def _decide_segments(
     solved: SolvedPolicy,
     probability: NDArray[np.float32],
     score: NDArray[np.float32],
-    segments: Sequence[str | None] | NDArray[np.str_],
+    segments: Sequence[str | None] | NDArray[np.str_] | NDArray[np.object_],
 ) -> NDArray[np.intp]:
     if len(probability) == 1:
         return decide(solved.parts.get(segments[0] or "", solved), probability, score)
     indices = np.array(decide(solved, probability, score))
-    for value, part in solved.parts.items():
-        rows = np.array([segment == value for segment in segments], dtype=np.bool_)
-        indices[rows] = decide(part, probability[rows], score[rows])
+    names = segments if isinstance(segments, np.ndarray) else np.array(segments, dtype=np.object_)
+    for value in solved.parts.keys() & set(names.tolist()):
+        rows = names == value
+        indices[rows] = decide(solved.parts[value], probability[rows], score[rows])
     return indices
 
 
@@ -298,7 +304,7 @@ def decide_rows(
     probabilities: NDArray[np.floating[Any]],
     top_labels: NDArray[np.int64],
     confidence: NDArray[np.floating[Any]],
-    segments: Sequence[str | None] | None = None,
+    segments: Sequence[str | None] | NDArray[np.object_] | None = None,
 ) -> NDArray[np.intp]:
     """Return what `decide` gives on `score_rows`, computing raw scores only for rows that stand on a threshold.
 

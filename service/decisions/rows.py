@@ -33,7 +33,8 @@ class ScoredRows:
             Where labels are sought for some rows only, a claim about traffic needs the others here as well.
         sought: Whether the row's label was sought, bool of shape (N,), True wherever `labelled` is; None when all
             labels that were sought have come, those of propensity 1 aside.
-        segment: The request's segment of each row, str of shape (N,), "" where it has none; None when no row has.
+        segment: The request's segment of each row, str or object of shape (N,), "" or None where it has none; None when
+            no row has.
 
     Raises:
         InputValueError: When shapes disagree, a probability or score is NaN, a weight is not above 0, a propensity is
@@ -48,7 +49,7 @@ class ScoredRows:
     propensity: NDArray[np.float64] | None = None
     labelled: NDArray[np.bool_] | None = None
     sought: NDArray[np.bool_] | None = None
-    segment: NDArray[np.str_] | None = None
+    segment: NDArray[np.str_] | NDArray[np.object_] | None = None
 
     def __post_init__(self) -> None:
         shape = (len(self.probability),)

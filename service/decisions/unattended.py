@@ -39,7 +39,7 @@ def judge(
     unidentified_share: float,
     missing_share: float,
     caps: Sequence[Cap],
-    uncertified: Sequence[str],
+    uncertified: Sequence[tuple[str, str | None]],
     at_bound: bool = False,
 ) -> GateResult:
     """Complete a verdict with whether the refit may be activated unattended, and why not.
@@ -51,7 +51,8 @@ def judge(
             lower than that of every label that came.
         missing_share: Share of the labels sought for gate rows that have not come.
         caps: Bounded shares of changed and of flagged rows.
-        uncertified: Policies that hold their certificates now and would lose them.
+        uncertified: Policies that hold their certificates now and would lose them; each with the segment that would,
+            None where it has none.
         at_bound: Whether the fit ran into the end of its range, as where labels contradict the model throughout.
 
     Returns:
@@ -69,8 +70,11 @@ def judge(
             yield f"{missing_share:.1%} of the labels that were sought have not come, more than {limits.missing:.1%}"
         if at_bound:
             yield "the temperature stands at its bound: the labels may be wrong, or of another model"
-        for policy in uncertified:
-            yield f"policy {policy!r} would lose its certificate, and send every row to review"
+        for policy, segment in uncertified:
+            if segment is None:
+                yield f"policy {policy!r} would lose its certificate, and send every row to review"
+            else:
+                yield f"policy {policy!r} would lose its certificate of segment {segment!r}, and give it the fallback"
         for cap in caps:
             if not cap.holds:
                 yield f"{_WHAT[cap.name].format(policy=cap.policy, upper=cap.upper)}, more than {cap.at_most:.1%}"

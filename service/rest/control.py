@@ -10,6 +10,8 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
 from bundle import Columns
+from service.decisions.certificates import warnings
+from service.decisions.decide import SolvedPolicy
 from service.decisions.policy import Policy
 from service.errors import InputValueError, RevisionStateError, UnknownPolicyError
 from service.models import Model
@@ -134,7 +136,11 @@ async def put_policy(
     policy: str,
     document: Annotated[dict[str, Any], JsonBody()],
 ) -> dict[str, Any]:
-    """Propose a new or changed policy. It is solved on the reference rows and takes force when it is activated."""
+    """Propose a new or changed policy. It is solved on the reference rows and takes force when it is activated.
+
+    `warnings` say where nothing is certified, what the rows get then, and how many labels are missing. Of segments
+    nothing is certified here, since reference rows are of none: a refit on labelled traffic does that.
+    """
     wanted = Policy.from_dict({"id": policy, **document})
     if wanted.id != policy:
         raise InputValueError("The policy's id is not that of the path.", where="/id", found=wanted.id, expected=policy)
@@ -142,7 +148,9 @@ async def put_policy(
     states = await run_in_threadpool(runtime.revisions.states, model.name)
     response.status_code = 200 if states[revision.id] == "active" else 201  # in force already: nothing was made
     response.headers["location"] = f"/v1/models/{model.name}/revisions/{revision.id}"
-    return {**_summary(revision, states[revision.id]), "policy": revision.policies[policy]}
+    solved = revision.policies[policy]
+    said = warnings(SolvedPolicy.from_dict(solved))
+    return {**_summary(revision, states[revision.id]), "policy": solved, "warnings": said}
 
 
 async def list_models(runtime: RuntimeDep) -> dict[str, Any]:

@@ -35,6 +35,7 @@ MEDIA_TYPES = {
 }
 """What a model reads, by the kind of its input."""
 
+LONGEST_NAME = 200
 _JSON_NAMES = {
     "str": "a string",
     "dict": "an object",
@@ -44,7 +45,8 @@ _JSON_NAMES = {
     "bool": "true or false",
     "NoneType": "null",
 }
-_FIELDS = ("inputs", "references", "groups")
+_NAMES = ("references", "groups", "segments")
+_FIELDS = ("inputs", *_NAMES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,11 +58,13 @@ class Payload:
             long and is left to whoever has a thread for it.
         references: The client's own name of each row, if given.
         groups: What each row belongs to, if given.
+        segments: The part of the traffic that each row belongs to, if given.
     """
 
     inputs: npt.NDArray[Any] | list[bytes]
     references: list[str | None] | None = None
     groups: list[str | None] | None = None
+    segments: list[str | None] | None = None
 
 
 def parse(
@@ -129,7 +133,7 @@ def _json(body: bytes, spec: InputSpec, encoder: Encoder | None, max_rows: int) 
     unknown = sorted(document.keys() - set(_FIELDS))
     if unknown or "inputs" not in document:
         raise MalformedBodyError(
-            "The body needs `inputs`, and may have `references` and `groups`.",
+            "The body needs `inputs`, and may have `references`, `groups` and `segments`.",
             where=f"/{unknown[0]}" if unknown else "/inputs",
             found=sorted(document),
             expected=list(_FIELDS),
@@ -139,19 +143,19 @@ def _json(body: bytes, spec: InputSpec, encoder: Encoder | None, max_rows: int) 
         raise InputTypeError("`inputs` must be an array.", where="/inputs", found=type(rows).__name__, expected="array")
     if not rows:
         raise InputShapeError("There are no inputs.", where="/inputs", found=0, expected="at least 1 example")
-    references, groups = _names(document.get("references"), "references"), _names(document.get("groups"), "groups")
+    names = {key: _names(document[key], key) for key in _NAMES if key in document}
     first = type(rows[0])
     if first is str and spec.kind != "array":
         _check_alike(rows, str, max_rows)
         if spec.kind == "image":
-            return Payload(decode_base64(rows), references, groups)
-        return Payload(encode_texts(rows, encoder), references, groups)
+            return Payload(decode_base64(rows), **names)
+        return Payload(encode_texts(rows, encoder), **names)
     if first is dict and spec.kind == "array":
         _check_alike(rows, dict, max_rows)
-        return Payload(encode_rows(rows, encoder), references, groups)
+        return Payload(encode_rows(rows, encoder), **names)
     booleans = b"true" in body or b"false" in body  # nothing else makes one
     inputs = array_of(rows, spec, nan_is_missing=isinstance(encoder, Columns), booleans=booleans)
-    return Payload(inputs, references, groups)
+    return Payload(inputs, **names)
 
 
 def _check_alike(rows: list[Any], kind: type, max_rows: int) -> None:
@@ -171,7 +175,7 @@ def _form(body: bytes, content_type: str, spec: InputSpec, encoder: Encoder | No
     for part in parts_of(body, content_type, max_parts=len(_FIELDS) * max_rows):
         if part.name not in fields:
             raise MalformedBodyError(
-                "A form has the fields `inputs`, `references` and `groups`, each as often as there are inputs.",
+                "A form has the fields `inputs`, `references`, `groups` and `segments`, each as often as `inputs`.",
                 where=f"/{part.name[:200]}",
                 found=part.name[:200],
                 expected=list(_FIELDS),
@@ -181,14 +185,15 @@ def _form(body: bytes, content_type: str, spec: InputSpec, encoder: Encoder | No
     if not inputs:
         raise InputShapeError("There are no inputs.", where="/inputs", found=0, expected="at least 1 part `inputs`")
     check_rows(len(inputs), max_rows)
-    references, groups = (
-        _names([_text(data, index, key) for index, data in enumerate(fields[key])] or None, key)
-        for key in ("references", "groups")
-    )
+    names = {
+        key: _names([_text(data, index, key) for index, data in enumerate(fields[key])], key)
+        for key in _NAMES
+        if fields[key]
+    }
     if spec.kind == "image":
-        return Payload(inputs, references, groups)
+        return Payload(inputs, **names)
     texts = [_text(data, index) for index, data in enumerate(inputs)]
-    return Payload(encode_texts(texts, encoder), references, groups)
+    return Payload(encode_texts(texts, encoder), **names)
 
 
 def _text(data: bytes, index: int, key: str = "inputs") -> str:
@@ -211,11 +216,27 @@ def _names(value: Any, key: str) -> list[str | None] | None:
             f"`{key}` must be an array of strings.", where=f"/{key}", expected="array of strings or nulls"
         )
     for index, name in enumerate(value):
-        if name is not None and (not 0 < len(name) <= 200 or "\0" in name):
-            raise InputValueError(
-                f"Entries of `{key}` have 1 to 200 characters, none of them NUL.",
-                where=f"/{key}/{index}",
-                found=f"{len(name)} characters" + ", with a NUL" * ("\0" in name),
-                expected="1 to 200 characters without NUL",
-            )
+        if name is not None:
+            check_name(name, f"Entries of `{key}` have", f"/{key}/{index}")
     return value
+
+
+def check_name(name: str, who: str, where: str) -> str:
+    """Return a client's own name of something, as every database stores it.
+
+    Args:
+        name: The name.
+        who: What has such names, with its verb, for the message.
+        where: Where it stands.
+
+    Raises:
+        InputValueError: It is empty, longer than `LONGEST_NAME`, or has a NUL.
+    """
+    if not 0 < len(name) <= LONGEST_NAME or "\0" in name:
+        raise InputValueError(
+            f"{who} 1 to {LONGEST_NAME} characters, none of them NUL.",
+            where=where,
+            found=f"{len(name)} characters" + ", with a NUL" * ("\0" in name),
+            expected=f"1 to {LONGEST_NAME} characters without NUL",
+        )
+    return name

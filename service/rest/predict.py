@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
 import numpy as np
 import orjson
 
+from service.decisions.certificates import of_segment
 from service.decisions.decide import SolvedPolicy
 from service.errors import InputValueError
 from service.models import Model
@@ -35,51 +37,65 @@ class Predict(Predicting):
         model = self._models.get(model_name)
         served = model.served  # this one answers the request from here to its end
         model.plane.check_room(served)
-        policy, top = _query(scope["query_string"])
+        query = _query(scope["query_string"])
         body = await read_body(scope, receive, self._max_body)
-        answer = await unless_gone(receive, self._predict(model, served, body, header(scope, b"content-type"), policy))
-        content = orjson.dumps(_document(answer, top), option=orjson.OPT_SERIALIZE_NUMPY)
+        answer = await unless_gone(receive, self._predict(model, served, body, header(scope, b"content-type"), query))
+        content = orjson.dumps(_document(answer, query.top), option=orjson.OPT_SERIALIZE_NUMPY)
         await send_answer(send, answer, content, ((b"content-type", b"application/json"),))
 
     async def _predict(
-        self, model: Model, served: Served, body: bytes, content_type: str | None, policy: str | None
+        self, model: Model, served: Served, body: bytes, content_type: str | None, query: Query
     ) -> Answer:
         """Decode a body and answer it. Its deadline counts from here: waiting to be decoded is waiting too."""
         arrived = time.perf_counter()
         parse = partial(payloads.parse, body, content_type, served.input, served.encoder, max_rows=self._max_rows)
         payload = parse() if len(body) <= LARGE else await self._decoders.run(parse, len(body))
+        if query.segment is not None and payload.segments is not None:
+            raise InputValueError("The segment is named twice.", where="/segments", found="?segment=", expected="one")
         inputs = await self._decoded(payload.inputs, served, len(body))
         decoded = time.perf_counter()
         answer = await model.plane.predict(
             served,
             inputs,
             deadline_s=self._deadline_s - (decoded - arrived),
-            policy=policy,
+            policy=query.policy,
             references=payload.references,
             groups=payload.groups,
+            segments=query.segment if payload.segments is None else payload.segments,
         )
         self._metrics.predicted(answer, time.perf_counter() - decoded)
         return answer
 
 
-def _query(query_string: bytes) -> tuple[str | None, int | None]:
+class Query(NamedTuple):
+    """What stands in the query: the policy that decides, how many probabilities are shown, the rows' segment."""
+
+    policy: str | None = None
+    top: int | None = None
+    segment: str | None = None
+
+
+def _query(query_string: bytes) -> Query:
     if not query_string:
-        return None, None
+        return Query()
     values = dict(parse_qsl(query_string.decode("latin-1"), keep_blank_values=True))
-    unknown = sorted(values.keys() - {"policy", "top"})
+    unknown = sorted(values.keys() - set(Query._fields))
     if unknown:
         raise InputValueError(
-            "Unknown query parameter.", where=f"?{unknown[0]}", found=unknown[0], expected=["policy", "top"]
+            "Unknown query parameter.", where=f"?{unknown[0]}", found=unknown[0], expected=list(Query._fields)
         )
     top = values.get("top")
     if top is not None and not _TOP.fullmatch(top):
         raise InputValueError("`top` must be an integer.", where="?top", found=top, expected="0 to 999999999")
-    return values.get("policy"), int(top) if top else None
+    if "segment" in values:
+        payloads.check_name(values["segment"], "A segment has", "?segment")
+    return Query(values.get("policy"), int(top) if top else None, values.get("segment"))
 
 
 def _document(answer: Answer, top: int | None) -> dict[str, Any]:
     served = answer.served
     names = served.labels
+    parts = answer.policy.parts if answer.policy is not None else {}
     predictions = []
     for row, prediction_id in enumerate(answer.ids):
         probabilities = answer.probabilities[row]
@@ -89,6 +105,10 @@ def _document(answer: Answer, top: int | None) -> dict[str, Any]:
             order = np.argsort(-probabilities, kind="stable")[:top]
             shown = {names[column]: probabilities[column] for column in order}
         action = answer.actions[row]
+        decision = None if action is None else {"action": action, "label_sought": answer.label_sought[row]}
+        if parts and decision is not None:
+            segment = answer.segments[row] if answer.segments is not None else None
+            decision["segment"] = segment if segment in parts else None
         predictions.append(
             {
                 "prediction_id": prediction_id,
@@ -96,18 +116,25 @@ def _document(answer: Answer, top: int | None) -> dict[str, Any]:
                 "label": names[answer.labels[row]],
                 "confidence": answer.confidence[row],
                 "probabilities": shown,
-                "decision": None if action is None else {"action": action, "label_sought": answer.label_sought[row]},
+                "decision": decision,
             }
         )
     return {
         "model": served.revision.model,
         "revision": served.revision.id,
-        "policy": None if answer.policy is None else policy_document(answer.policy),
+        "policy": None if answer.policy is None else policy_document(answer.policy, answer.segments),
         "predictions": predictions,
     }
 
 
-def policy_document(solved: SolvedPolicy) -> dict[str, Any]:
-    """Return what an answer says of the policy that decided: its version and what is certified of each action."""
-    certified = {band.action: band.certificate.to_dict() for band in solved.bands if band.certificate is not None}
-    return {"id": f"{solved.policy.id}@{solved.version}", "certified": certified}
+def policy_document(solved: SolvedPolicy, segments: Sequence[str | None] | None = None) -> dict[str, Any]:
+    """Return what an answer says of the policy that decided: its version and what is certified of each action.
+
+    Of a policy with segments, what is certified of those that the request's rows are of, and the action of all others.
+    """
+    document = {"id": f"{solved.policy.id}@{solved.version}", "certified": solved.certified}
+    if not solved.parts:
+        return document
+    named = dict.fromkeys(segment for segment in segments or () if segment in solved.parts)
+    certified = {value: of_segment(solved.parts[value]) for value in named if value is not None}
+    return document | {"fallback": solved.policy.fallback, "segments": certified}

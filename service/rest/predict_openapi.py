@@ -22,6 +22,7 @@ _CERTIFICATE: Final = {
         "valid": {"type": "boolean"},
         "reason": {"type": ["string", "null"]},
         "needed": {"type": ["integer", "null"]},
+        "segment": {"type": ["string", "null"], "description": "Part of the traffic that it is about; null: all."},
     },
 }
 
@@ -44,6 +45,7 @@ _EXAMPLE: Final = {
                 "valid": True,
                 "reason": None,
                 "needed": None,
+                "segment": None,
             }
         },
     },
@@ -101,6 +103,7 @@ _JSON: Final = {
             },
             "references": {**_NAMES, "description": "Your own ids, one for each input; feedback may come by them."},
             "groups": {**_NAMES, "description": "What each input belongs to: card, patient …"},
+            "segments": {**_NAMES, "description": "Part of the traffic that each input belongs to: country, shop …"},
         },
     },
     "examples": {
@@ -133,6 +136,7 @@ _FORM: Final = {
             },
             "references": {"type": "array", "items": {"type": "string"}, "description": "A part for each input."},
             "groups": {"type": "array", "items": {"type": "string"}, "description": "A part for each input."},
+            "segments": {"type": "array", "items": {"type": "string"}, "description": "A part for each input."},
         },
     }
 }
@@ -147,6 +151,21 @@ _ANSWER: Final = {
             "properties": {
                 "id": {"type": "string"},
                 "certified": {"type": "object", "additionalProperties": _CERTIFICATE},
+                "fallback": {
+                    "type": "string",
+                    "description": "With segments: the action of rows of any other, and of one that is not certified.",
+                },
+                "segments": {
+                    "type": "object",
+                    "description": "With segments: what is certified of those that the request's rows are of.",
+                    "additionalProperties": {
+                        "type": "object",
+                        "properties": {
+                            "uses_fallback": {"type": "boolean"},
+                            "certified": {"type": "object", "additionalProperties": _CERTIFICATE},
+                        },
+                    },
+                },
             },
         },
         "predictions": {
@@ -164,6 +183,10 @@ _ANSWER: Final = {
                         "properties": {
                             "action": {"type": "string"},
                             "label_sought": {"type": "boolean", "description": "Please send a label for this one."},
+                            "segment": {
+                                "type": ["string", "null"],
+                                "description": "With segments: the policy's segment that the row is of; null: none.",
+                            },
                         },
                     },
                 },
@@ -184,6 +207,12 @@ _PARAMETERS: Final = [
         "in": "query",
         "schema": {"type": "integer", "minimum": 0},
         "description": "Only this many probabilities, largest first; 0 for none. Left out: all.",
+    },
+    {
+        "name": "segment",
+        "in": "query",
+        "schema": {"type": "string", "minLength": 1, "maxLength": 200},
+        "description": "Part of the traffic that all inputs belong to, for bodies that cannot name `segments`.",
     },
     {
         "name": "X-Request-ID",

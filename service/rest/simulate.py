@@ -9,6 +9,7 @@ from pydantic import AwareDatetime, ConfigDict, Field
 from pydantic.config import JsonDict
 from starlette.concurrency import run_in_threadpool
 
+from service.decisions.certificates import certificates, warnings
 from service.decisions.decide import SolvedPolicy
 from service.decisions.policy import Policy
 from service.errors import InputValueError, UnknownPolicyError
@@ -90,8 +91,8 @@ def _simulate(runtime: Runtime, model: Model, by: str, name: str, body: Simulate
         "policy": f"{name}@{after.version}",
         "against": None if before is None else f"{before.policy.id}@{before.version}",
         "window": [iso(int(rows.predicted_at[0])), iso(int(rows.predicted_at[-1]))] if len(rows) else None,
-        "review_all": after.review_all,
-        "certified": {band.action: band.certificate.to_dict() for band in after.bands if band.certificate is not None},
+        **certificates(after),
+        "warnings": warnings(after),
         **found.to_dict(),
     }
 

@@ -33,6 +33,7 @@ class LabelledRows:
         predicted_at: int64 (N,), microseconds since the epoch, ascending.
         first_labelled_at: int64 (N,): when the row's first label was received.
         actions: object (N,): str, or None where no policy decided.
+        segment: object (N,): str, or None where the request named none.
         pending: Targets of the model's labels for which no prediction is known.
         conflicts: Predictions whose labels disagree.
         unknown_labels: Predictions left out because their current label is not among `label_names`.
@@ -49,6 +50,7 @@ class LabelledRows:
     predicted_at: NDArray[np.int64]
     first_labelled_at: NDArray[np.int64]
     actions: NDArray[np.object_]
+    segment: NDArray[np.object_]
     pending: int
     conflicts: int
     unknown_labels: int
@@ -100,6 +102,7 @@ _COLUMNS = (
     predictions.c.logits,
     predictions.c.propensity,
     predictions.c.action,
+    predictions.c.segment,
     feedback.c.label,
     feedback.c.source,
     predictions.c.cluster,
@@ -133,19 +136,21 @@ class _Labels:
         self._priority = priority
         self._prediction_codes = _Codes()
         self._action_codes = _Codes()
+        self._segment_codes = _Codes()
         self._label_codes = _Codes()
         self._label_codes.of(label_names)
         self._logits = [np.empty((0, self._classes), dtype=np.float32)]
         self._propensity = [np.empty(0, dtype=np.float64)]
-        self._numbers = [np.empty((11, 0), dtype=np.int64)]
+        self._numbers = [np.empty((12, 0), dtype=np.int64)]
 
     def take(self, columns: list[tuple[Any, ...]]) -> None:
         """Convert one chunk of rows, given as columns in the order of `_COLUMNS`."""
-        ids, logits, propensity, action, label, source, *integers = columns
+        ids, logits, propensity, action, segment, label, source, *integers = columns
         strength = {name: weight(name, self._priority) for name in set(source)}
         numbers = (
             self._prediction_codes.of(ids),
             self._action_codes.of(action),
+            self._segment_codes.of(segment),
             self._label_codes.of(label),
             np.fromiter(map(strength.__getitem__, source), np.int64, len(source)),
             *(np.array(column, dtype=np.int64) for column in integers),
@@ -158,8 +163,8 @@ class _Labels:
         """Return the rows; `pending` and `sought` are handed on."""
         logits, propensity = np.concatenate(self._logits), np.concatenate(self._propensity)
         numbers = np.concatenate(self._numbers, axis=1)
-        prediction, action, label, strength, cluster, created_at, was_sought, said_at, received_at, *place = numbers
-        batch, position = place
+        prediction, action, segment, label, strength, cluster, created_at, was_sought, *place = numbers
+        said_at, received_at, batch, position = place
 
         order = np.lexsort((position, batch, said_at, strength, prediction))
         first = np.flatnonzero(np.diff(prediction[order], prepend=-1))
@@ -168,7 +173,9 @@ class _Labels:
         first_labelled_at = _per_group(np.minimum, received_at[order], first)
 
         ids = np.array(list(self._prediction_codes), dtype=np.str_)
-        actions = np.array(list(self._action_codes), dtype=np.object_)
+        actions, segments = (
+            np.array(list(codes), dtype=np.object_) for codes in (self._action_codes, self._segment_codes)
+        )
         known = label[current] < self._classes
         keep = np.lexsort((ids, created_at[current]))
         keep = keep[known[keep]]
@@ -183,6 +190,7 @@ class _Labels:
             predicted_at=created_at[rows],
             first_labelled_at=first_labelled_at[keep],
             actions=actions[action[rows]],
+            segment=segments[segment[rows]],
             pending=pending,
             conflicts=int(disagree.sum()),
             unknown_labels=int((~known).sum()),

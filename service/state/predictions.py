@@ -37,6 +37,7 @@ _COLUMNS = (
     "action",
     "propensity",
     "sought",
+    "segment",
 )
 
 _logger = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ class PredictionBatch:
         actions: N actions, None without a policy.
         propensities: N probabilities in [0, 1] that a label is sought, None where unknown.
         sought: N answers to: is a label for this row sought?
+        segments: N segments of the client, None where it gave none; None where it gave none at all.
     """
 
     model: str
@@ -79,6 +81,7 @@ class PredictionBatch:
     actions: Sequence[str | None]
     propensities: Sequence[float | None]
     sought: Sequence[bool]
+    segments: Sequence[str | None] | None = None
 
 
 class PredictionLog:
@@ -258,6 +261,7 @@ class PredictionLog:
             batch.actions,
             batch.propensities,
             batch.sought,
+            repeat(None, rows) if batch.segments is None else batch.segments,
             strict=True,
         )
 

@@ -27,6 +27,7 @@ class RecentRows:
         cluster: int64 (N,): keyed hash of the group, else of the input.
         propensity: float64 (N,): probability with which a label was sought, NaN where unknown.
         sought: bool (N,): whether the row's label was sought.
+        segment: object (N,): str, or None where the request named none.
         predicted_at: int64 (N,), microseconds since the epoch, ascending.
     """
 
@@ -36,6 +37,7 @@ class RecentRows:
     cluster: NDArray[np.int64]
     propensity: NDArray[np.float64]
     sought: NDArray[np.bool_]
+    segment: NDArray[np.object_]
     predicted_at: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -53,7 +55,7 @@ def load_recent_rows(
         label_names: The model's K labels.
         at_most: Rows that are returned, at most.
     """
-    names = ("id", "logits", "cluster", "propensity", "sought", "created_at")
+    names = ("id", "logits", "cluster", "propensity", "sought", "segment", "created_at")
     query = (
         select(*(predictions.c[name] for name in names))
         .where(predictions.c.origin.in_(window.origins(connection)), *window.times())
@@ -62,7 +64,7 @@ def load_recent_rows(
     )
     chunks = list(connection.execute(query.execution_options(yield_per=ROWS_PER_FETCH)).partitions())
     columns = list(zip(*(row for chunk in chunks for row in chunk), strict=True)) or [()] * len(names)
-    ids, blobs, cluster, propensity, sought, predicted_at = columns
+    ids, blobs, cluster, propensity, sought, segment, predicted_at = columns
     rows = RecentRows(  # oldest first
         ids=np.array(ids, dtype=np.str_)[::-1],
         logits=np.frombuffer(b"".join(blobs), dtype="<f4").reshape(-1, len(label_names))[::-1],
@@ -70,6 +72,7 @@ def load_recent_rows(
         cluster=np.array(cluster, dtype=np.int64)[::-1],
         propensity=np.array(propensity, dtype=np.float64)[::-1],
         sought=np.array(sought, dtype=np.bool_)[::-1],
+        segment=np.array(segment, dtype=np.object_)[::-1],
         predicted_at=np.array(predicted_at, dtype=np.int64)[::-1],
     )
     if not len(rows):

@@ -59,7 +59,8 @@ origins = Table(
     UniqueConstraint("model", "model_digest", "revision", "policy", name="origins_unique"),
 )
 
-# Logits as little-endian float32; cluster is the keyed hash of the group, else of the input's digest.
+# Logits as little-endian float32; cluster is the keyed hash of the group, else of the input's digest; segment is the
+# request's own word for the part of the traffic that the row belongs to.
 predictions = Table(
     "predictions",
     metadata,
@@ -74,6 +75,7 @@ predictions = Table(
     Column("action", Text),
     Column("propensity", Double),
     Column("sought", Boolean, nullable=False),
+    Column("segment", Text),
     Index("predictions_by_time", "origin", "created_at"),
     Index(
         "predictions_by_reference",

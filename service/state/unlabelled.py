@@ -25,6 +25,7 @@ class UnlabelledRows:
         cluster: int64 (N,): keyed hash of the group, else of the input.
         propensity: float64 (N,): probability with which a label was sought, nan where unknown.
         label_sought: bool (N,): whether this row's label was sought, and has not come.
+        segment: object (N,): str, or None where the request named none.
         since_us: Time from which on no unlabelled row is left out, in microseconds since the epoch; None when none is.
     """
 
@@ -32,6 +33,7 @@ class UnlabelledRows:
     cluster: NDArray[np.int64]
     propensity: NDArray[np.float64]
     label_sought: NDArray[np.bool_]
+    segment: NDArray[np.object_]
     since_us: int | None = None
 
     def __len__(self) -> int:
@@ -52,8 +54,9 @@ def load_unlabelled_rows(connection: Connection, window: Window, *, classes: int
         )
         for by_reference, name in enumerate((predictions.c.id, predictions.c.reference))
     )
+    names = ("logits", "cluster", "propensity", "sought", "segment", "created_at")
     query = (
-        select(*(predictions.c[name] for name in ("logits", "cluster", "propensity", "sought", "created_at")))
+        select(*(predictions.c[name] for name in names))
         .where(predictions.c.origin.in_(window.origins(connection)), *window.times())
         .where(*(~label for label in labels))
         .order_by(predictions.c.created_at.desc(), predictions.c.id.desc())
@@ -63,19 +66,23 @@ def load_unlabelled_rows(connection: Connection, window: Window, *, classes: int
     clusters = [np.empty(0, dtype=np.int64)]
     propensities = [np.empty(0, dtype=np.float64)]
     soughts = [np.empty(0, dtype=np.bool_)]
+    segments = [np.empty(0, dtype=np.object_)]
+    known: dict[str | None, str | None] = {}  # one text for each segment, however many rows name it
     oldest = 0
     for chunk in connection.execute(query.execution_options(yield_per=ROWS_PER_FETCH)).partitions():
-        blobs, cluster, propensity, sought, created_at = zip(*chunk, strict=True)
+        blobs, cluster, propensity, sought, segment, created_at = zip(*chunk, strict=True)
         oldest = created_at[-1]
         logits.append(np.frombuffer(b"".join(blobs), dtype="<f4").reshape(-1, classes))
         clusters.append(np.array(cluster, dtype=np.int64))
         propensities.append(np.array(propensity, dtype=np.float64))
         soughts.append(np.array(sought, dtype=np.bool_))
+        segments.append(np.array([known.setdefault(name, name) for name in segment], dtype=np.object_))
     rows = UnlabelledRows(  # oldest first
         np.concatenate(logits)[::-1],
         np.concatenate(clusters)[::-1],
         np.concatenate(propensities)[::-1],
         np.concatenate(soughts)[::-1],
+        np.concatenate(segments)[::-1],
     )
     # Others of the oldest row's microsecond may be among those left out.
     return replace(rows, since_us=oldest + 1) if len(rows) == MOST_ROWS else rows

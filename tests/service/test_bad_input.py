@@ -80,7 +80,7 @@ class TestPredict:
             (b'{"inputs": 7}', 422, "input-type", "/inputs", "int", "array"),
             (b'{"inputs": "abc"}', 422, "input-type", "/inputs", "str", "array"),
             (b'{"inputs": null}', 422, "input-type", "/inputs", "NoneType", "array"),
-            (b"{}", 400, "malformed-body", "/inputs", [], ["inputs", "references", "groups"]),
+            (b"{}", 400, "malformed-body", "/inputs", [], ["inputs", "references", "groups", "segments"]),
             (inputs(ZERO, extra=1), 400, "malformed-body", "/extra", ["extra", "inputs"], None),
             (b"[1, 2]", 400, "malformed-body", None, "list", "object"),
             (b"", 400, "malformed-body", None, "0 bytes", None),

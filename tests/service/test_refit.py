@@ -62,6 +62,7 @@ def logged(
     propensity: npt.NDArray[np.float64] | None = None,
     sought: npt.NDArray[np.bool_] | None = None,
     has_label: npt.NDArray[np.bool_] | None = None,
+    segment: npt.NDArray[np.object_] | None = None,
     seed: int = 0,
 ) -> tuple[LabelledRows, UnlabelledRows]:
     n = len(labels)
@@ -70,6 +71,7 @@ def logged(
     propensity = np.ones(n) if propensity is None else propensity
     sought = np.ones(n, dtype=bool) if sought is None else sought
     has = np.ones(n, dtype=bool) if has_label is None else has_label
+    segment = np.full(n, None, dtype=object) if segment is None else segment
     times = np.arange(n, dtype=np.int64) + 1_700_000_000_000_000
     labelled = LabelledRows(
         ids=np.array([str(i) for i in range(n)])[has],
@@ -81,13 +83,14 @@ def logged(
         predicted_at=times[has],
         first_labelled_at=times[has] + 10,
         actions=np.array([None] * int(has.sum()), dtype=object),
+        segment=segment[has],
         pending=3,
         conflicts=0,
         unknown_labels=0,
         sought=int(sought.sum()),
         sought_unlabelled=int((sought & ~has).sum()),
     )
-    return labelled, UnlabelledRows(logits[~has], cluster[~has], propensity[~has], sought[~has])
+    return labelled, UnlabelledRows(logits[~has], cluster[~has], propensity[~has], sought[~has], segment[~has])
 
 
 @pytest.fixture(scope="module")

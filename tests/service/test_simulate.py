@@ -98,13 +98,3 @@ def test_refusals_name_the_field(shared: Any, policy: str, body: dict[str, Any],
     response = shared.http.post(URL.format(name), json=body)
     assert response.status_code == status, response.text
     assert response.json()["where"] == where
-
-
-def test_segments_are_refused_with_a_remedy(shared: Any) -> None:
-    document = {**LOOSE, "segments": {"values": ["DE"]}}
-    for response in (
-        shared.http.put("/v1/models/digits/policies/by-country", json=document),
-        shared.http.post(URL.format("by-country"), json={"document": document}),
-    ):
-        assert (response.status_code, response.json()["where"]) == (422, "/segments")
-        assert "candor policy solve" in response.json()["remedy"]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Final
-from urllib.parse import parse_qs
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl
 
 from service.errors import InputValueError
 from service.models import Model
 from service.plane import Answer, Served
+from service.rest import compression
 from service.rest.bodies import Receive, Scope, Send, read_body
 from service.rest.exchange import LARGE, Predicting, send_answer, unless_gone
-from service.rest.v2 import compression
+from service.rest.payloads import check_name
 from service.rest.v2.answer import write
 from service.rest.v2.errors import rows_of_the_tensor
 from service.rest.v2.request import Inference, json_length, parse
@@ -34,10 +35,10 @@ class Infer(Predicting):
         model = self._models.get(model_name)
         served = served_version(model, version)  # this one answers the request from here to its end
         model.plane.check_room(served)
-        policy = _policy(scope["query_string"])
-        header, encoding, accepted = _headers(scope)
+        query = _query(scope["query_string"])
+        header, accepted = _headers(scope)
         body = await read_body(scope, receive, self._max_body)
-        answer, inference = await unless_gone(receive, self._infer(model, served, body, header, encoding, policy))
+        answer, inference = await unless_gone(receive, self._infer(model, served, body, header, query))
         put = partial(write, answer, inference)
         small = answer.logits.nbytes <= LARGE
         content, before_tensors = put() if small else await self._decoders.run(put, answer.logits.nbytes)
@@ -51,50 +52,62 @@ class Infer(Predicting):
         await send_answer(send, answer, content, headers)
 
     async def _infer(
-        self, model: Model, served: Served, body: bytes, header: str | None, encoding: str | None, policy: str | None
+        self, model: Model, served: Served, body: bytes, header: str | None, query: Query
     ) -> tuple[Answer, Inference]:
         """Parse a body and answer it. Its deadline counts from here: waiting to be parsed is waiting too."""
         arrived = time.perf_counter()
-        if encoding is not None:
-            unpack = partial(compression.decompress, body, encoding, self._max_body)
-            body = await self._decoders.run(unpack, len(body))  # always: a few bytes may unpack to many
         length = json_length(header, len(body))
         read = partial(parse, body, length, served.input, served.encoder, max_rows=self._max_rows)
         # Numbers behind the JSON cost nothing to read, texts do.
         quick = (length if served.encoder is None else len(body)) <= LARGE
         inference = read() if quick else await self._decoders.run(read, len(body))
-        if policy is not None and inference.policy is not None:
-            raise InputValueError(
-                "The policy is named twice.", where="/parameters/policy", found=inference.policy, expected="once"
-            )
+        for name in Query._fields:
+            in_body = getattr(inference, name)
+            if getattr(query, name) is not None and in_body is not None:
+                raise InputValueError(
+                    f"The {name} is named twice.", where=f"/parameters/{name}", found=in_body, expected="once"
+                )
         with rows_of_the_tensor():
             inputs = await self._decoded(inference.inputs, served, len(body))
             decoded = time.perf_counter()
             deadline_s = self._deadline_s if inference.timeout_s is None else min(inference.timeout_s, self._deadline_s)
             answer = await model.plane.predict(
-                served, inputs, deadline_s=deadline_s - (decoded - arrived), policy=policy or inference.policy
+                served,
+                inputs,
+                deadline_s=deadline_s - (decoded - arrived),
+                policy=query.policy or inference.policy,
+                segments=query.segment or inference.segment,
             )
         self._metrics.predicted(answer, time.perf_counter() - decoded)
         return answer, inference
 
 
-def _headers(scope: Scope) -> tuple[str | None, str | None, str | None]:
-    """Return Inference-Header-Content-Length, Content-Encoding and Accept-Encoding, found in one pass."""
-    length = encoding = accepted = None
+def _headers(scope: Scope) -> tuple[str | None, str | None]:
+    """Return Inference-Header-Content-Length and Accept-Encoding, found in one pass."""
+    length = accepted = None
     for name, value in scope["headers"]:
         if name == b"inference-header-content-length":
             length = str(value, "latin-1") if length is None else f"{length}, {str(value, 'latin-1')}"
-        elif name == b"content-encoding":
-            encoding = str(value, "latin-1")
         elif name == b"accept-encoding":
             accepted = str(value, "latin-1")
-    return length, encoding, accepted
+    return length, accepted
 
 
-def _policy(query_string: bytes) -> str | None:
+class Query(NamedTuple):
+    """What stands in the query: the policy that decides, and the rows' segment."""
+
+    policy: str | None = None
+    segment: str | None = None
+
+
+def _query(query_string: bytes) -> Query:
     if not query_string:
-        return None
-    values = parse_qs(query_string.decode("latin-1"), keep_blank_values=True)
-    if unknown := sorted(values.keys() - {"policy"}):
-        raise InputValueError("Unknown query parameter.", where=f"?{unknown[0]}", found=unknown[0], expected=["policy"])
-    return values["policy"][-1]
+        return Query()
+    values = dict(parse_qsl(query_string.decode("latin-1"), keep_blank_values=True))
+    if unknown := sorted(values.keys() - set(Query._fields)):
+        raise InputValueError(
+            "Unknown query parameter.", where=f"?{unknown[0]}", found=unknown[0], expected=list(Query._fields)
+        )
+    if "segment" in values:
+        check_name(values["segment"], "A segment has", "?segment")
+    return Query(**values)

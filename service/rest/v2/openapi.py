@@ -60,6 +60,7 @@ _REQUEST: Final = _object(
             {
                 "binary_data_output": _said({"type": "boolean"}, "Whether outputs come behind the JSON."),
                 "policy": _said(_TEXT, "Policy that decides; may stand in the query instead."),
+                "segment": _said(_TEXT, "Part of the traffic that the rows belong to; may stand in the query instead."),
                 "timeout": _said(_COUNT, "Microseconds that the request may wait; 0 leaves it to the service."),
             }
         ),
@@ -374,7 +375,7 @@ def inference(*, versioned: bool) -> dict[str, Any]:
             "operationId": f"v2_infer{'_version' * versioned}",
             "summary": f"Infer{' with a version' * versioned}",
             "description": "Calibrated probabilities and decisions, in the Open Inference Protocol. The content type "
-            "is not looked at; bodies may be compressed with gzip or deflate, and answers are where that is accepted.",
+            "is not looked at; answers are compressed with gzip or deflate where that is accepted.",
             "parameters": parameters,
             "requestBody": {
                 "required": True,

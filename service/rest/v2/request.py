@@ -11,7 +11,7 @@ import numpy.typing as npt
 from bundle import InputSpec
 from service.errors import InputError, InputTypeError, MalformedBodyError
 from service.inference.inputs import Encoder
-from service.rest.payloads import load_json
+from service.rest.payloads import check_name, load_json
 from service.rest.v2 import fields
 from service.rest.v2.fields import kind_of
 from service.rest.v2.tensor import InputTensor, raw_tensor
@@ -54,6 +54,7 @@ class Inference:
         id: The client's name of the request, which the answer repeats.
         policy: Name of the policy that decides.
         timeout_s: Seconds that the request may wait, None for the service's own deadline.
+        segment: Part of the traffic that its rows belong to.
     """
 
     inputs: npt.NDArray[Any] | list[bytes]
@@ -61,6 +62,7 @@ class Inference:
     id: str | None = None
     policy: str | None = None
     timeout_s: float | None = None
+    segment: str | None = None
 
 
 def json_length(header: str | None, size: int) -> int:
@@ -113,6 +115,7 @@ def parse(body: bytes, length: int, spec: InputSpec, encoder: Encoder | None = N
         id=fields.text(document, "id", "/id"),
         policy=fields.text(parameters, "policy", "/parameters/policy"),
         timeout_s=_timeout(parameters),
+        segment=_segment(parameters),
     )
 
 
@@ -183,6 +186,12 @@ def _classes(name: str, parameters: dict[str, Any], where: str) -> int:
             expected=list(CLASSIFIED),
         )
     return classes
+
+
+def _segment(parameters: dict[str, Any]) -> str | None:
+    where = "/parameters/segment"
+    segment = fields.text(parameters, "segment", where)
+    return None if segment is None else check_name(segment, "A segment has", where)
 
 
 def _timeout(parameters: dict[str, Any]) -> float | None:

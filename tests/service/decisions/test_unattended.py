@@ -36,7 +36,11 @@ def test_what_is_better_for_all_rows_may_go_unattended() -> None:
     [
         ({"unidentified_share": 0.9}, "No label stands for 90.0% of the rows, more than 5.0%."),
         ({"missing_share": 0.06}, "6.0% of the labels that were sought have not come, more than 5.0%."),
-        ({"uncertified": ["auto"]}, "Policy 'auto' would lose its certificate, and send every row to review."),
+        ({"uncertified": [("auto", None)]}, "Policy 'auto' would lose its certificate, and send every row to review."),
+        (
+            {"uncertified": [("auto", "DE")]},
+            "Policy 'auto' would lose its certificate of segment 'DE', and give it the fallback.",
+        ),
         (
             {"caps": [Cap("flipped", "auto", 2, 10, 0.5, 0.4), Cap("flag_rate", "auto", 9, 10, 0.99, None)]},
             "Policy 'auto' may change up to 50.0% of its decisions, more than 40.0%.",

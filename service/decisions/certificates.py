@@ -1,0 +1,73 @@
+"""What is certified of a solved policy and what is not, for those who read answers and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from service.decisions.decide import SolvedPolicy
+
+
+def certificates(solved: SolvedPolicy) -> dict[str, Any]:
+    """Return the certificates of a policy as a report shows them.
+
+    Args:
+        solved: The solved policy.
+
+    Returns:
+        `review_all`, whether every row goes to review (with segments: to the fallback) for want of a certificate;
+        `certified`, certificates by action; and with segments `segments`, what `of_segment` says of each.
+    """
+    document: dict[str, Any] = {"review_all": decides_nothing(solved), "certified": solved.certified}
+    if solved.segments:
+        document["segments"] = {value: of_segment(part) for value, part in solved.parts.items()}
+    return document
+
+
+def of_segment(part: SolvedPolicy) -> dict[str, Any]:
+    """Return what is certified of one segment: certificates by action, and whether its rows get the fallback."""
+    return {"uses_fallback": part.review_all, "certified": part.certified}
+
+
+def decides_nothing(solved: SolvedPolicy) -> bool:
+    """Return whether every row, of whichever segment, goes to review or to the fallback."""
+    return solved.review_all and not any(part.certified for part in solved.segments.values())
+
+
+def lost(before: SolvedPolicy, after: SolvedPolicy) -> Iterator[str | None]:
+    """Yield the segments that held their certificates and do not any more; None for a policy without segments."""
+    if not before.segments:
+        if after.review_all and not before.review_all:
+            yield None
+        return
+    for value, part in before.segments.items():
+        if part.certified and not after.segments[value].certified:
+            yield value
+
+
+def warnings(solved: SolvedPolicy) -> list[str]:
+    """Return, in words, where nothing is certified, what happens to the rows, and how many labels are missing.
+
+    Example:
+        >>> from service.decisions.certify import solve
+        >>> from service.decisions.policy import Policy
+        >>> from service.decisions.rows import ScoredRows
+        >>> import numpy as np
+        >>> bands = [{"action": "accept", "when": {"min_precision": 0.95}}, {"action": "review"}]
+        >>> policy = Policy.from_dict({"id": "p", "bands": bands, "segments": {"values": ["DE"]}})
+        >>> p = np.linspace(0.5, 1.0, 300, dtype=np.float32)
+        >>> rows = ScoredRows(p, p, p > 0.6)  # of no segment
+        >>> print(warnings(solve(policy, version=1, fit=rows, certify=rows, look=1, basis="reference"))[0])
+        Every row of the segment 'DE' gets 'review': accept is not certified, since the bundle's reference rows are of
+        no segment; at least 72 labelled rows at or above the threshold are needed, if none of them is an error.
+    """
+    parts: list[tuple[str | None, SolvedPolicy]] = [*solved.parts.items()] if solved.segments else [(None, solved)]
+    found = []
+    for value, part in parts:
+        of = "" if value is None else f" of the segment {value!r}"
+        found += [
+            f"Every row{of} gets {solved.policy.fallback!r}: {band.action} is not certified, since {reason}."
+            for band in part.bands
+            if band.certificate is not None and (reason := band.certificate.reason) is not None
+        ]
+    return found

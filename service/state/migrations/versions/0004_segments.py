@@ -1,0 +1,13 @@
+"""Which part of the traffic a prediction belongs to."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("predictions", sa.Column("segment", sa.Text))
