@@ -26,11 +26,11 @@ from service.ids import new_ids
 from service.rest import control, predict, predict_openapi
 from service.rest.access import Access, needed_scope
 from service.rest.bodies import ClientGoneError, LimitedReceive, Receive, Scope, Send, header
+from service.rest.compression import ENCODINGS, Unpacked
 from service.rest.decoding import Decoders
 from service.rest.v2 import control as v2_control
 from service.rest.v2 import infer
 from service.rest.v2 import openapi as v2_openapi
-from service.rest.v2.compression import ENCODINGS
 from service.rest.v2.errors import sentence
 from service.runtime import Runtime
 from service.settings import Settings
@@ -84,9 +84,10 @@ class Candor:
         # Request ids: what no other process has, and a number.
         self._start, self._numbers = new_ids(1)[0], itertools.count(1)
         self._access = access
-        decoders = Decoders(max_waiting_bytes=_BODIES_IN_HAND * runtime.settings.max_body_bytes)
-        self._predict = predict.Predict(runtime.models, runtime.settings, runtime.metrics, decoders)
-        self._infer = infer.Infer(runtime.models, runtime.settings, runtime.metrics, decoders)
+        self._max_body = runtime.settings.max_body_bytes
+        self._decoders = Decoders(max_waiting_bytes=_BODIES_IN_HAND * self._max_body)
+        self._predict = predict.Predict(runtime.models, runtime.settings, runtime.metrics, self._decoders)
+        self._infer = infer.Infer(runtime.models, runtime.settings, runtime.metrics, self._decoders)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one ASGI connection."""
@@ -127,10 +128,12 @@ class Candor:
             if needed := needed_scope(scope["method"], path):
                 principal.require(needed)
             scope["principal"] = principal
+        if header(scope, b"content-encoding") is not None:
+            receive = Unpacked(scope, receive, self._max_body, self._decoders)
         prediction = _PREDICT.fullmatch(path)
         inference = None if prediction else _INFER.fullmatch(path)
         if prediction is None and inference is None:
-            await self.api(scope, LimitedReceive(receive, self.runtime.settings.max_body_bytes), send)
+            await self.api(scope, LimitedReceive(receive, self._max_body), send)
         elif scope["method"] != "POST":
             await _send(_blank(405, "Method Not Allowed", path, {"allow": "POST"}), send)
         elif inference is not None:
@@ -187,8 +190,6 @@ def respond(error: CandorError, path: str) -> Response:
     if not _V2.fullmatch(path):
         return problem(error)
     status, headers = _status(error)
-    if status == 415:
-        headers["accept-encoding"] = ", ".join(ENCODINGS)
     return JSONResponse({"error": sentence(error)}, status, headers)
 
 
@@ -209,6 +210,8 @@ def _status(error: CandorError) -> tuple[int, dict[str, str]]:
         return status, {"retry-after": "1"}
     if status == 401:
         return status, {"www-authenticate": "Bearer"}
+    if isinstance(error, errors.UnsupportedEncodingError):
+        return status, {"accept-encoding": ", ".join(ENCODINGS)}
     return status, {}
 
 
@@ -343,12 +346,16 @@ def _openapi(api: FastAPI) -> dict[str, Any]:
         }
         document["paths"] = {**paths, **document["paths"]}
         components = document.setdefault("components", {})
+        components["parameters"] = {"ContentEncoding": _CONTENT_ENCODING}
         components["responses"] = {"Problem": _PROBLEM, "V2Error": v2_openapi.ERROR}
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": "cnd_…"}}
         document["security"] = [{"key": []}]
         for path, item in document["paths"].items():
             error = {"$ref": f"#/components/responses/{'V2Error' if _V2.fullmatch(path) else 'Problem'}"}
             for operation in item.values():
+                if "requestBody" in operation:
+                    encoding = {"$ref": "#/components/parameters/ContentEncoding"}
+                    operation["parameters"] = [*operation.get("parameters", ()), encoding]
                 operation["responses"].pop("422", None)
                 operation["responses"].setdefault("4XX", error)
                 operation["responses"].setdefault("5XX", error)
@@ -358,6 +365,13 @@ def _openapi(api: FastAPI) -> dict[str, Any]:
     return api.openapi_schema
 
 
+_CONTENT_ENCODING = {
+    "name": "Content-Encoding",
+    "in": "header",
+    "required": False,
+    "description": "How the body is compressed. It is read up to the same size as one that is not.",
+    "schema": {"type": "string", "enum": [*ENCODINGS, "identity"]},
+}
 _PROBLEM = {
     "description": "A problem document (RFC 9457) that says what was found, what was expected and what to do.",
     "content": {

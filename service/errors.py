@@ -5,6 +5,7 @@
     │   ├── MalformedBodyError         cannot be parsed at all
     │   ├── BodyTooLargeError
     │   ├── UnsupportedMediaTypeError
+    │   │   └── UnsupportedEncodingError
     │   ├── InputShapeError
     │   ├── InputTypeError
     │   ├── InputValueError            NaN, out of range, an unreadable image
@@ -97,6 +98,13 @@ class UnsupportedMediaTypeError(InputError):
 
     title = "Unsupported media type"
     kind = "unsupported-media-type"
+
+
+class UnsupportedEncodingError(UnsupportedMediaTypeError):
+    """The body is encoded in a way that is not read."""
+
+    title = "Unsupported content encoding"
+    kind = "unsupported-encoding"
 
 
 class InputShapeError(InputError):

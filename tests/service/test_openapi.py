@@ -30,6 +30,16 @@ def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, A
             yield method, path, operation
 
 
+def resolved(node: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    """Return what a reference within the document points to, or the node itself where it is none."""
+    if "$ref" not in node:
+        return node
+    target = document
+    for part in node["$ref"].removeprefix("#/").split("/"):
+        target = target[part]
+    return target
+
+
 def test_every_route_is_described_and_every_description_is_a_route(shared: Any, document: dict[str, Any]) -> None:
     described = {(method.upper(), path) for method, path, _ in operations(document)}
     assert {path for _, path in described} == {
@@ -90,9 +100,11 @@ def test_operations_are_complete(document: dict[str, Any]) -> None:
         assert operation["tags"]
         assert operation["summary"]
         assert operation["description"], path
-        named = {p["name"] for p in operation.get("parameters", ()) if p["in"] == "path"}
+        parameters = [resolved(parameter, document) for parameter in operation.get("parameters", ())]
+        named = {p["name"] for p in parameters if p["in"] == "path"}
         assert named == set(re.findall(r"{(\w+)}", path)), path
-        for parameter in operation.get("parameters", ()):
+        assert ("Content-Encoding" in {p["name"] for p in parameters}) == ("requestBody" in operation), path
+        for parameter in parameters:
             assert parameter["schema"]
             assert parameter["in"] in ("path", "query", "header")
             if parameter["in"] == "path":

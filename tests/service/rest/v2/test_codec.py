@@ -20,7 +20,6 @@ from bundle import InputSpec, Vocabulary
 from service.errors import CandorError, InputValueError
 from service.inference.inputs import conform
 from service.plane import Answer
-from service.rest.v2 import compression
 from service.rest.v2.answer import top_classes, write
 from service.rest.v2.datatypes import DATATYPES, accepted, from_bfloat16
 from service.rest.v2.request import OUTPUTS, Inference, Requested, json_length, parse
@@ -257,46 +256,6 @@ class TestAnswers:
                 value, index, label = text.split(":", 2)
                 assert (int(index), label) == (column, labels[column])
                 assert np.float32(value) == row[column]  # the very same float32
-
-
-class TestCompression:
-    @given(content=st.binary(max_size=500), encoding=st.sampled_from(compression.ENCODINGS))
-    def test_there_and_back(self, content: bytes, encoding: str) -> None:
-        packed = compression.compress(content, encoding)
-        assert compression.decompress(packed, encoding, len(content)) == content
-        if content:
-            with pytest.raises(CandorError, match="too large"):
-                compression.decompress(packed, encoding, len(content) - 1)
-
-    @given(
-        body=st.binary(max_size=100)
-        | st.binary(max_size=50).map(lambda content: compression.compress(content, "gzip")),
-        encoding=st.sampled_from([*compression.ENCODINGS, "br", ""]) | st.text(max_size=5),
-        cut=st.integers(0, 100),
-    )
-    def test_any_bytes(self, body: bytes, encoding: str, cut: int) -> None:
-        for sent in (body, body[:cut]):
-            with contextlib.suppress(CandorError):  # the only kind that may come
-                assert len(compression.decompress(sent, encoding, 100)) <= 100
-
-    @given(header=st.text(max_size=40) | st.text(alphabet="gzipdeflat*;q=01., ", max_size=40))
-    def test_any_accept_encoding(self, header: str) -> None:
-        assert compression.wanted(header) in (None, *compression.ENCODINGS)
-
-    @pytest.mark.parametrize(
-        ("header", "expected"),
-        [
-            ("gzip;q=1.0, identity; q=0.5, *;q=0", "gzip"),
-            ("deflate, gzip;q=0.9", "deflate"),
-            ("*", "gzip"),
-            ("gzip;q=0, *", "deflate"),
-            ("GZIP", "gzip"),
-            ("*;q=0", None),
-            ("br;q=1.0, zstd", None),
-        ],
-    )
-    def test_preferences(self, header: str, expected: str | None) -> None:
-        assert compression.wanted(header) == expected
 
 
 class TestOverHttp:
