@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -16,10 +14,11 @@ from rich.table import Table
 
 from service.client import DEFAULT_URL, Client
 from service.client.answers import AppliedPolicy, Pointer
+from service.commands.label_files import FIELDS, named_by_line, read_labels
 from service.commands.output import REFUSED, console, print_json, print_recalibration, reporting, whole_column
+from service.rest.lines import Record
 
 _ITEMS_PER_REQUEST = 5_000
-_FIELDS = frozenset({"prediction_id", "reference", "label", "source", "labelled_at"})
 
 Url = Annotated[str, typer.Option(envvar="CANDOR_URL", help="Where the service is.")]
 Key = Annotated[str | None, typer.Option("--api-key", envvar="CANDOR_API_KEY", help="API key.", show_envvar=True)]
@@ -48,6 +47,7 @@ def predict(
         list[Path], typer.Argument(help="PNG, JPEG, WebP, .npy, JSON or text files.", exists=True, dir_okay=False)
     ],
     policy: Annotated[str | None, typer.Option(help="Policy that decides.")] = None,
+    segment: Annotated[str | None, typer.Option(help="Part of the traffic that the inputs belong to.")] = None,
     top: Annotated[int, typer.Option(min=1, help="Show this many probabilities.")] = 3,
     url: Url = DEFAULT_URL,
     api_key: Key = None,
@@ -55,8 +55,9 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """Ask for calibrated probabilities and a decision."""
+    shown = None if as_json else top
     with reporting(), Client(url, api_key=api_key, model=model) as client:
-        answers = [client.predict_file(path, policy=policy, top=None if as_json else top) for path in files]
+        answers = [client.predict_file(path, policy=policy, top=shown, segment=segment) for path in files]
     if as_json:
         documents = [answer.document for answer in answers]
         print_json(documents[0] if len(documents) == 1 else documents)
@@ -88,7 +89,9 @@ def feedback(
     file: Annotated[
         Path | None,
         typer.Option(
-            exists=True, dir_okay=False, help="CSV with a header, or NDJSON: prediction_id or reference, label."
+            exists=True,
+            dir_okay=False,
+            help=f"CSV with a header, or NDJSON (.ndjson, .jsonl): some of {', '.join(FIELDS)}.",
         ),
     ] = None,
     source: Annotated[str, typer.Option(help="Who says so.")] = "client",
@@ -102,14 +105,16 @@ def feedback(
     if (file is None) == (prediction_id is None or label is None):
         raise typer.BadParameter("give PREDICTION_ID and LABEL, or --file")
     with reporting(), Client(url, api_key=api_key, model=model) as client:
-        items = _items(file) if file else [{"prediction_id": prediction_id, "label": label}]
-        receipts = [
-            client.feedback(
-                [{"source": source, **item} for item in items[start : start + _ITEMS_PER_REQUEST]],
-                idempotency_key=idempotency_key and (f"{idempotency_key}-{start}" if start else idempotency_key),
-            )
-            for start in range(0, len(items), _ITEMS_PER_REQUEST)
-        ]
+        single = Record(1, {"prediction_id": prediction_id, "label": label}, "field")
+        records = read_labels(file) if file else [single]
+        receipts = []
+        for start in range(0, len(records), _ITEMS_PER_REQUEST):
+            part = records[start : start + _ITEMS_PER_REQUEST]
+            key = idempotency_key and (f"{idempotency_key}-{start}" if start else idempotency_key)
+            with named_by_line(file, part):
+                receipts.append(
+                    client.feedback([{"source": source, **row.fields} for row in part], idempotency_key=key)
+                )
     counts = {
         key: sum(getattr(receipt, key) for receipt in receipts)
         for key in ("stored", "pending", "duplicates", "conflicts")
@@ -117,7 +122,7 @@ def feedback(
     if as_json:
         print_json({**counts, "items": [item for receipt in receipts for item in receipt.document["items"]]})
     else:
-        console.print(", ".join(f"{count} {key}" for key, count in counts.items()) + f" of {len(items)}")
+        console.print(", ".join(f"{count} {key}" for key, count in counts.items()) + f" of {len(records)}")
 
 
 def recalibrate(
@@ -211,7 +216,10 @@ def _certificates(policy: AppliedPolicy | None) -> Iterator[str]:
         yield "no policy"
         return
     yield f"policy {policy.id}"
-    for action, certificate in policy.certified.items():
+    parts = [("", policy.certified), *((f"{value}, ", part.certified) for value, part in policy.segments.items())]
+    if policy.fallback is not None:
+        yield f"any other segment: {policy.fallback}"
+    for action, certificate in ((of + action, found) for of, part in parts for action, found in part.items()):
         if certificate.valid:
             bound = f"≤ {certificate.at_most:g}" if certificate.at_least is None else f"≥ {certificate.at_least:g}"
             yield (
@@ -240,21 +248,3 @@ def _move(
 
 def _utc(time: datetime | None) -> str | None:
     return None if time is None else f"{time.isoformat()}Z"
-
-
-def _items(path: Path) -> list[dict[str, Any]]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        if path.suffix.lower() == ".csv":
-            rows = csv.DictReader(text.splitlines(), restkey="more columns than the header names")
-            items = [{key: value for key, value in row.items() if value} for row in rows]
-        else:
-            items = [json.loads(line) for line in text.splitlines() if line.strip()]
-    except ValueError as error:
-        raise typer.BadParameter(f"{path}: {error}") from error
-    for number, item in enumerate(items, 1):
-        if not isinstance(item, dict) or not item.keys() <= _FIELDS:
-            raise typer.BadParameter(f"{path}, item {number}: found {item}, expected {', '.join(sorted(_FIELDS))}")
-    if not items:
-        raise typer.BadParameter(f"{path}: there are no items in it")
-    return items

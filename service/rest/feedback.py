@@ -5,46 +5,20 @@ from __future__ import annotations
 import hashlib
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Header, Request
-from pydantic import AwareDatetime, ConfigDict, FailFast, Field
-from pydantic.config import JsonDict
+from fastapi import APIRouter, Header
+from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
 from service.errors import FeedbackError, MalformedPredictionIdError, UnknownLabelError
 from service.ids import is_prediction_id
 from service.rest.dependencies import Caller, ModelDep, RuntimeDep
-from service.rest.schema import Body, Text
+from service.rest.feedback_body import REQUEST_BODY, Sent, SentDep
+from service.rest.schema import Body
 from service.state.database import now_us
 from service.state.feedback import FeedbackItem
 from service.times import iso, microseconds
 
-_EXAMPLE: JsonDict = {
-    "items": [
-        {"prediction_id": "01K0ZJ6Z3V8Q2W4X6Y8A0C2E4G", "label": "7", "source": "reviewer"},
-        {"reference": "scan-88", "label": "1"},
-    ]
-}
-
-
-MOST_ITEMS = 10_000
 _CLOCKS_DIFFER_US = 5 * 60 * 1_000_000
-
-
-class FeedbackEntry(Body):
-    """The true label of one earlier prediction, named by its id or by the client's own reference."""
-
-    prediction_id: str | None = Field(None, description="Id from the prediction's answer.")
-    reference: Text | None = Field(None, max_length=200, description="Your own id of the row.")
-    label: str = Field(description="The true label, as the model names it.")
-    source: Text = Field("client", max_length=100, description="Who says so: reviewer, system, client …")
-    labelled_at: AwareDatetime | None = Field(None, description="When it was found out; left out: now.")
-
-
-class FeedbackBody(Body):
-    """Labels for earlier predictions."""
-
-    items: Annotated[list[FeedbackEntry], FailFast()] = Field(min_length=1, max_length=MOST_ITEMS)
-    model_config = ConfigDict(json_schema_extra={"example": _EXAMPLE})
 
 
 class FeedbackItemStatus(Body):
@@ -67,18 +41,20 @@ class FeedbackAnswer(Body):
 
 
 async def feedback(
-    request: Request,
     runtime: RuntimeDep,
     model: ModelDep,
     by: Caller,
-    body: FeedbackBody,
+    sent: SentDep,
     idempotency_key: Annotated[
         str | None, Header(min_length=1, max_length=200, description="Makes a repeated request harmless.")
     ] = None,
 ) -> FeedbackAnswer:
-    """Store true labels of earlier predictions. They are durable when the answer comes."""
-    items = _items(body, model.served.labels)
-    digest = hashlib.sha256(await request.body()).digest() if idempotency_key else None
+    """Store true labels of earlier predictions, all of the request or none. They are durable when the answer comes.
+
+    NDJSON and CSV hold the same items as JSON; what is wrong in them is named by line and column.
+    """
+    items = _items(sent, model.served.labels)
+    digest = hashlib.sha256(sent.body).digest() if idempotency_key else None
     receipt = await run_in_threadpool(
         runtime.feedback.add, model.name, items, by=by.name, idempotency_key=idempotency_key, body_digest=digest
     )
@@ -93,35 +69,37 @@ async def feedback(
     )
 
 
-def _items(body: FeedbackBody, labels: tuple[str, ...]) -> list[FeedbackItem]:
+def _items(sent: Sent, labels: tuple[str, ...]) -> list[FeedbackItem]:
     known = set(labels)
     items = []
-    for index, entry in enumerate(body.items):
-        where = f"/items/{index}"
+    for index, entry in enumerate(sent.entries):
         if (entry.prediction_id is None) == (entry.reference is None):
             raise FeedbackError(
                 "An item names its prediction either by prediction_id or by reference.",
-                where=where,
+                where=sent.place(index),
                 found="neither" if entry.reference is None else "both",
                 expected="one of prediction_id and reference",
             )
         if entry.prediction_id is not None and not is_prediction_id(entry.prediction_id):
             raise MalformedPredictionIdError(
                 "This cannot be a prediction id of ours.",
-                where=f"{where}/prediction_id",
+                where=sent.place(index, "prediction_id"),
                 found=entry.prediction_id[:64],
                 expected="26 characters as in a prediction's answer",
                 remedy="Your own names go into `reference`.",
             )
         if entry.label not in known:
             raise UnknownLabelError(
-                "The model has no such label.", where=f"{where}/label", found=entry.label[:200], expected=list(labels)
+                "The model has no such label.",
+                where=sent.place(index, "label"),
+                found=entry.label[:200],
+                expected=list(labels),
             )
         labelled_at = None if entry.labelled_at is None else microseconds(entry.labelled_at)
         if labelled_at is not None and labelled_at > now_us() + _CLOCKS_DIFFER_US:  # it would win for good
             raise FeedbackError(
                 "The label is from the future.",
-                where=f"{where}/labelled_at",
+                where=sent.place(index, "labelled_at"),
                 found=entry.labelled_at,
                 expected=f"at most {iso(now_us())}",
             )
@@ -131,4 +109,6 @@ def _items(body: FeedbackBody, labels: tuple[str, ...]) -> list[FeedbackItem]:
 
 def add_to(router: APIRouter) -> None:
     """Mount the endpoint."""
-    router.add_api_route("/feedback", feedback, methods=["POST"], tags=["feedback"])
+    router.add_api_route(
+        "/feedback", feedback, methods=["POST"], tags=["feedback"], openapi_extra={"requestBody": REQUEST_BODY}
+    )

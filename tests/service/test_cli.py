@@ -119,6 +119,8 @@ class TestExitCodes:
             ("labels.csv", ""),
             ("labels.ndjson", ""),
             ("labels.csv", b"\xff\xfe"),
+            ("labels.csv", "prediction_id,lable\na,b\n"),
+            ("labels.txt", "prediction_id,label\na,b\n"),
         ],
     )
     def test_2_files_that_are_none(
@@ -130,6 +132,28 @@ class TestExitCodes:
         assert done.returncode == 2, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         assert name in done.stderr
+
+    @pytest.mark.parametrize(
+        ("name", "head", "row", "wrong", "place"),
+        [
+            ("labels.csv", "reference,label\n", "a-{},7\n", "b,ten\n", "line 5004, column label"),
+            (
+                "labels.ndjson",
+                "\n",
+                '{{"reference": "a-{}", "label": "7"}}\n',
+                '{"reference": "", "label": "7"}',
+                "line 5004, field reference",
+            ),
+        ],
+    )
+    def test_4_a_label_that_is_refused_is_named_by_its_line(
+        self, candor: Any, shared: Any, tmp_path: Path, name: str, head: str, row: str, wrong: str, place: str
+    ) -> None:
+        path = tmp_path / name
+        path.write_text(head + "".join(row.format(number) for number in range(5_002)) + wrong)
+        done = candor("feedback", "--file", path, service=shared)
+        assert done.returncode == 4, done.stdout + done.stderr
+        assert f"{name}, {place}" in done.stderr
 
     def test_2_a_file_of_an_unknown_kind(self, candor: Any, service: Any, tmp_path: Path) -> None:
         path = tmp_path / "image.gif"
