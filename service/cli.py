@@ -11,7 +11,7 @@ import traceback
 
 import typer
 
-from service.commands import doctor, export, local, policy, remote
+from service.commands import doctor, export, local, models, policy, remote
 from service.commands.output import SERVER_ERROR
 
 app = typer.Typer(
@@ -36,6 +36,9 @@ for verb in (
     remote.revisions,
     remote.activate,
     remote.rollback,
+    models.models,
+    models.load,
+    models.unload,
 ):
     app.command()(verb)
 keys.command("create")(local.keys_create)

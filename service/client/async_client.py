@@ -31,6 +31,7 @@ from service.client.answers import (
 from service.client.errors import JobFailedError, JobTimeoutError, NotFoundError
 from service.client.exchange import AsyncHttp, Exchange, Http, Request
 from service.client.payloads import file_body, images_body, inputs_body, json_body
+from service.client.simulation import Simulation
 
 T = TypeVar("T")
 Name = TypeVar("Name", str, str | None)
@@ -274,6 +275,33 @@ class AsyncClient:
         """Propose a new or changed policy; it takes force when the revision that this makes is activated."""
         path = await self._named_path(f"policies/{quote(policy, safe='')}")
         return await self._ask(PolicyProposal, Request("PUT", path, True, json_body(document)))
+
+    async def simulate(
+        self,
+        policy: str,
+        document: Mapping[str, Any] | None = None,
+        *,
+        against: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        rows: int = 20_000,
+        flips: int = 100,
+    ) -> Simulation:
+        """Say what a policy would have done with the newest predictions.
+
+        Args:
+            policy: Its name.
+            document: What it would be; it is kept as a proposal, as by `put_policy`. None is the one in force.
+            against: Policy in force that it is compared with; None is the one of the same name.
+            since: Predictions made at or after this time.
+            until: Predictions made before this time.
+            rows: Predictions that are tried, at most.
+            flips: Changed rows that are named, at most.
+        """
+        path = await self._named_path(f"policies/{quote(policy, safe='')}/simulate")
+        wanted = _given(document=document, against=against, since=since, until=until)
+        body = json_body({"rows": rows, "flips": flips, **wanted})
+        return await self._ask(Simulation, Request("POST", path, True, body))
 
     # Models and health
 

@@ -82,6 +82,7 @@ class Client:
     rollback = _blocking(AsyncClient.rollback)
     policy = _blocking(AsyncClient.policy)
     put_policy = _blocking(AsyncClient.put_policy)
+    simulate = _blocking(AsyncClient.simulate)
     models = _blocking(AsyncClient.models)
     load = _blocking(AsyncClient.load)
     unload = _blocking(AsyncClient.unload)

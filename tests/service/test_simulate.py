@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import numpy as np
 import pytest
+
+from service.client import AsyncClient, Client
 
 URL = "/v1/models/digits/policies/{}/simulate"
 LOOSE = {
@@ -98,3 +101,23 @@ def test_refusals_name_the_field(shared: Any, policy: str, body: dict[str, Any],
     response = shared.http.post(URL.format(name), json=body)
     assert response.status_code == status, response.text
     assert response.json()["where"] == where
+
+
+def test_both_clients_read_what_a_policy_would_have_done(busy: Any) -> None:
+    with Client(busy.url) as client:
+        found = client.simulate("default", LOOSE, rows=200, flips=3)
+        assert (found.rows, found.against, found.review_all) == (200, "default@1", False)
+        assert found.decisions.flipped
+        assert found.decisions.flipped == sum(change.rows for change in found.decisions.changes)
+        assert {(flip.before, flip.after) for flip in found.decisions.flips} == {("review", "accept")}
+        assert sum(volume.after for volume in found.actions.values()) == 200
+        assert found.document["revision"] == found.revision == client.revisions().items[0].id
+        alone = client.simulate("other", LOOSE)
+        assert (alone.against, alone.decisions.flipped, alone.actions["accept"].before) == (None, None, None)
+        assert client.simulate("default", until="2020-01-01T00:00:00Z").window is None
+
+    async def ask() -> Any:
+        async with AsyncClient(busy.url, model="digits") as opened:
+            return await opened.simulate("default", LOOSE, rows=200, flips=3)
+
+    assert asyncio.run(ask()) == found

@@ -1,0 +1,62 @@
+"""The verbs of models as a whole: what is served, and what is to be."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from service.client import DEFAULT_URL, Client
+from service.client.answers import Model
+from service.commands.output import REFUSED, complaints, console, print_json, reporting, whole_column
+from service.commands.remote import AsJson, Key, Url
+
+Name = Annotated[str, typer.Argument(help="Name of the model.")]
+
+
+def models(url: Url = DEFAULT_URL, api_key: Key = None, as_json: AsJson = False) -> None:
+    """List the models, and what each serves."""
+    with reporting(), Client(url, api_key=api_key) as client:
+        found = client.models()
+    if as_json:
+        print_json({"items": [model.document for model in found]})
+        return
+    table = Table(
+        whole_column("model"), "state", whole_column("revision"), "bundle", "on", "policies", box=None, pad_edge=False
+    )
+    for model in found:
+        cells = (model.model, _state(model), model.revision, model.bundle, model.provider, ", ".join(model.policies))
+        table.add_row(*(escape(str(cell or "—")) for cell in cells), style="bold" if model.problem else None)
+    console.print(table)
+
+
+def load(model: Name, url: Url = DEFAULT_URL, api_key: Key = None, as_json: AsJson = False) -> None:
+    """Serve a model, on every replica; newer bundles in its folder become proposals. Exits 1 when one was refused."""
+    with reporting(), Client(url, api_key=api_key) as client:
+        answer = client.load(model)
+    if as_json:
+        print_json(answer.document)
+    else:
+        console.print(f"{escape(answer.model)} is served: {answer.revision}, of bundle {answer.bundle}")
+    for version, why in answer.refused.items():
+        complaints.print(f"[yellow]bundle {version} was refused[/yellow]: {escape(why)}", soft_wrap=True)
+    if answer.refused:
+        raise typer.Exit(REFUSED)
+
+
+def unload(model: Name, url: Url = DEFAULT_URL, api_key: Key = None, as_json: AsJson = False) -> None:
+    """Serve a model no longer, on any replica. What it has taken on is answered, and its state stays as it is."""
+    with reporting(), Client(url, api_key=api_key) as client:
+        answer = client.unload(model)
+    if as_json:
+        print_json(answer.document)
+    else:
+        console.print(f"{escape(answer.model)} is unloaded")
+
+
+def _state(model: Model) -> str:
+    if model.problem is not None:
+        return model.problem
+    return "served" if model.loaded else "unloaded"
