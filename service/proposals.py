@@ -8,7 +8,7 @@ import structlog
 
 from bundle import Bundle, BundleLocation
 from calibrators import from_dict as calibrator_from_dict
-from service.decisions.certificates import warnings
+from service.decisions.certificates import decides_nothing, warnings
 from service.decisions.decide import SolvedPolicy
 from service.decisions.policy import Policy
 from service.errors import BundleRefusedError, PolicyError
@@ -119,7 +119,7 @@ class Proposals:
             by=by,
             gate="not_run",
             created_at=now_us(),
-            report={"summary": f"Policy {policy.id}@{solved.version}, {_how(policy)}."},
+            report={"summary": f"Policy {policy.id}@{solved.version}, {_how(solved)}."},
         )
 
     def _solution(self, active: Revision, policy: Policy) -> Solution | None:
@@ -155,9 +155,8 @@ class Proposals:
         from_document = calibrator_from_dict(calibrator)
         if policy.segments is not None:  # reference rows are of none, so that none is looked at
             solved = solve_on_reference(policy, version=version, bundle=proven, calibrator=from_document, look=1)
-            logger.warning(
-                "segments not certified", model=proven.manifest.model, policy=policy.id, why=warnings(solved)
-            )
+            if why := warnings(solved):
+                logger.warning("segments not certified", model=proven.manifest.model, policy=policy.id, why=why)
             return solved
         # By the positive class, not by the policy: another id for the same promise is no fresh look.
         look = self._store.expose(
@@ -172,7 +171,7 @@ class Proposals:
         return solve_on_reference(policy, version=version, bundle=proven, calibrator=from_document, look=look)
 
 
-def _how(policy: Policy) -> str:
-    if policy.segments is None:
-        return "solved on the bundle's reference rows"
-    return "all rows to the fallback until a refit on labelled traffic certifies its segments"
+def _how(solved: SolvedPolicy) -> str:
+    if solved.segments and decides_nothing(solved):
+        return "all rows to the fallback until a refit on labelled traffic certifies its segments"
+    return "solved on the bundle's reference rows"

@@ -92,6 +92,8 @@ def print_recalibration(answer: Mapping[str, Any], out: Console) -> None:
         out.print(f"policy {policy}: {change['flipped']} of {rows['gate']} decisions change ({counts})")
     for policy, solved in answer["policies"].items():
         print_certificates(policy, solved["certified"], out)
+        for part in solved.get("segments", {}).values():
+            print_certificates(policy, part["certified"], out)
     if answer["revision"]:
         out.print(f"revision {answer['revision']}: {answer['state']}")
 
@@ -103,7 +105,9 @@ def print_certificates(policy: str, certified: dict[str, dict[str, Any] | None],
             continue
         least = certificate["at_least"]
         bound = f"at most {100 * certificate['at_most']:g}%" if least is None else f"at least {100 * least:g}%"
-        promise = f"{policy}: {action}, {certificate['metric'].replace('_', ' ')} of {bound}"
+        segment = certificate.get("segment")
+        of = "" if segment is None else f"segment {segment}, "
+        promise = f"{policy}: {of}{action}, {certificate['metric'].replace('_', ' ')} of {bound}"
         if certificate["valid"]:
             out.print(
                 f"  [green]certified[/green]      {escape(promise)} ({certificate['errors']} errors in "
@@ -111,4 +115,5 @@ def print_certificates(policy: str, certified: dict[str, dict[str, Any] | None],
             )
         else:
             out.print(f"  [yellow]not certified[/yellow]  {escape(promise)}: {escape(certificate['reason'])}")
-            out.print(f"                 while {escape(policy)} is in force like this, it sends every row to review")
+            rows = "every row to review" if segment is None else f"every row of {escape(segment)} to the fallback"
+            out.print(f"                 while {escape(policy)} is in force like this, it sends {rows}")

@@ -13,7 +13,7 @@ from service.state.tables import exposures, predictions
 
 POLICY = {
     "positive": "top",
-    "bands": [{"action": "accept", "when": {"min_precision": 0.85}}, {"action": "check"}],
+    "bands": [{"action": "accept", "when": {"min_precision": 0.8}}, {"action": "check"}],
     "explore": {"share": 1.0, "actions": ["accept", "check"]},
     "segments": {"values": ["bright", "dim", "dark"], "fallback": "check"},
 }
@@ -35,13 +35,19 @@ def ask(service: Any, images: Any, segments: Any, policy: str = "by-lamp") -> di
     return response.json()
 
 
-def teach(service: Any, images: Any, labels: list[str], segment: str | None) -> None:
+def teach(service: Any, images: Any, labels: list[str], segment: str | None, *, errors: bool = False) -> None:
+    """Predict and label images; with `errors`, half of those in the less confident half are said to be something else.
+
+    So that not all of them can be accepted, however the rows are split.
+    """
     for start in range(0, len(images), 300):
         part = slice(start, start + 300)
         found = ask(service, images[part], [segment] * len(images[part]))["predictions"]
+        median = np.median([row["confidence"] for row in found])
+        wrong = [errors and row["confidence"] < median and index % 2 == 0 for index, row in enumerate(found)]
         items = [
-            {"prediction_id": row["prediction_id"], "label": label}
-            for row, label in zip(found, labels[part], strict=True)
+            {"prediction_id": row["prediction_id"], "label": str((int(label) + 1) % 10) if spoilt else label}
+            for row, label, spoilt in zip(found, labels[part], wrong, strict=True)
         ]
         assert service.http.post("/feedback", json={"items": items}).status_code == 200
     assert service.runtime.log.flush()
@@ -69,9 +75,8 @@ def test_segments_are_certified_from_their_own_traffic(on_both: Any, digits: Any
         assert found["certified"]["accept"]["needed"] > 0
 
     teach(service, digits.images[:ROWS], digits.labels[:ROWS], "bright")
-    teach(service, digits.dimmed[:ROWS], digits.labels[:ROWS], "dim")
+    teach(service, digits.dimmed[:ROWS], digits.labels[:ROWS], "dim", errors=True)
     result = service.recalibrate(mode="propose", calibrator="temperature").json()
-    assert result["gate"]["passed"], result["summary"]
     solved = result["policies"]["by-lamp"]
     assert (solved["review_all"], solved["certified"]) == (False, {})
     shown = {value: part["certified"]["accept"] for value, part in solved["segments"].items()}
@@ -89,7 +94,7 @@ def test_segments_are_certified_from_their_own_traffic(on_both: Any, digits: Any
     service.activate(result["revision"])
     bands = service.http.get(URL).json()["segments"]
     cuts = {value: bands[value]["bands"][0]["threshold"]["probability"] for value in ("bright", "dim")}
-    assert cuts["bright"] < cuts["dim"], "the segment with more errors takes a stricter threshold"
+    assert cuts["bright"] < cuts["dim"], f"the one with more errors takes the stricter: {cuts}, {shown}"
 
     images = np.concatenate([digits.dimmed[:100]] * 5)
     segments = [value for value in ("bright", "dim", "dark", "west", None) for _ in range(100)]

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from service.decisions.decide import SolvedBand, SolvedPolicy, decide, decide_rows, log_odds, order_keys, score_rows
+from service.decisions.decide import (
+    SolvedBand,
+    SolvedPolicy,
+    SolvedSegment,
+    decide,
+    decide_rows,
+    log_odds,
+    order_keys,
+    score_rows,
+)
 from service.decisions.policy import Policy
 from service.revision import Certificate, Threshold
 
@@ -183,3 +192,31 @@ def test_a_solved_policy_survives_json(p: float, s: float, review_all: bool) -> 
     policy = SolvedPolicy(POLICY, 4, bands, review_all)
     document = json.loads(json.dumps(policy.to_dict(), allow_nan=False))
     assert SolvedPolicy.from_dict(document) == policy
+
+
+def test_a_segment_decides_alike_in_whatever_form_it_comes() -> None:
+    parts = {"DE": solved(POLICY, (0.2, -math.inf), (0.1, -math.inf)), "FR": solved(POLICY, None, (0.6, -math.inf))}
+    segments = {value: SolvedSegment(part.bands, certified=True) for value, part in parts.items()}
+    target = SolvedPolicy(POLICY, 1, parts["DE"].bands, review_all=True, segments=segments)
+    p = column(0.15, 0.25, 0.5, 0.7, 0.9, 0.9)
+    names = ["DE", "DE", "FR", "FR", "IT", None]
+    expected = [
+        int(
+            decide(parts[name] if name in parts else solved(POLICY, None, None, review_all=True), p[[row]], p[[row]])[0]
+        )
+        for row, name in enumerate(names)
+    ]
+    forms = names, np.array(names, dtype=object), np.array([name or "" for name in names])
+    for form in forms:
+        assert decide(target, p, p, form).tolist() == expected
+        assert [int(decide(target, p[[row]], p[[row]], form[row : row + 1])[0]) for row in range(6)] == expected
+    nowhere = decide(target, p, p, None)
+    assert nowhere.tolist() == [expected[-1]] * 6
+
+
+def test_documents_of_certificates_are_made_once() -> None:
+    claim = Certificate("precision", 0.9, None, 0.05, 100, 1, 1, "reference", None, valid=True, segment="DE")
+    target = SolvedPolicy(POLICY, 1, (SolvedBand("accept", Threshold(0.5, 0.0), claim),), review_all=False)
+    assert target.certified == {"accept": claim.to_dict()}
+    assert target.certified is target.certified
+    assert Certificate.from_dict(claim.to_dict()) == claim

@@ -41,7 +41,8 @@ def load(store: FeedbackStore, *window: int | None, names: Sequence[str] = LABEL
 
 def test_columns_belong_together(store: FeedbackStore, logged: Write) -> None:
     logits = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]], dtype=np.float32)
-    logged([A, B, C], logits=logits, propensities=[0.5, 1.0, None], actions=["block", "accept", None])
+    known = {"propensities": [0.5, 1.0, None], "actions": ["block", "accept", None], "segments": ["DE", "FR", None]}
+    logged([A, B, C], logits=logits, **known)
     before = now_us()
     label(store, (C, None, "eel", "client"), (A, None, "dog", "client"))
     rows = load(store)
@@ -53,6 +54,7 @@ def test_columns_belong_together(store: FeedbackStore, logged: Write) -> None:
     assert rows.propensity[0] == 0.5
     assert np.isnan(rows.propensity[1])
     assert rows.actions.tolist() == ["block", None]
+    assert rows.segment.tolist() == ["DE", None]
     assert rows.predicted_at.tolist() == [1_000, 1_000]
     assert before <= rows.first_labelled_at.min() <= rows.first_labelled_at.max() <= now_us()
     assert len(rows) == 2
@@ -221,6 +223,7 @@ def test_the_current_label_is_the_one_that_the_rule_names(
 def test_what_has_no_label_is_found_and_counted(store: FeedbackStore, logged: Write) -> None:
     logits = np.arange(12, dtype=np.float32).reshape(4, 3)
     known = {"propensities": [0.5, 1.0, None, 0.5], "sought": [True, True, False, True]}
+    known["segments"] = ["FR", None, None, "DE"]
     logged([A, B, C, D], logits=logits, references=[None, "b", "c", None], **known)
     label(store, (A, None, "dog", "client"), (None, "b", "dog", "client"))
     window = Window("pets", DIGEST)
@@ -228,6 +231,7 @@ def test_what_has_no_label_is_found_and_counted(store: FeedbackStore, logged: Wr
     assert rows.logits.tolist() == logits[2:].tolist()
     np.testing.assert_array_equal(rows.propensity, [np.nan, 0.5])
     assert rows.label_sought.tolist() == [False, True]
+    assert rows.segment.tolist() == [None, "DE"]
     assert len(rows) == len(rows.cluster) == 2
     assert len(store.unlabelled_rows(Window("pets", "another"), classes=3)) == 0
     assert [store.count_labelled(window, at_most=most) for most in (0, 1, 2, 9)] == [0, 1, 2, 2]

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
+from alembic.script import Script, ScriptDirectory
 from sqlalchemy import text
 
 from service.state import migrations
 from service.state.database import Database
 from service.state.feedback import FeedbackItem, FeedbackStore
 from service.state.jobs import JobStore
+from service.state.predictions import PredictionLog
 from service.state.revisions import RevisionStore
 from service.state.tables import metadata
+from service.state.window import Window
+
+from .conftest import DIGEST, LABELS, batch, prediction_id
 
 
 def test_the_tables_are_those_that_the_queries_believe_in(empty_url: str) -> None:
@@ -31,14 +38,52 @@ def test_an_upgrade_of_the_newest_schema_changes_nothing(database: Database) -> 
         assert migrations.current(connection) == migrations.newest()
 
 
+def open_at(url: str, schema: str, monkeypatch: pytest.MonkeyPatch) -> Database:
+    """Open a database with an older program, so to say: one that knows no schema beyond `schema`."""
+    with monkeypatch.context() as patch:
+        patch.setattr(ScriptDirectory, "get_current_head", lambda _: schema)
+        real = ScriptDirectory.iterate_revisions
+
+        def known(scripts: ScriptDirectory, _: str, lower: str) -> Iterator[Script]:
+            return real(scripts, schema, lower)
+
+        patch.setattr(ScriptDirectory, "iterate_revisions", known)
+        return Database.open(url)
+
+
+def test_predictions_from_before_segments_have_none_and_later_ones_may(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = open_at(empty_url, "0003", monkeypatch)
+    before, after = prediction_id(1), prediction_id(2)
+    origin = "INSERT INTO origins (model, model_digest, revision, policy) VALUES ('pets', :digest, 'r1', 'auto@1')"
+    row = (
+        "INSERT INTO predictions (id, origin, created_at, cluster, logits, label, confidence, action, propensity, "
+        "sought) VALUES (:id, (SELECT id FROM origins), 5, 7, :logits, 1, 0.5, 'review', 1.0, :sought)"
+    )
+    with old.begin() as connection:
+        connection.execute(text(origin), {"digest": DIGEST})
+        logits = np.zeros(len(LABELS), dtype="<f4").tobytes()
+        connection.execute(text(row), {"id": before, "logits": logits, "sought": True})
+    old.close()
+
+    database = Database.open(empty_url)
+    log = PredictionLog(database, commit_interval_s=0.001)
+    assert log.append(batch([after], segments=["DE"]))
+    log.close()
+    store = FeedbackStore(database)
+    window = Window("pets", DIGEST)
+    assert sorted(store.unlabelled_rows(window, classes=len(LABELS)).segment.tolist(), key=str) == ["DE", None]
+    store.add("pets", [FeedbackItem(before, None, "cat"), FeedbackItem(after, None, "dog")], by="till")
+    rows = store.labelled_rows(window, label_names=LABELS)
+    assert dict(zip(rows.ids.tolist(), rows.segment.tolist(), strict=True)) == {before: None, after: "DE"}
+    database.close()
+
+
 def test_a_database_of_the_first_schema_keeps_its_looks_versions_and_jobs(
     empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(ScriptDirectory, "get_current_head", lambda _: "0001")
-        real = ScriptDirectory.iterate_revisions
-        patch.setattr(ScriptDirectory, "iterate_revisions", lambda scripts, _, lower: real(scripts, "0001", lower))
-        old = Database.open(empty_url)
+    old = open_at(empty_url, "0001", monkeypatch)
     revision = (
         "INSERT INTO revisions VALUES ('pets', {0}, 'b', 1, 'd', '{{}}', "
         """'{{"auto": {{"version": {0}, "policy": {{"positive": "top"}}}}}}', """
