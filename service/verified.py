@@ -9,6 +9,9 @@ from bundle import Bundle, BundleError
 from service.errors import BundleRefusedError
 from service.revision import Revision
 
+# In the Open Inference Protocol /v2/models/stats is what all models have done, and not the metadata of one.
+TAKEN_NAMES = frozenset({"stats"})
+
 
 def verified(path: Path) -> Bundle:
     """Return the bundle in a folder, wherever that lies.
@@ -30,10 +33,18 @@ def verified_in_place(path: Path) -> Bundle:
     """Return the bundle in a folder of the service's, `<model>/<version>`.
 
     Raises:
-        BundleRefusedError: It is damaged, gone, or belongs into another folder.
+        BundleRefusedError: It is damaged, gone, belongs into another folder, or has a name that no model can have.
     """
     found = verified(path)
     manifest = found.manifest
+    if manifest.model in TAKEN_NAMES:
+        raise BundleRefusedError(
+            f"Bundle {path} is refused: no model can be called {manifest.model!r}, which is a path of the service.",
+            where="manifest.json",
+            found=manifest.model,
+            expected=f"any other name than {', '.join(sorted(TAKEN_NAMES))}",
+            remedy="Export it under another name: candor-train export … --name NAME.",
+        )
     if (path.parent.name, path.name) != (manifest.model, str(manifest.version)):
         raise BundleRefusedError(
             f"Bundle {path} is refused: its manifest names another model or version.",

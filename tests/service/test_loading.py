@@ -210,6 +210,22 @@ def test_a_bad_bundle_is_refused_and_the_good_one_stays(start: Any, root: Path, 
     assert [row["probabilities"] for row in after] == [row["probabilities"] for row in before]
 
 
+def test_a_model_by_the_name_of_a_path_is_refused_and_the_others_are_served(
+    start: Any, root: Path, digits: Any
+) -> None:
+    """/v2/models/stats is the statistics of all models."""
+    bundles.write(root, contents(digits.bundle, model="stats"))
+    service = start(bundles=root)
+    problems = service.http.get("/readyz").json()["problems"]
+    assert list(problems) == ["stats"]
+    assert "no model can be called 'stats'" in problems["stats"]
+    refused = service.http.post("/v1/models/stats/load")
+    assert (refused.status_code, refused.json()["type"]) == (409, "/errors/bundle-refused")
+    assert (refused.json()["found"], "--name" in refused.json()["remedy"]) == ("stats", True)
+    answered = service.http.get("/v2/models/stats").json()["model_stats"]
+    assert [entry["name"] for entry in answered] == ["digits", "letters"]
+
+
 def test_loading_needs_an_administrator(spawn: Any) -> None:
     key = spawn.run("keys", "create", "--name", "ops", "--scope", "approve").stdout.strip()
     service = spawn()
