@@ -30,10 +30,10 @@ def sentence(error: CandorError) -> str:
 
 
 @contextmanager
-def rows_of_the_tensor() -> Iterator[None]:
-    """Name rows as the protocol would in errors from parts that both protocols share: all are in the one input tensor.
+def rows_of_the_tensor(where: str) -> Iterator[None]:
+    """Name rows as the protocol would in errors from parts that both protocols share: all are in the tensor at `where`.
 
-    >>> with rows_of_the_tensor():
+    >>> with rows_of_the_tensor("/inputs/0"):
     ...     raise InputError("No.", where="/inputs/3")
     Traceback (most recent call last):
     service.errors.InputError: No.
@@ -42,5 +42,5 @@ def rows_of_the_tensor() -> Iterator[None]:
         yield
     except InputError as error:
         if error.where is not None and error.where.startswith("/inputs/"):
-            error.where = f"row {error.where.removeprefix('/inputs/')} of /inputs/0"
+            error.where = f"row {error.where.removeprefix('/inputs/')} of {where}"
         raise

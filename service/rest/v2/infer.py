@@ -67,7 +67,7 @@ class Infer(Predicting):
                 raise InputValueError(
                     f"The {name} is named twice.", where=f"/parameters/{name}", found=in_body, expected="once"
                 )
-        with rows_of_the_tensor():
+        with rows_of_the_tensor(inference.where):
             inputs = await self._decoded(inference.inputs, served, len(body))
             decoded = time.perf_counter()
             deadline_s = self._deadline_s if inference.timeout_s is None else min(inference.timeout_s, self._deadline_s)
@@ -76,6 +76,8 @@ class Infer(Predicting):
                 inputs,
                 deadline_s=deadline_s - (decoded - arrived),
                 policy=query.policy or inference.policy,
+                references=inference.references,
+                groups=inference.groups,
                 segments=query.segment or inference.segment,
             )
         self._metrics.predicted(answer, time.perf_counter() - decoded)

@@ -43,6 +43,7 @@ def of_model(model: Model, version: str | None) -> dict[str, Any]:
         "name": model.name,
         "versions": sorted(loaded_versions(model), key=int) if version is None else [version_of(served.revision)],
         "platform": _PLATFORM,
+        # Not the names of rows: the protocol has no word for an optional input, and clients send all that is listed.
         "inputs": [{"name": INPUT, "datatype": OF_DTYPE[served.input.dtype], "shape": [-1, *served.input.shape]}],
         "outputs": [
             {"name": name, "datatype": _datatype(name), "shape": [-1, *_dims(name, served)]} for name in OUTPUTS

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from service.rest.v2.datatypes import BYTES, DATATYPES
 from service.rest.v2.metadata import EXTENSIONS
-from service.rest.v2.request import CLASSIFIED, INPUT, OUTPUTS
+from service.rest.v2.request import CLASSIFIED, INPUT, NAMES, OUTPUTS
 
 Schema = dict[str, Any]
 Described = tuple[Schema, Any]
@@ -64,17 +64,21 @@ _REQUEST: Final = _object(
                 "timeout": _said(_COUNT, "Microseconds that the request may wait; 0 leaves it to the service."),
             }
         ),
-        "inputs": _list(
-            _object(
-                {
-                    "name": {"type": "string", "enum": [INPUT]},
-                    "shape": _SHAPE,
-                    "datatype": {"type": "string", "enum": [*DATATYPES, BYTES]},
-                    "parameters": _object({"binary_data_size": _BINARY_SIZE}),
-                    "data": _DATA,
-                },
-                ("name", "shape", "datatype"),
-            )
+        "inputs": _said(
+            _list(
+                _object(
+                    {
+                        "name": {"type": "string", "enum": [INPUT, *NAMES]},
+                        "shape": _SHAPE,
+                        "datatype": {"type": "string", "enum": [*DATATYPES, BYTES]},
+                        "parameters": _object({"binary_data_size": _BINARY_SIZE}),
+                        "data": _DATA,
+                    },
+                    ("name", "shape", "datatype"),
+                )
+            ),
+            f"The tensor `{INPUT}`, and {', '.join(f'`{name}`' for name in NAMES)} where you name rows: of BYTES, one "
+            "entry for each row, empty for none.",
         ),
         "outputs": _said(
             _list(
@@ -104,7 +108,10 @@ _REQUEST: Final = _object(
 _REQUEST_EXAMPLE: Final = {
     "id": "42",
     "parameters": {"policy": "auto-read"},
-    "inputs": [{"name": INPUT, "shape": [1, 2, 4, 1], "datatype": "UINT8", "data": [0, 0, 80, 208, 0, 176, 255, 64]}],
+    "inputs": [
+        {"name": INPUT, "shape": [1, 2, 4, 1], "datatype": "UINT8", "data": [0, 0, 80, 208, 0, 176, 255, 64]},
+        {"name": "references", "shape": [1], "datatype": BYTES, "data": ["scan-91"]},
+    ],
     "outputs": [
         {"name": "probabilities", "parameters": {"classification": 2}},
         {"name": "confidence"},

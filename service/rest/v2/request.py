@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy.typing as npt
 
 from bundle import InputSpec
-from service.errors import InputError, InputTypeError, MalformedBodyError
+from service.errors import InputError, InputTypeError, InputValueError, MalformedBodyError
 from service.inference.inputs import Encoder
 from service.rest.payloads import check_name, load_json
 from service.rest.v2 import fields
@@ -17,6 +17,9 @@ from service.rest.v2.fields import kind_of
 from service.rest.v2.tensor import InputTensor, raw_tensor
 
 INPUT: Final = "input"
+NAMES: Final = ("references", "groups", "segments")
+"""Tensors beside the input, of a client's own names for each row; each may be left out."""
+
 LOGITS, PROBABILITIES, CONFIDENCE, DECISION = OUTPUTS = ("logits", "probabilities", "confidence", "decision")
 CLASSIFIED: Final = (LOGITS, PROBABILITIES)
 """Outputs with a value for each class, to which the classification extension applies."""
@@ -54,7 +57,10 @@ class Inference:
         id: The client's name of the request, which the answer repeats.
         policy: Name of the policy that decides.
         timeout_s: Seconds that the request may wait, None for the service's own deadline.
-        segment: Part of the traffic that its rows belong to.
+        segment: Part of the traffic that its rows belong to: one for all, or one for each.
+        references: The client's own name of each row, if given.
+        groups: What each row belongs to, if given.
+        where: Place of the input tensor, for errors.
     """
 
     inputs: npt.NDArray[Any] | list[bytes]
@@ -62,7 +68,10 @@ class Inference:
     id: str | None = None
     policy: str | None = None
     timeout_s: float | None = None
-    segment: str | None = None
+    segment: str | list[str | None] | None = None
+    references: list[str | None] | None = None
+    groups: list[str | None] | None = None
+    where: str = "/inputs/0"
 
 
 def json_length(header: str | None, size: int) -> int:
@@ -109,17 +118,24 @@ def parse(body: bytes, length: int, spec: InputSpec, encoder: Encoder | None = N
         return Inference(raw_tensor(body, spec), ALL_BINARY)
     document = load_json(body[:length])
     parameters = fields.parameters(document, "")
+    tensors = _tensors(document, body, length)
+    tensor = tensors.pop(INPUT)
+    names = {name: named.names(body, max_rows) for name, named in tensors.items()}
     return Inference(
-        inputs=InputTensor(_only_input(document)).inputs(body, length, spec, encoder, max_rows),
+        inputs=tensor.inputs(body, spec, encoder, max_rows),
         outputs=_outputs(document, binary=fields.flag(parameters, "binary_data_output", "")),
         id=fields.text(document, "id", "/id"),
         policy=fields.text(parameters, "policy", "/parameters/policy"),
         timeout_s=_timeout(parameters),
-        segment=_segment(parameters),
+        segment=_segment(parameters, names.get("segments")),
+        references=names.get("references"),
+        groups=names.get("groups"),
+        where=tensor.where,
     )
 
 
-def _only_input(document: dict[str, Any]) -> dict[str, Any]:
+def _tensors(document: dict[str, Any], body: bytes, length: int) -> dict[str, InputTensor]:
+    """Return the tensors of a request by name, whose bytes lie behind its JSON part in their order."""
     inputs = document.get("inputs")
     if not isinstance(inputs, list):
         raise MalformedBodyError(
@@ -128,16 +144,29 @@ def _only_input(document: dict[str, Any]) -> dict[str, Any]:
             found=kind_of(inputs) if "inputs" in document else "nothing",
             expected="array",
         )
-    names = [tensor.get("name") if isinstance(tensor, dict) else None for tensor in inputs]
-    if names != [INPUT]:
+    named = [tensor.get("name") if isinstance(tensor, dict) else None for tensor in inputs]
+    names = [name if isinstance(name, str) else kind_of(name) for name in named]
+    if INPUT not in names or len({INPUT, *NAMES}.intersection(names)) != len(names):
         raise InputError(
-            f"The model takes one input tensor, called {INPUT!r}.",
+            f"The model takes one input tensor, called {INPUT!r}, and beside it each of {', '.join(NAMES)} once.",
             where="/inputs",
-            found=[name if isinstance(name, str) else kind_of(name) for name in names[:10]],
+            found=names[:10],
             expected=[INPUT],
         )
-    tensor: dict[str, Any] = inputs[0]
-    return tensor
+    tensors: dict[str, InputTensor] = {}
+    end = length
+    for index, (name, entry) in enumerate(zip(names, inputs, strict=True)):
+        tensors[name] = InputTensor(entry, f"/inputs/{index}", start=end)
+        end = tensors[name].end
+    if end != len(body):
+        raise MalformedBodyError(
+            "The bytes behind the JSON part are not those that the input tensors announce.",
+            where="/inputs",
+            found=f"{len(body) - length} bytes",
+            expected=f"{end - length} bytes",
+            remedy="Check Inference-Header-Content-Length: it is the exact length of the JSON part.",
+        )
+    return tensors
 
 
 def _outputs(document: dict[str, Any], *, binary: bool) -> tuple[Requested, ...]:
@@ -188,10 +217,14 @@ def _classes(name: str, parameters: dict[str, Any], where: str) -> int:
     return classes
 
 
-def _segment(parameters: dict[str, Any]) -> str | None:
+def _segment(parameters: dict[str, Any], each: list[str | None] | None) -> str | list[str | None] | None:
     where = "/parameters/segment"
     segment = fields.text(parameters, "segment", where)
-    return None if segment is None else check_name(segment, "A segment has", where)
+    if segment is None:
+        return each
+    if each is not None:
+        raise InputValueError("The segment is named twice.", where=where, found=segment, expected="once")
+    return check_name(segment, "A segment has", where)
 
 
 def _timeout(parameters: dict[str, Any]) -> float | None:

@@ -76,14 +76,14 @@ PARAMETERS = st.fixed_dictionaries(
 DATA = st.lists(st.integers(-1, 256) | st.floats() | st.booleans() | st.text(max_size=3), max_size=12)
 TENSORS = st.fixed_dictionaries(
     {
-        "name": mostly(st.just("input")),
+        "name": mostly(st.sampled_from(["input", "input", "references", "segments"])),
         "shape": mostly(SHAPES),
         "datatype": mostly(st.sampled_from([*DATATYPES, "BYTES", "BOOL"])),
     },
     optional={"data": mostly(DATA | st.lists(DATA, max_size=3)), "parameters": mostly(PARAMETERS)},
 )
 DOCUMENTS = st.fixed_dictionaries(
-    {"inputs": mostly(st.lists(TENSORS, min_size=1, max_size=2))},
+    {"inputs": mostly(st.lists(TENSORS, min_size=1, max_size=3))},
     optional={
         "outputs": mostly(
             st.lists(

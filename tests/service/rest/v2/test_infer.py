@@ -242,6 +242,7 @@ def refused(response: httpx.Response, status: int) -> str:
 
 IMAGE = np.zeros((1, 8, 8, 1), np.uint8)
 TENSOR = described(IMAGE, "UINT8", data=[0] * 64)
+NAME = {"name": "references", "shape": [1], "datatype": "BYTES", "data": ["a"]}
 
 
 def body(tensor: Any = None, **changes: Any) -> bytes:
@@ -264,6 +265,20 @@ class TestRefused:
             (body(inputs=[3]), 422, "one input tensor"),
             (body(inputs=[TENSOR, TENSOR]), 422, "one input tensor"),
             (body(inputs=[TENSOR, {**TENSOR, "name": "mask"}]), 422, 'Found: ["input", "mask"]'),
+            (body(inputs=[TENSOR, NAME, NAME]), 422, 'Found: ["input", "references", "references"]'),
+            (body(inputs=[NAME]), 422, "one input tensor"),
+            (body(inputs=[TENSOR, NAME | {"datatype": "UINT8"}]), 422, "Where: /inputs/1/datatype. Found: UINT8"),
+            (body(inputs=[TENSOR, NAME | {"shape": [1, 2], "data": ["a", "b"]}]), 422, "one name for each row"),
+            (body(inputs=[TENSOR, NAME | {"shape": [2], "data": ["a", "b"]}]), 422, "`references` must have one entry"),
+            (body(inputs=[NAME | {"data": ["a" * 201]}, TENSOR]), 422, "Where: row 0 of /inputs/0. Found: 201"),
+            (body(inputs=[NAME | {"data": ["a\0"]}, TENSOR]), 422, "none of them NUL"),
+            (body(inputs=[NAME | {"data": [None]}, TENSOR]), 422, "strings only"),
+            (body(inputs=[NAME, TENSOR | {"shape": [1, 8, 7, 1], "data": [0] * 56}]), 422, "row 0 of /inputs/1"),
+            (
+                body(inputs=[TENSOR, NAME | {"name": "segments"}], parameters={"segment": "b"}),
+                422,
+                "The segment is named twice",
+            ),
             (body({"name": "image"}), 422, "called 'input'"),
             (body({"name": ["input"]}), 422, "called 'input'"),
             (body({"shape": None}), 422, "array of sizes"),

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.http as triton
+from sqlalchemy import select
 from tritonclient.http import aio
 from tritonclient.utils import InferenceServerException
 
 from service.inference.session import Session
+from service.state.tables import predictions
 
 
 def tensor(images: np.ndarray, datatype: str = "UINT8", *, binary: bool = True) -> triton.InferInput:
@@ -117,6 +119,36 @@ def test_ids_in_the_answer_take_feedback(client: Any, shared: Any, digits: Any) 
     items = [{"prediction_id": one, "label": "1", "source": "reviewer"} for one in ids]
     receipt = shared.http.post("/feedback", json={"items": items})
     assert receipt.status_code == 200, receipt.text
+
+
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("first", [True, False], ids=["input first", "names first"])
+def test_rows_have_references_groups_and_segments(
+    service: Any, digits: Any, session: Session, binary: bool, first: bool
+) -> None:
+    """Before the input and behind it, some in one form and some in the other; what is empty is none."""
+    given = {"references": ["scan-1", "", "größer"], "groups": ["card-5", "card-5", ""], "segments": ["", "DE", "FR"]}
+    names = []
+    for place, (name, values) in enumerate(given.items()):
+        shape = [3, 1] if place else [3]
+        names.append(triton.InferInput(name, shape, "BYTES"))
+        names[-1].set_data_from_numpy(np.array(values, dtype=object).reshape(shape), binary_data=binary or not place)
+    inputs = [tensor(digits.images[:3]), *names] if first else [*names, tensor(digits.images[:3])]
+    with triton.InferenceServerClient(address(service)) as client:
+        result = client.infer("digits", inputs)
+    check(result, digits, session, slice(0, 3))
+    assert service.runtime.log.flush()
+    columns = predictions.c.reference, predictions.c.segment, predictions.c.cluster
+    with service.runtime.database.connect() as connection:
+        rows = {reference: (segment, cluster) for reference, segment, cluster in connection.execute(select(*columns))}
+    assert {reference: segment for reference, (segment, _) in rows.items()} == {
+        "scan-1": None,
+        None: "DE",
+        "größer": "FR",
+    }
+    assert rows["scan-1"][1] == rows[None][1] != rows["größer"][1]
+    item = {"reference": "größer", "label": "7", "source": "reviewer"}
+    assert service.http.post("/feedback", json={"items": [item]}).json()["stored"] == 1
 
 
 def test_health_metadata_configuration_and_statistics(client: Any, digits: Any) -> None:
