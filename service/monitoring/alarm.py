@@ -1,0 +1,126 @@
+"""What both monitors have in common: evidence that grows row by row, a level, and when the one reached the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.errors import InputValueError
+from service.monitoring.documents import number, whole
+from service.monitoring.onset import advance, first_stakes, log_evidence
+
+FIELDS: Final = {"level", "through", "rows", "unlabelled", "stakes", "peak", "fired_at"}
+"""What `to_dict` writes."""
+
+
+class Alarm:
+    """Evidence in nats, and whether it ever reached ln(1/level).
+
+    Args:
+        log_weights: Logarithms of the bets' weights, which sum to 1, shape (J,).
+        level: Probability in (0, 1) of a false alarm, ever.
+        since: When the monitor begins, microseconds since the epoch, UTC.
+
+    Attributes:
+        level: As given.
+        through: All rows before this time are counted.
+        rows: Rows whose label was sought, or that count without one.
+        unlabelled: Those among them whose label is not known; they count for the hypothesis.
+        peak: The largest evidence so far, ln max W; 0 at the start.
+        fired_at: Time of the prediction with which the alarm went off; None while it has not. It is never taken back.
+    """
+
+    def __init__(self, log_weights: NDArray[np.float64], level: float, since: int) -> None:
+        self.level = number(level, "level", above=0.0, below=1.0)
+        self.through = whole(since, "since", least=0)
+        self.rows = 0
+        self.unlabelled = 0
+        self.peak = 0.0
+        self.fired_at: int | None = None
+        self.log_weights = log_weights
+        self._stakes = first_stakes(log_weights.shape)
+
+    @property
+    def log_e(self) -> float:
+        """The evidence now, ln W: above 0 it speaks against the hypothesis."""
+        return float(log_evidence(self._stakes, self.log_weights, self.rows))
+
+    @property
+    def p_value(self) -> float:
+        """An anytime-valid p-value, 1/max W: at most x with probability at most x, however long one looks."""
+        return math.exp(-self.peak)
+
+    def take(self, blocks: Iterable[tuple[NDArray[np.float64], NDArray[np.int64], int]], through: int) -> None:
+        """Take the counted rows of one cohort.
+
+        Args:
+            blocks: Rows in order of prediction, some at a time: ln f for each row and bet, finite and of shape (B, J);
+                the rows' times, shape (B,); how many of them have no label.
+            through: End of the cohort.
+        """
+        for factors, time, unlabelled in blocks:
+            path = np.empty_like(factors)
+            for i, row in enumerate(factors):
+                self.rows += 1
+                advance(self._stakes, row, self.rows)
+                path[i] = self._stakes
+            self.unlabelled += unlabelled
+            self._note(path, time)
+        self.through = through
+
+    def _note(self, path: NDArray[np.float64], time: NDArray[np.int64]) -> None:
+        if not len(path):
+            return
+        evidence = log_evidence(path, self.log_weights, np.arange(self.rows - len(path) + 1, self.rows + 1))
+        self.peak = max(self.peak, float(evidence.max()))
+        if self.fired_at is None and self.peak >= -math.log(self.level):
+            self.fired_at = int(time[np.argmax(evidence >= -math.log(self.level))])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able document; JSON keeps every number exactly."""
+        return {
+            "level": self.level,
+            "through": self.through,
+            "rows": self.rows,
+            "unlabelled": self.unlabelled,
+            "stakes": self._stakes.tolist(),
+            "peak": self.peak,
+            "fired_at": self.fired_at,
+        }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any], log_weights: NDArray[np.float64]) -> Self:
+        """Read what `to_dict` wrote.
+
+        Raises:
+            InputValueError: A value cannot be, or two contradict each other.
+        """
+        alarm = cls(log_weights, document["level"], document["through"])
+        stakes = document["stakes"]
+        if not isinstance(stakes, list) or len(stakes) != len(log_weights):
+            raise InputValueError(
+                "The stakes are not those of this monitor's bets.",
+                where="stakes",
+                found=len(stakes) if isinstance(stakes, list) else type(stakes).__name__,
+                expected=len(log_weights),
+                remedy="Begin a new monitor, at a level of its own.",
+            )
+        alarm._stakes = np.array([number(stake, f"stakes[{i}]") for i, stake in enumerate(stakes)])
+        alarm.rows = whole(document["rows"], "rows", least=0)
+        alarm.unlabelled = whole(document["unlabelled"], "unlabelled", least=0)
+        alarm.peak = number(document["peak"], "peak", above=max(alarm.log_e - 1e-9, 0.0), closed="below")
+        fired_at = document["fired_at"]
+        alarm.fired_at = None if fired_at is None else whole(fired_at, "fired_at", least=0)
+        if (alarm.fired_at is not None) != (alarm.peak >= -math.log(alarm.level)):
+            raise InputValueError(
+                "The alarm and its evidence contradict each other.",
+                where="fired_at",
+                found={"fired_at": fired_at, "peak": alarm.peak},
+                expected=f"a time if and only if the peak has reached {-math.log(alarm.level):.4g}",
+                remedy="Give the document as it was written.",
+            )
+        return alarm

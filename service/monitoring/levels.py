@@ -1,0 +1,27 @@
+"""How monitors share one probability of a false alarm."""
+
+from __future__ import annotations
+
+from service.monitoring.documents import number, whole
+
+
+def level_of(alpha: float, k: int) -> float:
+    """Return the level of the k-th monitor, α/(k(k + 1)).
+
+    Monitors are numbered in the order in which they begin, those of parallel streams and those that begin again after
+    an alarm alike. Since Σ 1/(k(k + 1)) = 1, the probability that any of them ever fires falsely is at most α, however
+    many there come to be.
+
+    Args:
+        alpha: Probability in (0, 1) of any false alarm.
+        k: Number of the monitor, from 1.
+
+    Raises:
+        InputValueError: Either is out of range.
+
+    Example:
+        >>> level_of(0.05, 1), level_of(0.05, 4)
+        (0.025, 0.0025)
+    """
+    place = whole(k, "k", least=1)
+    return number(alpha, "alpha", above=0.0, below=1.0) / (place * (place + 1))
