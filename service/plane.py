@@ -131,6 +131,7 @@ class Plane:
     Attributes:
         served: The revision in service, None as long as there is none.
         statistics: What has been done, by the revision that did it.
+        refusals: Requests that got no answer, by reason.
     """
 
     def __init__(self, log: Log, *, max_batch_size: int, max_rows: int, max_queued_rows: int, delay_s: float) -> None:
@@ -143,6 +144,7 @@ class Plane:
         self._batcher: Batcher[_Request, Answer] = Batcher(
             self._run, max_batch_size=max_batch_size, max_queued_rows=max_queued_rows, delay_s=delay_s, name="plane"
         )
+        self.refusals = self._batcher.refusals
 
     @property
     def queued_rows(self) -> int:

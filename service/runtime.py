@@ -12,7 +12,8 @@ import numpy.typing as npt
 from service.jobs import Jobs
 from service.metrics import Metrics
 from service.models import Models
-from service.plane import Answer, Log
+from service.plane import Answer, Log, Plane
+from service.run_metrics import RunMetrics
 from service.settings import Settings
 from service.state.database import Database, now_us
 from service.state.feedback import FeedbackStore
@@ -65,6 +66,7 @@ class Runtime:
             database.close()
             raise
         metrics.watch(runtime.gauges)
+        metrics.registry.register(RunMetrics(runtime.planes))
         return runtime
 
     def close(self) -> None:
@@ -72,6 +74,10 @@ class Runtime:
         self.models.close()
         self.log.close()
         self.database.close()
+
+    def planes(self) -> Iterable[tuple[str, Plane]]:
+        """Give the models' names and planes."""
+        return [(model.name, model.plane) for model in self.models.all()]
 
     def gauges(self) -> Iterable[tuple[str, str, dict[str, str], float]]:
         """Yield what /metrics reads live: (name, help, labels, value)."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from service.errors import DeadlineExceededError, OverloadedError
+from service.inference.statistics import Refusals
 
 _SMOOTHING = 0.1  # share of the newest batch in what a row is expected to take
 _MARGIN = 0.8  # of its deadline, that work may be expected to wait: expectations err
@@ -64,6 +65,9 @@ class Batcher(Generic[Work, Result]):
         max_queued_rows: Rows that may wait.
         delay_s: How long the oldest work waits for a batch to fill; 0 takes what is there.
         name: Name of the worker thread.
+
+    Attributes:
+        refusals: Work that got no answer, by reason.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class Batcher(Generic[Work, Result]):
         delay_s: float = 0.0,
         name: str = "batcher",
     ) -> None:
+        self.refusals = Refusals()
         self._run = run
         self._max_batch_size = max_batch_size
         self._max_queued_rows = max_queued_rows
@@ -105,6 +110,8 @@ class Batcher(Generic[Work, Result]):
             OverloadedError: The queue is full, or the service is stopping.
         """
         if self._closing or self._queued_rows >= self._max_queued_rows:
+            with self._lock:
+                self.refusals.full += 1
             raise self._refusal()
 
     async def submit(self, work: Work, *, deadline_s: float) -> Result:
@@ -122,6 +129,7 @@ class Batcher(Generic[Work, Result]):
         with self._lock:
             # An empty queue takes any single piece of work, however large: its size was limited at the door.
             if self._closing or (self._queued_rows and self._is_crowded(rows, deadline_s)):
+                self.refusals.full += 1
                 raise self._refusal()
             self._lanes.setdefault(work.lane, deque()).append(queued)
             self._queued_rows += rows
@@ -213,8 +221,10 @@ class Batcher(Generic[Work, Result]):
             queued = waiting.popleft()
             self._queued_rows -= queued.work.rows
             if queued.future.cancelled():
+                self.refusals.gone += 1
                 continue
             if now > queued.deadline:
+                self.refusals.deadline += 1
                 late.append((queued, _overdue()))
                 continue
             taken.append(queued)
@@ -236,6 +246,7 @@ class Batcher(Generic[Work, Result]):
             return list(zip(batch, self._run([queued.work for queued in batch]), strict=True))
         except Exception as error:  # noqa: BLE001 — whatever a model raises belongs to its callers, not to this thread
             if len(batch) == 1:
+                self.refusals.failed += 1
                 return [(batch[0], error)]
             # One poisoned input among n costs 2 log2(n) more runs by halves, and n one by one.
             half = len(batch) // 2

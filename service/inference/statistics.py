@@ -1,4 +1,4 @@
-"""What one revision has done since the start, in counts and summed times."""
+"""What a revision has done since the start, in counts and summed times, and what a queue has not done and why."""
 
 from __future__ import annotations
 
@@ -59,3 +59,20 @@ class Statistics:
             self.batches = {**self.batches, rows: Tally(1, ns)}
         else:
             tally.add(ns)
+
+
+@dataclass(slots=True)
+class Refusals:
+    """Work that a queue took or should have taken, and that got no answer.
+
+    Attributes:
+        full: Found no room, or would have waited too long, or came when the service was stopping.
+        deadline: Its turn did not come in time.
+        gone: Its caller had gone when its turn came.
+        failed: The model raised something, or had no finite scores for it.
+    """
+
+    full: int = 0
+    deadline: int = 0
+    gone: int = 0
+    failed: int = 0

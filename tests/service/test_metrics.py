@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
+
+from service.errors import OverloadedError
 
 
 def families(service: Any) -> dict[str, Any]:
@@ -41,6 +45,58 @@ def test_what_happens_is_counted(service: Any, digits: Any) -> None:
     assert count("candor_revision_info", revision="r1") == 0
 
 
+def test_runs_and_waits_are_those_of_the_statistics(start: Any, digits: Any) -> None:
+    """Over a change of the revision, which ends no series."""
+    service = start(max_batch_size=8)
+    for rows in (1, 3, 3, 20):  # 20 rows are three runs: 8, 8 and 4
+        service.predict(digits.images[:rows])
+    service.activate(service.propose_policy())
+    service.predict(digits.images[:2])
+    count = service.metric
+    assert count("candor_run_rows_count", model="digits") == count("candor_run_seconds_count", model="digits") == 7
+    assert count("candor_run_rows_sum") == 29
+    bounds = [count("candor_run_rows_bucket", le=le) for le in ("1.0", "2.0", "4.0", "8.0", "1024.0", "+Inf")]
+    assert bounds == [1, 2, 5, 7, 7, 7]
+    assert count("candor_queue_seconds_count", model="digits") == 5
+    stats = service.runtime.models.get("digits").plane.statistics.values()
+    assert count("candor_queue_seconds_sum") == pytest.approx(sum(one.queue.ns for one in stats) / 1e9)
+    assert count("candor_run_seconds_sum") == pytest.approx(
+        sum(tally.ns for one in stats for tally in one.batches.values()) / 1e9
+    )
+
+
+def test_refusals_are_counted_by_reason(start: Any, hold: Any, digits: Any) -> None:
+    service = start(max_queued_rows=4)
+    plane = service.runtime.models.get("digits").plane
+
+    def refused() -> dict[str, float]:
+        reasons = ("full", "deadline", "gone", "failed")
+        return {reason: service.metric("candor_refused_requests_total", reason=reason) for reason in reasons}
+
+    assert refused() == dict.fromkeys(("full", "deadline", "gone", "failed"), 0)
+    held = hold(plane)
+
+    def predict(rows: int, deadline_s: float = 60) -> asyncio.Future[Any]:
+        return asyncio.ensure_future(plane.predict(plane.served, digits.images[:rows], deadline_s=deadline_s))
+
+    async def ask() -> list[Any]:
+        first = predict(1)
+        await asyncio.to_thread(held.wait_until_busy)
+        gone, late, last = predict(1), predict(1, deadline_s=0), predict(2)
+        await asyncio.to_thread(held.wait_for_rows, 4)
+        with pytest.raises(OverloadedError):
+            await predict(1)
+        with pytest.raises(OverloadedError):
+            plane.check_room(plane.served)
+        gone.cancel()
+        held.go.set()
+        return await asyncio.gather(first, gone, late, last, return_exceptions=True)
+
+    outcomes = [type(outcome).__name__ for outcome in asyncio.run(ask())]
+    assert outcomes == ["Answer", "CancelledError", "DeadlineExceededError", "Answer"]
+    assert refused() == {"full": 2, "deadline": 1, "gone": 1, "failed": 0}
+
+
 def test_refits_are_counted_by_outcome(service: Any, digits: Any) -> None:
     service.teach(digits.dimmed[:300], digits.labels[:300])
     state = service.recalibrate().json()["state"]
@@ -55,6 +111,6 @@ def test_the_exposition_is_described_and_its_labels_are_few(shared: Any) -> None
     for name, family in found.items():
         assert re.fullmatch(r"candor_[a-z_]+", name)
         assert family.documentation
-        assert family.type in ("counter", "gauge", "histogram")
+        assert family.type in ("counter", "gauge", "histogram", "summary")
     routes = {sample.labels["route"] for sample in found["candor_http_requests"].samples}
     assert routes <= set(shared.application.api.openapi()["paths"]) | {"unmatched", "/openapi.json", "/docs"}

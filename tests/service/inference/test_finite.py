@@ -121,6 +121,7 @@ def test_it_fails_alone_in_its_batch(
         assert "Where: row 1 of /inputs/0. Found: nan for class 0" in document["error"]
     assert service.runtime.log.flush()
     assert service.metric("candor_log_written_total") == 12
+    assert service.metric("candor_refused_requests_total", model="digits", reason="failed") == 1
 
 
 def test_its_row_is_counted_in_the_request_and_not_in_the_run(service: InThread, digits: Digits) -> None:
