@@ -124,10 +124,13 @@ class Proposals:
 
     def _solution(self, active: Revision, policy: Policy) -> Solution | None:
         """Return the newest revision in which this very policy is solved with the active bundle and calibrator."""
-        wanted = policy.to_dict()
         for solution in self._store.solutions(active.model, active.bundle_id):
             solved = solution.policies.get(policy.id)
-            if solved is not None and solved["policy"] == wanted and solution.calibrator == active.calibrator:
+            if (
+                solved is not None
+                and Policy.from_dict(solved["policy"]) == policy
+                and solution.calibrator == active.calibrator
+            ):
                 return solution
         return None
 

@@ -15,28 +15,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
 import orjson
 
 import bundle as bundles
 from bundle import Bundle
 from calibrators import CALIBRATORS, CalibrationError, Calibrator, Temperature
 from calibrators import from_dict as calibrator_from_dict
-from service.decisions.binomial import labels_needed
-from service.decisions.certificates import certificates, lost
-from service.decisions.certify import solve
+from service.decisions.certificates import lost
 from service.decisions.decide import SolvedPolicy
 from service.decisions.gate import compare
-from service.decisions.policy import TOP, Policy
-from service.decisions.rows import ScoredRows
 from service.decisions.split import one_per_group
 from service.decisions.unattended import Limits, judge
 from service.errors import CandorError, InputValueError, TooFewLabelsError, error_document
+from service.refit_policies import basis_of, refit_policies
 from service.refit_report import Side, change_caps, changed_decisions, compared_metrics, summary
 from service.refit_rows import Rows, divide, effective_rows, fit_weights
-from service.revision import Basis, Revision
-from service.solve import scored, solve_on_reference
+from service.revision import Revision
 from service.state.database import Database
 from service.state.feedback import FeedbackStore
 from service.state.labelled import LabelledRows
@@ -134,7 +128,7 @@ def refit(
     progress(f"fitting {len(rows.fitting)} rows")
     candidate = _fit(request.calibrator or revision.calibrator["method"], rows.fitting, active)
 
-    bases = {key: _basis(policy.policy, names, certifying) for key, policy in solved.items()}
+    bases = {key: basis_of(policy.policy, names, certifying) for key, policy in solved.items()}
     earliest = int(certifying.labelled_at.min())
     shown = show(
         {
@@ -145,24 +139,10 @@ def refit(
 
     progress(f"certifying on {len(certifying)} rows")
     window = iso(int(certifying.predicted_at.min())), iso(int(certifying.predicted_at.max()))
-    resolved = {}
-    for key, old in solved.items():
-        look = shown["looks"][key]
-        if bases[key] == "reference":
-            resolved[key] = solve_on_reference(
-                old.policy, version=old.version, bundle=bundle, calibrator=candidate, look=look
-            )
-            continue
-        resolved[key] = solve(
-            old.policy,
-            version=old.version,
-            fit=_scored(old.policy, names, candidate, rows.fit, weight=fit_weights(rows.fit.propensity)),
-            certify=_scored(old.policy, names, candidate, rows.certify),
-            look=look,
-            basis="traffic",
-            window=window,
-            seed=seed,
-        )
+    refitted = refit_policies(
+        solved, bundle, active, candidate, rows, bases=bases, looks=shown["looks"], window=window, seed=seed
+    )
+    resolved = {key: policy.solved for key, policy in refitted.items()}
 
     progress(f"comparing on {len(gate)} gate rows")
     before_all, after_all = Side.of(active, solved, judged.logits), Side.of(candidate, resolved, judged.logits)
@@ -214,7 +194,7 @@ def refit(
         "gate": verdict.to_dict(),
         "metrics": compared_metrics(verdict, before, after, gate.labels, seed),
         "decisions": changed_decisions(names, before, after, gate.logits, gate.segment),
-        "policies": {key: certificates(policy) for key, policy in resolved.items()},
+        "policies": {key: policy.report() for key, policy in refitted.items()},
         "summary": summary(verdict),
     }
     return {
@@ -222,28 +202,6 @@ def refit(
         "policies": {key: policy.to_dict() for key, policy in resolved.items()},
         "report": report,
     }
-
-
-def _scored(
-    policy: Policy,
-    names: tuple[str, ...],
-    calibrator: Calibrator,
-    rows: Rows,
-    weight: npt.NDArray[np.float64] | None = None,
-) -> ScoredRows:
-    return scored(
-        policy,
-        names,
-        calibrator,
-        rows.logits,
-        rows.labels,
-        weight=weight,
-        group=rows.cluster,
-        propensity=rows.propensity,
-        labelled=rows.tested,
-        sought=rows.sought,
-        segment=rows.segment,
-    )
 
 
 def _fit(method: str, rows: Rows, active: Calibrator) -> Calibrator:
@@ -267,24 +225,6 @@ def _fit(method: str, rows: Rows, active: Calibrator) -> Calibrator:
         expected=f"at least {ENOUGH_ERRORS}",
         remedy="Collect more labels, or refit `temperature`, which is drawn towards the one in service.",
     )
-
-
-def _basis(policy: Policy, names: tuple[str, ...], certifying: Rows) -> Basis:
-    """Return which rows certify: traffic once it could certify the policy's promises, the reference rows before.
-
-    Reference rows are of no segment, so that only traffic can certify one.
-    """
-    if policy.segments is not None:
-        return "traffic"
-    level = policy.certify.delta / max(policy.claims, 1) / 2
-    for index, when in policy.promises():
-        rows = len(certifying)
-        if when.metric in ("recall", "false_positive_rate") and policy.positive != TOP:
-            of_class = certifying.labels == names.index(policy.positive)
-            rows = int((of_class if when.metric == "recall" else ~of_class).sum())
-        if rows < labels_needed(0, 0, policy.tolerance(index), level):
-            return "reference"
-    return "traffic"
 
 
 def main() -> None:

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bundle import Bundle
-from calibrators import Calibrator
+from calibrators import Calibrator, PriorShift
 from service.decisions.certify import solve
+from service.decisions.conditions import Metric
 from service.decisions.decide import SolvedPolicy, score_rows
 from service.decisions.policy import Policy
 from service.decisions.rows import ScoredRows
@@ -62,7 +63,13 @@ def scored(
 
 
 def solve_on_reference(
-    policy: Policy, *, version: int, bundle: Bundle, calibrator: Calibrator, look: int
+    policy: Policy,
+    *,
+    version: int,
+    bundle: Bundle,
+    calibrator: Calibrator,
+    look: int,
+    keep: SolvedPolicy | None = None,
 ) -> SolvedPolicy:
     """Solve `policy` on the bundle's reference rows: grid from its fit rows, certificates from its certify rows.
 
@@ -75,6 +82,7 @@ def solve_on_reference(
         bundle: Its reference rows are used.
         calibrator: Fitted calibrator.
         look: How often the certify rows have been looked at for this policy, this time included.
+        keep: The policy with thresholds that stay; None to solve it anew.
 
     Raises:
         PolicyError: A label is unknown, or it fails when it cannot be certified and it cannot.
@@ -85,4 +93,27 @@ def solve_on_reference(
         scored(policy, names, calibrator, rows.logits, rows.labels)
         for rows in (bundle.reference.fit, bundle.reference.certify)
     )
-    return solve(policy, version=version, fit=fit, certify=certify, look=look, basis="reference")
+    return solve(
+        policy,
+        version=version,
+        fit=fit,
+        certify=certify,
+        look=look,
+        basis="reference",
+        keep=keep,
+        void=_void(calibrator),
+    )
+
+
+def _void(calibrator: Calibrator) -> dict[Metric, str]:
+    """Return what reference rows cannot certify of probabilities for other shares of the classes than theirs.
+
+    Recall and false-positive rate are about rows of one class, which a shift of the shares leaves as they are.
+    """
+    if not (isinstance(calibrator, PriorShift) and calibrator.adapted_):
+        return {}
+    why = (
+        "prior_shift: the calibrator is adapted to other shares of the classes than those of the bundle's reference "
+        "rows; only labelled traffic can certify it"
+    )
+    return dict.fromkeys(("precision", "selective_risk", "flag_rate"), why)

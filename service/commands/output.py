@@ -91,15 +91,26 @@ def print_recalibration(answer: Mapping[str, Any], out: Console) -> None:
         counts = ", ".join(f"{name} {n['before']} → {n['after']}" for name, n in change["actions"].items())
         out.print(f"policy {policy}: {change['flipped']} of {rows['gate']} decisions change ({counts})")
     for policy, solved in answer["policies"].items():
-        print_certificates(policy, solved["certified"], out)
+        print_certificates(policy, solved["certified"], out, decides=not solved["review_all"])
         for part in solved.get("segments", {}).values():
-            print_certificates(policy, part["certified"], out)
+            print_certificates(policy, part["certified"], out, decides=not part["uses_fallback"])
+        for note in solved.get("notes", ()):
+            out.print(f"  {escape(note)}")
     if answer["revision"]:
         out.print(f"revision {answer['revision']}: {answer['state']}")
 
 
-def print_certificates(policy: str, certified: dict[str, dict[str, Any] | None], out: Console) -> None:
-    """Say what is certified of a policy's actions, and what is not and why."""
+def print_certificates(
+    policy: str, certified: dict[str, dict[str, Any] | None], out: Console, *, decides: bool = False
+) -> None:
+    """Say what is certified of a policy's actions, and what is not and why.
+
+    Args:
+        policy: Its id.
+        certified: Certificates by action.
+        out: Where to.
+        decides: Whether thresholds decide even where they lack a certificate.
+    """
     for action, certificate in certified.items():
         if certificate is None:
             continue
@@ -115,5 +126,7 @@ def print_certificates(policy: str, certified: dict[str, dict[str, Any] | None],
             )
         else:
             out.print(f"  [yellow]not certified[/yellow]  {escape(promise)}: {escape(certificate['reason'])}")
+            if decides:
+                continue
             rows = "every row to review" if segment is None else f"every row of {escape(segment)} to the fallback"
             out.print(f"                 while {escape(policy)} is in force like this, it sends {rows}")

@@ -45,6 +45,13 @@ def lost(before: SolvedPolicy, after: SolvedPolicy) -> Iterator[str | None]:
             yield value
 
 
+def objections(part: SolvedPolicy) -> Iterator[tuple[str, str]]:
+    """Yield the actions of a policy or a segment that are not certified, with the reason."""
+    for band in part.bands:
+        if band.certificate is not None and band.certificate.reason is not None:
+            yield band.action, band.certificate.reason
+
+
 def warnings(solved: SolvedPolicy) -> list[str]:
     """Return, in words, where nothing is certified, what happens to the rows, and how many labels are missing.
 
@@ -65,9 +72,6 @@ def warnings(solved: SolvedPolicy) -> list[str]:
     found = []
     for value, part in parts:
         of = "" if value is None else f" of the segment {value!r}"
-        found += [
-            f"Every row{of} gets {solved.policy.fallback!r}: {band.action} is not certified, since {reason}."
-            for band in part.bands
-            if band.certificate is not None and (reason := band.certificate.reason) is not None
-        ]
+        happens = f"Every row{of} gets {solved.policy.fallback!r}" if part.review_all else f"Thresholds{of} stay"
+        found += [f"{happens}: {action} is not certified, since {reason}." for action, reason in objections(part)]
     return found

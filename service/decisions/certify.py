@@ -8,62 +8,22 @@ delta is shared among bands, segments and looks.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from service.decisions.binomial import labels_needed, p_value
-from service.decisions.conditions import Condition, Metric
+from service.decisions.claims import Outcome, Shown, absent_rows, certificate, objection, refusal
+from service.decisions.conditions import Metric
 from service.decisions.counting import Counts, Sample
 from service.decisions.decide import SolvedBand, SolvedPolicy, SolvedSegment
 from service.decisions.grid import Grid, make_grid
+from service.decisions.kept import kept_bands, retest
 from service.decisions.policy import Certify, Policy
 from service.decisions.rows import ScoredRows
 from service.decisions.sequence import BAND_POINTS, band, choose_in_band, choose_start, walk
-from service.errors import PolicyError
-from service.revision import Basis, Certificate, Threshold
-
-MAX_MISSING_SHARE: Final = 0.05
-"""Largest share of sought labels that have not come under which anything is certified from labels."""
-
-DENOMINATORS: Final[dict[Metric, tuple[str, str]]] = {
-    "precision": ("rows", "labelled rows at or above the threshold"),
-    "selective_risk": ("rows", "labelled rows at or above the threshold"),
-    "recall": ("positives", "labelled positives"),
-    "false_positive_rate": ("negatives", "labelled negatives"),
-    "flag_rate": ("rows", "rows"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """Which rows certify, for the certificates.
-
-    Attributes:
-        look: How many times they have been looked at, this one included; from 1.
-        basis: The bundle's reference rows, or traffic.
-        window: Their first and last time (ISO 8601).
-        segment: The part of the traffic that they are of; None for all of it.
-    """
-
-    look: int
-    basis: Basis
-    window: tuple[str, str] | None = None
-    segment: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """What the tests of one promise gave."""
-
-    share: float
-    threshold: Threshold | None
-    succeeded: bool
-    n: int
-    errors: int
-    unlabelled: int
-    needed: int | None
+from service.revision import Basis, Threshold
 
 
 def solve(
@@ -76,6 +36,9 @@ def solve(
     basis: Basis,
     window: tuple[str, str] | None = None,
     seed: int = 0,
+    keep: SolvedPolicy | None = None,
+    fresh: bool | None = None,
+    void: Mapping[Metric, str] | None = None,
 ) -> SolvedPolicy:
     """Find and certify the thresholds of a policy.
 
@@ -89,6 +52,11 @@ def solve(
         basis: Which rows these are, for the certificates.
         window: Their first and last time (ISO 8601), for the certificates.
         seed: Of the draws that choose one row per group and thin by propensity; fixed before any label is seen.
+        keep: The same policy, solved with another calibrator. Where its thresholds decide they stay, each tested again
+            as one hypothesis.
+        fresh: Whether nobody has been shown any of the certify rows so far; what stays is tested on such rows only.
+            None: on a first look. At a later one it may be so where several policies are solved at once.
+        void: Metrics that these rows cannot certify, and why.
 
     Returns:
         The solved policy; under `review_all` when a promise could not be certified.
@@ -111,27 +79,36 @@ def solve(
     """
     if look < 1:
         raise ValueError(f"looks are counted from 1, found {look}")
-    shown = Shown(look, basis, window)
+    shown = Shown(look, basis, window, fresh=look == 1 if fresh is None else fresh, void=void or {})
     if policy.segments is None:
-        bands = _solve_part(policy, fit, certify, shown, seed)
+        bands = _solve_part(policy, fit, certify, shown, seed, kept_bands(keep))
         return SolvedPolicy(policy, version, bands, _uncertified(bands))
     segments = {}
     for value in policy.segments.values:
         of_it = replace(shown, segment=value)
-        bands = _solve_part(policy, fit.of_segment(value), certify.of_segment(value), of_it, seed)
+        rows = fit.of_segment(value), certify.of_segment(value)
+        bands = _solve_part(policy, *rows, of_it, seed, kept_bands(keep, value))
         segments[value] = SolvedSegment(bands, certified=not _uncertified(bands))
     nothing = tuple(SolvedBand(band.action, None, None) for band in policy.bands)
     return SolvedPolicy(policy, version, nothing, review_all=True, segments=segments)
 
 
 def _uncertified(bands: tuple[SolvedBand, ...]) -> bool:
-    return any(band.certificate is not None and not band.certificate.valid for band in bands)
+    """Return whether a promise is not certified, and its threshold does not stay all the same."""
+    return any(band.certificate is not None and not band.certificate.valid and band.threshold is None for band in bands)
 
 
 def _solve_part(
-    policy: Policy, fit: ScoredRows, certify: ScoredRows, shown: Shown, seed: int
+    policy: Policy,
+    fit: ScoredRows,
+    certify: ScoredRows,
+    shown: Shown,
+    seed: int,
+    kept: tuple[SolvedBand, ...] | None,
 ) -> tuple[SolvedBand, ...]:
     """Solve the bands on the rows of one segment, or on all rows."""
+    if kept is not None:
+        return retest(policy, kept, fit, certify, shown, seed)
     grid: Grid | None = None
     bands: list[SolvedBand] = []
     for index, wanted in enumerate(policy.bands):
@@ -144,17 +121,17 @@ def _solve_part(
             grid = make_grid(fit, certify)
             sample = Sample(certify, grid.cells(certify), grid.floor, seed)
             missing = certify.missing_share()
-            absent = _absent(fit, certify, shown)
+            absent = absent_rows(fit, certify, shown)
         share = policy.certify.delta / policy.claims
         outcome = _test(grid, sample, when.metric, policy.certify, policy.tolerance(index), share, shown.look)
-        reason = _objection(policy, index, when, shown.look, missing, absent, outcome)
+        reason = objection(policy, index, when, shown, missing, absent, outcome)
         if reason is not None and policy.on_uncertifiable == "fail":
-            raise _refusal(wanted.action, index, when, outcome, reason, shown.segment)
+            raise refusal(wanted.action, index, when, outcome, reason, shown.segment)
         bands.append(
             SolvedBand(
                 wanted.action,
                 outcome.threshold if reason is None else None,
-                _certificate(when, when.metric, outcome, shown, reason),
+                certificate(when, when.metric, outcome, shown, reason),
             )
         )
     return tuple(bands)
@@ -162,13 +139,13 @@ def _solve_part(
 
 def _test(
     grid: Grid, sample: Sample, metric: Metric, certify: Certify, tolerance: float, share: float, look: int
-) -> _Outcome:
+) -> Outcome:
     """Test one promise: along a fixed sequence on rows not shown before, in a simultaneous band on others."""
     once = certify.looks == "once"
     share = share / (1 if once else look * (look + 1))
     points = len(grid.keys)
     if not points:
-        return _Outcome(share, None, False, 0, 0, 0, labels_needed(0, 0, tolerance, share))
+        return Outcome(share, None, False, 0, 0, 0, labels_needed(0, 0, tolerance, share))
     counts = sample.count(metric)
     # From the candidate that keeps the promise most surely to the one that risks it most: loosest first for a recall.
     order = np.arange(points)[::-1] if metric == "recall" else np.arange(points)
@@ -195,81 +172,8 @@ def _start(grid: Grid, sample: Sample, metric: Metric, tolerance: float, level: 
 
 def _outcome(
     grid: Grid, counts: Counts, at: int, succeeded: bool, share: float, tolerance: float, level: float, *, afresh: bool
-) -> _Outcome:
+) -> Outcome:
     n, errors = int(counts.n[at]), int(counts.errors[at])
     needed = labels_needed(0, 0, tolerance, level) if afresh else labels_needed(n, errors, tolerance, level)
     unlabelled = n - int(counts.known[at])
-    return _Outcome(share, grid.threshold(at), succeeded, n, errors, unlabelled, needed or None)
-
-
-def _absent(fit: ScoredRows, certify: ScoredRows, shown: Shown) -> str | None:
-    """Return why there is nothing to solve with, None when there is."""
-    if not len(fit) and shown.segment is not None and shown.basis == "reference":
-        return "the bundle's reference rows are of no segment"
-    among = "the bundle's reference rows" if shown.basis == "reference" else "the rows of the traffic"
-    if not len(fit):
-        return f"there are no fit rows among {among} to choose a threshold from"
-    return None if len(certify) else f"there are no certify rows among {among}"
-
-
-def _objection(
-    policy: Policy, index: int, when: Condition, look: int, missing: float, absent: str | None, outcome: _Outcome
-) -> str | None:
-    """Return why the promise is not certified, None when it is."""
-    metric = when.metric
-    if policy.certify.looks == "once" and look > 1:
-        return f"looks is once, and these rows have been shown before (look {look}): only fresh rows certify"
-    if missing > MAX_MISSING_SHARE and metric != "flag_rate":
-        return (
-            f"{missing:.1%} of the labels that were sought have not come; above {MAX_MISSING_SHARE:.0%} nothing is "
-            "certified"
-        )
-    if outcome.succeeded or metric is None:
-        return None
-    denominator, labels = DENOMINATORS[metric]
-    if absent is not None:
-        return f"{absent}; at least {outcome.needed} {labels} are needed, if none of them is an error"
-    unknown = f" ({outcome.unlabelled} of them for want of a label)" if outcome.unlabelled else ""
-    tolerance = policy.tolerance(index)
-    explored = "" if tolerance == when.tolerance else f" ({tolerance:.4g} beside what is explored)"
-    return (
-        f"{outcome.errors} errors{unknown} among {outcome.n} {denominator} do not show {_promise(when)}{explored}; at "
-        f"least {outcome.needed} more {labels} are needed, if none of them is an error"
-        + (", and more than that when they are added to rows already shown" if outcome.n else "")
-    )
-
-
-def _promise(when: Condition) -> str:
-    return f"a {(when.metric or '').replace('_', ' ')} of {when.kind.direction.replace('_', ' ')} {when.value:g}"
-
-
-def _certificate(when: Condition, metric: Metric, outcome: _Outcome, shown: Shown, reason: str | None) -> Certificate:
-    least = when.kind.direction == "at_least"
-    return Certificate(
-        metric=metric,
-        at_least=when.value if least else None,
-        at_most=None if least else when.value,
-        delta=outcome.share,
-        n=outcome.n,
-        errors=outcome.errors,
-        looks=shown.look,
-        basis=shown.basis,
-        window=shown.window,
-        valid=reason is None,
-        reason=reason,
-        needed=outcome.needed,
-        segment=shown.segment,
-    )
-
-
-def _refusal(
-    action: str, index: int, when: Condition, outcome: _Outcome, reason: str, segment: str | None
-) -> PolicyError:
-    of = "" if segment is None else f" for the segment {segment!r}"
-    return PolicyError(
-        f"The band {action!r} cannot be certified{of}: {reason}",
-        where=f"/bands/{index}/when/{when.name}",
-        found={"n": outcome.n, "errors": outcome.errors},
-        expected=_promise(when).removeprefix("a "),
-        remedy="Collect more labels, promise less, or let on_uncertifiable be review_all.",
-    )
+    return Outcome(share, grid.threshold(at), succeeded, n, errors, unlabelled, needed or None)

@@ -63,7 +63,8 @@ class SolvedSegment:
 
     Attributes:
         bands: One solved band per band of the policy.
-        certified: Whether every promise could be certified; the rows get the policy's fallback otherwise.
+        certified: Whether every promise could be certified, or its threshold stays all the same; the rows get the
+            policy's fallback otherwise.
     """
 
     bands: tuple[SolvedBand, ...]

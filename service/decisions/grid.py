@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -42,6 +43,10 @@ class Grid:
         """Return the index of the strictest candidate that takes each row; 0 throughout without candidates."""
         return cells_of(self.keys, order_keys(rows.probability, rows.score))
 
+    def index(self, threshold: Threshold) -> int:
+        """Return the index of a threshold that is one of the candidates."""
+        return int(cells_of(self.keys, _key(threshold))[0])
+
     def threshold(self, index: int) -> Threshold:
         """Return a candidate as the pair that is served."""
         probability, score = pairs(self.keys[index : index + 1])
@@ -62,7 +67,27 @@ def make_grid(fit: ScoredRows, certify: ScoredRows) -> Grid:
     ranks = np.concatenate([np.linspace(1, size, half), np.geomspace(1, size, half)]) if size else np.empty(0)
     chosen = ordered[ranks.astype(np.intp) - 1] if size else ordered
     candidates = np.unique(np.concatenate([chosen, _EVERY_ROW]))[::-1] if size else ordered
-    points = len(candidates)
+    return _grid(candidates, keys, fit, certify)
+
+
+def grid_at(thresholds: Sequence[Threshold], fit: ScoredRows, certify: ScoredRows) -> Grid:
+    """Return the candidates that stand already, and the one that takes every row.
+
+    Args:
+        thresholds: The candidates.
+        fit: Rows that say how often labels are sought at or above each.
+        certify: Rows that will test; read as by `make_grid`.
+    """
+    candidates = np.unique(np.concatenate([*(_key(threshold) for threshold in thresholds), _EVERY_ROW]))[::-1]
+    return _grid(candidates, order_keys(fit.probability, fit.score), fit, certify)
+
+
+def _key(threshold: Threshold) -> NDArray[np.uint64]:
+    return order_keys(np.array([threshold.probability], np.float32), np.array([threshold.score], np.float32))
+
+
+def _grid(candidates: NDArray[np.uint64], keys: NDArray[np.uint64], fit: ScoredRows, certify: ScoredRows) -> Grid:
+    size, points = len(keys), len(candidates)
     cells = cells_of(candidates, keys)
 
     weight = fit.asked() * (np.ones(size) if fit.weight is None else fit.weight)

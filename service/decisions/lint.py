@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from service.decisions.binomial import labels_needed
-from service.decisions.certify import DENOMINATORS
+from service.decisions.claims import DENOMINATORS
 from service.decisions.conditions import Condition, Metric
 from service.decisions.counting import Counts, Sample
 from service.decisions.grid import Grid, make_grid, pairs
@@ -62,7 +62,7 @@ def lint(
         >>> print(lint(policy)[0].message)
         At least 72 labelled rows at or above the threshold certify this, if none of them is an error.
     """
-    findings = [*_unreachable(policy, classes), *_needs(policy), *_unexplored(policy)]
+    findings = [*_unreachable(policy, classes), *_needs(policy), *_unexplored(policy), *_unkept(policy, classes)]
     if fit is not None:
         parts = [None] if policy.segments is None else policy.segments.values
         for segment in parts:
@@ -86,6 +86,18 @@ def _unreachable(policy: Policy, classes: int | None) -> Iterator[Finding]:
                 f"never below {1 / classes:.4g}.",
                 f"Raise the threshold above {1 / classes:.4g}.",
             )
+
+
+def _unkept(policy: Policy, classes: int | None) -> Iterator[Finding]:
+    """Find a `keep_previous` that no refit can honour."""
+    if policy.on_uncertifiable == "keep_previous" and classes is not None and classes > 2:
+        yield Finding(
+            "problem",
+            "/on_uncertifiable",
+            f"keep_previous needs a refit that keeps the order of rows, and with {classes} labels none does: every row "
+            "will go to review.",
+            "Use review_all, which says so; or keep_threshold, which keeps the number and not the rows.",
+        )
 
 
 def _needs(policy: Policy) -> Iterator[Finding]:

@@ -16,9 +16,21 @@ from service.decisions.conditions import REVIEW, Condition
 from service.errors import PolicyError
 
 TOP: Final = "top"
-FIELDS: Final = ("id", "positive", "bands", "certify", "explore", "on_uncertifiable", "segments")
+FIELDS: Final = (
+    "id",
+    "positive",
+    "bands",
+    "certify",
+    "explore",
+    "on_calibrator_change",
+    "on_uncertifiable",
+    "on_invalid",
+    "segments",
+)
 LOOKS: Final = ("unlimited", "once")
-ON_UNCERTIFIABLE: Final = ("review_all", "fail")
+ON_CALIBRATOR_CHANGE: Final = ("resolve", "keep_threshold")
+ON_UNCERTIFIABLE: Final = ("review_all", "keep_previous", "fail")
+ON_INVALID: Final = ("keep", "review_all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +70,13 @@ class Policy:
         bands: First match wins; the last one is unconditional.
         certify: How certificates are to hold.
         explore: Which rows are labelled at random.
+        on_calibrator_change: "resolve" solves anew when a refit changes the calibrator; "keep_threshold" leaves the
+            thresholds where they are, and tests them again.
         on_uncertifiable: "review_all" sends every row to review (of a segment: to its fallback) while a promise cannot
-            be certified; "fail" refuses.
+            be certified; "keep_previous" does so too, except after a refit that keeps the order of rows: then the same
+            rows stay above the thresholds, and their certificates stand; "fail" refuses.
+        on_invalid: What becomes of a threshold that has stayed and lost its certificate: "keep" lets it decide,
+            "review_all" sends every row to review (of a segment: to its fallback).
         segments: Parts of the traffic that are solved for themselves; None for one solution for all.
 
     Example:
@@ -81,7 +98,9 @@ class Policy:
     bands: tuple[Band, ...]
     certify: Certify = field(default_factory=Certify)
     explore: Explore = field(default_factory=Explore)
-    on_uncertifiable: Literal["review_all", "fail"] = "review_all"
+    on_calibrator_change: Literal["resolve", "keep_threshold"] = "resolve"
+    on_uncertifiable: Literal["review_all", "keep_previous", "fail"] = "review_all"
+    on_invalid: Literal["keep", "review_all"] = "keep"
     segments: Segments | None = None
 
     @property
@@ -131,16 +150,27 @@ class Policy:
         fields = documents.fields_of(document, "", set(FIELDS))
         bands = read_bands(documents.required(fields, "bands"))
         explore = read_explore(fields.get("explore", {}), bands)
+        if fields.get("on_calibrator_change") == "keep_threshold" and fields.get("on_uncertifiable") == "keep_previous":
+            raise PolicyError(
+                "A refit cannot leave both the threshold and the rows above it as they are.",
+                where="/on_uncertifiable",
+                found="keep_previous, beside keep_threshold",
+                expected="one of the two",
+                remedy="keep_threshold leaves the number, keep_previous the rows; choose one.",
+            )
         return cls(
             id=documents.name(documents.required(fields, "id"), "/id"),
             positive=documents.text(fields.get("positive", TOP), "/positive"),
             bands=bands,
             certify=_certify(fields.get("certify", {})),
             explore=explore,
-            on_uncertifiable=cast(
-                "Literal['review_all', 'fail']",
-                documents.choice(fields.get("on_uncertifiable", "review_all"), "/on_uncertifiable", ON_UNCERTIFIABLE),
+            on_calibrator_change=cast(
+                "Literal['resolve', 'keep_threshold']", _choice(fields, "on_calibrator_change", ON_CALIBRATOR_CHANGE)
             ),
+            on_uncertifiable=cast(
+                "Literal['review_all', 'keep_previous', 'fail']", _choice(fields, "on_uncertifiable", ON_UNCERTIFIABLE)
+            ),
+            on_invalid=cast("Literal['keep', 'review_all']", _choice(fields, "on_invalid", ON_INVALID)),
             segments=_segments(fields["segments"], bands) if fields.get("segments") is not None else None,
         )
 
@@ -156,7 +186,9 @@ class Policy:
             "bands": bands,
             "certify": {"delta": self.certify.delta, "looks": self.certify.looks},
             "explore": {"share": self.explore.share, "actions": list(self.explore.actions)},
+            "on_calibrator_change": self.on_calibrator_change,
             "on_uncertifiable": self.on_uncertifiable,
+            "on_invalid": self.on_invalid,
         } | ({} if self.segments is None else {"segments": _segments_document(self.segments)})
 
     def check_labels(self, labels: Sequence[str]) -> None:
@@ -190,6 +222,11 @@ class Policy:
         if action == REVIEW:
             return 1.0
         return self.explore.share if action in self.explore.actions else 0.0
+
+
+def _choice(fields: Mapping[str, Any], name: str, known: tuple[str, ...]) -> str:
+    """Return one of a few words; the first of them where the field is missing."""
+    return documents.choice(fields.get(name, known[0]), f"/{name}", known)
 
 
 def _certify(value: Any) -> Certify:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from service.decisions.bands import Explore
 from service.decisions.conditions import CONDITIONS, REVIEW
 from service.decisions.documents import NAME
-from service.decisions.policy import FIELDS, LOOKS, ON_UNCERTIFIABLE, TOP, Certify
+from service.decisions.policy import FIELDS, LOOKS, ON_CALIBRATOR_CHANGE, ON_INVALID, ON_UNCERTIFIABLE, TOP, Certify
 
 _OPEN: Final = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
 _POSITIVE: Final = {"type": "number", "exclusiveMinimum": 0}
@@ -109,10 +109,21 @@ _FIELD: Final[dict[str, dict[str, Any]]] = {
             "actions": {"type": "array", "items": _NAME, "description": "Actions of the bands."},
         },
     },
+    "on_calibrator_change": {
+        "enum": list(ON_CALIBRATOR_CHANGE),
+        "default": ON_CALIBRATOR_CHANGE[0],
+        "description": "When a refit changes the calibrator: thresholds are solved anew, or stay and are tested again.",
+    },
     "on_uncertifiable": {
         "enum": list(ON_UNCERTIFIABLE),
         "default": ON_UNCERTIFIABLE[0],
-        "description": "While a promise cannot be certified: every row to review, or the policy is refused.",
+        "description": "While a promise cannot be certified: every row to review; the same rows as before, where a "
+        "refit keeps their order; or the policy is refused.",
+    },
+    "on_invalid": {
+        "enum": list(ON_INVALID),
+        "default": ON_INVALID[0],
+        "description": "A threshold that has stayed and lost its certificate: it decides, or every row goes to review.",
     },
     "segments": {
         "type": ["object", "null"],

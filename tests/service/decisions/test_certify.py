@@ -60,6 +60,7 @@ def test_no_rows_at_all_is_a_shortfall_not_an_error() -> None:
     assert "fit rows" in certificate.reason
     certificate = solved(rows(50), rows(0)).bands[0].certificate
     assert (certificate.valid, certificate.n, certificate.needed) == (False, 0, 59)
+    assert certificate.reason.startswith("there are no certify rows among the bundle's reference rows; at least 59")
 
 
 def test_fail_names_the_band() -> None:

@@ -51,6 +51,13 @@ def test_a_fixed_threshold_that_every_row_passes() -> None:
     assert not any("No row" in problem for problem in problems(lint(found, classes=3)))
 
 
+def test_rows_that_no_refit_keeps() -> None:
+    wanted = policy(block(min_probability=0.5), on_uncertifiable="keep_previous")
+    assert [finding.where for finding in lint(wanted, classes=3) if finding.level == "problem"] == ["/on_uncertifiable"]
+    for classes in (2, None):
+        assert not [finding for finding in lint(wanted, classes=classes) if finding.level == "problem"]
+
+
 def test_actions_whose_label_is_never_sought() -> None:
     silent = {"share": 0.0, "actions": []}
     fixed = lint(policy(review(min_probability=0.5), explore=silent))

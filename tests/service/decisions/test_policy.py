@@ -17,7 +17,9 @@ DOCUMENT = {
     ],
     "certify": {"delta": 0.1, "looks": "once"},
     "explore": {"share": 0.01, "actions": ["accept", "block"]},
+    "on_calibrator_change": "keep_threshold",
     "on_uncertifiable": "fail",
+    "on_invalid": "review_all",
 }
 
 
@@ -48,6 +50,7 @@ def test_reads_and_writes_the_same_document() -> None:
 def test_defaults_are_written_out() -> None:
     policy = Policy.from_dict({"id": "flag", "positive": "7", "bands": [{"action": "allow"}]})
     assert (policy.certify, policy.explore, policy.on_uncertifiable) == (Certify(), Explore(), "review_all")
+    assert (policy.on_calibrator_change, policy.on_invalid) == ("resolve", "keep")
     assert Policy.from_dict(policy.to_dict()) == policy
 
 
@@ -116,7 +119,11 @@ def test_propensity_is_certain_for_review_and_the_share_where_explored() -> None
         ("explore/actions", ["allow"], "/explore/actions"),
         ("explore/actions", "accept", "/explore/actions"),
         ("explore/actions", [], "/explore"),
-        ("on_uncertifiable", "keep_previous", "/on_uncertifiable"),
+        ("on_uncertifiable", "keep_previous", "/on_uncertifiable"),  # the document says keep_threshold
+        ("on_uncertifiable", "hope", "/on_uncertifiable"),
+        ("on_calibrator_change", "keep_rows", "/on_calibrator_change"),
+        ("on_invalid", "fail", "/on_invalid"),
+        ("on_invalid", None, "/on_invalid"),
         ("on_uncertifiable", ["fail"], "/on_uncertifiable"),
         ("segments", {}, "/segments/values"),
         ("segments", {"values": []}, "/segments/values"),

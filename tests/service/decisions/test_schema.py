@@ -26,7 +26,9 @@ FULL: dict[str, Any] = {
     ],
     "certify": {"delta": 0.05, "looks": "once"},
     "explore": {"share": 0.01, "actions": ["allow"]},
+    "on_calibrator_change": "keep_threshold",
     "on_uncertifiable": "fail",
+    "on_invalid": "review_all",
     "segments": {"values": ["DE"], "fallback": "review"},
 }
 
@@ -108,6 +110,8 @@ def test_it_takes_what_is_written_back() -> None:
         ("certify/looks", "twice"),
         ("explore/share", 2),
         ("on_uncertifiable", "shrug"),
+        ("on_calibrator_change", "shrug"),
+        ("on_invalid", "fail"),
         ("segments/values", []),
         ("segments/values", ["DE", "DE"]),
         ("segments", {"fallback": "review"}),
