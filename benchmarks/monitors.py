@@ -126,7 +126,7 @@ def main() -> None:
         (0.05, 0.03, 0.10, [(0.5, 1.0), (0.5, 0.2)], 20_000),
     ):
         name = f"tolerated {tolerance:g}, rate {clean:g} → {drifted:g}"
-        name += "" if where is certain else ", half of the labels sought with 0.2"
+        name += "" if where is certain else ", half of the rows at propensity 0.2"
         line(name, promise(tolerance, clean, drifted, where), even(len(certificate.bets(tolerance))), worlds, rows)
 
     print("\n| drift | after 0 | after 10⁴ | after 10⁵ | false alarm before |\n|---|---|---|---|---|")

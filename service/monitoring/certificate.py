@@ -5,16 +5,15 @@ Each row has a value v that has mean 0 at most under H₀,
 
     v = (1 − q)/q for an error, −1 for a row of the denominator that is none, 0 for all others,
 
-so that f_b = 1 + b v is a bet on an error rate of q + b(1 − q): its likelihood ratio against q. A row whose label was
-sought with propensity π has f = 1 + (φ/π) b v instead, φ ≤ π being the smallest propensity that is weighed, and one
-whose label was not sought f = 1. The mean over the seeking is 1 + φ b E v: no region weighs more than it does in the
-traffic, and no factor comes below 1 − b. Where v cannot be known it is taken as it speaks least against the promise; a
-label that comes or stays away for what it is can therefore weaken the monitor, never make it fire.
+so that f = 1 + b v is a bet on an error rate of q + b(1 − q): its likelihood ratio against q. Where a label is sought
+with a propensity π of at least φ, f = 1 + (φ/π) b v if it was sought, else 1; the mean over the seeking is 1 + φ b E v.
+Where π is below φ, f = 1 + φ b v. So no region weighs more than it does in the traffic, and no factor comes below 1 −
+b. A v that is not known is taken as it speaks least against the promise: labels that stay away for what they are can
+weaken the monitor, never make it fire.
 
 References:
     Waudby-Smith & Ramdas (2024), Estimating means of bounded random variables by betting.
-    Karampatziakis, Mineiro & Ramdas (2021), Off-policy confidence sequences (bets under
-        propensities).
+    Karampatziakis, Mineiro & Ramdas (2021), Off-policy confidence sequences (bets under propensities).
 """
 
 from __future__ import annotations
@@ -92,8 +91,8 @@ class CertificateMonitor:
             the limit itself for a false-positive rate or selective risk, and for a flag rate what exploration leaves of
             it (`Policy.tolerance`).
         threshold: The certificate's threshold; its claim is about rows at or above it.
-        floor: φ in (0, 1], fixed before the first row. Rows whose label is sought with a smaller propensity, 0
-            included, count as if they kept the promise. A small floor sees all regions and bets little; the policy's
+        floor: φ in (0, 1], fixed before the first row. Rows with a smaller propensity, 0 included, count as if they
+            kept the promise unless their label is known. A small floor sees all regions and bets little; the policy's
             smallest positive propensity is a good choice unless few rows have it.
         level: Probability in (0, 1) that the monitor ever fires while the promise holds.
         since: When it begins, microseconds since the epoch, UTC: the activation, never before it.
@@ -158,9 +157,9 @@ class CertificateMonitor:
         if flags:
             weight, known = np.ones(len(rows)), np.ones(len(rows), np.bool_)
         else:
-            unseen = np.zeros(len(rows), np.bool_) if rows.propensity is None else rows.propensity < self.floor
-            weight = np.where(unseen, self.floor, weights(rows, self.floor))
-            known = rows.known() & ~unseen
+            weight, known = weights(rows, self.floor), rows.known()
+            if rows.propensity is not None:
+                weight[rows.propensity < self.floor] = self.floor
         value = values(self.metric, above, rows.positive, known, self.tolerance)
         # Which rows count is settled without their labels: onsets must not be numbered by what labels say.
         reached = weight > 0

@@ -67,17 +67,19 @@ def test_within_the_tolerance_of_the_ends_nothing_is_bet_that_way() -> None:
     assert (wrong <= 0).all()
 
 
-P = [(0.5, 0.97, 1.0), (0.3, 0.6, 0.25), (0.2, 0.03, 0.5)]  # share, probability, propensity
+# Share, probability, how far the rate is from it, propensity: off in two regions, right in the mean over both.
+P = [(0.5, 0.97, 0.0, 1.0), (0.15, 0.6, 0.3, 1.0), (0.15, 0.6, -0.3, 0.25), (0.2, 0.03, 0.0, 0.5)]
 
 
 @pytest.mark.parametrize("off", [-0.02, 0.0, 0.02])
 @pytest.mark.parametrize("missing", [(0.0, 0.0), (0.4, 0.0), (0.0, 0.4)])
 def test_the_mean_does_not_grow_under_the_hypothesis(off: float, missing: tuple[float, float]) -> None:
     mean = 0.0
-    for share, p, propensity in P:
+    for share, p, aside, propensity in P:
         p = float(np.float32(p))
+        rate = p + off + aside
         for positive in (True, False):
-            chance = share * (p + off if positive else 1 - p - off)
+            chance = share * (rate if positive else 1 - rate)
             for sought, comes in ((False, False), (True, True), (True, False)):
                 lost = missing[positive]
                 part = chance * (propensity * (1 - lost if comes else lost) if sought else 1 - propensity)

@@ -123,6 +123,23 @@ def test_labels_that_stay_away_or_are_never_sought_cannot_raise_the_mean(
     assert mean <= 1.0 + 1e-12
 
 
+@pytest.mark.parametrize("metric", LABELLED)
+def test_what_stands_where_a_label_has_not_come_is_not_read(metric: str) -> None:
+    above = np.arange(40) % 2 == 0
+    hidden = {"labelled": np.zeros(40, np.bool_), "sought": np.ones(40, np.bool_)}
+    either = [feed(monitor(metric), scored(above, np.full(40, label), **hidden)) for label in (True, False)]
+    assert either[0].to_dict() == either[1].to_dict()
+    assert either[0].alarm.peak == 0.0
+
+
+def test_a_propensity_below_the_floor_is_not_weighed_but_its_labels_count() -> None:
+    few = {"propensity": np.full(200, 0.1), "sought": np.arange(200) % 10 == 0}
+    watch = feed(monitor(floor=0.5), scored([True] * 200, [False] * 200, labelled=few["sought"], **few))
+    assert (watch.alarm.rows, watch.alarm.unlabelled) == (200, 180)
+    same = feed(monitor(), scored([True] * 200, np.arange(200) % 10 > 0))
+    assert 0 < watch.alarm.peak < same.alarm.peak
+
+
 def test_a_flag_rate_needs_no_labels_and_counts_every_row() -> None:
     tolerance = 0.2
     mean = 0.0
@@ -201,6 +218,7 @@ def test_an_empty_cohort_moves_the_time_only() -> None:
     ("time", "through", "where"),
     [
         ([5, 6], 5, "time"),
+        ([5, 6], 6, "time"),
         ([3, 6], 7, "time"),
         ([6, 5], 9, "time[1]"),
         ([6.0, 7.0], 9, "time"),
