@@ -14,10 +14,12 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from calibrators import CalibrationDataError, Calibrator
-from service.errors import ConfigurationError
+from service.errors import ConfigurationError, RevisionStateError
 from service.inference.finite import check_logits
 from service.inference.session import Session
 from service.inference.stages import Stage, rows_of
+
+_TOLERANCE = 1e-4  # of probabilities; the graph computes in float64, as the calibrator does
 
 Scores = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
 
@@ -31,6 +33,7 @@ class Chain:
 
     Raises:
         ConfigurationError: The model is on a GPU, and what makes graphs of calibrators is not installed.
+        RevisionStateError: The graph gives other probabilities there than the calibrator itself.
     """
 
     def __init__(self, session: Session, calibrator: Calibrator) -> None:
@@ -80,9 +83,7 @@ class _Graph:
         self._session = session
         self._calibrator = session.open_beside(calibrator_model(calibrator, session.classes))
         self._bound = [self._bind(stage) for stage in session.stages]
-        for binding, _ in self._bound:
-            with session.lock:  # on whatever logits the last run left there
-                self._calibrator.run_with_iobinding(binding)
+        self._check(calibrator)
 
     def run(self, inputs: npt.NDArray[Any]) -> Scores:
         with self._session.on_device(inputs) as (number, stage):
@@ -90,6 +91,28 @@ class _Graph:
             self._calibrator.run_with_iobinding(binding)
             rows = len(inputs)
             return rows_of(stage.logits, rows), rows_of(probabilities, rows)
+
+    def _check(self, calibrator: Calibrator) -> None:
+        """Run every size once, so that no request waits for it, and see that the graph does what the calibrator does.
+
+        On other rows than those whose logits were there when the buffers were bound: where ONNX Runtime puts the first
+        step on the CPU, it copies the graph's input over when that is bound, and never again.
+        """
+        rows = self._session.sample[::-1]
+        apart = []
+        for stage in self._session.stages:
+            logits, probabilities = self.run(rows[: stage.size])
+            apart.append(np.abs(probabilities - calibrator.predict_proba(logits)).max(axis=1))
+        # Of most rows: at a step of the map the last bit of a logit decides.
+        typical = float(np.median(np.concatenate(apart)))
+        if not typical <= _TOLERANCE:
+            raise RevisionStateError(
+                "The calibrator's graph gives other probabilities on this device than the calibrator.",
+                where="calibrator",
+                found=f"{typical:.3g} between them, in the median of {len(np.concatenate(apart))} rows",
+                expected=f"at most {_TOLERANCE:g}",
+                remedy="Set CANDOR_PROVIDER=cpu, or try another version of ONNX Runtime.",
+            )
 
     def _bind(self, stage: Stage) -> tuple[Any, ort.OrtValue]:
         probabilities = ort.OrtValue.ortvalue_from_shape_and_type(

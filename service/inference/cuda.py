@@ -26,6 +26,8 @@ WHEELS = ("onnxruntime", "onnxruntime-gpu")
 _SUCCESS = 0
 # Found by the provider when the first convolution is made, which is late to hear that it is missing.
 _CUDNN = "libcudnn.so.9"
+# ONNX Runtime's own; older versions have it only from their first session on. All else is loaded before it is missed.
+_OWN_SYMBOL = "Provider_GetHost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def cuda() -> Cuda:
     """Look at this machine, once for the process. Loads CUDA and cuDNN from their packages where they are installed."""
     wheels = installed_wheels()
     driver = _driver()
-    built_for = str(ort.cuda_version) if PROVIDER in ort.get_available_providers() else None
+    built_for = (ort.cuda_version or None) if PROVIDER in ort.get_available_providers() else None
     problem, remedy = _obstacle(wheels, built_for, driver)
     return Cuda(wheels, built_for, driver, problem, remedy)
 
@@ -102,6 +104,9 @@ def _obstacle(wheels: dict[str, str], built_for: str | None, driver: Driver) -> 
     problem = _load_provider()
     if problem is not None:
         return problem, "Install the `gpu` extra, which brings CUDA and cuDNN: pip install '.[serve,gpu]'."
+    problem = _start(built_for)
+    if problem is not None:
+        return problem, "Run nvidia-smi: a newer driver may be needed, or another process may hold the GPU for itself."
     return None, None
 
 
@@ -143,5 +148,16 @@ def _load_provider() -> str | None:
         try:
             ctypes.CDLL(library)
         except OSError as error:
-            return f"a library of the CUDA provider cannot be loaded: {error}"
+            if _OWN_SYMBOL not in str(error):
+                return f"a library of the CUDA provider cannot be loaded: {error}"
     return None
+
+
+def _start(built_for: str) -> str | None:
+    """Make CUDA's context on the first GPU, as the first session would; returns why that fails."""
+    runtime = ctypes.CDLL(f"libcudart.so.{built_for.split('.')[0]}")
+    runtime.cudaGetErrorString.restype = ctypes.c_char_p
+    code = runtime.cudaSetDevice(0) or runtime.cudaFree(None)
+    if code == _SUCCESS:
+        return None
+    return f"CUDA does not start on the GPU: {runtime.cudaGetErrorString(code).decode()} (code {code})"

@@ -40,6 +40,7 @@ class Session:
         classes: K.
         bound: Whether logits stay on the device, in one of the stages, until they are asked for.
         stages: The buffers, by increasing size; none where they are not bound.
+        sample: Inputs as many as the largest run takes, made of the golden ones.
         lock: Held by whoever uses the stages.
 
     Raises:
@@ -119,7 +120,7 @@ class Session:
 
     def _make_ready(self, bundle: Bundle) -> None:
         """Run every size once, so that no request waits for memory or for the choice of an algorithm."""
-        rows = np.resize(bundle.golden.inputs, (self._largest, *bundle.golden.inputs.shape[1:]))
+        rows = self.sample = np.resize(bundle.golden.inputs, (self._largest, *bundle.golden.inputs.shape[1:]))
         try:
             if not self.bound:
                 self.run(rows)

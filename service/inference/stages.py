@@ -52,6 +52,7 @@ class Stage:
         """Compute the logits of at most `size` inputs; rows beyond them are what an earlier run left there."""
         self._host[: len(inputs)] = inputs
         self._input.update_inplace(self._host)
+        # Neither call returns before the device is done: no stream has to be waited for, here or by who comes next.
         self._session.run_with_iobinding(self._binding)
 
 

@@ -23,6 +23,30 @@ def test_what_is_found_names_the_package_and_its_version() -> None:
     assert (cuda.cuda().problem is None) == (cuda.cuda().remedy is None)
 
 
+@pytest.mark.parametrize(
+    ("library", "says", "problem"),
+    [
+        ("providers_cuda", "libcublasLt.so.13: cannot open shared object file", True),
+        ("providers_cuda", "libonnxruntime_providers_cuda.so: undefined symbol: cublasLtMatmul", True),
+        ("providers_cuda", "libonnxruntime_providers_cuda.so: undefined symbol: Provider_GetHost", False),
+        ("libcudnn", "libcudnn.so.9: cannot open shared object file", True),
+    ],
+)
+def test_a_library_that_is_missing_is_named_in_the_words_of_the_loader(
+    monkeypatch: pytest.MonkeyPatch, library: str, says: str, problem: bool
+) -> None:
+    """All but what ONNX Runtime itself brings when it loads its provider."""
+
+    def load(name: str) -> None:
+        if library in name:
+            raise OSError(says)
+
+    monkeypatch.setattr(cuda.ctypes, "CDLL", load)
+    monkeypatch.setattr(ort, "preload_dlls", lambda: None)
+    found = cuda._load_provider()
+    assert found == (f"a library of the CUDA provider cannot be loaded: {says}" if problem else None)
+
+
 @WITHOUT_GPU
 def test_auto_falls_back_to_the_cpu() -> None:
     assert resolve_provider("auto") == "cpu"

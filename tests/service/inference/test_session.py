@@ -8,7 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from bundle import onnx_graph
 from calibrators import CALIBRATORS, Calibrator
+from service.errors import RevisionStateError
 from service.inference.chain import Chain
 from service.inference.session import Session
 from service.inference.stages import bucket_sizes
@@ -73,6 +75,19 @@ def test_a_chain_on_the_device_gives_what_the_calibrator_gives(
         np.testing.assert_allclose(logits, expected_logits, rtol=1e-5, atol=1e-5)
         assert probabilities.shape == expected.shape
         assert probabilities.dtype == np.float32
+
+
+def test_a_graph_that_does_something_else_than_its_calibrator_is_refused(
+    bound: Session, digits: Digits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one would whose input ONNX Runtime copied once, when it was bound."""
+    fit = digits.bundle.reference.fit
+    calibrator, other = (CALIBRATORS[name]().fit(fit.logits, fit.labels) for name in ("temperature", "histogram"))
+    Chain(bound, calibrator)
+    graph = onnx_graph.calibrator_model(other, bound.classes)
+    monkeypatch.setattr(onnx_graph, "calibrator_model", lambda *_: graph)
+    with pytest.raises(RevisionStateError, match="other probabilities"):
+        Chain(bound, calibrator)
 
 
 def test_chains_of_one_session_do_not_disturb_one_another(bound: Session, digits: Digits) -> None:
