@@ -110,6 +110,11 @@ def test_which_rows_count() -> None:
     assert alarm.rows == 2
 
 
+def test_a_row_of_unknown_propensity_does_not_stand_for_its_group() -> None:
+    rows = stated([0.9] * 2, [False] * 2, group=np.array([5, 5]), propensity=np.array([math.nan, 1.0]))
+    assert feed(monitor(), rows).alarm.rows == 1
+
+
 def test_a_label_that_stays_away_speaks_for_the_hypothesis_either_way() -> None:
     hidden = stated([0.6] * 300, [True] * 300, labelled=np.zeros(300, np.bool_), sought=np.ones(300, np.bool_))
     alarm = feed(monitor(), hidden).alarm

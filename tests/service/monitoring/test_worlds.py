@@ -169,6 +169,27 @@ def test_regions_that_are_explored_little_count_as_much_as_they_weigh_in_the_tra
     assert alarms[0.05] >= 0.9 * worlds
 
 
+def test_a_probability_that_is_right_over_unequally_explored_regions_is_left_in_peace() -> None:
+    """Among all rows 0.6 are positive, as stated; among labelled ones, where many are reviewed, 0.7."""
+    rng = np.random.default_rng(14)
+    worlds, n = 40, 3000
+    p = np.full(n, 0.6, np.float32)
+    alarms = blind = 0
+    for _ in range(worlds):
+        reviewed = rng.random(n) < 0.5
+        positive = rng.random(n) < np.where(reviewed, 0.75, 0.45)
+        propensity = np.where(reviewed, 1.0, 0.25)
+        labelled = rng.random(n) < propensity
+        rows = ScoredRows(p, p, positive, propensity=propensity, sought=labelled, labelled=labelled)
+        watch, unweighted = (CalibrationMonitor(floor=floor, level=LEVEL, since=0) for floor in (0.25, 1.0))
+        watch.update(rows, np.arange(n), through=n)
+        unweighted.update(ScoredRows(p, p, positive).take(labelled), np.flatnonzero(labelled), through=n)
+        alarms += watch.alarm.fired_at is not None
+        blind += unweighted.alarm.fired_at is not None
+    assert alarms <= too_many(worlds)
+    assert blind >= 0.9 * worlds
+
+
 @pytest.mark.parametrize(("clean", "within"), [(0, 600), (10_000, 1200)])
 def test_a_precision_of_95_percent_that_falls_from_97_to_90_is_found(clean: int, within: int) -> None:
     worlds = 100
