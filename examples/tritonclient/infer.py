@@ -47,14 +47,17 @@ def main() -> None:
         print(f"  decision: {answer.as_numpy('decision')[0].decode() or 'none'}")
         print(f"  id for feedback: {answer.get_response()['parameters']['prediction_ids']}")
 
-        # Arrays go as they are, in binary; both ways compressed here.
+        # Arrays go as they are, in binary; both ways compressed here. Your own names of the rows go beside them, and take
+        # feedback; so may `groups` and `segments`.
         _, *shape = expected["shape"]
         noise = np.random.default_rng(0).integers(0, 256, (32, *shape)).astype(np.uint8)
         batch = triton.InferInput("input", list(noise.shape), "UINT8")
         batch.set_data_from_numpy(noise)
+        names = triton.InferInput("references", [len(noise)], "BYTES")
+        names.set_data_from_numpy(np.array([f"noise-{row}" for row in range(len(noise))], dtype=np.object_))
         answer = client.infer(
             given.model,
-            [batch],
+            [batch, names],
             headers=dict(headers),
             request_compression_algorithm="gzip",
             response_compression_algorithm="gzip",

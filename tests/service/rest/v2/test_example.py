@@ -29,6 +29,9 @@ def test_it_reads_the_seven_with_and_without_a_key(service: Any) -> None:
     assert first >= second
     assert re.search(r"^  7: ", done.stdout, re.MULTILINE)
     assert re.search(r"^  decision: (accept|review)$", done.stdout, re.MULTILINE)
+    assert service.runtime.log.flush()
+    item = {"reference": "noise-31", "label": "7", "source": "reviewer"}
+    assert service.http.post("/feedback", json={"items": [item]}).json()["stored"] == 1
     key = KeyStore(service.runtime.database).create("reader", ["predict"])[1]
     while service.http.get("/v2").status_code != 401:  # until the first key has been noticed
         pass
