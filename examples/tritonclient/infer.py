@@ -47,8 +47,8 @@ def main() -> None:
         print(f"  decision: {answer.as_numpy('decision')[0].decode() or 'none'}")
         print(f"  id for feedback: {answer.get_response()['parameters']['prediction_ids']}")
 
-        # Arrays go as they are, in binary; both ways compressed here. Your own names of the rows go beside them, and take
-        # feedback; so may `groups` and `segments`.
+        # Arrays go as they are, in binary; both ways compressed here. Your own names of the rows, by which feedback may
+        # come, go beside them; so may `groups` and `segments`.
         _, *shape = expected["shape"]
         noise = np.random.default_rng(0).integers(0, 256, (32, *shape)).astype(np.uint8)
         batch = triton.InferInput("input", list(noise.shape), "UINT8")
