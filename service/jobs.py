@@ -321,9 +321,11 @@ class Jobs:
         revision = self._revisions.get(task.model, task.revision)
         digest = revision.model_digest
         at = now_us()
-        attempt = self._revisions.expose(
-            task.model, digest, rows="gate", basis="traffic", scope="", earliest_row_us=show["gate"], at=at
-        )
+        attempt = 1
+        if show["gate"] is not None:
+            attempt = self._revisions.expose(
+                task.model, digest, rows="gate", basis="traffic", scope="", earliest_row_us=show["gate"], at=at
+            )
         looks = {
             policy: self._revisions.expose(
                 task.model,

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import orjson
 
@@ -41,6 +41,8 @@ from service.times import iso
 
 # Below this many errors among the fit rows a temperature says little; it is drawn towards the one in service.
 ENOUGH_ERRORS = 25
+UNCHANGED: Final = "unchanged"
+"""In place of a method: the calibrator stays, and only the policies are solved on labelled traffic."""
 _NICE = 10
 
 
@@ -50,7 +52,7 @@ class RefitRequest:
 
     Attributes:
         mode: "dry_run" keeps nothing, "propose" keeps a proposal, "activate" also activates it if the gate passes.
-        calibrator: Registered name; None keeps the method in service.
+        calibrator: Registered name, or `UNCHANGED`; None keeps the method in service.
         since_us: Earliest prediction time (microseconds, UTC), or None.
         until_us: Time before which predictions count, or None.
         unknown_propensity: "exclude", or "fit" to let labels that nobody sought into the fit (never into tests).
@@ -125,14 +127,19 @@ def refit(
     certifying = rows.certify.take(rows.certify.tested)
     judged, gate = rows.judged, rows.gate
 
-    progress(f"fitting {len(rows.fitting)} rows")
-    candidate = _fit(request.calibrator or revision.calibrator["method"], rows.fitting, active)
+    unchanged = request.calibrator == UNCHANGED
+    if unchanged:
+        candidate = active
+    else:
+        progress(f"fitting {len(rows.fitting)} rows")
+        candidate = _fit(request.calibrator or revision.calibrator["method"], rows.fitting, active)
 
     bases = {key: basis_of(policy.policy, names, certifying) for key, policy in solved.items()}
     earliest = int(certifying.labelled_at.min())
     shown = show(
         {
-            "gate": int(gate.labelled_at.min()),
+            # Gate rows tell nothing of two sides that are equal: that is no attempt.
+            "gate": None if unchanged else int(gate.labelled_at.min()),
             "certify": {key: {"basis": basis, "earliest": earliest} for key, basis in bases.items()},
         }
     )
@@ -161,6 +168,9 @@ def refit(
         traffic=(after_all.probabilities[others], before_all.probabilities[others]) if others.any() else None,
         seed=seed,
     )
+    if unchanged:
+        reason = "The calibrator is unchanged: the policies are solved anew on labelled traffic."
+        verdict = replace(verdict, mode="non_inferior", passed=True, reason=reason)
     verdict = judge(
         verdict,
         limits=task.limits,

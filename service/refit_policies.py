@@ -90,10 +90,12 @@ def refit_policies(
     refitted = {}
     for key, old in policies.items():
         wanted, look = old.policy, looks[key]
-        keep = old if wanted.on_calibrator_change == "keep_threshold" else None
-        if keep is not None and active.to_dict() == candidate.to_dict():
+        stays = wanted.on_calibrator_change == "keep_threshold"
+        unchanged = active.to_dict() == candidate.to_dict()
+        if stays and unchanged and all(not part.review_all for part in _parts(old)):
             refitted[key] = Refitted(old)  # nothing has changed for it
             continue
+        keep = old if stays and not unchanged else None
         if bases[key] == "reference":
             new = solve_on_reference(
                 wanted, version=old.version, bundle=bundle, calibrator=candidate, look=look, keep=keep
@@ -117,7 +119,10 @@ def refit_policies(
                 # All policies of a refit are solved before anybody sees an answer; the first look says what was before.
                 fresh=min(alike) == 1,
             )
-        refitted[key] = _with_previous(old, new, names, active, candidate, rows)
+        if stays and unchanged:
+            refitted[key] = Refitted(_with_what_decides(old, new))
+        else:
+            refitted[key] = _with_previous(old, new, names, active, candidate, rows)
     return refitted
 
 
@@ -141,6 +146,15 @@ def _scored(
         sought=rows.sought,
         segment=rows.segment,
     )
+
+
+def _parts(solved: SolvedPolicy) -> tuple[SolvedPolicy, ...]:
+    return tuple(solved.parts.values()) or (solved,)
+
+
+def _with_what_decides(old: SolvedPolicy, new: SolvedPolicy) -> SolvedPolicy:
+    """Put the segments back that decide already; a policy without segments does not, or nothing would be solved."""
+    return replace(new, segments={**new.segments, **{k: part for k, part in old.segments.items() if part.certified}})
 
 
 def _with_previous(

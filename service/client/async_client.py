@@ -188,7 +188,7 @@ class AsyncClient:
 
         Args:
             mode: What may come of it.
-            calibrator: Method; None is the one in service.
+            calibrator: Method; None is the one in service, `unchanged` solves the policies only.
             gate: What must be shown.
             since: Predictions made at or after this time.
             until: Predictions made before this time.

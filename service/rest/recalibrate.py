@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from calibrators import CALIBRATORS
 from service.errors import InputValueError, TooFewLabelsError, error_from_document
 from service.models import Model
-from service.refit import RefitRequest
+from service.refit import UNCHANGED, RefitRequest
 from service.rest.access import Principal
 from service.rest.dependencies import Caller, ModelDep, RuntimeDep
 from service.rest.schema import Body
@@ -54,7 +54,11 @@ class RecalibrateBody(Body):
         description="`dry_run` keeps nothing, `propose` keeps a proposal, "
         "`activate` also activates it if the gate passes (scope `approve`).",
     )
-    calibrator: str | None = Field(None, description=f"One of {', '.join(CALIBRATORS)}; left out: the one in service.")
+    calibrator: str | None = Field(
+        None,
+        description=f"One of {', '.join(CALIBRATORS)}; left out: the one in service. `{UNCHANGED}` fits nothing, and "
+        "only solves the policies on labelled traffic.",
+    )
     gate: Literal["superior", "non_inferior"] = Field(
         "superior", description="What must be shown; `activate` takes `superior` only."
     )
@@ -95,12 +99,13 @@ async def job(runtime: RuntimeDep, job: str) -> dict[str, Any]:
 
 
 def _request(body: RecalibrateBody, by: Principal) -> RefitRequest:
-    if body.calibrator is not None and body.calibrator not in CALIBRATORS:
+    known = sorted({*CALIBRATORS, UNCHANGED})
+    if body.calibrator is not None and body.calibrator not in known:
         raise InputValueError(
             f"There is no calibrator {body.calibrator!r}.",
             where="/calibrator",
             found=body.calibrator,
-            expected=sorted(CALIBRATORS),
+            expected=known,
         )
     if body.mode == "activate":
         by.require("approve")

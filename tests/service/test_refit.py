@@ -181,6 +181,18 @@ def test_looks_are_recorded_before_anything_is_compared(revision: Revision, bund
     assert looks["certify"]["auto"] == {"basis": "traffic", "earliest": rows[0].first_labelled_at[role == 1].min()}
 
 
+def test_policies_are_solved_anew_on_traffic_while_the_calibrator_stays(revision: Revision, bundle: Any) -> None:
+    shown: list[dict[str, Any]] = []
+    outcome = run(revision, bundle, logged(*draw(3000, seed=3)), shown=shown, calibrator="unchanged")
+    assert shown[0]["gate"] is None  # no attempt: the sides are equal
+    assert outcome["calibrator"] == revision.calibrator
+    assert outcome["policies"]["auto"] != revision.policies["auto"]
+    assert (certificate(outcome)["basis"], certificate(outcome)["valid"]) == ("traffic", True)
+    gate = outcome["report"]["gate"]
+    assert (gate["passed"], gate["unattended"], gate["nll"]["difference"]) == (True, False, 0.0)
+    assert outcome["report"]["summary"].startswith("The calibrator is unchanged")
+
+
 def test_few_rows_are_certified_on_the_reference(revision: Revision, bundle: Any) -> None:
     outcome = run(revision, bundle, logged(*draw(90, seed=4)))
     assert certificate(outcome)["basis"] == "reference"

@@ -205,6 +205,28 @@ def test_kept_thresholds_stay_through_a_refit() -> None:
     assert refit(old, parts(4, 3000), before, temperature(1.0)).solved is old
 
 
+def test_what_decides_stays_while_the_calibrator_does_and_the_rest_is_solved() -> None:
+    segments = {"values": ["DE", "FR"], "fallback": "look"}
+    wanted = policy(on_uncertifiable="review_all", on_calibrator_change="keep_threshold", segments=segments)
+    calibrator = temperature(1.0)
+
+    def of(seed: int, *names: str) -> dict[int, Rows]:
+        found = parts(seed, 3000)
+        named = np.array(names, dtype=object)[np.arange(3000) % len(names)]
+        return {part: replace(rows, segment=named) for part, rows in found.items()}
+
+    def segmented(rows: Rows) -> Any:
+        return scored(wanted, NAMES, calibrator, rows.logits, rows.labels, segment=rows.segment)
+
+    rows = of(0, "DE")
+    arguments: Any = {"fit": segmented(rows[FIT]), "certify": segmented(rows[CERTIFY]), "look": 1, "basis": "traffic"}
+    old = solve(wanted, version=1, **arguments)
+    assert {value: part.certified for value, part in old.segments.items()} == {"DE": True, "FR": False}
+    found = refit(old, of(5, "DE", "FR"), calibrator, calibrator).solved
+    assert found.segments["DE"] == old.segments["DE"]
+    assert found.segments["FR"].certified
+
+
 def test_in_one_refit_a_false_certificate_is_in_force_at_most_as_often_as_delta_says() -> None:
     """Every set of rows breaks the promise by a hair; the old certificate and the new one may both be false."""
     worlds, before, after = 1500, temperature(1.0), temperature(2.0)

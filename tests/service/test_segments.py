@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from sqlalchemy import select
 
+from service.client import Client
 from service.state.tables import exposures, predictions
 
 POLICY = {
@@ -115,6 +117,28 @@ def test_segments_are_certified_from_their_own_traffic(on_both: Any, digits: Any
     assert set(tried["segments"]) == {"bright", "dim", "dark"}
     assert len(tried["warnings"]) == 1
 
+    # Labels for the third come: the policy is solved anew, and no probability changes.
+    items = [
+        {"prediction_id": row["prediction_id"], "label": label}
+        for row, label in zip(after["predictions"], digits.labels[:100] * 5, strict=True)
+    ]
+    assert service.http.post("/feedback", json={"items": items}).status_code == 200
+    attempts = result["gate"]["attempt"]
+    teach(service, digits.images[:ROWS] // 3, digits.labels[:ROWS], "dark")
+    anew = service.recalibrate(mode="propose", calibrator="unchanged").json()
+    assert anew["calibrator"]["before"] == anew["calibrator"]["after"]
+    assert (anew["state"], anew["gate"]["passed"], anew["gate"]["unattended"]) == ("proposed", True, False)
+    dark = anew["policies"]["by-lamp"]["segments"]["dark"]
+    assert not dark["uses_fallback"], dark
+    shown = ask(service, digits.images[:9], ["dark"] * 9)["predictions"]
+    epoch = service.revisions()["epoch"]
+    assert service.move(f"revisions/{anew['revision']}/activate", epoch).status_code == 200
+    now = ask(service, digits.images[:9], ["dark"] * 9)["predictions"]
+    assert [row["confidence"] for row in now] == [row["confidence"] for row in shown]
+    assert {row["decision"]["action"] for row in shown} == {"check"}
+    assert "accept" in {row["decision"]["action"] for row in now}
+    assert service.recalibrate(mode="dry_run").json()["gate"]["attempt"] == attempts + 1
+
 
 def test_a_policy_with_segments_costs_no_look_at_the_reference_rows(service: Any) -> None:
     def looks() -> int:
@@ -176,6 +200,47 @@ def test_every_way_to_name_a_segment_is_logged(service: Any, digits: Any) -> Non
         with service.runtime.database.connect() as connection:
             found = dict(map(tuple, connection.execute(select(predictions.c.id, predictions.c.segment))))
         assert [found[id_] for id_ in ids] == expected
+
+
+def test_the_client_names_segments_and_reads_them_back(service: Any, digits: Any) -> None:
+    put_in_force(service)
+    seven = Path(__file__).parents[2] / "examples" / "seven.png"
+    with Client(service.url) as client:
+        answers = [
+            client.predict(digits.images[:2], policy="by-lamp", segments=["bright", "dim"]),
+            client.predict(digits.images[:2], policy="by-lamp", segments="bright"),
+            client.predict_images([seven, seven], policy="by-lamp", segments=["bright", "dim"]),
+            client.predict_images([seven, seven], policy="by-lamp", segments="bright"),
+            client.predict_file(seven, policy="by-lamp", segment="bright"),
+        ]
+        assert "bright" in client.put_policy("by-lamp", {**POLICY, "certify": {"delta": 0.1}}).warnings[0]
+    for answer in answers:
+        segments = [prediction.decision.segment for prediction in answer.predictions if prediction.decision]
+        assert segments in (["bright", "dim"], ["bright", "bright"], ["bright"])
+        assert answer.policy is not None
+        assert (answer.policy.fallback, set(answer.policy.segments)) == ("check", set(segments))
+        bright = answer.policy.segments["bright"]
+        assert bright.uses_fallback
+        assert bright.certified["accept"].segment == "bright"
+
+
+def test_the_command_line_says_which_segment_a_certificate_is_of(service: Any, spawn: Any, digits: Any) -> None:
+    put_in_force(service)
+    seven = Path(__file__).parents[2] / "examples" / "seven.png"
+    shown = spawn.run("predict", seven, "--policy", "by-lamp", "--segment", "bright", url=service.url)
+    assert shown.returncode == 0, shown.stderr
+    assert "any other segment: check" in shown.stdout
+    assert "bright, accept: not certified: the bundle's reference rows are of no segment" in shown.stdout
+    teach(service, digits.images[:ROWS], digits.labels[:ROWS], "bright")
+    refitted = spawn.run("recalibrate", "--calibrator", "unchanged", url=service.url)
+    assert refitted.returncode == 0, refitted.stdout + refitted.stderr
+    lines = refitted.stdout.splitlines()
+    assert "The calibrator is unchanged" in lines[0]
+    assert any(
+        "certified " in line and "by-lamp: segment bright, accept, precision of at least 80%" in line for line in lines
+    )
+    assert any("not certified" in line and "segment dim" in line for line in lines)
+    assert any("it sends every row of dim to the fallback" in line for line in lines)
 
 
 def test_an_answer_without_segments_is_what_it_was(shared: Any, digits: Any) -> None:
