@@ -6,7 +6,7 @@ RUNTIME ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi >/dev/nul
 STAMP := $(VENV)/.candor-$(RUNTIME)
 PORT ?= 8000
 
-.PHONY: help setup demo serve train test check format smoke clean
+.PHONY: help setup demo fraud serve train test check format smoke clean
 
 help:  ## Show what there is.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {gsub(/\$$\(PORT\)/, "$(PORT)"); printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,7 +23,10 @@ $(STAMP): pyproject.toml requirements/lock.txt
 	@rm -f $(VENV)/.candor-*; touch $@
 
 demo: setup  ## Train, calibrate, serve, drift, recalibrate, roll back: the main job in five beats.
-	$(BIN)/python examples/demo.py
+	$(BIN)/python -m examples.demo
+
+fraud: setup  ## Fraud with a known truth: late and selective labels, a biased refit, drift, recalibration.
+	$(BIN)/python -m examples.fraud
 
 var/bundles/digits: | $(STAMP)
 	$(BIN)/candor-train train --dataset digits --out var/bundles --seed 9

@@ -6,16 +6,12 @@ What it leaves behind is in var/demo (or $CANDOR_DEMO): bundle, state, log, and 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
-import socket
-import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,18 +19,19 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.rule import Rule
 from rich.table import Table
 
 from calibrators import metrics, reliability_diagram, softmax
+from examples.serving import ROOT, service
+from examples.trained import train
 from service.client import Client, ConflictError
 from service.client.answers import Prediction
 from service.commands.output import print_certificates, print_recalibration
-from training import TrainConfig, train_bundle
+from training import TrainConfig
 from training.data import drift
 
-ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(os.environ.get("CANDOR_DEMO", ROOT / "var" / "demo"))
 SEED = 9
 ROWS_PER_REQUEST = 100
@@ -47,12 +44,13 @@ def main() -> None:
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     config = TrainConfig(dataset="digits", seed=SEED)
-    bundle = train(config)
+    what = f"LeNet-5 on {config.train_rows} digits"
+    bundle = train(config, FOLDER / "bundles", console, what=what)
     data, parts = config.load()
     rows = parts.feedback
     images, labels = data.inputs[rows], [data.label_names[label] for label in data.labels[rows]]
 
-    with service() as url, Client(url) as client:
+    with service(FOLDER, ROOT / "examples" / "policies", console) as url, Client(url) as client:
         one_image(client, url)
         clean = predict(client, images, "clean images")
         overconfident_and_mended(bundle, images, data.labels[rows], clean)
@@ -90,56 +88,6 @@ def main() -> None:
         console.print(f"with the present one: [bold]{moved.active}[/bold] serves again (epoch {moved.epoch})")
         history(client)
     ending(time.monotonic() - began)
-
-
-def train(config: TrainConfig) -> Path:
-    """Train with a progress bar and return the bundle's folder."""
-    columns = (
-        TextColumn("training LeNet-5 on {task.fields[rows]} digits"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("epochs, loss {task.fields[loss]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("", total=config.epochs, loss="…", rows=config.train_rows)
-        path = train_bundle(
-            config,
-            FOLDER / "bundles",
-            on_epoch=lambda epoch: progress.update(task, advance=1, loss=f"{epoch.loss:.4f}"),
-        )
-    console.print(f"bundle {path}: exported to ONNX, golden inputs agree with PyTorch")
-    return path
-
-
-@contextlib.contextmanager
-def service() -> Iterator[str]:
-    """Run the real service on a free port until the block ends."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    environment = {
-        **os.environ,
-        "CANDOR_BUNDLES": str(FOLDER / "bundles"),
-        "CANDOR_POLICIES": str(ROOT / "examples" / "policies"),
-        "CANDOR_DATABASE_URL": f"sqlite:///{FOLDER / 'state.db'}",
-    }
-    command = [sys.executable, "-m", "service.cli", "serve", "--port", str(port)]
-    with (FOLDER / "service.log").open("w") as log:
-        process = subprocess.Popen(command, env=environment, stderr=log, cwd=ROOT)
-        try:
-            started = time.monotonic()
-            with Client(url) as client:
-                while not client.ready():
-                    if process.poll() is not None or time.monotonic() - started > 30:
-                        sys.exit(f"The service did not start:\n{(FOLDER / 'service.log').read_text()}")
-                    time.sleep(0.05)
-            console.print(f"service at {url}, ready after {time.monotonic() - started:.1f} s\n")
-            yield url
-        finally:
-            process.terminate()
-            process.wait(timeout=20)
 
 
 def overconfident_and_mended(

@@ -27,7 +27,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
 
 def tell(folder: Path) -> tuple[Path, subprocess.CompletedProcess[str]]:
     return folder, subprocess.run(
-        [sys.executable, "examples/demo.py"],
+        [sys.executable, "-m", "examples.demo"],
         cwd=ROOT,
         env={**os.environ, "CANDOR_DEMO": str(folder)},
         capture_output=True,

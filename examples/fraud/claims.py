@@ -1,0 +1,84 @@
+"""Real vehicle claims: what can be promised about them, and what cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+import bundle as bundles
+from bundle import Bundle
+from examples.trained import train
+from service.client import Client, InvalidRequestError
+from service.commands.output import print_certificates
+from training import DataError, TrainConfig
+
+MODEL = "claims"
+POLICY = "triage"
+TOO_MUCH = 0.95
+WORST = 0.05
+
+
+def learn(root: Path, epochs: int, seed: int, data: Path | None, console: Console) -> Bundle | None:
+    """Train on the vehicle claims; None where their file is not there.
+
+    Args:
+        root: Folder of bundles.
+        epochs: Passes over 9,000 claims.
+        seed: Of the network and of the parts.
+        data: Folder of data sets, or None for the one that CANDOR_DATA names.
+        console: Where it is told.
+    """
+    config = TrainConfig(
+        dataset="vehicle_fraud",
+        data=data,
+        model="table_cnn",
+        name=MODEL,
+        calibrator="platt",
+        train_rows=9_000,
+        reference_rows=6_000,
+        epochs=epochs,
+        batch_size=128,
+        learning_rate=2e-3,
+        weight_decay=0.01,
+        dropout=0.2,
+        schedule="cosine",
+        seed=seed,
+    )
+    try:
+        return bundles.verify(train(config, root, console, what="the same network on 9,000 vehicle claims"))
+    except DataError as error:
+        console.print(f"[dim]Without the vehicle claims: {error}[/dim]")
+        return None
+
+
+def refused(url: str, bundle: Bundle, console: Console) -> dict[str, Any]:
+    """Ask for a precision that these claims do not give, and show which one they do.
+
+    Returns:
+        Which promises are kept, and what the service says of the other.
+    """
+    parts = (bundle.reference.fit, bundle.reference.certify, bundle.reference.gate)
+    labels = np.concatenate([part.labels for part in parts])
+    stated = np.concatenate([bundle.calibrator.predict_proba(part.logits)[:, 1] for part in parts])
+    worst = np.argsort(-stated)[: round(WORST * len(stated))]
+    reached, base_rate = float(labels[worst].mean()), float(labels.mean())
+    console.print(f"{base_rate:.1%} of the claims are fraudulent; of the {WORST:.0%} that look worst, {reached:.1%}")
+    with Client(url, model=MODEL) as client:
+        solved = client.revision("r1").policies[POLICY]
+        certified = {band["action"]: band["certificate"] for band in solved["bands"]}
+        print_certificates(POLICY, certified, console)
+        wanted = {
+            "positive": "fraud",
+            "bands": [{"action": "block", "when": {"min_precision": TOO_MUCH}}, {"action": "allow"}],
+            "on_uncertifiable": "fail",
+        }
+        noted: dict[str, Any] = {"reached": reached, "modest": certified["investigate"]["valid"], "refused": None}
+        try:
+            client.put_policy("block-for-sure", wanted)
+        except InvalidRequestError as error:
+            console.print(f"a precision of {TOO_MUCH:.0%} instead: [yellow]{error.status} {error}[/yellow]")
+            noted["refused"] = {"kind": error.kind, "where": error.where, "detail": str(error)}
+    return noted
