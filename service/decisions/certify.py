@@ -54,8 +54,8 @@ def solve(
         seed: Of the draws that choose one row per group and thin by propensity; fixed before any label is seen.
         keep: The same policy, solved with another calibrator. Where its thresholds decide they stay, each tested again
             as one hypothesis.
-        fresh: Whether nobody has been shown any of the certify rows so far; what stays is tested on such rows only.
-            None: on a first look. At a later one it may be so where several policies are solved at once.
+        fresh: Whether nobody has been shown any of the certify rows so far. None: on a first look. At a later one it
+            may be so where several policies are solved at once: each has its share of delta, and no answer was seen.
         void: Metrics that these rows cannot certify, and why.
 
     Returns:
@@ -123,7 +123,7 @@ def _solve_part(
             missing = certify.missing_share()
             absent = absent_rows(fit, certify, shown)
         share = policy.certify.delta / policy.claims
-        outcome = _test(grid, sample, when.metric, policy.certify, policy.tolerance(index), share, shown.look)
+        outcome = _test(grid, sample, when.metric, policy.certify, policy.tolerance(index), share, shown)
         reason = objection(policy, index, when, shown, missing, absent, outcome)
         if reason is not None and policy.on_uncertifiable == "fail":
             raise refusal(wanted.action, index, when, outcome, reason, shown.segment)
@@ -138,11 +138,11 @@ def _solve_part(
 
 
 def _test(
-    grid: Grid, sample: Sample, metric: Metric, certify: Certify, tolerance: float, share: float, look: int
+    grid: Grid, sample: Sample, metric: Metric, certify: Certify, tolerance: float, share: float, shown: Shown
 ) -> Outcome:
     """Test one promise: along a fixed sequence on rows not shown before, in a simultaneous band on others."""
     once = certify.looks == "once"
-    share = share / (1 if once else look * (look + 1))
+    share = share / (1 if once else shown.look * (shown.look + 1))
     points = len(grid.keys)
     if not points:
         return Outcome(share, None, False, 0, 0, 0, labels_needed(0, 0, tolerance, share))
@@ -150,7 +150,7 @@ def _test(
     # From the candidate that keeps the promise most surely to the one that risks it most: loosest first for a recall.
     order = np.arange(points)[::-1] if metric == "recall" else np.arange(points)
     n, errors = counts.n[order], counts.errors[order]
-    if once or look == 1:
+    if once or shown.fresh:
         level = share
         closest = _start(grid, sample, metric, tolerance, level)
         chosen = int(walk(n, errors, closest, tolerance, level))
@@ -160,7 +160,7 @@ def _test(
         tested = band(points)
         closest = int(tested[p_value(errors[tested], n[tested], tolerance).argmin()])
     at = int(order[chosen if chosen >= 0 else closest])
-    return _outcome(grid, counts, at, chosen >= 0, share, tolerance, level, afresh=once and look > 1)
+    return _outcome(grid, counts, at, chosen >= 0, share, tolerance, level, afresh=once and shown.look > 1)
 
 
 def _start(grid: Grid, sample: Sample, metric: Metric, tolerance: float, level: float) -> int:

@@ -63,7 +63,9 @@ def lint(
         At least 72 labelled rows at or above the threshold certify this, if none of them is an error.
     """
     findings = [*_unreachable(policy, classes), *_needs(policy), *_unexplored(policy), *_unkept(policy, classes)]
-    if fit is not None:
+    if fit is not None and policy.segments is not None and fit.segment is None:
+        findings += _nameless()
+    elif fit is not None:
         parts = [None] if policy.segments is None else policy.segments.values
         for segment in parts:
             rows = fit if segment is None else fit.of_segment(segment)
@@ -86,6 +88,16 @@ def _unreachable(policy: Policy, classes: int | None) -> Iterator[Finding]:
                 f"never below {1 / classes:.4g}.",
                 f"Raise the threshold above {1 / classes:.4g}.",
             )
+
+
+def _nameless() -> Iterator[Finding]:
+    """Find segments whose rows are not to be told from others."""
+    yield Finding(
+        "note",
+        "/segments",
+        "These rows are of no segment: they certify none, and until labelled traffic does every row gets the fallback.",
+        "Predict with segments, label, and recalibrate; or give rows with a column `segment`.",
+    )
 
 
 def _unkept(policy: Policy, classes: int | None) -> Iterator[Finding]:

@@ -63,6 +63,24 @@ def test_no_rows_at_all_is_a_shortfall_not_an_error() -> None:
     assert certificate.reason.startswith("there are no certify rows among the bundle's reference rows; at least 59")
 
 
+def test_policies_solved_at_once_are_looks_of_one_another_and_see_no_answer() -> None:
+    """The second has its own share of delta, so that the best of several may be taken; else it is a first look."""
+    arguments: dict[str, Any] = {"version": 1, "fit": rows(2000), "certify": rows(2000), "basis": "traffic"}
+    second = solve(policy(0.95), look=2, fresh=True, **arguments).bands[0]
+    first = solve(policy(0.95, delta=0.05 / 3), look=1, **arguments).bands[0]
+    assert second.threshold == first.threshold
+    assert second.certificate is not None
+    assert first.certificate is not None
+    assert (second.certificate.valid, second.certificate.looks) == (True, 2)
+    assert second.certificate.delta == pytest.approx(first.certificate.delta)
+    few = {**arguments, "certify": rows(130)}
+    assert not solve(policy(0.95), look=2, **few).bands[0].certificate.valid  # type: ignore[union-attr]
+    assert solve(policy(0.95), look=2, fresh=True, **few).bands[0].certificate.valid  # type: ignore[union-attr]
+    once = solve(policy(0.95, looks="once"), look=2, fresh=True, **arguments).bands[0].certificate
+    assert once is not None
+    assert not once.valid  # it spends the whole of delta: only one of several may
+
+
 def test_fail_names_the_band() -> None:
     with pytest.raises(PolicyError) as refusal:
         solve(policy(0.95, on_uncertifiable="fail"), version=1, fit=rows(50), certify=rows(50), look=1, basis="traffic")

@@ -124,6 +124,13 @@ def test_segments_are_examined_for_themselves() -> None:
     assert not any("'DE'" in problem for problem in stated)
 
 
+def test_rows_of_no_segment_are_said_once() -> None:
+    segments = {"values": ["DE", "FR"]}
+    findings = lint(policy(block(min_precision=0.9), segments=segments), fit=draw(3000), certify_rows=3000)
+    assert [finding.level for finding in findings if finding.where == "/segments"] == ["note"]
+    assert not [finding for finding in findings if finding.where == "/bands"]
+
+
 def test_linting_reads_no_certify_label() -> None:
     """It is given none: what it says depends on the fit rows and on a number."""
     data = draw(500)
