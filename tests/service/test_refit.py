@@ -193,6 +193,39 @@ def test_policies_are_solved_anew_on_traffic_while_the_calibrator_stays(revision
     assert outcome["report"]["summary"].startswith("The calibrator is unchanged")
 
 
+def test_certificates_caps_and_changes_are_by_segment(revision: Revision, bundle: Any) -> None:
+    """Of one segment the labels are noise: it cannot be certified, and none of its decisions changes."""
+    wanted = Policy.from_dict(POLICY.to_dict() | {"segments": {"values": ["good", "noise"], "fallback": "review"}})
+    calibrator = Temperature.from_dict(revision.calibrator)
+    nothing = solve_on_reference(wanted, version=1, bundle=bundle, calibrator=calibrator, look=1)
+    before = replace(revision, policies={"auto": nothing.to_dict()})
+    logits, labels = draw(4000, seed=20)
+    segment = np.array(["good", "noise", "good", None], dtype=object)[np.arange(4000) % 4]
+    noisy = segment == "noise"
+    labels = np.where(noisy, np.random.default_rng(21).integers(0, K, 4000), labels)
+    rows = logged(logits, labels, segment=segment)
+    outcome = run(before, bundle, rows, calibrator="unchanged")
+    segments = outcome["report"]["policies"]["auto"]["segments"]
+    assert {value: part["uses_fallback"] for value, part in segments.items()} == {"good": False, "noise": True}
+    assert segments["good"]["certified"]["accept"]["segment"] == "good"
+
+    gated = roles(rows[0].cluster) == GATE
+    probability = calibrator.predict_proba(logits).max(axis=1).astype(np.float32)
+    cut = outcome["policies"]["auto"]["segments"]["good"]["bands"][0]["threshold"]["probability"]
+    accepted = int((gated & (segment == "good") & (probability >= np.float32(cut))).sum())
+    caps = {cap["name"]: cap["count"] for cap in outcome["report"]["gate"]["caps"]}
+    assert caps == {"flipped": accepted, "flag_rate": accepted}
+    assert outcome["report"]["decisions"]["policies"]["auto"]["flipped"] == accepted > 300
+
+    # Then all of it turns to noise: what was certified is lost, and that needs a person.
+    after = replace(revision, policies=outcome["policies"])
+    noise = np.random.default_rng(22).integers(0, K, 4000)
+    gate = run(after, bundle, logged(logits, noise, segment=segment))["report"]["gate"]
+    assert "policy 'auto' would lose its certificate of segment 'good', and give it the fallback" in str(
+        gate["unattended_reason"]
+    ).replace("Policy", "policy")
+
+
 def test_few_rows_are_certified_on_the_reference(revision: Revision, bundle: Any) -> None:
     outcome = run(revision, bundle, logged(*draw(90, seed=4)))
     assert certificate(outcome)["basis"] == "reference"
