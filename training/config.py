@@ -130,9 +130,10 @@ class TrainConfig(Recipe):
         return told | {"milestones": list(self.milestones)}
 
     def data_options(self) -> dict[str, Any]:
-        """What was asked of the data set beside its name, to be recorded."""
+        """What was asked of the data set beside its name, to be recorded: JSON-able, a tuple of names as a list."""
         options = {"rows": self.rows, "test_rows": self.test_rows, **self.data_settings}
-        return {name: value for name, value in options.items() if value not in (None, 0)}
+        told = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
+        return {name: value for name, value in told.items() if value not in (None, 0)}
 
     @property
     def model_name(self) -> str:

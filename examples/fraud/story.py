@@ -123,7 +123,7 @@ class Story:
         config = TrainConfig(
             dataset="table",
             data=self.folder,
-            data_settings={"file": "payments.csv", "label": LABEL, "label_names": list(OUTCOMES)},
+            data_settings={"file": "payments.csv", "label": LABEL, "label_names": OUTCOMES},
             model="table_cnn",
             name=MODEL,
             calibrator=METHOD,

@@ -81,7 +81,7 @@ def test_a_model_of_a_table_takes_its_columns_along(tmp_path: Path) -> None:
         model="table_cnn",
         name="claims",
         data=tmp_path,
-        data_settings={"file": "own.csv", "label": "label", "drop": ["id"]},
+        data_settings={"file": "own.csv", "label": "label", "drop": ("id",)},
         train_rows=0,
         reference_rows=60,
         epochs=2,
@@ -99,6 +99,7 @@ def test_a_model_of_a_table_takes_its_columns_along(tmp_path: Path) -> None:
     assert (len(parts.train), "feedback" in found.manifest.training.splits) == (100, True)
     digest = hashlib.sha256((tmp_path / "own.csv").read_bytes()).hexdigest()
     assert found.manifest.training.data.sources == {"own.csv": digest}
+    assert found.manifest.training.data.options["drop"] == ["id"], "a tuple of names is recorded as JSON has it"
     assert "test" not in found.report
 
 
