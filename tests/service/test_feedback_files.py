@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -131,6 +132,13 @@ def test_what_is_no_such_file(
     shared: Any, body: bytes, headers: dict[str, str], status: int, kind: str, where: str
 ) -> None:
     assert refusal(send(shared, body, headers), status, kind)["where"] == where
+
+
+def test_a_compressed_table_replays_its_plain_self(shared: Any) -> None:
+    body, headers = as_csv([{"reference": uuid.uuid4().hex, "label": "7"} for _ in range(100)])
+    first = send(shared, gzip.compress(body), headers | {"content-encoding": "gzip"}, key="packed")
+    assert statuses(first) == ["pending"] * 100
+    assert send(shared, body, headers, key="packed").json() == first.json()
 
 
 def test_other_content_types_are_refused_with_those_that_are_read(shared: Any) -> None:
