@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from service.client.answers import Certificate, Document
+from service.client.answers import AppliedSegment, Certificate, Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,7 @@ class Simulation:
         certified: Certificates by action.
         review_all: Whether every row would go to review for want of a certificate.
         warnings: Where nothing is certified, and how many labels are missing.
+        segments: Of a policy with segments, what is certified of each.
     """
 
     model: str
@@ -77,4 +78,5 @@ class Simulation:
     certified: Mapping[str, Certificate]
     review_all: bool
     warnings: tuple[str, ...] = ()
+    segments: Mapping[str, AppliedSegment] = field(default_factory=dict)
     document: Document = field(repr=False, compare=False, kw_only=True)

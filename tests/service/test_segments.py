@@ -213,6 +213,8 @@ def test_the_client_names_segments_and_reads_them_back(service: Any, digits: Any
             client.predict_images([seven, seven], policy="by-lamp", segments="bright"),
             client.predict_file(seven, policy="by-lamp", segment="bright"),
         ]
+        tried = client.simulate("by-lamp", rows=5)
+        assert [tried.segments[value].uses_fallback for value in POLICY["segments"]["values"]] == [True] * 3
         assert "bright" in client.put_policy("by-lamp", {**POLICY, "certify": {"delta": 0.1}}).warnings[0]
     for answer in answers:
         segments = [prediction.decision.segment for prediction in answer.predictions if prediction.decision]
