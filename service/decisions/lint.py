@@ -101,14 +101,14 @@ def _nameless() -> Iterator[Finding]:
 
 
 def _unkept(policy: Policy, classes: int | None) -> Iterator[Finding]:
-    """Find a `keep_previous` that no refit can honour."""
+    """Find a `keep_previous` that hardly any refit can honour."""
     if policy.on_uncertifiable == "keep_previous" and classes is not None and classes > 2:
         yield Finding(
-            "problem",
+            "note",
             "/on_uncertifiable",
-            f"keep_previous needs a refit that keeps the order of rows, and with {classes} labels none does: every row "
-            "will go to review.",
-            "Use review_all, which says so; or keep_threshold, which keeps the number and not the rows.",
+            f"keep_previous needs a refit that keeps the order of rows. With {classes} labels only one that leaves the "
+            "calibrator unchanged does; after any other, what cannot be certified goes to review.",
+            "Or keep the numbers and not the rows: on_calibrator_change: keep_threshold.",
         )
 
 
