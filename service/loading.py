@@ -12,7 +12,7 @@ import bundle as bundles
 from bundle import Bundle, BundleError, BundleLocation
 from calibrators import CalibrationError
 from calibrators import from_dict as calibrator_from_dict
-from service.decisions.decide import SolvedPolicy
+from service.decisions.solved import SolvedPolicy
 from service.errors import ConfigurationError, PolicyError, RevisionStateError
 from service.inference.chain import Chain
 from service.inference.cuda import cuda

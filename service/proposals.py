@@ -9,8 +9,8 @@ import structlog
 from bundle import Bundle, BundleLocation
 from calibrators import from_dict as calibrator_from_dict
 from service.decisions.certificates import decides_nothing, warnings
-from service.decisions.decide import SolvedPolicy
 from service.decisions.policy import Policy
+from service.decisions.solved import SolvedPolicy
 from service.errors import BundleRefusedError, PolicyError
 from service.loading import Loader
 from service.plane import Served

@@ -22,8 +22,8 @@ from bundle import Bundle
 from calibrators import CALIBRATORS, CalibrationError, Calibrator, Temperature
 from calibrators import from_dict as calibrator_from_dict
 from service.decisions.certificates import lost
-from service.decisions.decide import SolvedPolicy
 from service.decisions.gate import compare
+from service.decisions.solved import SolvedPolicy
 from service.decisions.split import one_per_group
 from service.decisions.unattended import Limits, judge
 from service.errors import CandorError, InputValueError, TooFewLabelsError, error_document

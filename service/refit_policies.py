@@ -14,9 +14,9 @@ from calibrators import Calibrator
 from service.decisions.binomial import labels_needed
 from service.decisions.certificates import certificates, lost, objections, warnings
 from service.decisions.certify import solve
-from service.decisions.decide import SolvedPolicy, SolvedSegment
 from service.decisions.policy import TOP, Policy
 from service.decisions.rows import ScoredRows
+from service.decisions.solved import SolvedPolicy, SolvedSegment
 from service.refit_rows import Division, Rows, fit_weights
 from service.revision import Basis
 from service.same_rows import OrderLostError, same_rows

@@ -13,8 +13,9 @@ import numpy.typing as npt
 from calibrators import Calibrator, metrics
 from service.decisions.binomial import upper_share
 from service.decisions.caps import Cap, CapName
-from service.decisions.decide import SolvedPolicy, decide_rows
+from service.decisions.decide import decide_rows
 from service.decisions.gate import GateResult
+from service.decisions.solved import SolvedPolicy
 from service.decisions.unattended import Limits
 
 

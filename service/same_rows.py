@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from calibrators import CalibrationError, Calibrator, EnsembleTemperature, Identity, Temperature
 from calibrators.margins import check_order, margin_logits
-from service.decisions.decide import SolvedBand, log_odds, order_keys
+from service.decisions.decide import log_odds, order_keys
 from service.decisions.policy import TOP
+from service.decisions.solved import SolvedBand
 from service.revision import Threshold
 
 _SYMMETRIC = (Identity, Temperature, EnsembleTemperature)

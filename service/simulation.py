@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from service.decisions.decide import SolvedPolicy, decide
+from service.decisions.decide import decide
 from service.decisions.rows import ScoredRows
 from service.decisions.simulate import Simulation, simulate
+from service.decisions.solved import SolvedPolicy
 from service.plane import Served
 from service.solve import scored
 from service.state.recent import NO_LABEL, RecentRows

@@ -11,9 +11,10 @@ from bundle import Bundle
 from calibrators import Calibrator, PriorShift
 from service.decisions.certify import solve
 from service.decisions.conditions import Metric
-from service.decisions.decide import SolvedPolicy, score_rows
+from service.decisions.decide import score_rows
 from service.decisions.policy import Policy
 from service.decisions.rows import ScoredRows
+from service.decisions.solved import SolvedPolicy
 
 
 def scored(

@@ -21,8 +21,9 @@ import yaml
 import bundle
 from benchmarks.serving.model import LENET
 from calibrators import CALIBRATORS
-from service.decisions.decide import SolvedPolicy, decide_rows
+from service.decisions.decide import decide_rows
 from service.decisions.policy import Policy
+from service.decisions.solved import SolvedPolicy
 from service.solve import solve_on_reference
 
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:  # numpy and scipy take long to import: verbs that need them d
     from numpy.typing import NDArray
 
     from service.commands.row_files import Parts
-    from service.decisions.decide import SolvedBand, SolvedPolicy
     from service.decisions.policy import Policy
     from service.decisions.rows import ScoredRows
     from service.decisions.simulate import Estimate, Simulation
+    from service.decisions.solved import SolvedBand, SolvedPolicy
     from service.revision import Basis
 
     Source = tuple[tuple[str, ...] | None, Callable[[Policy], Parts]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from service.decisions.decide import SolvedPolicy
+from service.decisions.solved import SolvedPolicy
 
 
 def certificates(solved: SolvedPolicy) -> dict[str, Any]:

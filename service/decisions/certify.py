@@ -17,12 +17,12 @@ from service.decisions.binomial import labels_needed, p_value
 from service.decisions.claims import Outcome, Shown, absent_rows, certificate, objection, refusal
 from service.decisions.conditions import Metric
 from service.decisions.counting import Counts, Sample
-from service.decisions.decide import SolvedBand, SolvedPolicy, SolvedSegment
 from service.decisions.grid import Grid, make_grid
 from service.decisions.kept import kept_bands, retest
 from service.decisions.policy import Certify, Policy
 from service.decisions.rows import ScoredRows
 from service.decisions.sequence import BAND_POINTS, band, choose_in_band, choose_start, walk
+from service.decisions.solved import SolvedBand, SolvedPolicy, SolvedSegment
 from service.revision import Basis, Threshold
 
 

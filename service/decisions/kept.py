@@ -11,10 +11,10 @@ from service.decisions.binomial import labels_needed, p_value
 from service.decisions.claims import Outcome, Shown, absent_rows, certificate, objection
 from service.decisions.conditions import Metric
 from service.decisions.counting import Sample
-from service.decisions.decide import SolvedBand, SolvedPolicy
 from service.decisions.grid import grid_at
 from service.decisions.policy import Policy
 from service.decisions.rows import ScoredRows
+from service.decisions.solved import SolvedBand, SolvedPolicy
 from service.revision import Threshold
 
 _CHANGED = "partition_changed: the calibrator has changed and the threshold has stayed"

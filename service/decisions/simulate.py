@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from service.decisions.binomial import lower_share, upper_share
 from service.decisions.conditions import Metric
 from service.decisions.counting import Counts, Sample
-from service.decisions.decide import SolvedPolicy
 from service.decisions.grid import lowest_propensity
 from service.decisions.rows import ScoredRows
+from service.decisions.solved import SolvedPolicy
 
 LEVEL: Final = 0.05
 """One minus the coverage of the intervals."""

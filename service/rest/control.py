@@ -11,8 +11,8 @@ from starlette.concurrency import run_in_threadpool
 
 from bundle import Columns
 from service.decisions.certificates import warnings
-from service.decisions.decide import SolvedPolicy
 from service.decisions.policy import Policy
+from service.decisions.solved import SolvedPolicy
 from service.errors import InputValueError, RevisionStateError, UnknownPolicyError
 from service.models import Model
 from service.rest import feedback, recalibrate, simulate

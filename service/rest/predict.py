@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 
 from service.decisions.certificates import of_segment
-from service.decisions.decide import SolvedPolicy
+from service.decisions.solved import SolvedPolicy
 from service.errors import InputValueError
 from service.models import Model
 from service.plane import Answer, Served

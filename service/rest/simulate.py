@@ -10,8 +10,8 @@ from pydantic.config import JsonDict
 from starlette.concurrency import run_in_threadpool
 
 from service.decisions.certificates import certificates, warnings
-from service.decisions.decide import SolvedPolicy
 from service.decisions.policy import Policy
+from service.decisions.solved import SolvedPolicy
 from service.errors import InputValueError, UnknownPolicyError
 from service.models import Model
 from service.plane import Served

@@ -13,8 +13,9 @@ from scipy.stats import binom
 from bundle import LabelledLogits, Reference
 from calibrators import CALIBRATORS, Calibrator, from_dict
 from service.decisions.certify import solve
-from service.decisions.decide import SolvedBand, SolvedPolicy, decide_rows
+from service.decisions.decide import decide_rows
 from service.decisions.policy import Policy
+from service.decisions.solved import SolvedBand, SolvedPolicy
 from service.decisions.split import CERTIFY, FIT, GATE
 from service.refit_policies import Refitted, refit_policies
 from service.refit_rows import Division, Rows

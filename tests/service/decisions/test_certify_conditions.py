@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from service.decisions.binomial import labels_needed
 from service.decisions.certify import solve
-from service.decisions.decide import SolvedBand, SolvedPolicy, decide, decide_rows
+from service.decisions.decide import decide, decide_rows
 from service.decisions.policy import Policy
 from service.decisions.rows import ScoredRows
+from service.decisions.solved import SolvedBand, SolvedPolicy
 from service.errors import PolicyError
 from service.revision import Certificate
 

@@ -8,17 +8,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from service.decisions.decide import (
-    SolvedBand,
-    SolvedPolicy,
-    SolvedSegment,
-    decide,
-    decide_rows,
-    log_odds,
-    order_keys,
-    score_rows,
-)
+from service.decisions.decide import decide, decide_rows, log_odds, order_keys, score_rows
 from service.decisions.policy import Policy
+from service.decisions.solved import SolvedBand, SolvedPolicy, SolvedSegment
 from service.revision import Certificate, Threshold
 
 POLICY = Policy.from_dict(

@@ -11,9 +11,10 @@ from scipy.stats import binom
 
 from service.decisions.certificates import certificates, warnings
 from service.decisions.certify import solve
-from service.decisions.decide import SolvedPolicy, decide
+from service.decisions.decide import decide
 from service.decisions.policy import Policy
 from service.decisions.rows import ScoredRows
+from service.decisions.solved import SolvedPolicy
 
 WORLDS = 6000
 

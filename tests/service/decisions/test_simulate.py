@@ -9,10 +9,11 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom, binomtest
 
-from service.decisions.decide import SolvedBand, SolvedPolicy, decide
+from service.decisions.decide import decide
 from service.decisions.policy import Policy
 from service.decisions.rows import ScoredRows
 from service.decisions.simulate import Simulation, simulate
+from service.decisions.solved import SolvedBand, SolvedPolicy
 from service.revision import Threshold
 
 BANDS = [
