@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from bundle import Bundle, InputSpec
 from calibrators import Calibrator
-from service.decisions.decide import SolvedPolicy, decide_rows
+from service.decisions.decide import decide_rows
+from service.decisions.solved import SolvedPolicy
 from service.errors import InputShapeError, OverloadedError, UnknownPolicyError
 from service.ids import new_ids
 from service.inference.batcher import Batcher
