@@ -28,6 +28,8 @@ from service.inference.session import Session
 from service.inference.statistics import Statistics
 from service.revision import Revision
 
+_HERE_S = 0.001  # what runs as quickly as this may hold up the event loop, where nothing else is to be done
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Served:
@@ -209,7 +211,8 @@ class Plane:
         solved = served.policy(policy)
         request = _Request(served, fitting, solved, references or nothing, groups or nothing, segments, started)
         try:
-            return await self._batcher.submit(request, deadline_s=deadline_s)
+            here_s = 0.0 if served.session.bound else _HERE_S  # a GPU has its own time, to be waited for elsewhere
+            return await self._batcher.submit(request, deadline_s=deadline_s, here_s=here_s)
         except Exception:
             self._statistics_of(served).failure.add(time.perf_counter_ns() - started)
             raise

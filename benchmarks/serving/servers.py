@@ -309,7 +309,7 @@ def _ours(model: str) -> dict[str, Payload]:
 
 def candor(model: str) -> Server:
     """Our service with one of its models asked."""
-    return Server(_candor, _ours(model), "/readyz")
+    return Server(_candor, _ours(model), "/readyz", environment={"CANDOR_THREADS": "1"})
 
 
 _V2 = "/v2/models/model/infer"

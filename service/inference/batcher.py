@@ -3,6 +3,7 @@
 Work-conserving: a free worker never waits for more unless a delay is configured. A full queue refuses at once, and so
 does one in which work would wait beyond its deadline. Work that is overdue, or whose caller has gone, is dropped when
 its turn comes, before it costs anything. A batch that fails is halved until the poisoned inputs fail alone.
+Work that is alone and quickly done runs on its caller's thread: to wake another and be woken by it costs more.
 
 Work of different lanes shares the worker but no batch; lanes take turns, so that a crowded one holds up no other.
 Models have a worker each: docs/decisions/0004-one-worker-for-each-model.md.
@@ -59,8 +60,8 @@ class Batcher(Generic[Work, Result]):
     """Gathers work into batches and hands each caller its own result, exactly once.
 
     Args:
-        run: Takes a non-empty list of work of one lane and returns one result for each, in order. Called on the worker
-            thread only; when it raises, it is called again with parts of the list.
+        run: Takes a non-empty list of work of one lane and returns one result for each, in order. Never called by two
+            threads at once; when it raises, it is called again with parts of the list.
         max_batch_size: Rows in a batch; larger single pieces of work run alone.
         max_queued_rows: Rows that may wait.
         delay_s: How long the oldest work waits for a batch to fill; 0 takes what is there.
@@ -89,6 +90,8 @@ class Batcher(Generic[Work, Result]):
         self._queued_rows = 0
         self._running_rows = 0
         self._row_s = 0.0
+        self._arriving = 0  # callers that find out whether they are alone
+        self._turn = threading.Lock()  # held by whoever runs
         self._closing = False
         # Two bare locks instead of a condition, which makes a lock for each wait: this is on every request's way.
         self._lock = threading.Lock()
@@ -114,8 +117,14 @@ class Batcher(Generic[Work, Result]):
                 self.refusals.full += 1
             raise self._refusal()
 
-    async def submit(self, work: Work, *, deadline_s: float) -> Result:
+    async def submit(self, work: Work, *, deadline_s: float, here_s: float = 0.0) -> Result:
         """Queue `work` and wait for its result. Cancelling the caller drops the work if it has not begun.
+
+        Args:
+            work: What to run.
+            deadline_s: Seconds within which its turn must come.
+            here_s: Work that finds nobody else and is expected to take no longer runs at once on this thread, and
+                holds up the event loop meanwhile; 0, or a delay, always queues it.
 
         Raises:
             OverloadedError: The queue is full, its turn would come too late, or the service is stopping.
@@ -126,6 +135,14 @@ class Batcher(Generic[Work, Result]):
         # Not _Queued[Work, Result](…): subscripting costs more than making it.
         queued: _Queued[Work, Result] = _Queued(work, now, now + deadline_s, loop.create_future(), loop)
         rows = work.rows
+        if self._row_s and rows * self._row_s <= min(here_s, deadline_s) and await self._is_alone():
+            try:
+                [(_, outcome)] = self._attempt([queued])
+            finally:
+                self._turn.release()
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
         with self._lock:
             # An empty queue takes any single piece of work, however large: its size was limited at the door.
             if self._closing or (self._queued_rows and self._is_crowded(rows, deadline_s)):
@@ -136,6 +153,20 @@ class Batcher(Generic[Work, Result]):
             if self._wakes_at_rows and self._queued_rows >= self._wakes_at_rows:
                 self._wake_up()
         return await queued.future
+
+    async def _is_alone(self) -> bool:
+        """Whether nothing else waits, runs or comes at the same time; then the turn is the caller's, to be released."""
+        if self._queued_rows or self._delay_s or self._turn.locked():
+            return False
+        with self._lock:
+            self._arriving += 1
+        try:
+            await asyncio.sleep(0)  # requests that came together are all read before any of them runs
+            alone = self._arriving == 1 and not self._queued_rows and not self._closing
+        finally:
+            with self._lock:
+                self._arriving -= 1
+        return alone and self._turn.acquire(blocking=False)
 
     def close(self) -> None:
         """Refuse new work, finish what waits, and stop the worker."""
@@ -175,9 +206,8 @@ class Batcher(Generic[Work, Result]):
 
     def _work(self) -> None:
         while batch := self._take():
-            began = time.monotonic()
-            outcomes = self._attempt(batch)
-            self._row_s += _SMOOTHING * ((time.monotonic() - began) / self._running_rows - self._row_s)
+            with self._turn:
+                outcomes = self._attempt(batch)
             self._running_rows = 0
             self._hand_over(outcomes)
 
@@ -243,7 +273,7 @@ class Batcher(Generic[Work, Result]):
 
     def _attempt(self, batch: list[_Queued[Work, Result]]) -> list[_Outcome[Work, Result]]:
         try:
-            return list(zip(batch, self._run([queued.work for queued in batch]), strict=True))
+            return list(zip(batch, self._run_timed([queued.work for queued in batch]), strict=True))
         except Exception as error:  # noqa: BLE001 — whatever a model raises belongs to its callers, not to this thread
             if len(batch) == 1:
                 self.refusals.failed += 1
@@ -251,6 +281,14 @@ class Batcher(Generic[Work, Result]):
             # One poisoned input among n costs 2 log2(n) more runs by halves, and n one by one.
             half = len(batch) // 2
             return self._attempt(batch[:half]) + self._attempt(batch[half:])
+
+    def _run_timed(self, works: list[Work]) -> Sequence[Result]:
+        began = time.monotonic()
+        try:
+            return self._run(works)
+        finally:
+            taken_s = (time.monotonic() - began) / sum(work.rows for work in works)
+            self._row_s += _SMOOTHING * (taken_s - self._row_s)
 
 
 def _overdue() -> DeadlineExceededError:

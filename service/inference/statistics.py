@@ -25,7 +25,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Statistics:
-    """Counts of one revision in this process; each tally has one writing thread, so no lock is needed.
+    """Counts of one revision in this process; only whoever has the queue's turn writes, so no lock is needed.
 
     Attributes:
         rows: Rows that were answered.

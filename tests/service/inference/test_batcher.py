@@ -82,6 +82,7 @@ def test_every_schedule_gives_everyone_their_own_answer_once(data: st.DataObject
     plans = [data.draw(st.lists(st.tuples(works, fates), max_size=40)) for _ in range(2)]
     limit = data.draw(st.integers(1, 60))
     delay = data.draw(st.sampled_from([0.0, 0.0005]))
+    here = data.draw(st.sampled_from([0.0, FOREVER_S]))
     model = Model()
     ran: list[int] = []
 
@@ -95,7 +96,7 @@ def test_every_schedule_gives_everyone_their_own_answer_once(data: st.DataObject
 
     async def call(opened: Batcher[Work, int], work: Work, fate: str) -> str:
         deadline = -1.0 if fate == "late" else FOREVER_S
-        task = asyncio.ensure_future(opened.submit(work, deadline_s=deadline))
+        task = asyncio.ensure_future(opened.submit(work, deadline_s=deadline, here_s=here))
         if fate == "cancel at once":
             await asyncio.sleep(0)
             task.cancel()
@@ -143,6 +144,66 @@ def test_every_schedule_gives_everyone_their_own_answer_once(data: st.DataObject
                 assert ran.count(id(work)) == 1
             if outcome in ("overloaded", "late"):
                 assert id(work) not in ran
+
+
+def ran_here(model: Model, opened: Batcher[Work, int], *works: Work, here_s: float = FOREVER_S) -> list[bool]:
+    """Submit work together, once the queue knows how long it takes; says which ran on the event loop's thread."""
+    threads: dict[int, threading.Thread] = {}
+
+    def note(batch: list[Work]) -> list[int]:
+        threads.update((work.number, threading.current_thread()) for work in batch)
+        return model(batch)
+
+    async def everybody() -> list[int]:
+        await opened.submit(Work(-1), deadline_s=FOREVER_S)
+        opened._run = note
+        return await asyncio.gather(*(opened.submit(work, deadline_s=FOREVER_S, here_s=here_s) for work in works))
+
+    assert asyncio.run(everybody()) == [work.number for work in works]
+    return [threads[work.number] is threading.current_thread() for work in works]
+
+
+def test_work_that_is_alone_and_quickly_done_runs_on_its_callers_thread() -> None:
+    model = Model()
+    with batcher(model) as opened:
+        assert ran_here(model, opened, Work(1)) == [True]
+    with batcher(model) as opened:
+        assert ran_here(model, opened, Work(1), here_s=1e-12) == [False], "it is expected to take longer"
+    with batcher(model) as opened:
+        assert ran_here(model, opened, Work(1), Work(2), Work(3)) == [False] * 3, "they came together"
+    with batcher(model, delay_s=0.0005) as opened:
+        assert ran_here(model, opened, Work(1)) == [False], "it is to wait for company"
+
+
+def test_nothing_runs_on_its_callers_thread_while_the_worker_is_busy() -> None:
+    model = Model()
+
+    async def everybody(opened: Batcher[Work, int]) -> None:
+        await opened.submit(Work(0), deadline_s=FOREVER_S)
+        model.busy.clear()
+        first = held_up(model, opened)
+        await asyncio.to_thread(model.busy.wait)
+        second = asyncio.ensure_future(opened.submit(Work(2), deadline_s=FOREVER_S, here_s=FOREVER_S))
+        await settled(lambda: opened.queued_rows == 1)
+        model.go.set()
+        assert await asyncio.gather(first, second) == [-1, 2]
+
+    with batcher(model) as opened:
+        asyncio.run(everybody(opened))
+
+
+def test_what_fails_on_its_callers_thread_fails_its_caller_and_is_counted() -> None:
+    model = Model()
+
+    async def one_after_the_other(opened: Batcher[Work, int]) -> None:
+        await opened.submit(Work(0), deadline_s=FOREVER_S)
+        with pytest.raises(ValueError, match="poison"):
+            await opened.submit(Work(1, poisoned=True), deadline_s=FOREVER_S, here_s=FOREVER_S)
+        assert await opened.submit(Work(2), deadline_s=FOREVER_S, here_s=FOREVER_S) == 2
+
+    with batcher(model) as opened:
+        asyncio.run(one_after_the_other(opened))
+        assert opened.refusals.failed == 1
 
 
 def test_what_waits_is_taken_together_and_in_order() -> None:
