@@ -5,8 +5,8 @@
 Each server runs the same ONNX model of LeNet's size, with one worker process and one thread for each run of the
 model; ours calibrates, decides, logs and counts every request besides. Peers live in virtual environments of their own
 below a cache folder, made on the first run; one that cannot be installed, does not start or answers wrongly is left
-out, and the report says why. All stay up, and take turns at being asked by wrk (one thread), which must be installed.
-Answers are compared with ONNX Runtime's own before anything is measured.
+out, and the report says why. They take turns at being started, asked by wrk (one thread), which must be installed, and
+stopped. Answers are compared with ONNX Runtime's own before anything is measured.
 
 A run that was interrupted goes on from its `--keep` file. `--only` names parts: closed (all servers, one image a
 request, 1, 16 and 64 connections), batches (32 images a request), in-process (ONNX Runtime, calibration and decision

@@ -92,14 +92,16 @@ class _Bench:
         }[part](number)
 
     def _closed(self, number: int) -> None:
-        """All servers stay up and are asked one after the other."""
-        with ExitStack() as stack:
-            servers = {CANDOR: candor(LENET), **{name: PEER_SERVERS[name] for name in self._pythons}}
-            up = [self._up(stack, name, server) for name, server in servers.items() if name not in self._failed]
-            for one in [server for server in up if server is not None]:
-                for payload in one.payloads:
+        """One server after the other is started, asked and stopped: some work even when nobody asks them."""
+        servers = {CANDOR: candor(LENET), **{name: PEER_SERVERS[name] for name in self._pythons}}
+        for name, server in servers.items():
+            if name in self._failed:
+                continue
+            with ExitStack() as stack:
+                one = self._up(stack, name, server)
+                for payload in () if one is None else one.payloads:
                     for connections in CONNECTIONS:
-                        self._ask(number, ("closed", one.name, payload, connections), one, payload, connections)
+                        self._ask(number, ("closed", name, payload, connections), one, payload, connections)
 
     def _batches(self, number: int) -> None:
         with self._ours() as one:
