@@ -324,10 +324,11 @@ class Models:
 
     def _put_into_service(self, model: Model, locations: Sequence[BundleLocation]) -> dict[int, str]:
         """Load what the state names, or a first revision; propose newer bundles, and return why some were refused."""
-        pointer = self._store.pointer(model.name)
-        if pointer is None:
-            pointer = self._proposals.first(locations[-1])
-        self._swap_in(model, pointer)
+        with self._pruned(model):  # a first revision that cannot be made leaves the session that proved its bundle
+            pointer = self._store.pointer(model.name)
+            if pointer is None:
+                pointer = self._proposals.first(locations[-1])
+            self._swap_in(model, pointer)
         return self._proposals.of_new_bundles(model.served, locations)
 
     def _follow(self, model: Model, pointer: Pointer, desired: Desired) -> None:

@@ -124,8 +124,8 @@ class Plane:
     """Answers predictions for one model with whatever revision is in service.
 
     Args:
-        log: Called on the worker thread with what a run answered, of one policy at a time, and its inputs; it must
-            neither block nor raise.
+        log: Called with what a run answered, of one policy at a time, and its inputs, on the thread that ran it: the
+            worker's, or the event loop's for a lone quick request. It must neither block nor raise.
         max_batch_size: Rows that one inference run takes at most.
         max_rows: Rows that one request may have.
         max_queued_rows: Rows that may wait.

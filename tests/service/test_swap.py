@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from calibrators import Temperature
-from service.errors import EpochStaleError, RevisionStateError
+from service.errors import EpochStaleError, PolicyError, RevisionStateError
 from service.inference.session import Session
 from service.models import Models
 from service.settings import Settings
@@ -154,6 +154,19 @@ def test_activations_that_fail_leave_nothing_loaded(models: Models) -> None:
         models.activate("digits", ids[0], expected_epoch=pointer.epoch, by="test")
     assert set(model.loaded) == {"r1", ids[0]}
     assert len(models._loader.opened) == 1
+
+
+def test_a_first_revision_that_cannot_be_made_leaves_no_session(digits: Any, tmp_path: Any) -> None:
+    folder = tmp_path / "policies" / "digits"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text("id: mine\npositive: eleven\nbands: [{action: review}]\n")
+    database, models = open_models(digits, f"sqlite:///{tmp_path}/state.db", policies=folder.parent)
+    for attempt in (models.start, lambda: models.load("digits", by="test")):
+        with pytest.raises(PolicyError):
+            attempt()
+        assert models._loader.opened == frozenset()
+    models.close()
+    database.close()
 
 
 def test_the_first_solving_is_the_first_look_and_an_identical_policy_costs_none(models: Models) -> None:
