@@ -27,7 +27,7 @@ from service.decisions.solved import SolvedPolicy
 from service.decisions.split import one_per_group
 from service.decisions.unattended import Limits, judge
 from service.errors import CandorError, InputValueError, TooFewLabelsError, error_document
-from service.refit_policies import basis_of, refit_policies
+from service.refit_policies import basis_of, first_shown, refit_policies
 from service.refit_report import Side, change_caps, changed_decisions, compared_metrics, summary
 from service.refit_rows import Rows, divide, effective_rows, fit_weights
 from service.revision import Revision
@@ -135,12 +135,14 @@ def refit(
         candidate = _fit(request.calibrator or revision.calibrator["method"], rows.fitting, active)
 
     bases = {key: basis_of(policy.policy, names, certifying) for key, policy in solved.items()}
-    earliest = int(certifying.labelled_at.min())
     shown = show(
         {
             # Gate rows tell nothing of two sides that are equal: that is no attempt.
             "gate": None if unchanged else int(gate.labelled_at.min()),
-            "certify": {key: {"basis": basis, "earliest": earliest} for key, basis in bases.items()},
+            "certify": {
+                key: {"basis": basis, "earliest": first_shown(solved[key].policy, rows.certify)}
+                for key, basis in bases.items()
+            },
         }
     )
 

@@ -16,7 +16,7 @@ from service.decisions.certificates import certificates, lost, objections, warni
 from service.decisions.certify import solve
 from service.decisions.policy import TOP, Policy
 from service.decisions.rows import ScoredRows
-from service.decisions.solved import SolvedPolicy, SolvedSegment
+from service.decisions.solved import SolvedBand, SolvedPolicy, SolvedSegment
 from service.refit_rows import Division, Rows, fit_weights
 from service.revision import Basis
 from service.same_rows import OrderLostError, same_rows
@@ -58,6 +58,20 @@ def basis_of(policy: Policy, names: tuple[str, ...], certifying: Rows) -> Basis:
     return "traffic"
 
 
+def first_shown(policy: Policy, certify: Rows) -> int:
+    """Return the time since which a look may have shown something of these rows that certifies the policy.
+
+    A label says nothing before it comes, but whether a row is flagged is known as soon as it is predicted.
+
+    Args:
+        policy: What is promised.
+        certify: All rows of the traffic that may certify, labelled ones among them.
+    """
+    if any(when.metric == "flag_rate" for _, when in policy.promises()):
+        return int(certify.predicted_at.min())
+    return int(certify.labelled_at[certify.tested].min())
+
+
 def refit_policies(
     policies: Mapping[str, SolvedPolicy],
     bundle: Bundle,
@@ -87,22 +101,22 @@ def refit_policies(
         PolicyError: A policy that must be certified or fail cannot be certified.
     """
     names = bundle.manifest.labels
+    unchanged = active.to_dict() == candidate.to_dict()
     refitted = {}
     for key, old in policies.items():
         wanted, look = old.policy, looks[key]
         stays = wanted.on_calibrator_change == "keep_threshold"
-        unchanged = active.to_dict() == candidate.to_dict()
-        if stays and unchanged and all(not part.review_all for part in _parts(old)):
+        if stays and unchanged and all(_holds(part) for part in _parts(old)):
             refitted[key] = Refitted(old)  # nothing has changed for it
             continue
-        keep = old if stays and not unchanged else None
+        keep = old if stays else None
         if bases[key] == "reference":
             new = solve_on_reference(
                 wanted, version=old.version, bundle=bundle, calibrator=candidate, look=look, keep=keep
             )
         else:
             alike = [
-                looks[other]
+                other
                 for other, policy in policies.items()
                 if policy.policy.positive == wanted.positive and bases[other] == "traffic"
             ]
@@ -116,11 +130,11 @@ def refit_policies(
                 window=window,
                 seed=seed,
                 keep=keep,
-                # All policies of a refit are solved before anybody sees an answer; the first look says what was before.
-                fresh=min(alike) == 1,
+                # All policies of a refit are solved before anybody sees an answer: looks of this one show nothing yet.
+                fresh=look <= 1 + alike.index(key),
             )
         if stays and unchanged:
-            refitted[key] = Refitted(_with_what_decides(old, new))
+            refitted[key] = Refitted(_with_what_holds(old, new))
         else:
             refitted[key] = _with_previous(old, new, names, active, candidate, rows)
     return refitted
@@ -152,9 +166,33 @@ def _parts(solved: SolvedPolicy) -> tuple[SolvedPolicy, ...]:
     return tuple(solved.parts.values()) or (solved,)
 
 
-def _with_what_decides(old: SolvedPolicy, new: SolvedPolicy) -> SolvedPolicy:
-    """Put the segments back that decide already; a policy without segments does not, or nothing would be solved."""
-    return replace(new, segments={**new.segments, **{k: part for k, part in old.segments.items() if part.certified}})
+def _holds(part: SolvedPolicy) -> bool:
+    """Return whether a policy or a segment decides, with every promise certified."""
+    return not part.review_all and all(_stands(band) for band in part.bands)
+
+
+def _stands(band: SolvedBand) -> bool:
+    return band.certificate is None or band.certificate.valid
+
+
+def _with_what_holds(old: SolvedPolicy, new: SolvedPolicy) -> SolvedPolicy:
+    """Put back what is certified: the calibrator has stayed, and nothing has touched it.
+
+    Args:
+        old: The policy as it is in force.
+        new: What decides tested again, as thresholds that stay; what does not solved anew.
+    """
+    segments = {
+        value: replace(part, bands=_standing(old.segments[value].bands, part.bands))
+        if old.segments[value].certified
+        else part
+        for value, part in new.segments.items()
+    }
+    return replace(new, bands=new.bands if old.review_all else _standing(old.bands, new.bands), segments=segments)
+
+
+def _standing(old: tuple[SolvedBand, ...], new: tuple[SolvedBand, ...]) -> tuple[SolvedBand, ...]:
+    return tuple(was if _stands(was) else now for was, now in zip(old, new, strict=True))
 
 
 def _with_previous(

@@ -30,7 +30,7 @@ class Rows:
         sought: bool (N,): the label was sought, whether or not it has come.
         tested: bool (N,): the label was sought, with a known propensity, and has come. Only such rows test anything: of
             other labels nobody knows how they came to be.
-        predicted_at: int64 (N,), microseconds; 0 for unlabelled rows.
+        predicted_at: int64 (N,), microseconds.
         labelled_at: int64 (N,), microseconds; 0 for unlabelled rows.
         segment: object (N,): str, or None where the request named none.
     """
@@ -59,7 +59,7 @@ class Rows:
             np.concatenate([labelled.propensity, unlabelled.propensity]),
             np.concatenate([labelled.label_sought, unlabelled.label_sought]),
             np.concatenate([labelled.label_sought & (labelled.propensity > 0), none.astype(np.bool_)]),
-            np.concatenate([labelled.predicted_at, none]),
+            np.concatenate([labelled.predicted_at, unlabelled.predicted_at]),
             np.concatenate([labelled.first_labelled_at, none]),
             np.concatenate([labelled.segment, unlabelled.segment]),
         )

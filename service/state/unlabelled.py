@@ -26,6 +26,7 @@ class UnlabelledRows:
         propensity: float64 (N,): probability with which a label was sought, nan where unknown.
         label_sought: bool (N,): whether this row's label was sought, and has not come.
         segment: object (N,): str, or None where the request named none.
+        predicted_at: int64 (N,), microseconds since the epoch, ascending.
         since_us: Time from which on no unlabelled row is left out, in microseconds since the epoch; None when none is.
     """
 
@@ -34,6 +35,7 @@ class UnlabelledRows:
     propensity: NDArray[np.float64]
     label_sought: NDArray[np.bool_]
     segment: NDArray[np.object_]
+    predicted_at: NDArray[np.int64]
     since_us: int | None = None
 
     def __len__(self) -> int:
@@ -67,25 +69,26 @@ def load_unlabelled_rows(connection: Connection, window: Window, *, classes: int
     propensities = [np.empty(0, dtype=np.float64)]
     soughts = [np.empty(0, dtype=np.bool_)]
     segments = [np.empty(0, dtype=np.object_)]
+    times = [np.empty(0, dtype=np.int64)]
     known: dict[str | None, str | None] = {}  # one text for each segment, however many rows name it
-    oldest = 0
     for chunk in connection.execute(query.execution_options(yield_per=ROWS_PER_FETCH)).partitions():
         blobs, cluster, propensity, sought, segment, created_at = zip(*chunk, strict=True)
-        oldest = created_at[-1]
         logits.append(np.frombuffer(b"".join(blobs), dtype="<f4").reshape(-1, classes))
         clusters.append(np.array(cluster, dtype=np.int64))
         propensities.append(np.array(propensity, dtype=np.float64))
         soughts.append(np.array(sought, dtype=np.bool_))
         segments.append(np.array([known.setdefault(name, name) for name in segment], dtype=np.object_))
+        times.append(np.array(created_at, dtype=np.int64))
     rows = UnlabelledRows(  # oldest first
         np.concatenate(logits)[::-1],
         np.concatenate(clusters)[::-1],
         np.concatenate(propensities)[::-1],
         np.concatenate(soughts)[::-1],
         np.concatenate(segments)[::-1],
+        np.concatenate(times)[::-1],
     )
     # Others of the oldest row's microsecond may be among those left out.
-    return replace(rows, since_us=oldest + 1) if len(rows) == MOST_ROWS else rows
+    return replace(rows, since_us=int(rows.predicted_at[0]) + 1) if len(rows) == MOST_ROWS else rows
 
 
 def count_labelled(connection: Connection, window: Window, *, at_most: int) -> int:

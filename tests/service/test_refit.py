@@ -13,7 +13,8 @@ import pytest
 from bundle import LabelledLogits, Reference
 from calibrators import Temperature
 from service.decisions.policy import Policy
-from service.decisions.split import FIT, GATE, roles
+from service.decisions.solved import SolvedPolicy, SolvedSegment
+from service.decisions.split import CERTIFY, FIT, GATE, roles
 from service.decisions.unattended import Limits
 from service.errors import InputValueError, TooFewLabelsError
 from service.refit import RefitRequest, RefitTask, refit
@@ -90,7 +91,8 @@ def logged(
         sought=int(sought.sum()),
         sought_unlabelled=int((sought & ~has).sum()),
     )
-    return labelled, UnlabelledRows(logits[~has], cluster[~has], propensity[~has], sought[~has], segment[~has])
+    others = (logits, cluster, propensity, sought, segment, times)
+    return labelled, UnlabelledRows(*(column[~has] for column in others))
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +133,7 @@ def run(
     *,
     shown: list[dict[str, Any]] | None = None,
     limits: Limits | None = None,
+    numbers: dict[str, int] | None = None,
     **request: Any,
 ) -> dict[str, Any]:
     task = RefitTask("", str(Path()), "m", "r1", min_rows=60, alpha=0.05, margin=0.002, request=RefitRequest(**request))
@@ -139,7 +142,7 @@ def run(
     def show(looks: dict[str, Any]) -> dict[str, Any]:
         if shown is not None:
             shown.append(looks)
-        return {"attempt": 1, "looks": dict.fromkeys(looks["certify"], 1)}
+        return {"attempt": 1, "looks": dict.fromkeys(looks["certify"], 1) | (numbers or {})}
 
     return refit(task, revision, bundle, *rows, seed=1, show=show)
 
@@ -191,6 +194,81 @@ def test_policies_are_solved_anew_on_traffic_while_the_calibrator_stays(revision
     gate = outcome["report"]["gate"]
     assert (gate["passed"], gate["unattended"], gate["nll"]["difference"]) == (True, False, 0.0)
     assert outcome["report"]["summary"].startswith("The calibrator is unchanged")
+
+
+def test_rows_that_were_flagged_before_their_labels_came_are_not_fresh(revision: Revision, bundle: Any) -> None:
+    """Of a row without a label an earlier look has shown nothing, but whether it is flagged."""
+    kept = {"on_calibrator_change": "keep_threshold"}
+    flags = {"id": "flags", "bands": [{"action": "look", "when": {"max_flag_rate": 0.5}}, {"action": "review"}]}
+    calibrator = Temperature.from_dict(revision.calibrator)
+    policies = {
+        wanted.id: solve_on_reference(wanted, version=1, bundle=bundle, calibrator=calibrator, look=1).to_dict()
+        for wanted in (Policy.from_dict(POLICY.to_dict() | kept), Policy.from_dict(flags | kept))
+    }
+    has = np.arange(4000) >= 1000
+    rows = logged(*draw(4000, seed=3, temperature=1.3), propensity=np.full(4000, 0.75), sought=has, has_label=has)
+    shown: list[dict[str, Any]] = []
+    before = replace(revision, policies=policies)
+    report = run(before, bundle, rows, shown=shown, numbers={"auto": 1, "flags": 3})["report"]
+    labelled, unlabelled = (part.cluster for part in rows)
+    assert {key: look["earliest"] for key, look in shown[0]["certify"].items()} == {
+        "auto": rows[0].first_labelled_at[roles(labelled) == CERTIFY].min(),
+        "flags": rows[1].predicted_at[roles(unlabelled) == CERTIFY].min(),
+    }
+    # The look before in this refit shows nothing yet, the one before that has.
+    claims = [report["policies"][key]["certified"] for key in ("auto", "flags")]
+    assert "have been" not in str(claims[0]["accept"]["reason"])
+    assert "these have been (look 3)" in claims[1]["look"]["reason"]
+
+
+def without_certificate(solved: SolvedPolicy) -> SolvedPolicy:
+    """What has stayed under another calibrator, and could not be certified then."""
+    first, *others = solved.bands
+    assert first.certificate is not None
+    claim = replace(first.certificate, valid=False, reason="partition_changed: too few labels")
+    return replace(solved, bands=(replace(first, certificate=claim), *others))
+
+
+def test_new_labels_certify_a_threshold_that_has_stayed(revision: Revision, bundle: Any) -> None:
+    """It takes no other calibrator to test it, and what is certified is not tested again."""
+    wanted = Policy.from_dict(POLICY.to_dict() | {"on_calibrator_change": "keep_threshold"})
+    calibrator = Temperature.from_dict(revision.calibrator)
+    solved = without_certificate(solve_on_reference(wanted, version=1, bundle=bundle, calibrator=calibrator, look=1))
+    logits, labels = draw(3000, seed=3, temperature=0.5)
+    before = replace(revision, policies={"auto": solved.to_dict()})
+    shown = run(before, bundle, logged(logits, labels), numbers={"auto": 2}, calibrator="unchanged")
+    assert "these have been (look 2)" in certificate(shown)["reason"]
+    outcome = run(before, bundle, logged(logits, labels), calibrator="unchanged")
+    claim, after = certificate(outcome), outcome["policies"]["auto"]
+    assert (claim["valid"], claim["basis"], after["review_all"]) == (True, "traffic", False)
+    assert after["bands"][0]["threshold"] == solved.to_dict()["bands"][0]["threshold"]
+    noise = logged(logits, np.random.default_rng(4).integers(0, K, 3000))
+    held = replace(revision, policies=outcome["policies"])
+    assert run(held, bundle, noise, calibrator="unchanged")["policies"] == outcome["policies"]
+
+
+def test_what_a_segment_has_certified_stays_while_others_are_tested(revision: Revision, bundle: Any) -> None:
+    kept = {"on_calibrator_change": "keep_threshold"}
+    wanted = Policy.from_dict(POLICY.to_dict() | kept | {"segments": {"values": ["held", "lost", "new"]}})
+    calibrator = Temperature.from_dict(revision.calibrator)
+    nothing = solve_on_reference(wanted, version=1, bundle=bundle, calibrator=calibrator, look=1)
+    logits, labels = draw(9000, seed=5)
+    two, three = (np.array(["held", "lost", third], dtype=object)[np.arange(9000) % 3] for third in (None, "new"))
+    before = replace(revision, policies={"auto": nothing.to_dict()})
+    first = run(before, bundle, logged(logits, labels, segment=two), calibrator="unchanged")
+    solved = SolvedPolicy.from_dict(first["policies"]["auto"])
+    assert [part.certified for part in solved.segments.values()] == [True, True, False]
+    lost = SolvedSegment(without_certificate(solved.parts["lost"]).bands, certified=True)
+    start = replace(solved, segments={**solved.segments, "lost": lost})
+    again = replace(revision, policies={"auto": start.to_dict()})
+    outcome = run(again, bundle, logged(*draw(9000, seed=6, temperature=0.5), segment=three), calibrator="unchanged")
+    after = SolvedPolicy.from_dict(outcome["policies"]["auto"])
+    assert after.segments["held"] == solved.segments["held"]
+    assert after.segments["new"].certified
+    tested = after.segments["lost"].bands[0]
+    assert tested.threshold == solved.segments["lost"].bands[0].threshold
+    assert tested.certificate is not None
+    assert tested.certificate.valid
 
 
 def test_certificates_caps_and_changes_are_by_segment(revision: Revision, bundle: Any) -> None:

@@ -254,4 +254,5 @@ def test_of_too_many_unlabelled_rows_the_most_recent_are_taken(
     label(store, (B, None, "cat"))
     rows = store.unlabelled_rows(Window("pets", DIGEST), classes=3)
     assert rows.propensity.tolist() == [0.1, 0.2]
+    assert rows.predicted_at.tolist() == [1_001, 1_002]
     assert rows.since_us == 1_002
