@@ -162,19 +162,25 @@ class Batcher(Generic[Work, Result]):
             self._arriving += 1
         try:
             await asyncio.sleep(0)  # requests that came together are all read before any of them runs
-            alone = self._arriving == 1 and not self._queued_rows and not self._closing
+            alone = self._arriving == 1 and not self._queued_rows
         finally:
             with self._lock:
                 self._arriving -= 1
-        return alone and self._turn.acquire(blocking=False)
+        if alone and self._turn.acquire(blocking=False):
+            if not self._closing:  # else whoever closes may have waited for the turn already
+                return True
+            self._turn.release()
+        return False
 
     def close(self) -> None:
-        """Refuse new work, finish what waits, and stop the worker."""
+        """Refuse new work, finish what waits or runs, and stop the worker."""
         with self._lock:
             self._closing = True
             if self._wakes_at_rows:
                 self._wake_up()
         self._thread.join()
+        with self._turn:  # what runs on its caller's thread
+            pass
 
     def _is_crowded(self, rows: int, deadline_s: float) -> bool:
         if self._queued_rows + rows > self._max_queued_rows:

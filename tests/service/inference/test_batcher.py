@@ -206,6 +206,29 @@ def test_what_fails_on_its_callers_thread_fails_its_caller_and_is_counted() -> N
         assert opened.refusals.failed == 1
 
 
+def test_closing_waits_for_what_runs_on_its_callers_thread() -> None:
+    closed = threading.Event()
+
+    async def scenario(opened: Batcher[Work, int]) -> int:
+        def close() -> None:
+            opened.close()
+            closed.set()
+
+        def run(batch: list[Work]) -> list[int]:
+            threading.Thread(target=close).start()
+            opened._thread.join()
+            assert not closed.wait(0.1), "log and database would be closed while this runs"
+            return [work.number for work in batch]
+
+        await opened.submit(Work(0), deadline_s=FOREVER_S)
+        opened._run = run
+        return await opened.submit(Work(1), deadline_s=FOREVER_S, here_s=FOREVER_S)
+
+    with batcher(Model()) as opened:
+        assert asyncio.run(scenario(opened)) == 1
+        assert closed.wait(FOREVER_S)
+
+
 def test_what_waits_is_taken_together_and_in_order() -> None:
     async def scenario() -> None:
         model = Model()
