@@ -110,7 +110,15 @@ def read_explore(value: Any, bands: tuple[Band, ...]) -> Explore:
     share = documents.share(fields.get("share", 0.0), "/explore/share", closed_below=True, closed_above=True)
     actions = fields.get("actions", [])
     known = [band.action for band in bands]
-    if not isinstance(actions, list | tuple) or any(action not in known for action in actions):
+    if not isinstance(actions, list | tuple):
+        raise PolicyError(
+            "`explore.actions` is a list of actions.",
+            where="/explore/actions",
+            found=actions,
+            expected=known,
+            remedy="Write it as a list, of one action too: [accept].",
+        )
+    if any(action not in known for action in actions):
         raise PolicyError(
             "`explore.actions` names an action that no band has.",
             where="/explore/actions",

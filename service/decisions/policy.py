@@ -31,6 +31,7 @@ LOOKS: Final = ("unlimited", "once")
 ON_CALIBRATOR_CHANGE: Final = ("resolve", "keep_threshold")
 ON_UNCERTIFIABLE: Final = ("review_all", "keep_previous", "fail")
 ON_INVALID: Final = ("keep", "review_all")
+LONGEST_SEGMENT: Final = 200  # characters; no request names a longer one
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +252,7 @@ def _segments(value: Any, bands: tuple[Band, ...]) -> Segments:
             expected='a list such as ["DE", "FR"]',
             remedy="Name the values of the request's `segments` that are to have thresholds of their own.",
         )
-    names = tuple(documents.text(item, f"/segments/values/{i}") for i, item in enumerate(values))
+    names = tuple(_segment(item, f"/segments/values/{i}") for i, item in enumerate(values))
     if len(set(names)) < len(names):
         raise PolicyError(
             "A segment appears twice.",
@@ -262,6 +263,19 @@ def _segments(value: Any, bands: tuple[Band, ...]) -> Segments:
         )
     actions = tuple(dict.fromkeys([REVIEW, *(band.action for band in bands)]))
     return Segments(names, documents.choice(fields.get("fallback", REVIEW), "/segments/fallback", actions))
+
+
+def _segment(value: Any, where: str) -> str:
+    name = documents.text(value, where)
+    if len(name) > LONGEST_SEGMENT or "\0" in name:
+        raise PolicyError(
+            "No request can say that its rows are of this segment.",
+            where=where,
+            found=f"{len(name)} characters" + (", with a NUL" if "\0" in name else ""),
+            expected=f"1 to {LONGEST_SEGMENT} characters without NUL",
+            remedy="Give the segment a shorter name, here and in the requests.",
+        )
+    return name
 
 
 def _segments_document(segments: Segments) -> dict[str, Any]:

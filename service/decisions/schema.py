@@ -7,7 +7,16 @@ from typing import Any, Final
 from service.decisions.bands import Explore
 from service.decisions.conditions import CONDITIONS, REVIEW
 from service.decisions.documents import NAME
-from service.decisions.policy import FIELDS, LOOKS, ON_CALIBRATOR_CHANGE, ON_INVALID, ON_UNCERTIFIABLE, TOP, Certify
+from service.decisions.policy import (
+    FIELDS,
+    LONGEST_SEGMENT,
+    LOOKS,
+    ON_CALIBRATOR_CHANGE,
+    ON_INVALID,
+    ON_UNCERTIFIABLE,
+    TOP,
+    Certify,
+)
 
 _OPEN: Final = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
 _POSITIVE: Final = {"type": "number", "exclusiveMinimum": 0}
@@ -134,7 +143,12 @@ _FIELD: Final[dict[str, dict[str, Any]]] = {
                 "type": "array",
                 "minItems": 1,
                 "uniqueItems": True,
-                "items": {"type": "string", "minLength": 1},
+                "items": {
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": LONGEST_SEGMENT,
+                    "pattern": r"^[^\x00]*$",
+                },
                 "description": "Segments of a request's rows that have thresholds and certificates of their own.",
             },
             "fallback": _NAME

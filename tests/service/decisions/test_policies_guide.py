@@ -8,6 +8,7 @@ import yaml
 
 from service.decisions.binomial import labels_needed
 from service.decisions.conditions import CONDITIONS
+from service.decisions.lint import lint
 from service.decisions.policy import FIELDS, Policy
 from service.decisions.sequence import BAND_POINTS
 
@@ -20,6 +21,11 @@ def test_examples_are_policies(document: dict[str, object]) -> None:
     policy = Policy.from_dict(document)
     policy.check_labels(["fraud", "honest"])
     assert {**policy.to_dict(), **document} == policy.to_dict()
+
+
+@pytest.mark.parametrize("document", EXAMPLES, ids=lambda document: document["id"])
+def test_examples_have_no_problem(document: dict[str, object]) -> None:
+    assert not [finding for finding in lint(Policy.from_dict(document)) if finding.level == "problem"]
 
 
 def test_every_condition_has_an_example() -> None:

@@ -4,8 +4,9 @@ import pytest
 
 from service.decisions.bands import Band, Explore
 from service.decisions.conditions import CONDITIONS, Condition
-from service.decisions.policy import Certify, Policy
+from service.decisions.policy import LONGEST_SEGMENT, Certify, Policy
 from service.errors import PolicyError
+from service.rest.payloads import LONGEST_NAME
 
 DOCUMENT = {
     "id": "auto-read",
@@ -129,6 +130,8 @@ def test_propensity_is_certain_for_review_and_the_share_where_explored() -> None
         ("segments", {"values": []}, "/segments/values"),
         ("segments", {"values": ["DE", 7]}, "/segments/values/1"),
         ("segments", {"values": ["DE", "DE"]}, "/segments/values"),
+        ("segments", {"values": ["DE", "F" * 201]}, "/segments/values/1"),
+        ("segments", {"values": ["D\0"]}, "/segments/values/0"),
         ("segments", {"values": ["DE"], "fallback": "allow"}, "/segments/fallback"),
         ("segments", {"values": ["DE"], "field": "country"}, "/segments/field"),
         ("colour", "red", "/colour"),
@@ -140,6 +143,19 @@ def test_refusals_name_the_field(path: str, value: object, where: str) -> None:
     assert refusal.value.where == where
     assert refusal.value.expected is not None
     assert refusal.value.remedy
+
+
+def test_actions_to_explore_that_are_no_list_are_not_called_unknown() -> None:
+    with pytest.raises(PolicyError, match="is a list"):
+        Policy.from_dict(changed("explore/actions", "accept"))
+
+
+def test_a_segment_is_what_a_request_can_name() -> None:
+    assert LONGEST_SEGMENT == LONGEST_NAME
+    longest = "D" * LONGEST_SEGMENT
+    policy = Policy.from_dict(changed("segments", {"values": [longest]}))
+    assert policy.segments is not None
+    assert policy.segments.values == (longest,)
 
 
 @pytest.mark.parametrize("name", ["id", "bands"])

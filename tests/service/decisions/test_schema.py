@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,8 @@ def fits(value: Any, schema: dict[str, Any]) -> bool:
         unique = not schema.get("uniqueItems") or len(set(value)) == len(value)
         return len(value) >= schema.get("minItems", 0) and unique and all(fits(item, schema["items"]) for item in value)
     if isinstance(value, str):
-        return len(value) >= schema.get("minLength", 0) and re.search(schema.get("pattern", ""), value) is not None
+        length = schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", math.inf)
+        return length and re.search(schema.get("pattern", ""), value) is not None
     if isinstance(value, int | float):
         return schema.get("minimum", -1e99) <= value <= schema.get("maximum", 1e99) and schema.get(
             "exclusiveMinimum", -1e99
@@ -114,6 +116,9 @@ def test_it_takes_what_is_written_back() -> None:
         ("on_invalid", "fail"),
         ("segments/values", []),
         ("segments/values", ["DE", "DE"]),
+        ("segments/values", ["D" * 201]),
+        ("segments/values", ["D\0"]),
+        ("explore/actions", "allow"),
         ("segments", {"fallback": "review"}),
         ("colour", "red"),
     ],
