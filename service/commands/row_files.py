@@ -55,7 +55,7 @@ class Parts:
             InputShapeError: Columns differ in length, or there are no rows.
         """
         columns = _npz(path) if path.suffix.lower() == ".npz" else _csv(path)
-        _check_columns(path, columns)
+        _check_lengths(path, columns)
         rows, clusters, ids = _scored(columns, seed)
         role = roles(clusters)
         for part, name in ((FIT, "fit"), (CERTIFY, "certify")):
@@ -63,8 +63,8 @@ class Parts:
                 raise InputShapeError(
                     f"{path} has too few rows: none of them falls to the {name} part.",
                     where=name,
-                    found=f"{len(rows)} rows",
-                    expected="some for each of three parts",
+                    found=f"{len(rows)} rows of {len(np.unique(clusters))} groups",
+                    expected="some for each of three parts; rows of one group are never in two",
                     remedy="Give more rows; a promise needs hundreds, and `candor policy lint` says how many.",
                 )
         fit, certify, tried = (rows.take(role == part) for part in (FIT, CERTIFY, GATE))
@@ -148,25 +148,28 @@ def _numbered(size: int) -> npt.NDArray[np.str_]:
     return np.arange(1, size + 1).astype(np.str_)
 
 
-def _check_columns(path: Path, columns: dict[str, npt.NDArray[Any]]) -> None:
-    for name in columns:
+def _check_names(path: Path, names: Sequence[str]) -> None:
+    for name in names:
         if name not in COLUMNS:
             raise InputValueError(
                 f"{path}: unknown column {name!r}.",
                 where=name,
-                found=sorted(columns),
+                found=sorted(names),
                 expected=sorted(COLUMNS),
-                remedy="Rename it, or leave it out.",
+                remedy="Rename it, or leave it out; a CSV file parts its columns by commas.",
             )
     for name in _REQUIRED:
-        if name not in columns:
+        if name not in names:
             raise InputValueError(
                 f"{path}: the column {name!r} is missing.",
                 where=name,
-                found=sorted(columns),
+                found=sorted(names),
                 expected=sorted(_REQUIRED),
                 remedy="Name the columns in the file's first line.",
             )
+
+
+def _check_lengths(path: Path, columns: dict[str, npt.NDArray[Any]]) -> None:
     lengths = {name: column.shape for name, column in columns.items()}
     if len(set(lengths.values())) > 1 or len(next(iter(lengths.values()))) != 1:
         raise InputShapeError(f"{path}: columns differ in length.", found=lengths, expected="one value for each row")
@@ -178,8 +181,13 @@ def _npz(path: Path) -> dict[str, npt.NDArray[Any]]:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise InputValueError(f"{path} is no .npz file that can be read: {error}", where=str(path)) from error
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        raise InputValueError(
+            f"{path} is no .npz file that can be read.",
+            where=str(path),
+            expected="what numpy.savez writes: an array of numbers or texts for each column, none of objects",
+        ) from error
+    _check_names(path, list(arrays))
     columns = {}
     for name, array in arrays.items():
         if name in _NUMBERS and array.dtype.kind not in "biuf":
@@ -193,14 +201,24 @@ def _npz(path: Path) -> dict[str, npt.NDArray[Any]]:
 def _csv(path: Path) -> dict[str, npt.NDArray[Any]]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            header, *lines = csv.reader(file)
-    except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
+            lines = [line for line in csv.reader(file) if line]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputValueError(
             f"{path} is no CSV file that can be read: {error}",
             where=str(path),
             expected=f"a header with some of {', '.join(COLUMNS)}, and rows",
         ) from error
-    lines = [line for line in lines if line]
+    header, lines = (lines[0], lines[1:]) if lines else ([], [])
+    _check_names(path, header)
+    for name in header:
+        if header.count(name) > 1:
+            raise InputValueError(
+                f"{path}: the column {name!r} is there twice.",
+                where=name,
+                found=header,
+                expected="each column once",
+                remedy="Leave one of them out.",
+            )
     for number, line in enumerate(lines, 2):
         if len(line) != len(header):
             raise InputShapeError(

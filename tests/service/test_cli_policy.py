@@ -180,6 +180,10 @@ def test_columns_reach_the_certificates(policy: Any, tmp_path: Path) -> None:
         ("probability,positive", ["0.5,1", "0.5,2"], "positive, row 2"),
         ("probability,positive", ["0.5,1", "abc,1"], "probability, row 2"),
         ("probability,positive", ["0.5"], "line 2"),
+        ("probability;positive", ["0,5;1"], "unknown column 'probability;positive'"),
+        ("probability,positive,positive", ["0.5,1,0"], "'positive' is there twice"),
+        ("", [], "the column 'probability' is missing"),
+        ("probability,positive,group", ["0.5,1,a"] * 50, "50 rows of 1 groups"),
         ("probability,positive,propensity", ["0.5,1,0", "0.5,1,1"], "propensity"),
         ("probability,positive,propensity", ["0.5,1,1.5", "0.5,1,1"], "propensity"),
         ("probability,positive", ["0.5,1"], "certify"),
@@ -191,6 +195,19 @@ def test_bad_rows_are_named(policy: Any, tmp_path: Path, header: str, lines: lis
     done = candor("solve", policy(), "--rows", path)
     assert done.exit_code == 2
     assert where in done.stderr or (where == "certify" and "has too few rows" in done.stderr), done.stderr
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"no archive", "objects"])
+def test_an_npz_file_that_is_none_is_no_advice_to_unpickle_it(policy: Any, tmp_path: Path, content: Any) -> None:
+    path = tmp_path / "bad.npz"
+    if content == "objects":
+        np.savez(path, probability=np.array([None, 0.5], dtype=object), positive=[1, 0])
+    else:
+        path.write_bytes(content)
+    done = candor("solve", policy(), "--rows", path)
+    assert done.exit_code == 2
+    assert "is no .npz file that can be read" in done.stderr
+    assert "pickle" not in done.stderr
 
 
 def test_rows_come_from_one_place(policy: Any, rows: Path, tmp_path: Path) -> None:
