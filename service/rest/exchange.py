@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl
 
 import numpy.typing as npt
 
+from service.errors import InputValueError
 from service.metrics import Metrics
 from service.models import Models
 from service.plane import Answer, Served
@@ -48,6 +50,32 @@ class Predicting:
             return inputs
         decode = partial(decode_images, inputs, served.input, max_pixels=self._max_pixels)
         return await self._decoders.run(decode, size)
+
+
+def query_values(query_string: bytes, known: Sequence[str]) -> dict[str, str]:
+    """Return the parameters of a query by name.
+
+    Args:
+        query_string: As it came, without the question mark.
+        known: Names that a parameter may have.
+
+    Raises:
+        InputValueError: One is unknown, or is there twice: taking either would leave the other unheard.
+    """
+    pairs = parse_qsl(query_string.decode("latin-1"), keep_blank_values=True)
+    values = dict(pairs)
+    if unknown := sorted(values.keys() - set(known)):
+        raise InputValueError("Unknown query parameter.", where=f"?{unknown[0]}", found=unknown[0], expected=[*known])
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        name = next(name for name in values if names.count(name) > 1)
+        raise InputValueError(
+            "A query parameter is there more than once.",
+            where=f"?{name}",
+            found=[value for given, value in pairs if given == name],
+            expected="one value",
+        )
+    return values
 
 
 async def unless_gone(receive: Receive, prediction: Coroutine[Any, Any, T]) -> T:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qsl
 
 import numpy as np
 import orjson
@@ -19,7 +18,7 @@ from service.models import Model
 from service.plane import Answer, Served
 from service.rest import payloads
 from service.rest.bodies import Receive, Scope, Send, header, read_body
-from service.rest.exchange import LARGE, Predicting, send_answer, unless_gone
+from service.rest.exchange import LARGE, Predicting, query_values, send_answer, unless_gone
 
 _TOP: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
@@ -78,12 +77,7 @@ class Query(NamedTuple):
 def _query(query_string: bytes) -> Query:
     if not query_string:
         return Query()
-    values = dict(parse_qsl(query_string.decode("latin-1"), keep_blank_values=True))
-    unknown = sorted(values.keys() - set(Query._fields))
-    if unknown:
-        raise InputValueError(
-            "Unknown query parameter.", where=f"?{unknown[0]}", found=unknown[0], expected=list(Query._fields)
-        )
+    values = query_values(query_string, Query._fields)
     top = values.get("top")
     if top is not None and not _TOP.fullmatch(top):
         raise InputValueError("`top` must be an integer.", where="?top", found=top, expected="0 to 999999999")

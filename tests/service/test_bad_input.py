@@ -217,6 +217,8 @@ class TestPredict:
             ("top=many", 422, "input-value"),
             ("top=%C2%B2", 422, "input-value"),
             ("polcy=auto-read", 422, "input-value"),
+            ("policy=auto-read&policy=flag-zero", 422, "input-value"),
+            ("top=1&top=1", 422, "input-value"),
             ("policy=nobody", 404, "unknown-policy"),
             ("policy=", 404, "unknown-policy"),
         ],

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from functools import partial
 from typing import Final, NamedTuple
-from urllib.parse import parse_qsl
 
 from service.errors import InputValueError
 from service.models import Model
 from service.plane import Answer, Served
 from service.rest import compression
 from service.rest.bodies import Receive, Scope, Send, read_body
-from service.rest.exchange import LARGE, Predicting, send_answer, unless_gone
+from service.rest.exchange import LARGE, Predicting, query_values, send_answer, unless_gone
 from service.rest.payloads import check_name
 from service.rest.v2.answer import write
 from service.rest.v2.errors import rows_of_the_tensor
@@ -105,11 +104,7 @@ class Query(NamedTuple):
 def _query(query_string: bytes) -> Query:
     if not query_string:
         return Query()
-    values = dict(parse_qsl(query_string.decode("latin-1"), keep_blank_values=True))
-    if unknown := sorted(values.keys() - set(Query._fields)):
-        raise InputValueError(
-            "Unknown query parameter.", where=f"?{unknown[0]}", found=unknown[0], expected=list(Query._fields)
-        )
+    values = query_values(query_string, Query._fields)
     if "segment" in values:
         check_name(values["segment"], "A segment has", "?segment")
     return Query(**values)

@@ -430,6 +430,8 @@ class TestRefused:
         assert refused(response, 405) == "Method Not Allowed"
         assert response.headers["allow"] == "POST"
         assert "Unknown query parameter" in refused(ask(body(), path=f"{PATH}?top=1"), 422)
+        twice = refused(ask(body(), path=f"{PATH}?segment=DE&policy=auto-read&segment=FR"), 422)
+        assert twice.startswith("A query parameter is there more than once. Where: ?segment.")
         assert "letters" in refused(ask(body(), path="/v2/models/letters/infer"), 404)
 
     def test_a_request_that_may_not_wait(self, start: Any, digits: Any) -> None:
