@@ -96,6 +96,11 @@ def objection(
     if metric is not None and metric in shown.void:
         return shown.void[metric]
     if policy.certify.looks == "once" and shown.look > 1:
+        if shown.fresh:
+            return (
+                f"looks is once, and another policy for the same class was solved on these rows just before (look "
+                f"{shown.look}): of several that are solved together only the first can be once"
+            )
         return f"looks is once, and these rows have been shown before (look {shown.look}): only fresh rows certify"
     if missing > MAX_MISSING_SHARE and metric != "flag_rate":
         return (

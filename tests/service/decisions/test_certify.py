@@ -79,6 +79,7 @@ def test_policies_solved_at_once_are_looks_of_one_another_and_see_no_answer() ->
     once = solve(policy(0.95, looks="once"), look=2, fresh=True, **arguments).bands[0].certificate
     assert once is not None
     assert not once.valid  # it spends the whole of delta: only one of several may
+    assert "only the first can be once" in str(once.reason)
 
 
 def test_fail_names_the_band() -> None:
