@@ -19,7 +19,7 @@ from rich.table import Table
 from service.commands.output import REFUSED, complaints, console, reporting
 
 _COLLECT = 10_000, 20, 20  # the garbage collector's thresholds: requests leave next to no cycles
-_SWITCH_S = 0.0002  # by default a thread that is busy (refusing, say) keeps Python's lock from a batch for 5 ms each time
+_SWITCH_S = 0.0002  # a thread that is busy, with refusals say, keeps Python's lock from a batch for as long each time
 
 DatabaseUrl = Annotated[str | None, typer.Option(envvar="CANDOR_DATABASE_URL", help="State of the service.")]
 
