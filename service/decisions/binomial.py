@@ -24,6 +24,8 @@ def critical_errors(n: NDArray[np.int64], tolerance: float, level: float) -> NDA
         >>> critical_errors(np.array([58, 59, 71, 72]), 0.05, 0.05)
         array([-1.,  0.,  0.,  0.])
     """
+    if not level > 0:
+        return np.full(np.shape(n), -1.0)  # a share of delta may round to 0, at which no test rejects
     z = float(ndtri(level))
     guess = n * tolerance + z * np.sqrt(n * tolerance * (1 - tolerance)) + (z**2 - 1) * (1 - 2 * tolerance) / 6 - 0.5
     critical: NDArray[np.float64] = np.clip(np.floor(guess), -1.0, n - 1.0)

@@ -32,6 +32,7 @@ ON_CALIBRATOR_CHANGE: Final = ("resolve", "keep_threshold")
 ON_UNCERTIFIABLE: Final = ("review_all", "keep_previous", "fail")
 ON_INVALID: Final = ("keep", "review_all")
 LONGEST_SEGMENT: Final = 200  # characters; no request names a longer one
+SMALLEST_DELTA: Final = 1e-12  # of which every promise, segment and look still has a share that floats tell from 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Certify:
     """How certificates of a policy are to hold.
 
     Attributes:
-        delta: Probability in (0, 1) that any certificate of the policy is false.
+        delta: Probability in [1e-12, 1) that any certificate of the policy is false.
         looks: "unlimited" shares delta among all looks at the same rows; "once" spends it on rows never shown before.
     """
 
@@ -238,6 +239,14 @@ def _certify(value: Any) -> Certify:
         "/certify/delta",
         remedy="Give the probability with which a promise may be false; 0.05 is usual.",
     )
+    if delta < SMALLEST_DELTA:
+        raise PolicyError(
+            "This delta is too small to be shared.",
+            where="/certify/delta",
+            found=delta,
+            expected=f"at least {SMALLEST_DELTA:g}",
+            remedy="Give the probability with which a promise may be false; 0.05 is usual.",
+        )
     return Certify(delta=delta, looks=cast("Literal['unlimited', 'once']", looks))
 
 

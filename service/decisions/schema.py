@@ -14,6 +14,7 @@ from service.decisions.policy import (
     ON_CALIBRATOR_CHANGE,
     ON_INVALID,
     ON_UNCERTIFIABLE,
+    SMALLEST_DELTA,
     TOP,
     Certify,
 )
@@ -95,8 +96,13 @@ _FIELD: Final[dict[str, dict[str, Any]]] = {
         "type": "object",
         "additionalProperties": False,
         "properties": {
-            "delta": _OPEN
-            | {"default": Certify().delta, "description": "Probability that any promise of the policy is false."},
+            "delta": {
+                "type": "number",
+                "minimum": SMALLEST_DELTA,
+                "exclusiveMaximum": 1,
+                "default": Certify().delta,
+                "description": "Probability that any promise of the policy is false.",
+            },
             "looks": {
                 "enum": list(LOOKS),
                 "default": Certify().looks,

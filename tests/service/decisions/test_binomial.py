@@ -17,6 +17,14 @@ def test_critical_errors_are_exact() -> None:
             assert np.all((binom.cdf(critical + 1, n, tolerance) > level) | (n == 0))
 
 
+@pytest.mark.parametrize("level", [1e-12, 1e-300, 5e-324, 0.0])
+def test_the_smaller_the_level_the_fewer_errors_and_at_none_nothing_is_rejected(level: float) -> None:
+    n = np.array([0, 1, 100, 13_282])
+    critical = critical_errors(n, 0.1, level)
+    assert np.all(critical <= critical_errors(n, 0.1, 0.05))
+    assert np.all((critical == -1) | (level > 0))
+
+
 def test_p_values_are_those_of_the_exact_test() -> None:
     for n, errors, tolerance in [(1, 0, 0.5), (59, 0, 0.05), (300, 7, 0.05), (300, 300, 0.9)]:
         expected = binomtest(errors, n, tolerance, alternative="less").pvalue

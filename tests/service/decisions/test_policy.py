@@ -113,6 +113,8 @@ def test_propensity_is_certain_for_review_and_the_share_where_explored() -> None
         ("bands/2/when", {"min_probability": 0.1}, "/bands/2/when"),
         ("certify/delta", 0.0, "/certify/delta"),
         ("certify/delta", 1, "/certify/delta"),
+        ("certify/delta", 9e-13, "/certify/delta"),
+        ("certify/delta", 5e-324, "/certify/delta"),
         ("certify/looks", "twice", "/certify/looks"),
         ("certify/alpha", 0.05, "/certify/alpha"),
         ("explore/share", 1.01, "/explore/share"),

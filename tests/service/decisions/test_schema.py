@@ -109,6 +109,7 @@ def test_it_takes_what_is_written_back() -> None:
         ("bands/1/when/cost", {"false_positive": 5}),
         ("bands/1/when/cost/review", 0),
         ("certify/delta", 1),
+        ("certify/delta", 9e-13),
         ("certify/looks", "twice"),
         ("explore/share", 2),
         ("on_uncertifiable", "shrug"),
