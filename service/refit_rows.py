@@ -118,6 +118,15 @@ def divide(rows: Rows, *, unsought_may_fit: bool, min_rows: int) -> Division:
     role = roles(rows.cluster)
     usable = rows.tested | (unsought_may_fit & (role == FIT) & (rows.labels != _NO_LABEL))
     counts = [int((usable & (role == part)).sum()) for part in (FIT, CERTIFY, GATE)]
+    if min(counts) == 0 and int(rows.tested.sum()) >= min_rows:  # labels enough, but of groups that share a role
+        raise TooFewLabelsError(
+            "There is too little usable feedback to refit: all rows of a group have one role.",
+            where="/source/feedback",
+            found=f"{sum(counts)} usable labelled rows of {len(np.unique(rows.cluster[usable]))} groups: "
+            f"{counts[0]} to fit, {counts[1]} to certify, {counts[2]} to gate",
+            expected="some of each",
+            remedy="Label rows of more groups; without `groups`, equal inputs are one.",
+        )
     if sum(counts) < min_rows or min(counts) == 0:
         raise TooFewLabelsError(
             "There is too little usable feedback to refit.",

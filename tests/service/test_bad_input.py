@@ -418,6 +418,19 @@ class TestRecalibrate:
         assert "0 usable of 100" in document["found"]
         assert document["remedy"]
 
+    def test_rows_of_one_group_are_not_called_unsought(self, service: Any, digits: Any) -> None:
+        images = {"inputs": digits.images[:80].tolist(), "groups": ["one"] * 80}
+        answer = service.http.post("/predict?policy=auto-read", json=images).json()
+        assert service.runtime.log.flush()
+        items = [
+            {"prediction_id": row["prediction_id"], "label": label}
+            for row, label in zip(answer["predictions"], digits.labels[:80], strict=True)
+        ]
+        assert service.http.post("/feedback", json={"items": items}).json()["stored"] == 80
+        document = problem(service.recalibrate(), 422, "too-few-labels")
+        assert document["found"].startswith("80 usable labelled rows of 1 groups: ")
+        assert "more groups" in document["remedy"]
+
     def test_a_method_that_needs_more_errors_is_refused(self, service: Any, digits: Any) -> None:
         service.teach(digits.images[:100], digits.labels[:100])
         document = problem(service.recalibrate(calibrator="histogram"), 422, "too-few-labels")
