@@ -28,6 +28,7 @@ from service.errors import (
     StateUnavailableError,
     UnknownModelError,
 )
+from service.inference.batcher import Arrivals
 from service.loading import Loader
 from service.plane import Log, Plane, Served
 from service.proposals import Proposals
@@ -96,6 +97,7 @@ class Models:
         self._proposals = Proposals(settings, database, self._store, self._loader)
         self._log = log
         self._models: dict[str, Model] = {}
+        self._arrivals = Arrivals()
         self._swap = threading.RLock()
         self._seen_at = time.monotonic()
 
@@ -319,6 +321,7 @@ class Models:
             max_rows=settings.max_rows_per_request,
             max_queued_rows=settings.max_queued_rows,
             delay_s=settings.batch_delay_s,
+            arrivals=self._arrivals,
         )
         return Model(name, plane)
 

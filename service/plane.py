@@ -21,7 +21,7 @@ from service.decisions.decide import decide_rows
 from service.decisions.solved import SolvedPolicy
 from service.errors import InputShapeError, OverloadedError, UnknownPolicyError
 from service.ids import new_ids
-from service.inference.batcher import Batcher
+from service.inference.batcher import Arrivals, Batcher
 from service.inference.chain import Chain, Scores
 from service.inference.inputs import Encoder, check_rows, conform
 from service.inference.session import Session
@@ -130,6 +130,7 @@ class Plane:
         max_rows: Rows that one request may have.
         max_queued_rows: Rows that may wait.
         delay_s: How long a free session waits for a batch to fill.
+        arrivals: Shared with the other models' planes.
 
     Attributes:
         served: The revision in service, None as long as there is none.
@@ -137,7 +138,16 @@ class Plane:
         refusals: Requests that got no answer, by reason.
     """
 
-    def __init__(self, log: Log, *, max_batch_size: int, max_rows: int, max_queued_rows: int, delay_s: float) -> None:
+    def __init__(
+        self,
+        log: Log,
+        *,
+        max_batch_size: int,
+        max_rows: int,
+        max_queued_rows: int,
+        delay_s: float,
+        arrivals: Arrivals | None = None,
+    ) -> None:
         self.served: Served | None = None
         self.statistics: dict[str, Statistics] = {}
         self._log = log
@@ -145,7 +155,12 @@ class Plane:
         self._max_batch_size = max_batch_size
         self._explore = random.Random()  # noqa: S311 — decides whose label is sought, keeps no secret
         self._batcher: Batcher[_Request, Answer] = Batcher(
-            self._run, max_batch_size=max_batch_size, max_queued_rows=max_queued_rows, delay_s=delay_s, name="plane"
+            self._run,
+            max_batch_size=max_batch_size,
+            max_queued_rows=max_queued_rows,
+            delay_s=delay_s,
+            name="plane",
+            arrivals=arrivals,
         )
         self.refusals = self._batcher.refusals
 

@@ -5,6 +5,8 @@ does one in which work would wait beyond its deadline. Work that is overdue, or 
 its turn comes, before it costs anything. A batch that fails is halved until the poisoned inputs fail alone.
 Work that is alone and quickly done runs on its caller's thread: to wake another and be woken by it costs more.
 
+Queues on one event loop share their arrivals: what their workers would do side by side must not run there in turn.
+
 Work of different lanes shares the worker but no batch; lanes take turns, so that a crowded one holds up no other.
 Models have a worker each: docs/decisions/0004-one-worker-for-each-model.md.
 """
@@ -53,6 +55,21 @@ class _Queued(Generic[Work, Result]):
     loop: asyncio.AbstractEventLoop
 
 
+class Arrivals:
+    """Callers on one event loop that find out whether they are alone, of all the queues that share this.
+
+    Attributes:
+        now: How many they are.
+        ever: How many there have been.
+        lock: Held by whoever changes them.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.ever = 0
+        self.lock = threading.Lock()
+
+
 _Outcome = tuple[_Queued[Work, Result], Result | Exception]
 
 
@@ -66,6 +83,7 @@ class Batcher(Generic[Work, Result]):
         max_queued_rows: Rows that may wait.
         delay_s: How long the oldest work waits for a batch to fill; 0 takes what is there.
         name: Name of the worker thread.
+        arrivals: Shared with the other queues of the event loop; None where there is no other.
 
     Attributes:
         refusals: Work that got no answer, by reason.
@@ -79,6 +97,7 @@ class Batcher(Generic[Work, Result]):
         max_queued_rows: int,
         delay_s: float = 0.0,
         name: str = "batcher",
+        arrivals: Arrivals | None = None,
     ) -> None:
         self.refusals = Refusals()
         self._run = run
@@ -90,7 +109,7 @@ class Batcher(Generic[Work, Result]):
         self._queued_rows = 0
         self._running_rows = 0
         self._row_s = 0.0
-        self._arriving = 0  # callers that find out whether they are alone
+        self._arrivals = arrivals or Arrivals()
         self._turn = threading.Lock()  # held by whoever runs
         self._closing = False
         # Two bare locks instead of a condition, which makes a lock for each wait: this is on every request's way.
@@ -158,14 +177,17 @@ class Batcher(Generic[Work, Result]):
         """Whether nothing else waits, runs or comes at the same time; then the turn is the caller's, to be released."""
         if self._queued_rows or self._delay_s or self._turn.locked():
             return False
-        with self._lock:
-            self._arriving += 1
+        arrivals = self._arrivals
+        with arrivals.lock:
+            first = not arrivals.now
+            arrivals.now += 1
+            arrivals.ever = mine = arrivals.ever + 1
         try:
             await asyncio.sleep(0)  # requests that came together are all read before any of them runs
-            alone = self._arriving == 1 and not self._queued_rows
+            alone = first and arrivals.ever == mine and not self._queued_rows
         finally:
-            with self._lock:
-                self._arriving -= 1
+            with arrivals.lock:
+                arrivals.now -= 1
         if alone and self._turn.acquire(blocking=False):
             if not self._closing:  # else whoever closes may have waited for the turn already
                 return True

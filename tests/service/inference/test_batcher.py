@@ -8,13 +8,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.errors import DeadlineExceededError, OverloadedError
-from service.inference.batcher import Batcher
+from service.inference.batcher import Arrivals, Batcher
 
 LANES = ("left", "right")
 FOREVER_S = 1e6
@@ -49,9 +50,9 @@ class Model:
 
 
 @contextmanager
-def batcher(model: Callable[[list[Work]], list[int]], **changes: float) -> Iterator[Batcher[Work, int]]:
+def batcher(model: Callable[[list[Work]], list[int]], **changes: Any) -> Iterator[Batcher[Work, int]]:
     options = {"max_batch_size": 8, "max_queued_rows": 1000} | changes
-    opened: Batcher[Work, int] = Batcher(model, **options)  # type: ignore[arg-type]
+    opened: Batcher[Work, int] = Batcher(model, **options)
     yield opened
     opened.close()
 
@@ -204,6 +205,31 @@ def test_what_fails_on_its_callers_thread_fails_its_caller_and_is_counted() -> N
     with batcher(model) as opened:
         asyncio.run(one_after_the_other(opened))
         assert opened.refusals.failed == 1
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_comes_to_several_queues_at_once_runs_side_by_side(shared: bool) -> None:
+    arrivals = Arrivals() if shared else None
+    here: list[bool] = []
+
+    async def everybody(*both: Batcher[Work, int]) -> None:
+        caller = threading.current_thread()
+
+        def note(batch: list[Work]) -> list[int]:
+            here.append(threading.current_thread() is caller)
+            return [work.number for work in batch]
+
+        for opened in both:
+            await opened.submit(Work(0), deadline_s=FOREVER_S)
+            opened._run = note
+        asked = [opened.submit(Work(n), deadline_s=FOREVER_S, here_s=FOREVER_S) for n, opened in enumerate(both)]
+        assert await asyncio.gather(*asked) == [0, 1]
+        assert here == [not shared] * 2
+        assert await both[0].submit(Work(2), deadline_s=FOREVER_S, here_s=FOREVER_S) == 2
+
+    with batcher(Model(), arrivals=arrivals) as first, batcher(Model(), arrivals=arrivals) as second:
+        asyncio.run(everybody(first, second))
+    assert here[2] is True
 
 
 def test_closing_waits_for_what_runs_on_its_callers_thread() -> None:
