@@ -304,7 +304,13 @@ def _add_error_handlers(api: FastAPI) -> None:
         first = error.errors()[0]
         where = "/".join(str(part) for part in first["loc"][1:])
         if first["type"] == "json_invalid":
-            return problem(errors.MalformedBodyError("The body is not JSON.", where=where, expected="JSON"))
+            return problem(
+                errors.MalformedBodyError(
+                    f"The body is not JSON: {first['ctx']['error']}.",
+                    where=f"character {first['loc'][-1]}",
+                    expected="a JSON object",
+                )
+            )
         found = first.get("input")
         if isinstance(found, bytes):  # FastAPI leaves a body alone that does not call itself JSON
             return problem(

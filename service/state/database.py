@@ -203,7 +203,7 @@ def _parse(url: str) -> URL:
     if backend not in ("sqlite", "postgresql"):
         raise ConfigurationError(
             "The state URL cannot be used.",
-            where="state_url",
+            where="CANDOR_DATABASE_URL",
             found=backend,
             expected="sqlite:////absolute/path/state.db or postgresql://user:password@host/name",
         )

@@ -36,7 +36,7 @@ def make_engine(url: URL, *, readonly: bool) -> Engine:
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             "PostgreSQL needs the psycopg driver.",
-            where="state_url",
+            where="CANDOR_DATABASE_URL",
             found="psycopg is not installed",
             expected="psycopg 3",
             remedy='Install it with: pip install "psycopg[binary]"',

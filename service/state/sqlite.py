@@ -25,7 +25,7 @@ def file_of(url: URL) -> Path:
     if not url.database or url.database == ":memory:" or url.query:
         raise ConfigurationError(
             "State must survive a restart, so SQLite needs a plain file.",
-            where="state_url",
+            where="CANDOR_DATABASE_URL",
             found=url.render_as_string(),
             expected="sqlite:////absolute/path/state.db",
         )

@@ -482,6 +482,12 @@ class TestPolicies:
         response = shared.http.put("/v1/models/digits/policies/mine", content=body, headers=JSON)
         assert problem(response, response.status_code)["status"] in (400, 422)
 
+    def test_json_that_breaks_off_is_said_where(self, shared: Any) -> None:
+        response = shared.http.put("/v1/models/digits/policies/mine", content=b'{"bands": [', headers=JSON)
+        document = problem(response, 400, "malformed-body")
+        assert document["detail"] == "The body is not JSON: Expecting value."
+        assert document["where"] == "character 11"
+
     def test_the_id_is_that_of_the_path(self, shared: Any) -> None:
         body = {"id": "yours", "positive": "top", "bands": BANDS}
         document = problem(shared.http.put("/v1/models/digits/policies/mine", json=body), 422, "input-value")

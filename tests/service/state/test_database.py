@@ -139,7 +139,7 @@ def test_readonly_makes_nothing(empty_url: str, tmp_path: Path) -> None:
 def test_a_url_that_names_no_lasting_database_is_refused(bad: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         Database.open(bad)
-    assert caught.value.where == "state_url"
+    assert caught.value.where == "CANDOR_DATABASE_URL"
     assert "sqlite:////" in caught.value.expected
 
 
