@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from service.decisions.solved import SolvedPolicy
+from service.decisions.solved import SolvedBand, SolvedPolicy
 
 
 def certificates(solved: SolvedPolicy) -> dict[str, Any]:
@@ -35,14 +35,26 @@ def decides_nothing(solved: SolvedPolicy) -> bool:
 
 
 def lost(before: SolvedPolicy, after: SolvedPolicy) -> Iterator[str | None]:
-    """Yield the segments that held their certificates and do not any more; None for a policy without segments."""
+    """Yield the segments that held their certificates and do not any more; None for a policy without segments.
+
+    A threshold that goes on deciding without the certificate that it had has lost it too.
+    """
     if not before.segments:
-        if after.review_all and not before.review_all:
+        if (after.review_all and not before.review_all) or _fewer(before.bands, after.bands):
             yield None
         return
     for value, part in before.segments.items():
-        if part.certified and not after.segments[value].certified:
+        now = after.segments[value]
+        if (part.certified and not now.certified) or _fewer(part.bands, now.bands):
             yield value
+
+
+def _fewer(before: tuple[SolvedBand, ...], after: tuple[SolvedBand, ...]) -> bool:
+    return any(_is_certified(old) and not _is_certified(new) for old, new in zip(before, after, strict=True))
+
+
+def _is_certified(band: SolvedBand) -> bool:
+    return band.certificate is not None and band.certificate.valid
 
 
 def objections(part: SolvedPolicy) -> Iterator[tuple[str, str]]:

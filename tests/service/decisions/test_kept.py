@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from service.decisions.certificates import certificates, warnings
+from service.decisions.certificates import certificates, lost, warnings
 from service.decisions.certify import solve
 from service.decisions.decide import decide
 from service.decisions.policy import Policy
@@ -84,6 +84,13 @@ def test_without_a_certificate_it_decides_all_the_same(before: SolvedPolicy) -> 
     assert warnings(after)[0].startswith("Thresholds stay: accept is not certified, since partition_changed")
 
 
+def test_a_threshold_that_stays_without_its_certificate_has_lost_it(before: SolvedPolicy) -> None:
+    """So that nothing of the kind is activated unattended."""
+    uncertified = kept(before, 0.8)
+    assert list(lost(before, uncertified)) == [None]
+    assert list(lost(before, kept(before, 0.97))) == list(lost(uncertified, uncertified)) == []
+
+
 def test_or_all_rows_go_to_review(before: SolvedPolicy) -> None:
     wanted = policy(on_invalid="review_all")
     after = kept(before, 0.8, policy=wanted)
@@ -125,6 +132,9 @@ def test_segments_keep_what_decides_and_solve_the_rest() -> None:
     for value, part in second.segments.items():
         assert part.bands[0].certificate is not None
         assert (part.bands[0].certificate.segment, part.bands[0].certificate.valid) == (value, True)
+    assert list(lost(first, second)) == []
+    shown = solve(wanted, version=1, look=2, basis="traffic", keep=second, **both)
+    assert list(lost(second, shown)) == ["DE", "FR"]
 
 
 @pytest.mark.parametrize("promise", [0.9, 0.7])
