@@ -33,7 +33,7 @@ from service.decisions.rows import ScoredRows
 PROMISE, DELTA = 0.95, 0.05
 SIZES = (300, 1_000, 5_000)
 MAPIE = "mapie==1.6.0"
-METHODS = ("bonferroni", "bonferroni_holm", "fixed_sequence", "split_fixed_sequence")
+METHODS = ("bonferroni", "bonferroni_holm", "fixed_sequence")
 THREE_BANDS = Policy.from_dict(
     {
         "id": "three",
@@ -112,8 +112,7 @@ def power(worlds: int, folder: Path, *, mapie: bool) -> dict[int, dict[str, floa
     for n in SIZES:
         rng = np.random.default_rng(n)
         achieved: dict[str, list[float]] = {"candor": [], "candor, second look": [], "bonferroni": []}
-        names = ("cuts", "score", "positive", "fit_score", "fit_positive")
-        cases: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
+        cases: dict[str, list[NDArray[Any]]] = {"cuts": [], "score": [], "positive": []}
         for _ in range(worlds):
             fit, certify = draw(rng, n), draw(rng, n)
             achieved["candor"].append(_volume(ONE_BAND, fit, certify, 1))
@@ -127,8 +126,6 @@ def power(worlds: int, folder: Path, *, mapie: bool) -> dict[int, dict[str, floa
             cases["cuts"].append(np.pad(cuts, (0, 200 - len(cuts)), constant_values=np.nan))
             cases["score"].append(certify.score)
             cases["positive"].append(certify.positive)
-            cases["fit_score"].append(fit.score)
-            cases["fit_positive"].append(fit.positive)
         means = {name: float(np.mean(volumes)) / truth for name, volumes in achieved.items()}
         if mapie:
             means |= {f"mapie, {name}": share / truth for name, share in _mapie(folder, n, cases).items()}

@@ -25,12 +25,10 @@ def main() -> None:
     warnings.simplefilter("ignore")
     worlds = np.load(path)
     volumes: dict[str, list[float]] = {method: [] for method in methods}
-    names = ("cuts", "score", "positive", "fit_score", "fit_positive")
-    for cuts, score, positive, fit_score, fit_positive in zip(*(worlds[name] for name in names), strict=True):
+    for cuts, score, positive in zip(worlds["cuts"], worlds["score"], worlds["positive"], strict=True):
         grid = cuts[~np.isnan(cuts)]
         for method in methods:
             # A fixed sequence goes through the grid in its order: strictest first, as one would without knowing where.
-            # A split one learns its order from the rows that Candor finds its start with.
             controller = BinaryClassificationController(
                 both,
                 "precision",
@@ -40,8 +38,6 @@ def main() -> None:
                 list_predict_params=grid,
                 fwer_method=method,
             )
-            if method == "split_fixed_sequence":
-                controller.learn_fixed_sequence_order(fit_score[:, None].astype(np.float64), fit_positive.astype(int))
             controller.calibrate(score[:, None].astype(np.float64), positive.astype(int))
             best = controller.best_predict_param
             volumes[method].append(0.0 if best is None else 1.0 - float(np.max(best)))
