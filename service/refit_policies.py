@@ -168,11 +168,7 @@ def _parts(solved: SolvedPolicy) -> tuple[SolvedPolicy, ...]:
 
 def _holds(part: SolvedPolicy) -> bool:
     """Return whether a policy or a segment decides, with every promise certified."""
-    return not part.review_all and all(_stands(band) for band in part.bands)
-
-
-def _stands(band: SolvedBand) -> bool:
-    return band.certificate is None or band.certificate.valid
+    return not part.review_all and all(band.stands for band in part.bands)
 
 
 def _with_what_holds(old: SolvedPolicy, new: SolvedPolicy) -> SolvedPolicy:
@@ -192,7 +188,7 @@ def _with_what_holds(old: SolvedPolicy, new: SolvedPolicy) -> SolvedPolicy:
 
 
 def _standing(old: tuple[SolvedBand, ...], new: tuple[SolvedBand, ...]) -> tuple[SolvedBand, ...]:
-    return tuple(was if _stands(was) else now for was, now in zip(old, new, strict=True))
+    return tuple(was if was.stands else now for was, now in zip(old, new, strict=True))
 
 
 def _with_previous(

@@ -50,11 +50,7 @@ def lost(before: SolvedPolicy, after: SolvedPolicy) -> Iterator[str | None]:
 
 
 def _fewer(before: tuple[SolvedBand, ...], after: tuple[SolvedBand, ...]) -> bool:
-    return any(_is_certified(old) and not _is_certified(new) for old, new in zip(before, after, strict=True))
-
-
-def _is_certified(band: SolvedBand) -> bool:
-    return band.certificate is not None and band.certificate.valid
+    return any(old.stands and not new.stands for old, new in zip(before, after, strict=True))
 
 
 def objections(part: SolvedPolicy) -> Iterator[tuple[str, str]]:

@@ -95,7 +95,7 @@ def solve(
 
 def _uncertified(bands: tuple[SolvedBand, ...]) -> bool:
     """Return whether a promise is not certified, and its threshold does not stay all the same."""
-    return any(band.certificate is not None and not band.certificate.valid and band.threshold is None for band in bands)
+    return any(not band.stands and band.threshold is None for band in bands)
 
 
 def _solve_part(

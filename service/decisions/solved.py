@@ -31,6 +31,11 @@ class SolvedBand:
     threshold: Threshold | None
     certificate: Certificate | None
 
+    @property
+    def stands(self) -> bool:
+        """Whether what is promised of it is certified, if anything is."""
+        return self.certificate is None or self.certificate.valid
+
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able document."""
         return {
