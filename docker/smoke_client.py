@@ -5,11 +5,13 @@ The service is CANDOR_URL, the key CANDOR_API_KEY; what later checks need is kep
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import httpx
 
 MODEL = "/v1/models/digits"
 ROWS, BATCH = 600, 100
+CLIENTS = 8
 WORK = Path(os.environ.get("SMOKE_WORK", "."))
 
 
@@ -102,6 +105,45 @@ def survived(http: httpx.Client) -> str:
     return f"{served} in service, {receipt['duplicates']} labels known"
 
 
+def load(http: httpx.Client, seconds: str) -> str:
+    """Predictions come from several clients at once for some seconds, and every one of them is answered."""
+    content, headers = Path("examples/seven.png").read_bytes(), {"content-type": "image/png"}
+    until = time.monotonic() + float(seconds)
+
+    def client() -> tuple[int, list[str]]:
+        answered, failures = 0, []
+        while time.monotonic() < until:
+            try:
+                response = http.post("/predict", content=content, headers=headers)
+            except httpx.TransportError as error:
+                failures.append(repr(error))
+                continue
+            answered += response.is_success
+            if not response.is_success:
+                failures.append(f"HTTP {response.status_code}: {response.text[:200]}")
+        return answered, failures
+
+    with ThreadPoolExecutor(CLIENTS) as clients:
+        results = [future.result() for future in [clients.submit(client) for _ in range(CLIENTS)]]
+    answered, failures = sum(count for count, _ in results), [failure for _, some in results for failure in some]
+    expect(not failures, f"{len(failures)} of {answered + len(failures)} requests failed, such as {failures[:3]}")
+    expect(answered > CLIENTS, "hardly any request was answered")
+    return f"{answered} requests of {CLIENTS} clients in {float(seconds):.0f} s, none failed"
+
+
+def scraped(http: httpx.Client, replicas: str) -> str:
+    """Prometheus has found that many replicas, and has read the metrics of each."""
+    url = f"http://127.0.0.1:{os.environ['PROMETHEUS_PORT']}/api/v1/query"
+    give_up, up = time.monotonic() + 60, None
+    while up != int(replicas):
+        expect(time.monotonic() < give_up, f"Prometheus reads {up} of {replicas} replicas")
+        time.sleep(0.5)
+        with contextlib.suppress(httpx.TransportError):
+            result = http.get(url, params={"query": "sum(up == 1)"}, headers={"authorization": ""}).json()
+            up = sum(int(sample["value"][1]) for sample in result["data"]["result"]) if "data" in result else None
+    return f"Prometheus reads {up} replicas"
+
+
 def state(http: httpx.Client) -> dict[str, Any]:
     """Return what the state says of the model's revisions."""
     answer = ok(http.get(f"{MODEL}/revisions"))
@@ -138,7 +180,7 @@ def _refit(http: httpx.Client, mode: str) -> dict[str, Any]:
 
 
 VERBS: dict[str, Callable[..., str]] = {
-    verb.__name__: verb for verb in (refused, image, feedback, dry_run, activate, remember, survived)
+    verb.__name__: verb for verb in (refused, image, feedback, dry_run, activate, remember, survived, load, scraped)
 }
 
 

@@ -16,17 +16,18 @@ from rich.console import Console
 from service.client import Client
 
 ROOT = Path(__file__).resolve().parent.parent
-_PATIENCE_S = 30
+_PATIENCE_S = 120
 
 
 @contextlib.contextmanager
-def service(folder: Path, policies: Path, console: Console) -> Iterator[str]:
+def service(folder: Path, policies: Path, console: Console, **settings: str) -> Iterator[str]:
     """Run the real service, in a process of its own on a free port, until the block ends.
 
     Args:
         folder: Where its bundles are (`bundles/`); its state and its log go there too.
         policies: Folder of policies, `{model}/{policy}.yaml` in it.
         console: Told when it is ready.
+        settings: Further variables of its environment.
 
     Yields:
         Its URL.
@@ -43,6 +44,7 @@ def service(folder: Path, policies: Path, console: Console) -> Iterator[str]:
         "CANDOR_BUNDLES": str(folder / "bundles"),
         "CANDOR_POLICIES": str(policies),
         "CANDOR_DATABASE_URL": f"sqlite:///{folder / 'state.db'}",
+        **settings,
     }
     command = [sys.executable, "-m", "service.cli", "serve", "--port", str(port)]
     with (folder / "service.log").open("w") as log:

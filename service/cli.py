@@ -11,7 +11,21 @@ import traceback
 
 import typer
 
-from service.commands import doctor, export, local, models, policy, remote
+from service.commands import (
+    approval,
+    doctor,
+    export,
+    jobs,
+    keys,
+    labelled_sets,
+    local,
+    models,
+    monitor,
+    policy,
+    recalibration,
+    remote,
+    rows,
+)
 from service.commands.output import SERVER_ERROR
 
 app = typer.Typer(
@@ -22,9 +36,10 @@ app = typer.Typer(
     help="Serve calibrated predictions with certified decisions, and keep them honest.",
     epilog="Exit codes: 0 done, 1 the answer is no, 2 usage or configuration, 3 no service, 4 refused, 5 failed.",
 )
-keys = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys (on the service's own state).")
-app.add_typer(keys, name="keys")
+app.add_typer(keys.app, name="keys")
 app.add_typer(policy.app, name="policy")
+app.add_typer(labelled_sets.app, name="labelled-sets")
+app.add_typer(jobs.app, name="jobs")
 
 for verb in (
     local.serve,
@@ -32,18 +47,21 @@ for verb in (
     export.export_onnx,
     remote.predict,
     remote.feedback,
-    remote.recalibrate,
+    recalibration.recalibrate,
+    recalibration.prior_shift,
     remote.revisions,
     remote.activate,
     remote.rollback,
+    monitor.monitor,
+    approval.reject,
+    approval.audit,
     models.models,
     models.load,
     models.unload,
+    rows.erase,
+    rows.prune,
 ):
     app.command()(verb)
-keys.command("create")(local.keys_create)
-keys.command("list")(local.keys_list)
-keys.command("revoke")(local.keys_revoke)
 
 
 def main() -> None:

@@ -18,14 +18,18 @@
     │   ├── UnknownModelError
     │   ├── UnknownRevisionError
     │   ├── UnknownPolicyError
-    │   └── UnknownJobError
+    │   ├── UnknownJobError
+    │   └── UnknownLabelledSetError
     ├── TooFewLabelsError              a refit without enough labelled rows
     ├── RevisionStateError             this revision cannot be activated or rolled back
+    ├── LabelledSetStateError          this uploaded set cannot be used like this, or not be deleted now
+    ├── JobStateError                  this job has no result, or cannot be cancelled
     ├── IdempotencyConflictError       the same key with another body
     ├── EpochRequiredError             If-Match is missing
     ├── EpochStaleError                If-Match names an older state
     ├── UnauthenticatedError
     ├── ForbiddenError
+    ├── RateLimitedError               this key has sent too many requests
     ├── ConfigurationError             the service cannot start like this
     ├── BundleRefusedError             a bundle that is damaged or does not do what it says
     └── UnavailableError               nothing wrong with the request; try later
@@ -198,6 +202,13 @@ class UnknownJobError(NotFoundError):
     kind = "unknown-job"
 
 
+class UnknownLabelledSetError(NotFoundError):
+    """No such labelled set."""
+
+    title = "Unknown labelled set"
+    kind = "unknown-labelled-set"
+
+
 class TooFewLabelsError(CandorError):
     """There are not enough labelled rows to refit."""
 
@@ -210,6 +221,20 @@ class RevisionStateError(CandorError):
 
     title = "Revision cannot be activated"
     kind = "revision-state"
+
+
+class LabelledSetStateError(CandorError):
+    """An uploaded set belongs to another model, was declared to be something else, or is in use."""
+
+    title = "Labelled set cannot be used like this"
+    kind = "labelled-set-state"
+
+
+class JobStateError(CandorError):
+    """The job was cancelled, or has gone too far to be."""
+
+    title = "Job has ended"
+    kind = "job-state"
 
 
 class IdempotencyConflictError(CandorError):
@@ -245,6 +270,23 @@ class ForbiddenError(CandorError):
 
     title = "Not allowed"
     kind = "forbidden"
+
+
+class RateLimitedError(CandorError):
+    """The API key has sent too many requests.
+
+    Args:
+        message: One sentence for a person.
+        retry_after_s: Seconds until it may send the next.
+        **details: As for every error.
+    """
+
+    title = "Too many requests"
+    kind = "rate-limited"
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0, **details: Any) -> None:
+        super().__init__(message, **details)
+        self.retry_after_s = retry_after_s
 
 
 class ConfigurationError(CandorError):

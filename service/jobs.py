@@ -9,31 +9,47 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
+import signal
+import time
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
+from functools import partial
 from typing import Any
 
 import orjson
 import structlog
 
-from service.errors import CandorError, EpochStaleError, StateUnavailableError, error_document, error_from_document
+from service.child import child
+from service.decisions.unattended import Limits
+from service.errors import (
+    CandorError,
+    EpochStaleError,
+    JobStateError,
+    StateUnavailableError,
+    error_document,
+    error_from_document,
+)
 from service.metrics import Metrics
 from service.models import Models
 from service.proposals import EVERY_ROW_SEEN
-from service.refit import RefitRequest, RefitTask
-from service.revision import Revision
+from service.refit import STEPS, RefitRequest, RefitTask
+from service.revision import Basis, Revision
 from service.settings import Settings
 from service.state.database import Database, now_us
 from service.state.jobs import UNFINISHED, Job, JobStore
 from service.state.revisions import RevisionStore
+from service.tracing import Tracing
 
 logger = structlog.get_logger(__name__)
 
-# One line of the child's may hold a whole report with its diagrams.
-_LINE_LIMIT = 64 * 1024 * 1024
 # A job that was started so often and never ended is not started again.
 _STARTS = 3
+# What kills a process that its service did not kill is mostly the kernel.
+_TOO_LITTLE_MEMORY = (
+    "It probably had too little memory: give the service more, refit on a shorter window of feedback, or lower "
+    "CANDOR_REFIT_MAX_LABELS."
+)
 # How long the database is given before a job's end is written once more.
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.1, 30.0
 
@@ -46,15 +62,24 @@ class Jobs:
         database: Open state.
         models: The models that are refitted.
         metrics: Where outcomes are counted.
+        tracing: Where spans are made, None without.
     """
 
-    def __init__(self, settings: Settings, database: Database, models: Models, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        models: Models,
+        metrics: Metrics,
+        tracing: Tracing | None = None,
+    ) -> None:
         self._settings = settings
         self._database = database
         self._store = JobStore(database)
         self._revisions = RevisionStore(database)
         self._models = models
         self._metrics = metrics
+        self._tracing = tracing
         self._running: dict[str, asyncio.Task[None]] = {}
         self._one_at_a_time: dict[str, asyncio.Lock] = {}
         self._watch: asyncio.Task[None] | None = None
@@ -64,9 +89,9 @@ class Jobs:
         await self._take_up()
         self._watch = asyncio.create_task(self._take_up_for_ever(), name="unfinished jobs")
 
-    async def submit(self, model: str, request: RefitRequest, *, by: str) -> Job:
-        """Queue a refit of `model` and return its job."""
-        job = await asyncio.to_thread(self._store.create, model, "recalibrate", asdict(request), by)
+    async def submit(self, model: str, request: RefitRequest, *, by: str, by_key: str | None = None) -> Job:
+        """Queue a refit of `model` and return its job; `by_key` is the prefix of the API key that asks."""
+        job = await asyncio.to_thread(self._store.create, model, "recalibrate", asdict(request), by, by_key)
         self._start(job)
         return job
 
@@ -77,6 +102,80 @@ class Jobs:
             UnknownJobError: There is none of that id.
         """
         return await asyncio.to_thread(self._store.get, job_id)
+
+    async def page(self, **wanted: Any) -> tuple[Job, ...]:
+        """Return jobs, newest first; the arguments are those of `JobStore.page`."""
+        return await asyncio.to_thread(partial(self._store.page, **wanted))
+
+    async def cancel(self, job_id: str, *, by: str) -> Job:
+        """End a job that is queued or running: at once where it runs here, within a poll where another replica does.
+
+        Raises:
+            UnknownJobError: There is none of that id.
+            JobStateError: It has ended, or its result is being kept already.
+        """
+        job = await asyncio.to_thread(self._store.cancel, job_id, by=by)
+        self._stop(job_id)
+        self._metrics.recalibrations.add(job.model, "cancelled")
+        return job
+
+    async def propose(self, job_id: str, *, by: str, by_key: str | None = None) -> Revision:
+        """Keep what a dry run has found as a proposal: it was tested, and a second test would cost another look.
+
+        Raises:
+            UnknownJobError: There is none of that id.
+            JobStateError: It is no dry run that is done, or the revision that it started from is no longer in service.
+        """
+        job = await self.get(job_id)
+        outcome = await asyncio.to_thread(self._store.outcome, job_id)
+        if outcome is None or job.result is None:
+            raise JobStateError(
+                f"Job {job_id} has nothing that could be proposed.",
+                found=job.state if job.state != "done" else job.request.get("mode"),
+                expected="a dry run that is done",
+            )
+        pointer = await asyncio.to_thread(self._revisions.pointer, job.model)
+        if pointer is None or (pointer.active, pointer.epoch) != (job.result["base"], job.result["epoch"]):
+            raise JobStateError(
+                f"What job {job_id} compared with is no longer in service.",
+                found=pointer and f"{pointer.active} at epoch {pointer.epoch}",
+                expected=f"{job.result['base']} at epoch {job.result['epoch']}",
+                remedy="Refit again; that is another look.",
+            )
+        base = await asyncio.to_thread(self._revisions.get, job.model, pointer.active)  # this replica may lag behind
+        return await asyncio.to_thread(self._propose_once, job, base, outcome, by, by_key)
+
+    def _propose_once(self, job: Job, base: Revision, outcome: dict[str, Any], by: str, by_key: str | None) -> Revision:
+        with self._database.locked(f"jobs/{job.id}/propose"):
+            report = {**(job.result or {}), "mode": "propose"}
+            kept = self._revisions.of_job(job.model, job.id)
+            return kept or self._keep(job, base, outcome, report, by=by, by_key=by_key)
+
+    def _keep(
+        self,
+        job: Job,
+        base: Revision,
+        outcome: dict[str, Any],
+        report: dict[str, Any],
+        *,
+        by: str,
+        by_key: str | None,
+    ) -> Revision:
+        return self._revisions.propose(
+            model=job.model,
+            bundle_id=base.bundle_id,
+            bundle_version=base.bundle_version,
+            model_digest=base.model_digest,
+            calibrator=outcome["calibrator"],
+            policies=outcome["policies"],
+            parent=base.id,
+            cause="recalibrate",
+            by=by,
+            gate="passed" if report["gate"]["passed"] else "refused",
+            created_at=now_us(),
+            report={key: value for key, value in report.items() if key not in ("revision", "state")},
+            by_key=by_key,
+        )
 
     async def wait(self, job_id: str, seconds: float) -> Job:
         """Return a job when it is finished, or as it is after `seconds`."""
@@ -89,7 +188,8 @@ class Jobs:
         """Stop what runs and put it back into the queue."""
         tasks = [*self._running.values(), *([self._watch] if self._watch else [])]
         for task in tasks:
-            task.cancel()
+            if not task.cancelling():
+                task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _take_up_for_ever(self) -> None:
@@ -97,6 +197,7 @@ class Jobs:
             await asyncio.sleep(self._settings.poll_interval_s)
             try:
                 await self._take_up()
+                await self._stop_cancelled()
             except StateUnavailableError as error:
                 logger.warning("state unavailable", error=str(error))
             except Exception:
@@ -108,6 +209,18 @@ class Jobs:
         for job in await asyncio.to_thread(self._store.unfinished):
             if job.model in served:
                 self._start(job)
+
+    async def _stop_cancelled(self) -> None:
+        """Stop what somebody has cancelled on another replica."""
+        if self._running:
+            for job_id in await asyncio.to_thread(self._store.cancelled, list(self._running)):
+                self._stop(job_id)
+
+    def _stop(self, job_id: str) -> None:
+        """Stop a job that runs here; once, since a second time would cut its clearing up short."""
+        task = self._running.get(job_id)
+        if task is not None and not task.cancelling():
+            task.cancel()
 
     def _start(self, job: Job) -> None:
         if job.id in self._running:
@@ -123,12 +236,15 @@ class Jobs:
 
     async def _execute(self, job: Job) -> None:
         """Run a job when its turn comes, unless somebody else has ended it by then."""
+        structlog.contextvars.bind_contextvars(job=job.id)
         async with self._one_at_a_time.setdefault(job.model, asyncio.Lock()), self._turn(job.model):
             job = await asyncio.to_thread(self._store.start, job.id)
             if job.state not in UNFINISHED:
                 return
+            began = time.monotonic()
             try:
-                change = await self._outcome(job)
+                with self._traced(job):
+                    change = await self._outcome(job)
             except asyncio.CancelledError:
                 await asyncio.to_thread(self._store.put_back, job)
                 raise
@@ -136,7 +252,18 @@ class Jobs:
                 return
             outcome = str(change["result"]["state"]) if "result" in change else "failed"
             await self._end(job, change)
-            self._metrics.recalibrations.labels(job.model, outcome).inc()
+            self._metrics.recalibrations.add(job.model, outcome)
+            seconds = time.monotonic() - began
+            self._metrics.refitted(job.model, seconds)
+            logger.info("refit ended", job=job.id, model=job.model, outcome=outcome, duration_s=round(seconds, 3))
+            if "result" in change:
+                passed = change["result"]["gate"]["passed"]
+                self._metrics.gate.add(job.model, "passed" if passed else "refused")
+
+    def _traced(self, job: Job) -> contextlib.AbstractContextManager[object]:
+        if self._tracing is None:
+            return contextlib.nullcontext()
+        return self._tracing.job("refit", {"job": job.id, "model": job.model})
 
     @contextlib.asynccontextmanager
     async def _turn(self, model: str) -> AsyncIterator[None]:
@@ -166,6 +293,8 @@ class Jobs:
             )
         try:
             result = await self._refit(job, RefitRequest(**job.request))
+        except JobStateError:  # it was cancelled, or another replica has taken it over
+            return None
         except CandorError as error:
             return _failed(error)
         except Exception as error:
@@ -198,16 +327,20 @@ class Jobs:
         served = model.served
         if kept := await asyncio.to_thread(self._revisions.of_job, job.model, job.id):
             # A stop came between the proposal and its job's end.
+            if not await asyncio.to_thread(self._store.begin_end, job):
+                return None
             return await self._settle(job, request, kept, kept.report)
         task = RefitTask(
-            database_url=self._settings.database_url,
+            database_url=self._settings.state_url,
             bundle=str(served.bundle.path),
             model=job.model,
             revision=served.revision.id,
             min_rows=self._settings.refit_min_rows,
             alpha=self._settings.gate_alpha,
             margin=self._settings.gate_margin,
+            max_labels=self._settings.refit_max_labels,
             request=request,
+            limits=limits_of(self._settings).tightened(request.limits),
         )
         outcome = await self._in_child(job, task)
         result: dict[str, Any] = {
@@ -218,27 +351,17 @@ class Jobs:
             "mode": request.mode,
             **outcome["report"],
         }
-        if request.mode == "dry_run":
-            return {**result, "revision": None, "state": "dry_run"}
-        now = await asyncio.to_thread(self._store.get, job.id)
-        if now.starts != job.starts or now.state not in UNFINISHED:
-            # The lock went with its connection, and another replica has started the job anew.
-            logger.warning("job was taken over", job=job.id, model=job.model)
+        if not await asyncio.to_thread(self._store.begin_end, job):
+            # Cancelled; or the lock went with its connection, and another replica has started the job anew.
+            logger.warning("job was cancelled or taken over", job=job.id, model=job.model)
             return None
+        if request.mode == "dry_run":
+            made = {"calibrator": outcome["calibrator"], "policies": outcome["policies"]}
+            await asyncio.to_thread(self._store.update, job.id, outcome=made)
+            return {**result, "revision": None, "state": "dry_run"}
+        await asyncio.to_thread(self._store.update, job.id, progress="keeping the result", step=STEPS)
         revision = await asyncio.to_thread(
-            self._revisions.propose,
-            model=job.model,
-            bundle_id=served.revision.bundle_id,
-            bundle_version=served.revision.bundle_version,
-            model_digest=served.revision.model_digest,
-            calibrator=outcome["calibrator"],
-            policies=outcome["policies"],
-            parent=served.revision.id,
-            cause="recalibrate",
-            by=job.by,
-            gate="passed" if result["gate"]["passed"] else "refused",
-            created_at=now_us(),
-            report=result,
+            self._keep, job, served.revision, outcome, result, by=job.by, by_key=job.by_key
         )
         return await self._settle(job, request, revision, result)
 
@@ -254,6 +377,8 @@ class Jobs:
         if not result["gate"]["unattended"]:
             summary = f"{result['summary']} Not activated unattended: {result['gate']['unattended_reason']}"
             return {**result, "state": "proposed", "summary": summary}
+        if self._settings.four_eyes:
+            return {**result, "state": "proposed", "summary": f"{result['summary']} Another key must activate it."}
         pointer = await asyncio.to_thread(self._revisions.pointer, job.model)
         if pointer is None or pointer.active != revision.id:  # else a stop came between activation and the job's end
             try:
@@ -271,60 +396,64 @@ class Jobs:
 
     async def _in_child(self, job: Job, task: RefitTask) -> dict[str, Any]:
         """Run the refit in a child and speak with it, one JSON document a line each way."""
-        child = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "service.refit",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            limit=_LINE_LIMIT,
-            start_new_session=True,  # Ctrl-C is for the service, which starts an interrupted refit again
-        )
-        assert child.stdin is not None and child.stdout is not None and child.stderr is not None  # noqa: S101, PT018 — pipes were asked for
-        complaints = asyncio.create_task(child.stderr.read())
         try:
-            async with asyncio.timeout(self._settings.refit_timeout_s):
-                child.stdin.write(orjson.dumps(asdict(task)) + b"\n")
-                while line := await child.stdout.readline():
-                    message = orjson.loads(line)
-                    if "progress" in message:
-                        await asyncio.to_thread(self._store.update, job.id, progress=message["progress"])
-                    elif "show" in message:
-                        shown = await asyncio.to_thread(self._record_looks, task, message["show"])
-                        child.stdin.write(orjson.dumps(shown) + b"\n")
-                    elif "error" in message:
-                        raise error_from_document(message["error"])
-                    else:
-                        outcome: dict[str, Any] = message["outcome"]
-                        return outcome
-                await child.wait()
-                text = (await complaints).decode(errors="replace").strip().splitlines()
-                raise CandorError(
-                    "The refit's process ended without a result.",
-                    found=f"exit status {child.returncode}: {text[-1] if text else 'no message'}",
-                )
+            async with (
+                asyncio.timeout(self._settings.refit_timeout_s),
+                child("service.refit", self._settings.child_priority) as process,
+            ):
+                return await self._spoken(process, job, task)
         except TimeoutError:
             raise CandorError(
                 "The refit took too long and was stopped.",
                 found=f"more than {self._settings.refit_timeout_s:g} s",
-                remedy="Narrow the feedback window, or raise CANDOR_REFIT_TIMEOUT_S.",
+                remedy="Narrow the feedback window, or raise CANDOR_REFIT_TIMEOUT_S; on a host that is always busy, "
+                "set CANDOR_CHILD_PRIORITY=low.",
             ) from None
+
+    async def _spoken(self, process: Process, job: Job, task: RefitTask) -> dict[str, Any]:
+        """Give a child its task, answer what it asks, and return its outcome."""
+        stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
+        assert stdin is not None and stdout is not None and stderr is not None  # noqa: S101, PT018 — there are pipes
+        complaints = asyncio.create_task(stderr.read())
+        try:
+            stdin.write(orjson.dumps(asdict(task)) + b"\n")
+            while line := await stdout.readline():
+                message = orjson.loads(line)
+                if "progress" in message:
+                    said = {"progress": message["progress"], "step": message.get("step")}
+                    await asyncio.to_thread(self._store.update, job.id, **said)
+                elif "show" in message:
+                    shown = await asyncio.to_thread(self._record_looks, job, task, message["show"])
+                    stdin.write(orjson.dumps(shown) + b"\n")
+                elif "error" in message:
+                    raise error_from_document(message["error"])
+                else:
+                    outcome: dict[str, Any] = message["outcome"]
+                    return outcome
+            await process.wait()
+            text = (await complaints).decode(errors="replace").strip().splitlines()
+            short = process.returncode == -signal.SIGKILL or any("MemoryError" in line for line in text[-1:])
+            raise CandorError(
+                "The refit's process ended without a result.",
+                found=f"exit status {process.returncode}: {text[-1] if text else 'no message'}",
+                remedy=_TOO_LITTLE_MEMORY if short else None,
+            )
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                child.kill()
-            await child.wait()
             complaints.cancel()
 
-    def _record_looks(self, task: RefitTask, show: dict[str, Any]) -> dict[str, Any]:
+    def _record_looks(self, job: Job, task: RefitTask, show: dict[str, Any]) -> dict[str, Any]:
         """Record, before any result is seen, which rows are about to be looked at; return the look numbers."""
+        if not self._store.add_looks(job, gate=show["gate"] is not None, policies=show["certify"].keys()):
+            raise JobStateError(f"Job {job.id} was cancelled or taken over.", remedy="Nothing was looked at.")
         revision = self._revisions.get(task.model, task.revision)
         digest = revision.model_digest
         at = now_us()
         attempt = 1
         if show["gate"] is not None:
+            rows: Basis = show["rows"]
+            earliest = _earliest(rows, show["gate"])
             attempt = self._revisions.expose(
-                task.model, digest, rows="gate", basis="traffic", scope="", earliest_row_us=show["gate"], at=at
+                task.model, digest, rows="gate", basis=rows, scope="", earliest_row_us=earliest, at=at
             )
         looks = {
             policy: self._revisions.expose(
@@ -333,12 +462,22 @@ class Jobs:
                 rows="certify",
                 basis=look["basis"],
                 scope=revision.policies[policy]["policy"]["positive"],
-                earliest_row_us=look["earliest"] if look["basis"] == "traffic" else EVERY_ROW_SEEN,
+                earliest_row_us=_earliest(look["basis"], look["earliest"]),
                 at=at,
             )
             for policy, look in show["certify"].items()
         }
         return {"attempt": attempt, "looks": looks}
+
+
+def _earliest(basis: Basis, labelled_us: int) -> int:
+    """Return since when rows may have been shown; the age of uploaded ones is hearsay, and every look at any counts."""
+    return labelled_us if basis == "traffic" else EVERY_ROW_SEEN
+
+
+def limits_of(settings: Settings) -> Limits:
+    """Return what the operator allows a refit to change."""
+    return Limits(**{entry.name: getattr(settings, f"limit_{entry.name}") for entry in fields(Limits)})
 
 
 def _failed(error: CandorError) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from service.decisions.solved import SolvedPolicy
 from service.errors import ConfigurationError, PolicyError, RevisionStateError
 from service.inference.chain import Chain
 from service.inference.cuda import cuda
+from service.inference.inputs import specification
 from service.inference.providers import resolve_provider
 from service.inference.session import Session
 from service.inference.threads import inference_threads
@@ -69,6 +70,17 @@ class Loader:
             locations.setdefault(location.model, []).append(location)
         return locations
 
+    def last_change(self, model: str) -> int:
+        """Return when something last changed in a model's folder of bundles, in ns since the epoch; 0 if none is there.
+
+        Of the inodes: the times of the files may be those of a back-up that was put back.
+        """
+        folder = self._settings.bundles / model
+        try:
+            return max(path.stat().st_ctime_ns for path in (folder, *folder.glob("*"), *folder.glob("*/*")))
+        except OSError:
+            return 0
+
     def prove(self, path: Path, *, keep: bool = False) -> Bundle:
         """Return a bundle that is whole, where it belongs, and gives its golden logits here.
 
@@ -117,6 +129,7 @@ class Loader:
             Chain(session, calibrator),
             calibrator,
             policies,
+            specification(found),
             encoder,
         )
 

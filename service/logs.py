@@ -1,22 +1,50 @@
-"""Logs of the service: one JSON document a line on standard error."""
+"""Logs of the service: one JSON document a line on standard error, without secrets."""
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import sys
+from collections.abc import Iterable, MutableMapping
+from typing import Any
+from urllib.parse import quote
 
 import structlog
 
+OURS = ("service", "uvicorn")
+_REMOVED = "[removed]"
+# A string of a JSON document: a secret such as `1` or `:` is sought in these alone, so that a line stays JSON.
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_SECRETS = (
+    # An API key: its prefix, which names it, may stay.
+    (re.compile(r"(cnd_[0-9a-f]{12}_)[\w-]+"), rf"\1{_REMOVED}"),
+    (re.compile(r"(?i)\b((?:bearer|basic)\s+)(?!cnd_)[\w.~+/=-]{8,}"), rf"\1{_REMOVED}"),
+    (re.compile(r"(://[^\s:/@\"']*:)[^\s@/\"']+(?=@)"), rf"\1{_REMOVED}"),
+    (re.compile(r"(?i)(password\s*=\s*)[^\s\"'\\]+"), rf"\1{_REMOVED}"),
+)
 
-def configure_logs() -> None:
-    """Send structlog and the standard library's loggers (uvicorn, alembic) through one JSON renderer."""
+
+def configure_logs(level: str = "info", secrets: Iterable[str] = ()) -> None:
+    """Send structlog and the standard library's loggers (uvicorn, alembic) through one JSON renderer.
+
+    Args:
+        level: From which level on the service's own lines are written. Libraries speak from "warning" on: at lower
+            levels some of them write down what they send.
+        secrets: Texts that no line may hold, whoever writes it.
+    """
     shared: list[structlog.types.Processor] = [
+        structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
@@ -27,9 +55,34 @@ def configure_logs() -> None:
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.format_exc_info,
-                structlog.processors.JSONRenderer(),
+                _Rendered(secrets),
             ],
         )
     )
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    for name in OURS:
+        logging.getLogger(name).setLevel(level.upper())
+
+
+class _Rendered:
+    """Renders a line, without secrets: keys, credentials of headers and URLs, and the texts that it was given."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        # As they stand in a line: escaped for JSON, in a traceback's literals and in URLs as well.
+        forms = {form for text in texts if text for form in (text, repr(text)[1:-1], quote(text, safe=""))}
+        self._texts = sorted({json.dumps(form)[1:-1] for form in forms}, key=len, reverse=True)
+        self._render = structlog.processors.JSONRenderer()
+
+    def __call__(self, logger: Any, method: str, event: MutableMapping[str, Any]) -> str:
+        line = str(self._render(logger, method, event))
+        for pattern, instead in _SECRETS:
+            line = pattern.sub(instead, line)
+        if any(text in line for text in self._texts):
+            line = _STRING.sub(self._without_texts, line)
+        return line
+
+    def _without_texts(self, string: re.Match[str]) -> str:
+        inside = string[0][1:-1]
+        for text in self._texts:
+            inside = inside.replace(text, _REMOVED)
+        return f'"{inside}"'

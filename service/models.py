@@ -12,12 +12,15 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import structlog
 
 from bundle import BundleLocation
+from calibrators import Calibrator
 from service.decisions.policy import Policy
+from service.decisions.voided import overlaid
 from service.errors import (
     BundleRefusedError,
     CandorError,
@@ -36,11 +39,32 @@ from service.revision import Revision
 from service.settings import Settings
 from service.state.database import Database
 from service.state.desired import UNSAID, Desired, DesiredStore
+from service.state.monitors import MonitorStore
 from service.state.revisions import Pointer, RevisionStore
 
 logger = structlog.get_logger(__name__)
 
+# A revision that cannot be loaded is tried again after the poll interval, then twice that, and so on up to this.
+LONGEST_RETRY_S = 30.0
+
 NO_POINTER = Pointer(active="", previous=None, epoch=0)  # of a model that never was in service
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A vain attempt to load what the state names.
+
+    Attributes:
+        epoch: Of the pointer that was followed.
+        last_change: Of the model's folder of bundles, before the attempt.
+        delay_s: How long nothing is tried unless one of the two changes.
+        again_at: Until then, on the monotonic clock.
+    """
+
+    epoch: int
+    last_change: int
+    delay_s: float
+    again_at: float
 
 
 @dataclass(eq=False)
@@ -52,8 +76,12 @@ class Model:
         plane: Its hot path; `plane.served` is None while nothing is in service.
         pointer: What is in service, as the state named it; `NO_POINTER` where the state names nothing yet.
         desired: Whether it should be served, as the state said last.
-        loaded: Revisions that are ready to run, by id.
+        loaded: Revisions that are ready to run, by id, with the certificates marked that an alarm has voided.
+        voided: Keys of these certificates.
         problem: Why it does not serve what the state names, None when it does.
+        damaged: Whether that is for its bundle.
+        refused: Why bundles of its folder became no proposals when last tried, by version.
+        failure: The last vain attempt to follow the state, None since one that was not.
     """
 
     name: str
@@ -61,7 +89,16 @@ class Model:
     pointer: Pointer = NO_POINTER
     desired: Desired = UNSAID
     loaded: dict[str, Served] = field(default_factory=dict)
+    voided: frozenset[str] = frozenset()
     problem: str | None = None
+    failure: Failure | None = None
+    damaged: bool = False
+    refused: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def refused_bundles(self) -> int:
+        """How many of its bundles were refused when last tried; the one that it should serve among them."""
+        return len(self.refused) + (self.problem is not None and self.damaged)
 
     @property
     def served(self) -> Served:
@@ -93,6 +130,7 @@ class Models:
         self._database = database
         self._store = RevisionStore(database)
         self._desired = DesiredStore(database)
+        self._monitors = MonitorStore(database)
         self._loader = Loader(settings)
         self._proposals = Proposals(settings, database, self._store, self._loader)
         self._log = log
@@ -129,7 +167,7 @@ class Models:
                 self._put_into_service(model, locations.get(name, []))
             except (BundleRefusedError, PolicyError, RevisionStateError) as error:
                 failures.append(error)
-                model.problem = str(error)
+                model.problem, model.damaged = str(error), isinstance(error, BundleRefusedError)
                 logger.error("model not in service", model=name, error=str(error))
         if failures and not any(model.plane.served for model in self.all()):
             raise failures[0]
@@ -176,12 +214,17 @@ class Models:
         """Return why models do not serve what the state names; empty when all is well."""
         if not self._models:
             return {"models": f"no bundle in {self._settings.bundles}"}
-        return {model.name: model.problem for model in self.all() if model.problem}
+        problems = {model.name: model.problem for model in self.all() if model.problem}
+        limit_s = self._settings.unready_after
+        if limit_s is not None and (stale_for_s := self.stale_for_s) > limit_s:
+            problems["state"] = f"The state has not been heard of for {stale_for_s:.0f} s, longer than {limit_s:g} s."
+        return problems
 
     def follow(self) -> None:
         """Load and swap in what the state names, where it has moved on. Keeps what is in service when that fails."""
         try:
             pointers, desired = self._store.pointers(), self._desired.all()
+            voided = self._monitors.voided()
         except StateUnavailableError as error:
             logger.warning("state unavailable", stale_for_s=round(self.stale_for_s, 1), error=str(error))
             return
@@ -191,15 +234,20 @@ class Models:
                 if name not in self._models:  # loaded on another replica
                     self._models[name] = self._new(name)
                 model = self._models[name]
+            # Before the attempt: what changes during it is tried anew.
+            changed = 0 if model.problem is None and model.failure is None else self._loader.last_change(name)
             try:
-                self._follow(model, pointer, desired.get(name, UNSAID))
+                self._follow(model, pointer, desired.get(name, UNSAID), changed)
+                self._void(model, voided.get(name, frozenset()))
             except StateUnavailableError as error:
                 logger.warning("state unavailable", model=name, error=str(error))
             except CandorError as error:
-                model.problem = str(error)
+                self._failed(model, pointer, changed)
+                model.problem, model.damaged = str(error), isinstance(error, BundleRefusedError)
                 logger.error("revision not loaded", model=name, revision=pointer.active, error=str(error))
             except Exception as error:
-                model.problem = f"Revision {pointer.active} cannot be loaded: {error}"
+                self._failed(model, pointer, changed)
+                model.problem, model.damaged = f"Revision {pointer.active} cannot be loaded: {error}", False
                 logger.exception("revision not loaded", model=name, revision=pointer.active)
 
     def load(self, name: str, *, by: str) -> dict[int, str]:
@@ -297,7 +345,7 @@ class Models:
             self._swap_in(model, pointer)
         return pointer
 
-    def propose_policy(self, name: str, policy: Policy, *, by: str) -> Revision:
+    def propose_policy(self, name: str, policy: Policy, *, by: str, by_key: str | None = None) -> Revision:
         """Keep a new or changed policy as a proposal, solved with the revision in service; see `Proposals.of_policy`.
 
         Raises:
@@ -306,7 +354,25 @@ class Models:
         """
         model = self.get(name)
         with self._database.locked(f"policies/{model.name}"):
-            return self._proposals.of_policy(model.served, policy, by=by)
+            return self._proposals.of_policy(model.served, policy, by=by, by_key=by_key)
+
+    def propose_prior_shift(
+        self,
+        name: str,
+        served: Served,
+        shifted: Calibrator,
+        report: dict[str, Any],
+        *,
+        by: str,
+        by_key: str | None = None,
+    ) -> Revision:
+        """Keep a calibrator for other shares of the classes as a proposal; see `Proposals.of_prior_shift`.
+
+        Raises:
+            PolicyError: A policy must be certified or fail, and cannot be certified.
+        """
+        with self._database.locked(f"policies/{name}"):
+            return self._proposals.of_prior_shift(served, shifted, report, by=by, by_key=by_key)
 
     def close(self) -> None:
         """Finish what waits in every plane."""
@@ -332,23 +398,36 @@ class Models:
             if pointer is None:
                 pointer = self._proposals.first(locations[-1])
             self._swap_in(model, pointer)
-        return self._proposals.of_new_bundles(model.served, locations)
+        model.refused = self._proposals.of_new_bundles(model.served, locations)
+        return model.refused
 
-    def _follow(self, model: Model, pointer: Pointer, desired: Desired) -> None:
+    def _follow(self, model: Model, pointer: Pointer, desired: Desired, changed: int) -> None:
         with self._swap:
+            if desired.change > model.desired.change:
+                model.failure = None
             if desired.change >= model.desired.change:  # else read before somebody changed it
                 model.desired = desired
             if not model.desired.loaded:
                 self._take_out(model)
+            elif _in_vain(model.failure, pointer, changed):
+                return
             elif pointer.epoch != model.pointer.epoch or model.plane.served is None or model.problem is not None:
                 self._swap_in(model, pointer)
+
+    def _failed(self, model: Model, pointer: Pointer, changed: int) -> None:
+        """Note that following the pointer failed: a bundle is verified from its first byte to its last each time."""
+        before = model.failure
+        delay_s = self._settings.poll_interval_s
+        if before is not None and (before.epoch, before.last_change) == (pointer.epoch, changed):
+            delay_s = min(2 * before.delay_s, LONGEST_RETRY_S)
+        model.failure = Failure(pointer.epoch, changed, delay_s, time.monotonic() + delay_s)
 
     def _take_out(self, model: Model) -> None:
         if model.plane.served is None and not model.loaded:
             return
         model.plane.served = None
         model.loaded = {}
-        model.problem = None
+        model.problem = model.failure = None
         self._let_go(model)
         logger.info("model unloaded", model=model.name)
 
@@ -359,13 +438,26 @@ class Models:
             served = self._load(model, self._store.get(model.name, pointer.active))
             model.plane.served = served
             model.pointer = pointer
-            model.problem = None
+            model.problem = model.failure = None
         logger.info("revision in service", model=model.name, revision=pointer.active, epoch=pointer.epoch)
 
     def _load(self, model: Model, revision: Revision) -> Served:
+        self._void(model, self._monitors.voided().get(model.name, frozenset()))
         if revision.id not in model.loaded:
-            model.loaded[revision.id] = self._loader.serve(revision)
+            model.loaded[revision.id] = _marked(self._loader.serve(revision), model.voided)
         return model.loaded[revision.id]
+
+    def _void(self, model: Model, voided: frozenset[str]) -> None:
+        """Mark certificates that an alarm has voided, in all that is loaded: what is void stays so."""
+        with self._swap:
+            if voided <= model.voided:
+                return
+            model.voided |= voided
+            model.loaded = {key: _marked(served, model.voided) for key, served in model.loaded.items()}
+            served = model.plane.served
+            if served is not None:
+                model.plane.served = model.loaded.get(served.revision.id, served)
+        logger.warning("certificates voided", model=model.name, voided=len(voided))
 
     @contextmanager
     def _pruned(self, model: Model) -> Iterator[None]:
@@ -381,6 +473,21 @@ class Models:
         """Close the sessions of bundles that no loaded revision needs; `changed` may not be among the models yet."""
         models = {*self.all(), changed}
         self._loader.keep_only({served.revision.bundle_id for model in models for served in model.loaded.values()})
+
+
+def _marked(served: Served, voided: frozenset[str]) -> Served:
+    """Return a revision that is ready to run with its voided certificates marked, itself where it has none."""
+    policies = overlaid(served.policies, served.revision.model_digest, voided)
+    return served if policies is served.policies else replace(served, policies=policies)
+
+
+def _in_vain(failure: Failure | None, pointer: Pointer, changed: int) -> bool:
+    """Return whether to follow the pointer now would only fail again."""
+    return (
+        failure is not None
+        and (failure.epoch, failure.last_change) == (pointer.epoch, changed)
+        and time.monotonic() < failure.again_at
+    )
 
 
 def _check_loaded(model: Model) -> None:

@@ -5,11 +5,13 @@ It knows no HTTP, no pydantic and no database; whoever builds a `Plane` hands it
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import chain, groupby, repeat
 from typing import Any
 
 import numpy as np
@@ -19,21 +21,25 @@ from bundle import Bundle, InputSpec
 from calibrators import Calibrator
 from service.decisions.decide import decide_rows
 from service.decisions.solved import SolvedPolicy
-from service.errors import InputShapeError, OverloadedError, UnknownPolicyError
+from service.errors import InputShapeError, OverloadedError, StateUnavailableError, UnknownPolicyError
 from service.ids import new_ids
 from service.inference.batcher import Arrivals, Batcher
 from service.inference.chain import Chain, Scores
 from service.inference.inputs import Encoder, check_rows, conform
 from service.inference.session import Session
-from service.inference.statistics import Statistics
+from service.inference.statistics import Stages, Statistics, Timing
 from service.revision import Revision
 
+_NS = 1e9
 _HERE_S = 0.001  # what runs as quickly as this may hold up the event loop, where nothing else is to be done
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Served:
-    """A revision made ready to run. One request is answered by one of these from start to end."""
+    """A revision made ready to run. One request is answered by one of these from start to end.
+
+    `specification` says what its inputs mean, see `service.inference.inputs.specification`.
+    """
 
     revision: Revision
     bundle: Bundle
@@ -43,6 +49,7 @@ class Served:
     chain: Chain
     calibrator: Calibrator
     policies: Mapping[str, SolvedPolicy]
+    specification: str
     encoder: Encoder | None = None
 
     def policy(self, name: str | None) -> SolvedPolicy | None:
@@ -66,7 +73,7 @@ class Served:
 class Answer:
     """What a request gets: one entry for each of its N rows in every array and list.
 
-    `segments` is None where no row has one.
+    `segments` is None where no row has one; `timing` is that of the batch that the request was part of.
     """
 
     served: Served
@@ -81,6 +88,7 @@ class Answer:
     actions: list[str | None]
     propensities: list[float | None]
     label_sought: list[bool]
+    timing: Timing
     segments: Sequence[str | None] | None = None
 
     def part(self, rows: slice) -> Answer:
@@ -98,11 +106,15 @@ class Answer:
             actions=self.actions[rows],
             propensities=self.propensities[rows],
             label_sought=self.label_sought[rows],
+            timing=self.timing,
             segments=None if self.segments is None else self.segments[rows],
         )
 
 
-Log = Callable[[Answer, npt.NDArray[Any]], None]
+Log = Callable[[Answer, npt.NDArray[Any], Sequence[Answer]], "Sequence[Future[None]] | None"]
+
+
+_Logged = tuple[Answer, "Future[None] | None"]
 
 
 @dataclass(slots=True, eq=False)
@@ -124,8 +136,10 @@ class Plane:
     """Answers predictions for one model with whatever revision is in service.
 
     Args:
-        log: Called with what a run answered, of one policy at a time, and its inputs, on the thread that ran it: the
-            worker's, or the event loop's for a lone quick request. It must neither block nor raise.
+        log: Called with what a run answered, of one policy at a time, its inputs, and the same answer in parts, one for
+            each request; on the thread that ran it: the worker's, or the event loop's for a lone quick request. It must
+            neither block nor raise. It returns None, or for each request a future that its answer waits for, and that
+            is cancelled where the request is given up.
         max_batch_size: Rows that one inference run takes at most.
         max_rows: Rows that one request may have.
         max_queued_rows: Rows that may wait.
@@ -135,6 +149,7 @@ class Plane:
     Attributes:
         served: The revision in service, None as long as there is none.
         statistics: What has been done, by the revision that did it.
+        stages: How long each stage took.
         refusals: Requests that got no answer, by reason.
     """
 
@@ -150,11 +165,12 @@ class Plane:
     ) -> None:
         self.served: Served | None = None
         self.statistics: dict[str, Statistics] = {}
+        self.stages = Stages()
         self._log = log
         self._max_rows = max_rows
         self._max_batch_size = max_batch_size
         self._explore = random.Random()  # noqa: S311 — decides whose label is sought, keeps no secret
-        self._batcher: Batcher[_Request, Answer] = Batcher(
+        self._batcher: Batcher[_Request, _Logged] = Batcher(
             self._run,
             max_batch_size=max_batch_size,
             max_queued_rows=max_queued_rows,
@@ -208,6 +224,7 @@ class Plane:
             InputError: The inputs do not fit the model, or it has no finite scores for one.
             OverloadedError: The queue is full.
             DeadlineExceededError: Its turn did not come in time.
+            StateUnavailableError: The answer must be written down before it is given, and was not in time.
         """
         fitting = conform(inputs, served.input, served.encoder)
         check_rows(len(fitting), self._max_rows)
@@ -227,10 +244,13 @@ class Plane:
         request = _Request(served, fitting, solved, references or nothing, groups or nothing, segments, started)
         try:
             here_s = 0.0 if served.session.bound else _HERE_S  # a GPU has its own time, to be waited for elsewhere
-            return await self._batcher.submit(request, deadline_s=deadline_s, here_s=here_s)
+            answer, written = await self._batcher.submit(request, deadline_s=deadline_s, here_s=here_s)
+            if written is not None:
+                await _until_written(written, deadline_s - (time.perf_counter_ns() - started) / 1e9)
         except Exception:
             self._statistics_of(served).failure.add(time.perf_counter_ns() - started)
             raise
+        return answer
 
     def close(self) -> None:
         """Finish what waits, then stop."""
@@ -239,21 +259,30 @@ class Plane:
     def _statistics_of(self, served: Served) -> Statistics:
         return self.statistics.setdefault(served.revision.id, Statistics())
 
-    def _run(self, requests: list[_Request]) -> list[Answer]:
+    def _run(self, requests: list[_Request]) -> list[_Logged]:
         served = requests[0].lane
         statistics = self._statistics_of(served)
         began = time.perf_counter_ns()
         inputs = requests[0].inputs if len(requests) == 1 else np.concatenate([r.inputs for r in requests])
+        calibrated_before = served.chain.calibrate_ns
         logits, probabilities = self._infer(served, inputs, statistics)
         inferred = time.perf_counter_ns()
-        answers = self._finish(served, requests, inputs, logits, probabilities)
-        ended = time.perf_counter_ns()
+        calibrate_ns = served.chain.calibrate_ns - calibrated_before
+        timing = Timing(began, calibrate_ns, inferred, len(requests), len(inputs))
+        answers = self._finish(served, requests, inputs, logits, probabilities, timing)
+        timing.ended_ns = ended = time.perf_counter_ns()
         count, queued_ns = len(requests), sum(request.queued_ns for request in requests)
         statistics.queue.add(count * began - queued_ns, count)
         statistics.success.add(count * ended - queued_ns, count)
         statistics.infer.add(count * (inferred - began), count)
         statistics.finish.add(count * (ended - inferred), count)
         statistics.last_at_ms = time.time_ns() // 1_000_000
+        stages = self.stages
+        for request in requests:
+            stages.queue.add((began - request.queued_ns) / _NS)
+        stages.infer.add((inferred - began - calibrate_ns) / _NS)
+        stages.calibrate.add(calibrate_ns / _NS)
+        stages.decide.add((ended - inferred) / _NS)
         return answers
 
     def _infer(self, served: Served, inputs: npt.NDArray[Any], statistics: Statistics) -> Scores:
@@ -275,12 +304,12 @@ class Plane:
         inputs: npt.NDArray[Any],
         logits: npt.NDArray[np.float32],
         probabilities: npt.NDArray[np.float32],
-    ) -> list[Answer]:
+        timing: Timing,
+    ) -> list[_Logged]:
         """Decide the rows of a batch, hand them to the log, and return each request's own."""
         labels, confidence = served.calibrator.top_label(logits, probabilities)
         ids = new_ids(len(logits))
-        wholes: list[tuple[Answer, slice]] = []
-        answers: list[Answer] = []
+        wholes: list[tuple[Answer, slice, list[Answer]]] = []
         stop = 0
         # Neighbours with one policy, mostly all, are decided and logged together: array operations cost by the call.
         for _, group in groupby(requests, key=lambda request: id(request.policy)):
@@ -288,17 +317,19 @@ class Plane:
             start, stop = stop, stop + sum(request.rows for request in alike)
             rows = slice(start, stop)
             scores = logits[rows], probabilities[rows], labels[rows], confidence[rows]
-            whole = self._decided(served, alike, ids[rows], *scores)
-            wholes.append((whole, rows))
-            answers += [whole] if len(alike) == 1 else _parts(whole, alike)
-        for whole, rows in wholes:  # when nothing can fail any more: a batch that fails is run again
-            self._log(whole, inputs[rows])
-        return answers
+            whole = self._decided(served, alike, timing, ids[rows], *scores)
+            wholes.append((whole, rows, [whole] if len(alike) == 1 else _parts(whole, alike)))
+        logged: list[_Logged] = []
+        for whole, rows, parts in wholes:  # when nothing can fail any more: a batch that fails is run again
+            written = self._log(whole, inputs[rows], parts)
+            logged += zip(parts, repeat(None) if written is None else written, strict=False)
+        return logged
 
     def _decided(
         self,
         served: Served,
         requests: list[_Request],
+        timing: Timing,
         ids: list[str],
         logits: npt.NDArray[np.float32],
         probabilities: npt.NDArray[np.float32],
@@ -331,8 +362,22 @@ class Plane:
             actions=actions,
             propensities=propensities,
             label_sought=sought,
+            timing=timing,
             segments=segments,
         )
+
+
+async def _until_written(written: Future[None], deadline_s: float) -> None:
+    """Wait until an answer is written down; one that is given up is withdrawn, so that it counts as never given."""
+    try:
+        await asyncio.wait_for(asyncio.wrap_future(written), deadline_s)
+    except TimeoutError:
+        raise StateUnavailableError(
+            "The prediction could not be written down in time, so it is not given.",
+            expected="a state database that takes it before the request's deadline",
+            remedy="Try again; if it stays so, look at the state database. "
+            "CANDOR_LOG_MODE=background answers without waiting for it.",
+        ) from None
 
 
 def _segments(requests: list[_Request]) -> Sequence[str | None] | None:

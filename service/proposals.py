@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import structlog
 
 from bundle import Bundle, BundleLocation
+from calibrators import Calibrator
 from calibrators import from_dict as calibrator_from_dict
 from service.decisions.certificates import decides_nothing, warnings
+from service.decisions.conditions import Metric
 from service.decisions.policy import Policy
 from service.decisions.solved import SolvedPolicy
+from service.decisions.voided import broken_for
 from service.errors import BundleRefusedError, PolicyError
 from service.loading import Loader
 from service.plane import Served
@@ -86,11 +91,12 @@ class Proposals:
                     refused[location.version] = str(error)
         return refused
 
-    def of_policy(self, active: Served, policy: Policy, *, by: str) -> Revision:
+    def of_policy(self, active: Served, policy: Policy, *, by: str, by_key: str | None = None) -> Revision:
         """Solve a new or changed policy on the reference rows of the active bundle and keep it as a proposal.
 
         What has been solved with the active calibrator is not solved again, since that would cost a look: a policy
-        that is in force answers with the active revision, one that waits with its proposal.
+        that is in force answers with the active revision, one that waits with its proposal. What an alarm has shown
+        of the traffic, the reference rows certify neither anew nor from before.
 
         Raises:
             PolicyError: It names an unknown label, or must fail and cannot be certified.
@@ -98,7 +104,10 @@ class Proposals:
         revision = active.revision
         if policy.id in active.policies and active.policies[policy.id].policy == policy:
             return revision
+        void = broken_for(active.policies.values(), policy.positive)
         known = self._solution(revision, policy)
+        if known is not None and _relies_on_reference(SolvedPolicy.from_dict(known.policies[policy.id]), void):
+            known = None
         if known is not None and known.parent == revision.id and known.cause == "policy":
             return self._store.get(revision.model, known.id)
         if known is not None:
@@ -106,7 +115,7 @@ class Proposals:
         else:
             policy.check_labels(active.labels)
             version = self._store.new_policy_version(revision.model, policy.id)
-            solved = self._solve(policy, version, active.bundle, revision.calibrator)
+            solved = self._solve(policy, version, active.bundle, revision.calibrator, broken=void)
         return self._store.propose(
             model=revision.model,
             bundle_id=revision.bundle_id,
@@ -117,9 +126,51 @@ class Proposals:
             parent=revision.id,
             cause="policy",
             by=by,
+            by_key=by_key,
             gate="not_run",
             created_at=now_us(),
             report={"summary": f"Policy {policy.id}@{solved.version}, {_how(solved)}."},
+        )
+
+    def of_prior_shift(
+        self, active: Served, shifted: Calibrator, report: dict[str, Any], *, by: str, by_key: str | None
+    ) -> Revision:
+        """Keep a calibrator for other shares of the classes as a proposal, with the active policies solved for it.
+
+        Args:
+            active: The revision in service.
+            shifted: Its calibrator, adapted.
+            report: What was found.
+            by: Who proposes it.
+            by_key: The prefix of their key.
+
+        Raises:
+            PolicyError: A policy must be certified or fail, and cannot be certified.
+        """
+        revision, document = active.revision, shifted.to_dict()
+        return self._store.propose(
+            model=revision.model,
+            bundle_id=revision.bundle_id,
+            bundle_version=revision.bundle_version,
+            model_digest=revision.model_digest,
+            calibrator=document,
+            policies={
+                key: self._solve(
+                    solved.policy,
+                    solved.version,
+                    active.bundle,
+                    document,
+                    broken=broken_for(active.policies.values(), solved.policy.positive),
+                ).to_dict()
+                for key, solved in active.policies.items()
+            },
+            parent=revision.id,
+            cause="prior_shift",
+            by=by,
+            by_key=by_key,
+            gate="not_run",
+            created_at=now_us(),
+            report=report,
         )
 
     def _solution(self, active: Revision, policy: Policy) -> Solution | None:
@@ -153,7 +204,15 @@ class Proposals:
             report=proven.report,
         )
 
-    def _solve(self, policy: Policy, version: int, proven: Bundle, calibrator: dict[str, object]) -> SolvedPolicy:
+    def _solve(
+        self,
+        policy: Policy,
+        version: int,
+        proven: Bundle,
+        calibrator: dict[str, object],
+        *,
+        broken: Mapping[Metric, str] = MappingProxyType({}),
+    ) -> SolvedPolicy:
         policy.check_labels(proven.manifest.labels)
         from_document = calibrator_from_dict(calibrator)
         if policy.segments is not None:  # reference rows are of none, so that none is looked at
@@ -171,7 +230,15 @@ class Proposals:
             earliest_row_us=EVERY_ROW_SEEN,
             at=now_us(),
         )
-        return solve_on_reference(policy, version=version, bundle=proven, calibrator=from_document, look=look)
+        return solve_on_reference(
+            policy, version=version, bundle=proven, calibrator=from_document, look=look, broken=broken
+        )
+
+
+def _relies_on_reference(solved: SolvedPolicy, metrics: Container[Metric]) -> bool:
+    """Return whether the bundle's reference rows certify one of these metrics for a policy."""
+    certificates = (band.certificate for band in solved.bands if band.certificate is not None)
+    return any(one.valid and one.basis == "reference" and one.metric in metrics for one in certificates)
 
 
 def _how(solved: SolvedPolicy) -> str:

@@ -17,6 +17,7 @@ from service.decisions.certify import solve
 from service.decisions.policy import TOP, Policy
 from service.decisions.rows import ScoredRows
 from service.decisions.solved import SolvedBand, SolvedPolicy, SolvedSegment
+from service.decisions.voided import broken
 from service.refit_rows import Division, Rows, fit_weights
 from service.revision import Basis
 from service.same_rows import OrderLostError, same_rows
@@ -30,23 +31,35 @@ class Refitted:
     solved: SolvedPolicy
     notes: tuple[str, ...] = ()
 
-    def report(self) -> dict[str, Any]:
-        """Return what a refit's report shows: certificates, and in words what was kept and what is not certified."""
-        return {**certificates(self.solved), "notes": list(self.notes), "warnings": warnings(self.solved)}
+    def report(self, before: SolvedPolicy) -> dict[str, Any]:
+        """Return what a refit's report shows: certificates, thresholds before and after, and words about both.
+
+        Args:
+            before: The policy as it is in force.
+        """
+        return {
+            **certificates(self.solved),
+            "before": _thresholds(before),
+            "after": _thresholds(self.solved),
+            "lost": list(lost(before, self.solved)),
+            "notes": list(self.notes),
+            "warnings": warnings(self.solved),
+        }
 
 
-def basis_of(policy: Policy, names: tuple[str, ...], certifying: Rows) -> Basis:
-    """Return which rows certify: traffic once it could certify the policy's promises, the reference rows before.
+def basis_of(policy: Policy, names: tuple[str, ...], certifying: Rows, own: Basis = "traffic") -> Basis:
+    """Return which rows certify: the refit's own once they could certify what is promised, the reference rows before.
 
-    Reference rows are of no segment, so that only traffic can certify one.
+    Reference rows are of no segment, so that only the refit's own can certify one.
 
     Args:
         policy: What is promised.
         names: The model's labels.
-        certifying: Labelled rows of the traffic that may certify.
+        certifying: Labelled rows of the refit that may certify.
+        own: What these are; "reference" where they may certify nothing.
     """
-    if policy.segments is not None:
-        return "traffic"
+    if policy.segments is not None or own == "reference":
+        return own
     level = policy.certify.delta / max(policy.claims, 1) / 2
     for index, when in policy.promises():
         rows = len(certifying)
@@ -55,7 +68,7 @@ def basis_of(policy: Policy, names: tuple[str, ...], certifying: Rows) -> Basis:
             rows = int((of_class if when.metric == "recall" else ~of_class).sum())
         if rows < labels_needed(0, 0, policy.tolerance(index), level):
             return "reference"
-    return "traffic"
+    return own
 
 
 def first_shown(policy: Policy, certify: Rows) -> int:
@@ -81,7 +94,7 @@ def refit_policies(
     *,
     bases: Mapping[str, Basis],
     looks: Mapping[str, int],
-    window: tuple[str, str],
+    window: tuple[str, str] | None,
     seed: int,
 ) -> dict[str, Refitted]:
     """Solve the policies that are in force with another calibrator.
@@ -94,7 +107,7 @@ def refit_policies(
         rows: Of the traffic.
         bases: Which rows certify each policy.
         looks: Numbers of these looks, by policy.
-        window: First and last time of the rows of the traffic that certify (ISO 8601).
+        window: First and last time of the refit's own rows that certify (ISO 8601); None where they have no times.
         seed: Of the draws; fixed before any label is seen.
 
     Raises:
@@ -112,13 +125,19 @@ def refit_policies(
         keep = old if stays else None
         if bases[key] == "reference":
             new = solve_on_reference(
-                wanted, version=old.version, bundle=bundle, calibrator=candidate, look=look, keep=keep
+                wanted,
+                version=old.version,
+                bundle=bundle,
+                calibrator=candidate,
+                look=look,
+                keep=keep,
+                broken=broken(old),
             )
         else:
             alike = [
                 other
                 for other, policy in policies.items()
-                if policy.policy.positive == wanted.positive and bases[other] == "traffic"
+                if policy.policy.positive == wanted.positive and bases[other] == bases[key]
             ]
             new = solve(
                 wanted,
@@ -126,7 +145,7 @@ def refit_policies(
                 fit=_scored(wanted, names, candidate, rows.fit, weight=fit_weights(rows.fit.propensity)),
                 certify=_scored(wanted, names, candidate, rows.certify),
                 look=look,
-                basis="traffic",
+                basis=bases[key],
                 window=window,
                 seed=seed,
                 keep=keep,
@@ -160,6 +179,10 @@ def _scored(
         sought=rows.sought,
         segment=rows.segment,
     )
+
+
+def _thresholds(solved: SolvedPolicy) -> dict[str, Any]:
+    return {key: value for key, value in solved.to_dict().items() if key != "policy"}
 
 
 def _parts(solved: SolvedPolicy) -> tuple[SolvedPolicy, ...]:

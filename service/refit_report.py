@@ -1,4 +1,4 @@
-"""What a refit says about itself: metrics of both sides, decisions that change, one sentence."""
+"""What a refit says about itself: the two sides, decisions that change, what is bounded, one sentence."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrators import Calibrator, metrics
-from service.decisions.binomial import upper_share
-from service.decisions.caps import Cap, CapName
+from calibrators import Calibrator
+from service.decisions.caps import Cap, change_cap, ratio_cap, share_cap
 from service.decisions.decide import decide_rows
 from service.decisions.gate import GateResult
 from service.decisions.solved import SolvedPolicy
 from service.decisions.unattended import Limits
+
+_ROWS_AT_ONCE = 8_192
+_LONGEST_FIELD = 200  # values in a calibrator's field above which a report leaves it out
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,8 +45,8 @@ class Side:
         probabilities = calibrator.predict_proba(logits)
         return cls(calibrator, policies, probabilities, *calibrator.top_label(logits, probabilities))
 
-    def take(self, which: npt.NDArray[np.bool_]) -> Side:
-        """Return the rows that `which` marks."""
+    def take(self, which: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Side:
+        """Return the rows that `which` marks or numbers."""
         rows = self.probabilities[which], self.labels[which], self.confidence[which]
         return Side(self.calibrator, self.policies, *rows)
 
@@ -62,34 +64,6 @@ class Side:
         solved = self.policies[policy]
         bands = decide_rows(solved, names, logits, self.probabilities, self.labels, self.confidence, segments)
         return np.array(solved.actions)[bands]
-
-
-def compared_metrics(
-    verdict: GateResult, before: Side, after: Side, truth: npt.NDArray[np.int64], seed: int
-) -> dict[str, Any]:
-    """Return metrics on the gate rows: proper scores with the interval of their paired difference, ECE with its null.
-
-    Args:
-        verdict: Holds the paired comparisons.
-        before: The revision in service.
-        after: The refit.
-        truth: int64 (N,), true labels of the gate rows.
-        seed: Of the draws behind the null of the ECE.
-    """
-    sides = [_metrics(side, truth, seed) for side in (before, after)]
-    compared: dict[str, Any] = {
-        name: {"before": loss.before, "after": loss.after, "interval": list(loss.interval)}
-        for name, loss in (("nll", verdict.nll), ("brier", verdict.brier))
-    }
-    compared["ece"] = {
-        "before": sides[0]["ece"],
-        "after": sides[1]["ece"],
-        "null": sides[1]["null"],
-        "null_before": sides[0]["null"],
-    }
-    for name in ("accuracy", "refinement_auroc", "reliability"):
-        compared[name] = {"before": sides[0][name], "after": sides[1][name]}
-    return compared
 
 
 def changed_decisions(
@@ -135,7 +109,7 @@ def change_caps(
     limits: Limits,
     level: float,
 ) -> list[Cap]:
-    """Bound the shares of rows whose action changes, and that get the action of the first band, for each policy.
+    """Bound how far probabilities move, and for each policy the shares of changed and of flagged rows and their ratio.
 
     Args:
         names: The model's labels.
@@ -144,20 +118,28 @@ def change_caps(
         logits: float32 (N, K), of recent rows, labelled or not.
         segments: str or None (N,), theirs.
         which: Indices of the rows that count, one of each group.
-        limits: What the shares may be.
+        limits: What these may be.
         level: Of each bound.
     """
-    caps = []
+    caps = [change_cap(_changes(before, after, which), level, limits.probability_change)]
     for key, solved in before.policies.items():
         old, new = (side.actions(key, names, logits, segments)[which] for side in (before, after))
-        found: tuple[tuple[CapName, npt.NDArray[np.bool_], float | None], ...] = (
-            ("flipped", old != new, limits.flipped),
-            ("flag_rate", new == solved.policy.bands[0].action, limits.flag_rate),
-        )
-        for name, rows, at_most in found:
-            count, of = int(rows.sum()), len(rows)
-            caps.append(Cap(name, key, count, of, upper_share(count, of, level), at_most))
+        flagged = solved.policy.bands[0].action
+        caps += [
+            share_cap("flipped", key, old != new, level, limits.flipped),
+            share_cap("flag_rate", key, new == flagged, level, limits.flag_rate),
+            ratio_cap(key, old == flagged, new == flagged, level, limits.flag_rate_ratio),
+        ]
     return caps
+
+
+def _changes(before: Side, after: Side, which: npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
+    """Return the largest change of any class's probability in each of these rows."""
+    changes = np.empty(len(which), dtype=np.float32)
+    for start in range(0, len(which), _ROWS_AT_ONCE):
+        part = which[start : start + _ROWS_AT_ONCE]
+        changes[start : start + _ROWS_AT_ONCE] = np.abs(after.probabilities[part] - before.probabilities[part]).max(1)
+    return changes
 
 
 def summary(verdict: GateResult) -> str:
@@ -165,17 +147,28 @@ def summary(verdict: GateResult) -> str:
     return verdict.reason if verdict.passed else f"Refused. {verdict.reason}"
 
 
-def _metrics(side: Side, truth: npt.NDArray[np.int64], seed: int) -> dict[str, Any]:
-    test = metrics.calibration_test(side.probabilities, truth, predicted=side.labels, seed=seed)
-    curve = metrics.reliability_curve(side.probabilities, truth, predicted=side.labels)
-    right = side.labels == truth
-    return {
-        "accuracy": float(right.mean()),
-        # Undefined where all answers are right or all wrong.
-        "refinement_auroc": metrics.refinement_auroc(side.probabilities, truth, predicted=side.labels)
-        if 0 < right.sum() < len(right)
-        else None,
-        "ece": test.error,
-        "null": {"mean": test.null_mean, "q95": test.null_quantile},
-        "reliability": {name: getattr(curve, name).tolist() for name in ("confidence", "accuracy", "count")},
-    }
+def shown_calibrator(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a calibrator's document as a report shows it: without the fields that are long.
+
+    A matrix over a thousand classes has a million numbers; the revision holds them, the report need not.
+
+    Args:
+        document: From `Calibrator.to_dict`.
+
+    Returns:
+        The document; where fields were left out, `omitted` names them.
+
+    Example:
+        >>> shown_calibrator({"method": "vector", "scale": [1.0] * 1000})
+        {'method': 'vector', 'omitted': ['scale']}
+    """
+    omitted = [key for key, value in document.items() if _numbers(value) > _LONGEST_FIELD]
+    shown = {key: value for key, value in document.items() if key not in omitted}
+    return {**shown, "omitted": omitted} if omitted else shown
+
+
+def _numbers(value: Any) -> int:
+    """Count the values inside a JSON-able one."""
+    if isinstance(value, Mapping):
+        return sum(_numbers(part) for part in value.values())
+    return sum(_numbers(part) for part in value) if isinstance(value, list) else 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
-Basis = Literal["reference", "traffic"]
+Basis = Literal["reference", "traffic", "uploaded"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,9 @@ class Certificate:
         n: Rows in the metric's denominator.
         errors: Rows among them that count against the promise.
         looks: Number of times these rows have been looked at, this one included.
-        basis: Which rows certified it: the bundle's reference rows or labelled traffic.
-        window: First and last time of those rows (ISO 8601), None for reference rows.
+        basis: Which rows certified it: the bundle's reference rows, labelled traffic, or rows that were uploaded and
+            declared to be a random sample of the traffic.
+        window: First and last time of those rows (ISO 8601), None for reference rows and for others without times.
         valid: Whether the claim stands.
         reason: Why it does not stand, in words; None when valid.
         needed: At least this many more labels in the denominator would certify it if none of them were an error.
@@ -97,8 +98,9 @@ class Revision:
         calibrator: Document of the fitted calibrator.
         policies: Documents of the solved policies by policy id.
         report: Metrics before and after, gate, flips, diagrams.
+        by_key: Prefix of the API key that proposed it; None without one.
         parent: Revision that was active when this one was made, None for the first.
-        cause: "bundle", "policy" or "recalibrate".
+        cause: "bundle", "policy", "recalibrate" or "prior_shift".
         by: Who made it.
         gate: "passed", "refused" or "not_run".
         created_at: Microseconds since the epoch, UTC.
@@ -112,8 +114,9 @@ class Revision:
     calibrator: dict[str, Any]
     policies: dict[str, dict[str, Any]]
     parent: str | None
-    cause: Literal["bundle", "policy", "recalibrate"]
+    cause: Literal["bundle", "policy", "recalibrate", "prior_shift"]
     by: str
     gate: Literal["passed", "refused", "not_run"]
     created_at: int
     report: dict[str, Any] = field(default_factory=dict)
+    by_key: str | None = None

@@ -1,29 +1,27 @@
-"""What the models' queues and runs do, for Prometheus: read off the counts of /v2's statistics when it asks."""
+"""What the models' queues and runs do, for Prometheus: read off the planes' own counts when it asks."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from itertools import accumulate
 
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from service.inference.statistics import Statistics
+from service.histogram_metrics import add_histogram
+from service.inference.statistics import Stages, Statistics
 from service.plane import Plane
 
 _ROWS = tuple(2**power for power in range(11))
-_NS = 1e9
 
 Planes = Callable[[], Iterable[tuple[str, Plane]]]
 
 
 class RunMetrics(Collector):
-    """Batch sizes, times of queue and model, refusals; by model, all its revisions together.
-
-    Nothing is counted for them that is not counted anyhow: predictions pay nothing.
+    """Batch sizes, times of the stages, refusals; by model, all its revisions together.
 
     Args:
         read: Gives the models' names and planes.
@@ -35,23 +33,22 @@ class RunMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         """Give the families."""
         sizes = HistogramMetricFamily("candor_run_rows", "Rows in a run of the model.", labels=("model",))
-        runs = SummaryMetricFamily("candor_run_seconds", "Time of a run, calibration included.", labels=("model",))
-        waits = SummaryMetricFamily("candor_queue_seconds", "Time that answered requests waited.", labels=("model",))
+        stages = HistogramMetricFamily(
+            "candor_stage_seconds",
+            "Time of a stage: decode, queue and encode of a request; infer, calibrate and decide of a batch.",
+            labels=("model", "stage"),
+        )
         refused = CounterMetricFamily(
             "candor_refused_requests", "Requests that got no answer, by reason.", labels=("model", "reason")
         )
         for name, plane in self._read():
-            done = list(plane.statistics.values())
-            buckets, rows = _sizes(done)
+            buckets, rows = _sizes(list(plane.statistics.values()))
             sizes.add_metric((name,), buckets, rows)
-            tallies = [tally for one in done for tally in one.batches.values()]
-            count = sum(tally.count for tally in tallies)
-            runs.add_metric((name,), count_value=count, sum_value=sum(tally.ns for tally in tallies) / _NS)
-            count = sum(one.queue.count for one in done)
-            waits.add_metric((name,), count_value=count, sum_value=sum(one.queue.ns for one in done) / _NS)
+            for stage in fields(Stages):
+                add_histogram(stages, (name, stage.name), getattr(plane.stages, stage.name))
             for reason, times in asdict(plane.refusals).items():
                 refused.add_metric((name, reason), times)
-        return sizes, runs, waits, refused
+        return sizes, stages, refused
 
 
 def _sizes(done: Iterable[Statistics]) -> tuple[list[tuple[str, float]], int]:

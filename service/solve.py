@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -71,6 +72,7 @@ def solve_on_reference(
     calibrator: Calibrator,
     look: int,
     keep: SolvedPolicy | None = None,
+    broken: Mapping[Metric, str] = MappingProxyType({}),
 ) -> SolvedPolicy:
     """Solve `policy` on the bundle's reference rows: grid from its fit rows, certificates from its certify rows.
 
@@ -84,6 +86,7 @@ def solve_on_reference(
         calibrator: Fitted calibrator.
         look: How often the certify rows have been looked at for this policy, this time included.
         keep: The policy with thresholds that stay; None to solve it anew.
+        broken: Metrics of which the traffic has shown that these rows do not speak for it, and how.
 
     Raises:
         PolicyError: A label is unknown, or it fails when it cannot be certified and it cannot.
@@ -102,7 +105,7 @@ def solve_on_reference(
         look=look,
         basis="reference",
         keep=keep,
-        void=_void(calibrator),
+        void={**_void(calibrator), **broken},
     )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
+_DURATION = re.compile(r"(\d{1,6})([smhdw])")
+_UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -24,3 +27,18 @@ def microseconds(time: datetime) -> int:
     1700000000000000
     """
     return (time - _EPOCH) // _MICROSECOND
+
+
+def duration_us(text: str) -> int:
+    """Return a stretch of time such as 90d, 12h, 30m or 45s in microseconds.
+
+    Raises:
+        ValueError: It is none.
+
+    >>> duration_us("12h")
+    43200000000
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is no stretch of time: write 90d, 12h, 30m or 45s")
+    return int(match[1]) * _UNITS_S[match[2]] * 1_000_000

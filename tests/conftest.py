@@ -1,9 +1,58 @@
-"""What holds for all tests."""
+"""What holds for all tests, and the model that several folders of them serve."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
 from hypothesis import HealthCheck, settings
+
+import bundle as bundles
+from bundle import Bundle
+from training import TrainConfig
+from training.data.drift import dim
 
 # No test asserts a time: a loaded machine is no failure.
 settings.register_profile("candor", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("candor")
+
+BIN = Path(sys.executable).parent
+
+
+@dataclass(frozen=True, eq=False)
+class Digits:
+    """A small trained model and the rows that it has never seen.
+
+    Attributes:
+        root: Folder of bundles with one bundle in it.
+        bundle: That bundle, verified.
+        images: uint8 (N, 8, 8, 1), seen neither in training nor in the reference rows.
+        dimmed: The same under a dying lamp.
+        labels: Label names of the images.
+    """
+
+    root: Path
+    bundle: Bundle
+    images: npt.NDArray[np.uint8]
+    dimmed: npt.NDArray[np.uint8]
+    labels: list[str]
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Digits:
+    root = tmp_path_factory.mktemp("trained")
+    command: list[str | Path] = [BIN / "candor-train", "train", "--dataset", "digits", "--epochs", "25", "--out", root]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    data, parts = TrainConfig().load()
+    rows = parts.feedback
+    images = data.inputs[rows]
+    names = [data.label_names[label] for label in data.labels[rows]]
+    return Digits(root, bundles.verify(root / "digits" / "1"), images, dim(images, seed=7), names)

@@ -33,7 +33,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, json.loads((folder / "story.json").read_text()), folder
@@ -113,7 +113,7 @@ def test_real_claims_do_not_give_that_precision(story: Story) -> None:
         assert "fraud_oracle.csv" in text
         return
     assert claims["modest"] is True
-    assert 0.08 < claims["reached"] < 0.3
+    assert 0.17 < claims["reached"] < 0.3
     assert (claims["refused"]["kind"], claims["refused"]["where"]) == ("policy", "/bands/0/when/min_precision")
 
 

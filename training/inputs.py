@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from bundle.text import SPECIAL
 from training.errors import ConfigurationError
 
 _BLOCK = 1024  # images that are held as float64 at once
+_PARTS = 16  # that a column of numbers is cut into
+_NARROWEST = 1e-6  # part, in deviations: float32 does not tell the ends of a narrower one apart
 
 
 @dataclass(frozen=True)
@@ -119,10 +122,12 @@ class NumberColumn:
     Attributes:
         mean: Its mean over the training rows.
         deviation: Its standard deviation over the training rows, positive.
+        knots: Ascending values between which a network may bend; none, or two and more.
     """
 
     mean: float = 0.0
     deviation: float = 1.0
+    knots: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -154,11 +159,16 @@ class TableShape:
             raise ConfigurationError("a table without columns, expected at least 1")
         for place, column in enumerate(self.columns):
             match column:
-                case NumberColumn(mean, deviation):
+                case NumberColumn(mean, deviation, knots):
                     if not (math.isfinite(mean) and 0 < deviation < math.inf):
                         raise ConfigurationError(
                             f"column {place} has mean {mean} and deviation {deviation}, expected a number and a "
                             "positive number"
+                        )
+                    ascending = all(a < b for a, b in itertools.pairwise(knots))
+                    if len(knots) == 1 or not (ascending and all(math.isfinite(knot) for knot in knots)):
+                        raise ConfigurationError(
+                            f"column {place} has the knots {knots}, expected none, or two and more, ascending"
                         )
                 case CategoryColumn(categories):
                     if categories < 0:
@@ -166,7 +176,9 @@ class TableShape:
 
     @classmethod
     def measured(cls, rows: NDArray[np.float32], categories: Sequence[int | None]) -> Self:
-        """With the means and deviations of training rows, whatever is missing left out.
+        """With the means, deviations and knots of training rows, whatever is missing left out.
+
+        Knots are a column's values where there are up to 17, else the quantiles that cut it into 16 parts.
 
         Args:
             rows: The training rows, float32 (N, F).
@@ -175,7 +187,7 @@ class TableShape:
         Example:
             >>> rows = np.array([[1.0, 2.0], [3.0, 1.0], [np.nan, 0.0]], np.float32)
             >>> TableShape.measured(rows, [None, 2]).columns
-            (NumberColumn(mean=2.0, deviation=1.0), CategoryColumn(categories=2))
+            (NumberColumn(mean=2.0, deviation=1.0, knots=(1.0, 3.0)), CategoryColumn(categories=2))
         """
         return cls(
             tuple(
@@ -192,7 +204,17 @@ def _number_column(values: NDArray[np.float32]) -> NumberColumn:
     known = values[np.isfinite(values)].astype(np.float64)
     if not known.size:
         return NumberColumn()
-    return NumberColumn(float(known.mean()), *_positive(known.std(keepdims=True)))
+    (deviation,) = _positive(known.std(keepdims=True))
+    return NumberColumn(float(known.mean()), deviation, _knots(known, deviation))
+
+
+def _knots(values: NDArray[np.float64], deviation: float) -> tuple[float, ...]:
+    distinct = np.unique(values)
+    if len(distinct) > _PARTS + 1:
+        # Values of the column themselves, so that what a knot stands for is exact in float32.
+        distinct = np.unique(np.quantile(values, np.linspace(0, 1, _PARTS + 1), method="inverted_cdf"))
+    apart = distinct[np.diff(distinct, prepend=-np.inf) > _NARROWEST * deviation]
+    return tuple(apart.tolist()) if len(apart) > 1 else ()
 
 
 def _positive(values: NDArray[Any]) -> tuple[float, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -63,18 +64,29 @@ class TokenInput(nn.Module):
 
 
 class TableInput(nn.Module):
-    """From rows of a table to standardised numbers and codes of categories.
+    """From rows of a table to numbers that a network can weigh, and codes of categories.
 
-    A number that is missing, or not finite, becomes the mean of the training rows. A code that is missing, no whole
-    number or none of the column's becomes that of unknown categories.
+    A column of numbers becomes its standardised value and, for each part between two of its knots, how far it has come
+    through that part, from 0 to 1: a linear layer bends at every knot then. A number that is missing, or not finite,
+    becomes the mean of the training rows. A code that is missing, no whole number or none of the column's becomes that
+    of unknown categories.
 
     Args:
         shape: The columns.
+
+    Attributes:
+        numbers: How many numbers a row gives, A.
+
+    References:
+        Gorishniy et al. 2022, On embeddings for numerical features in tabular deep learning, section 3.1.
     """
 
     number_places: Tensor
     means: Tensor
     deviations: Tensor
+    part_places: Tensor
+    part_starts: Tensor
+    part_lengths: Tensor
     category_places: Tensor
     categories: Tensor
 
@@ -85,15 +97,26 @@ class TableInput(nn.Module):
         self.register_buffer("number_places", torch.tensor([place for place, _ in numbers], dtype=torch.int64))
         self.register_buffer("means", torch.tensor([column.mean for _, column in numbers]))
         self.register_buffer("deviations", torch.tensor([column.deviation for _, column in numbers]))
+        parts = [
+            (place, (start - column.mean) / column.deviation, (end - start) / column.deviation)
+            for place, (_, column) in enumerate(numbers)
+            for start, end in itertools.pairwise(column.knots)
+        ]
+        self.register_buffer("part_places", torch.tensor([place for place, _, _ in parts], dtype=torch.int64))
+        self.register_buffer("part_starts", torch.tensor([start for _, start, _ in parts]))
+        self.register_buffer("part_lengths", torch.tensor([length for _, _, length in parts]))
+        self.numbers = len(numbers) + len(parts)
         self.register_buffer("category_places", torch.tensor([place for place, _ in codes], dtype=torch.int64))
         self.register_buffer("categories", torch.tensor([column.categories for _, column in codes], dtype=torch.int64))
 
     def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Map float32 (N, F) to numbers float32 (N, A) and codes int64 (N, B), in the order of their columns."""
+        """Map float32 (N, F) to numbers float32 (N, A), parts behind values, and codes int64 (N, B)."""
         numbers, codes = rows[:, self.number_places], rows[:, self.category_places]
         standardised = (numbers - self.means) / self.deviations
+        standardised = torch.where(standardised.isfinite(), standardised, 0.0)
+        passed = ((standardised[:, self.part_places] - self.part_starts) / self.part_lengths).clamp(0.0, 1.0)
         known = (codes >= 0) & (codes <= self.categories) & (codes == codes.floor())
         return (
-            torch.where(standardised.isfinite(), standardised, 0.0),
+            torch.cat([standardised, passed], dim=1),
             torch.where(known, codes, float(table.UNKNOWN)).to(torch.int64),
         )

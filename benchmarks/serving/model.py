@@ -38,8 +38,8 @@ class Prepared:
         bundles: Folder of bundles with it as `<name>/1`.
         policies: Folder of policies for it.
         inputs: uint8 (64, 32, 32, 3).
-        logits: float32 (64, 10), what ONNX Runtime gives for them.
-        probabilities: float32 (64, 10), calibrated.
+        logits: float32 (64, K), what ONNX Runtime gives for them.
+        probabilities: float32 (64, K), calibrated.
     """
 
     onnx: Path
@@ -50,10 +50,10 @@ class Prepared:
     probabilities: npt.NDArray[np.float32]
 
 
-def prepare(name: str, folder: Path) -> Prepared:
+def prepare(name: str, folder: Path, *, classes: int = CLASSES, policy: str = _POLICY) -> Prepared:
     """Write the model called `LENET` or `SLOW`, its bundle and a policy below a folder."""
     rng = np.random.default_rng(7)
-    graph = {LENET: _lenet, SLOW: _slow}[name](rng)
+    graph = {LENET: _lenet, SLOW: _slow}[name](rng, classes)
     model_bytes = helper.make_model(
         graph, ir_version=_IR, opset_imports=[helper.make_opsetid("", _OPSET)]
     ).SerializeToString()
@@ -62,13 +62,13 @@ def prepare(name: str, folder: Path) -> Prepared:
     session = ort.InferenceSession(model_bytes, providers=["CPUExecutionProvider"])
     inputs = rng.integers(0, 256, (64, *SHAPE)).astype(np.uint8)
     logits = np.concatenate([session.run(["logits"], {"input": row[None]})[0] for row in inputs])
-    reference = bundle.Reference(*(_rows(rng, _REFERENCE_ROWS // 3) for _ in range(3)))
+    reference = bundle.Reference(*(overconfident(rng, _REFERENCE_ROWS // 3, classes) for _ in range(3)))
     calibrator = CALIBRATORS["temperature"]().fit(reference.fit.logits, reference.fit.labels)
     bundle.write(
         folder / "bundles",
         bundle.BundleContents(
             model=name,
-            labels=tuple(str(label) for label in range(CLASSES)),
+            labels=tuple(str(label) for label in range(classes)),
             input=bundle.InputSpec(kind="image", dtype="uint8", shape=SHAPE),
             model_bytes=model_bytes,
             calibrator=calibrator,
@@ -90,17 +90,19 @@ def prepare(name: str, folder: Path) -> Prepared:
             report={"schema_version": 1},
         ),
     )
-    policy = folder / "policies" / name / "default.yaml"
-    policy.parent.mkdir(parents=True, exist_ok=True)
-    policy.write_text(_POLICY, encoding="utf-8")
+    file = folder / "policies" / name / "default.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(policy, encoding="utf-8")
     probabilities = np.asarray(calibrator.predict_proba(logits), dtype=np.float32)
     return Prepared(path, folder / "bundles", folder / "policies", inputs, logits, probabilities)
 
 
-def _rows(rng: np.random.Generator, count: int) -> bundle.LabelledLogits:
-    """Overconfident logits with labels."""
-    logits = rng.normal(size=(count, CLASSES)) * 2
-    labels = np.argmax(logits / 1.5 + rng.gumbel(size=logits.shape), axis=1)
+def overconfident(
+    rng: np.random.Generator, count: int, classes: int, *, temperature: float = 1.5
+) -> bundle.LabelledLogits:
+    """Draw logits, and labels whose true probabilities are softmax(logits / temperature)."""
+    logits = rng.normal(size=(count, classes)) * 2
+    labels = np.argmax(logits / temperature + rng.gumbel(size=logits.shape), axis=1)
     return bundle.LabelledLogits(logits.astype(np.float32), labels.astype(np.int64))
 
 
@@ -135,12 +137,12 @@ class _Layers:
         weights = self._normal(inputs, outputs, fan_in=inputs)
         return self.add("Gemm", weights, self._normal(outputs, fan_in=1), name=name)
 
-    def graph(self) -> onnx.GraphProto:
+    def graph(self, classes: int) -> onnx.GraphProto:
         return helper.make_graph(
             self._nodes,
             "network",
             [helper.make_tensor_value_info("input", TensorProto.UINT8, ["N", *SHAPE])],
-            [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", CLASSES])],
+            [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", classes])],
             self._weights,
         )
 
@@ -148,19 +150,19 @@ class _Layers:
         return (self._rng.normal(size=shape) * np.sqrt(2 / fan_in)).astype(np.float32)
 
 
-def _lenet(rng: np.random.Generator) -> onnx.GraphProto:
+def _lenet(rng: np.random.Generator, classes: int) -> onnx.GraphProto:
     """LeNet-5 with more filters: some 0.1 ms an image on one core."""
     layers = _Layers(rng).pixels()
     for channels, filters in ((3, 16), (16, 40)):
         layers.convolution(channels, filters, 5).add("MaxPool", kernel_shape=[2, 2], strides=[2, 2])
     layers.add("Flatten").dense(1000, 300).add("Relu")
-    return layers.dense(300, CLASSES, "logits").graph()
+    return layers.dense(300, classes, "logits").graph(classes)
 
 
-def _slow(rng: np.random.Generator) -> onnx.GraphProto:
+def _slow(rng: np.random.Generator, classes: int) -> onnx.GraphProto:
     """Some 5 ms an image on one core: ten 3 × 3 convolutions of 64 channels at full size."""
     layers = _Layers(rng).pixels().convolution(3, 64, 3, pad=1)
     for _ in range(10):
         layers.convolution(64, 64, 3, pad=1)
     layers.add("GlobalAveragePool").add("Flatten")
-    return layers.dense(64, CLASSES, "logits").graph()
+    return layers.dense(64, classes, "logits").graph(classes)

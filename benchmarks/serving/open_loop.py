@@ -53,9 +53,18 @@ class Loop:
             task.add_done_callback(sent.discard)
         await asyncio.wait_for(asyncio.gather(*sent), _PATIENCE_S)
 
+    def _idle(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        """Take a connection that is free; servers close those that were not used for seconds."""
+        while self.idle:
+            reader, writer = self.idle.pop()
+            if not reader.at_eof():
+                return reader, writer
+            writer.close()
+        return None
+
     async def _ask(self, due: float) -> None:
         try:
-            reader, writer = self.idle.pop() if self.idle else await asyncio.open_connection("127.0.0.1", self.port)
+            reader, writer = self._idle() or await asyncio.open_connection("127.0.0.1", self.port)
             writer.write(self.message)
             head = await reader.readuntil(b"\r\n\r\n")
             lines = head.lower().split(b"\r\n")

@@ -83,6 +83,7 @@ class Running:
     name: str
     port: int
     payloads: Mapping[str, Payload]
+    pid: int
 
     def ask(self, request: Request) -> tuple[int, bytes, Mapping[str, str]]:
         """Post a request once."""
@@ -141,7 +142,7 @@ def running(
         )
     try:
         _wait(f"http://127.0.0.1:{port}{server.ready}", process, log)
-        yield Running(name, port, server.payloads)
+        yield Running(name, port, server.payloads, process.pid)
     finally:
         _stop(process)
 

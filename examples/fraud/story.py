@@ -58,10 +58,10 @@ class Size:
     before: int = 40_000
     drifted: int = 150_000
     after: int = 20_000
-    claims_epochs: int = 6
+    claims_epochs: int = 10
 
 
-SMALL = Size(train=16_000, epochs=5, before=40_000, drifted=120_000, after=15_000, claims_epochs=2)
+SMALL = Size(train=16_000, epochs=5, before=40_000, drifted=120_000, after=15_000)
 
 
 class Story:

@@ -31,7 +31,7 @@ class Certificate:
         metric: Name of the certified metric, such as `precision`.
         delta: Error probability that the claim was allowed.
         n: Rows in the metric's denominator.
-        basis: `reference` or `traffic`.
+        basis: `reference`, `traffic` or `uploaded`.
         valid: Whether the claim stands; `reason` says why not.
         segment: The part of the traffic that it is about; None for all of it.
     """
@@ -126,6 +126,43 @@ class FeedbackReceipt:
 
 
 @dataclass(frozen=True, slots=True)
+class Erasure:
+    """What was erased of a subject, in rows; `labelled_sets` have rows of it too, and are left to be deleted whole."""
+
+    model: str
+    predictions: int
+    inputs: int
+    labels: int
+    receipts: int
+    labelled_sets: tuple[str, ...]
+    document: Document = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledSet:
+    """Labelled rows that were uploaded.
+
+    Attributes:
+        id: Such as `ls1`.
+        sha256: Of the bytes.
+        kind: `logits` or `inputs`.
+        labels: Rows by label.
+        represents: `traffic` where they were declared to be a random sample of it.
+    """
+
+    id: str
+    sha256: str
+    bytes: int
+    rows: int
+    kind: str
+    labels: Mapping[str, int]
+    created_at: str
+    by: str
+    represents: str | None = None
+    document: Document = field(repr=False, compare=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
 class Gate:
     """The gate's verdict over a refit.
 
@@ -177,7 +214,16 @@ class Recalibration:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A refit that runs or ran; `result` and `error` are None until it ends."""
+    """A refit that runs or ran; `result` and `error` are None until it ends.
+
+    Attributes:
+        state: `queued`, `running`, `done`, `failed` or `cancelled`.
+        progress: What it is doing, in words.
+        step: Which of its `steps` that is, from 1; 0 before it starts.
+        looks: Looks at held-out rows that it has spent, None before the first.
+        summary: Of a cancelled job, whether looks are spent; in a list, what it found.
+        revision: In a list, the proposal that it made.
+    """
 
     job: str
     model: str
@@ -185,8 +231,68 @@ class Job:
     state: str
     progress: str | None
     created_at: str
-    result: Document | None
     error: Document | None
+    result: Document | None = None
+    by: str | None = None
+    step: int = 0
+    steps: int = 0
+    looks: Document | None = None
+    summary: str | None = None
+    revision: str | None = None
+    document: Document = field(repr=False, compare=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """Jobs, newest first; `next` is what the next page wants."""
+
+    items: tuple[Job, ...]
+    next: str | None
+    document: Document = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedJob:
+    """The revision that a dry run has become."""
+
+    job: str
+    model: str
+    revision: str
+    state: str
+    gate: str
+    summary: str
+    document: Document = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A proposal that was turned down."""
+
+    id: str
+    state: str
+    by: str
+    reason: str
+    document: Document = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One thing that was done, such as `activate`, and what it was done to, such as `r7`."""
+
+    id: int
+    at: str
+    by: str
+    action: str
+    subject: str
+    detail: Document
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPage:
+    """What was done, newest first; `next` is what the next page wants."""
+
+    items: tuple[AuditEntry, ...]
+    next: int | None
     document: Document = field(repr=False, compare=False)
 
 
@@ -248,12 +354,16 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """What is in service after a move, what was before, and the epoch of that state."""
+    """What is in service after a move, what was before, and the epoch of that state.
+
+    `warnings` name certificates that an activation has lost.
+    """
 
     active: str
     previous: str | None
     epoch: int
-    document: Document = field(repr=False, compare=False)
+    warnings: tuple[str, ...] = ()
+    document: Document = field(repr=False, compare=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,21 +417,56 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassShare:
+    """A class's share of the rows.
+
+    Attributes:
+        source: That the calibrator was right for.
+        target: That it is carried over to.
+        interval: 95 % interval of an estimated one, None of a known one.
+    """
+
+    source: float
+    target: float
+    interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class PriorShift:
+    """The calibrator in service for other shares of the classes.
+
+    Attributes:
+        revision: The proposal, None of a dry run.
+        state: `dry_run` or `proposed`.
+        priors: Shares by label.
+        rows: Recent predictions that were looked at.
+        summary: In words.
+    """
+
+    revision: str | None
+    state: str
+    priors: Mapping[str, ClassShare]
+    rows: int
+    summary: str
+    document: Document = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Health:
     """Whether every model serves what it should, and which do not.
 
     Attributes:
         ready: Whether all do.
         stale_for_s: Seconds since the service heard from its database.
-        models: Revision in service by model.
-        problems: What is wrong, by model.
+        models: Revision in service by model; None where the service has keys and none of them was sent.
+        problems: What is wrong, by model; None likewise.
     """
 
     ready: bool
     stale_for_s: float
-    models: Mapping[str, str | None]
-    problems: Mapping[str, str]
     document: Document = field(repr=False, compare=False)
+    models: Mapping[str, str | None] | None = None
+    problems: Mapping[str, str] | None = None
 
 
 def read(kind: type[T], document: Any) -> T:

@@ -16,21 +16,30 @@ import httpx
 
 from service.client import answers
 from service.client.answers import (
+    AuditPage,
+    Erasure,
     FeedbackReceipt,
     Health,
     Job,
+    JobPage,
+    LabelledSet,
     Model,
     Pointer,
     PolicyInForce,
     PolicyProposal,
     Predictions,
+    PriorShift,
+    ProposedJob,
     Recalibration,
+    Rejection,
     Revision,
     RevisionPage,
 )
 from service.client.errors import JobFailedError, JobTimeoutError, NotFoundError
 from service.client.exchange import AsyncHttp, Exchange, Http, Request
-from service.client.payloads import file_body, images_body, inputs_body, json_body
+from service.client.label_files import joined, named_by_line, read_labels
+from service.client.monitoring import Monitoring
+from service.client.payloads import file_body, images_body, inputs_body, json_body, labelled_body
 from service.client.simulation import Simulation
 
 T = TypeVar("T")
@@ -40,6 +49,7 @@ GateMode = Literal["superior", "non_inferior"]
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 _SERVER_WAIT_S = 30
+_LABELS_PER_REQUEST = 5_000
 _FIRST_POLL_S, _LONGEST_POLL_S = 0.1, 2.0
 
 
@@ -171,6 +181,85 @@ class AsyncClient:
         body["headers"]["idempotency-key"] = idempotency_key or uuid.uuid4().hex
         return await self._ask(FeedbackReceipt, Request("POST", self._path("feedback"), True, body))
 
+    async def feedback_file(
+        self, path: Path | str, *, source: str = "client", idempotency_key: str | None = None
+    ) -> FeedbackReceipt:
+        """Send the true labels of a file, some thousands in a request.
+
+        Nothing is sent of a file that cannot be read to its end. Where the service refuses a label, the error's `where`
+        names its line; those of earlier requests are stored, and sent again they are duplicates, which do no harm.
+
+        Args:
+            path: `.csv` with a header, or `.ndjson` or `.jsonl` with an object a line, of prediction_id or reference,
+                label, and source and labelled_at where known.
+            source: Who says so, where a row does not say.
+            idempotency_key: The same key with the same file stores it once; None is a new key. At most 190 characters.
+
+        Raises:
+            ValueError: It is no such file; the message says which line.
+            OSError: It cannot be read.
+        """
+        path = Path(path)
+        labels = read_labels(path)
+        receipts = []
+        for start in range(0, len(labels), _LABELS_PER_REQUEST):
+            part = labels[start : start + _LABELS_PER_REQUEST]
+            key = idempotency_key and (f"{idempotency_key}-{start}" if start else idempotency_key)
+            with named_by_line(path, part):
+                items = [{"source": source, **label.fields} for label in part]
+                receipts.append(await self.feedback(items, idempotency_key=key))
+        return joined(receipts)
+
+    async def erase(
+        self, *, group: str | None = None, reference: str | None = None, prediction_id: str | None = None
+    ) -> Erasure:
+        """Delete all that is stored of one subject, named by one of the three. It cannot be undone.
+
+        Args:
+            group: What its predictions were sent with in `groups`.
+            reference: Your own reference of predictions, or of labels.
+            prediction_id: A prediction's id.
+        """
+        body = json_body(_given(group=group, reference=reference, prediction_id=prediction_id))
+        return await self._ask(Erasure, Request("POST", await self._named_path("erase"), True, body))
+
+    # Labelled sets
+
+    async def upload_labelled_set(
+        self,
+        rows: bytes | Path | str,
+        *,
+        represents: Literal["traffic"] | None = None,
+        media_type: str | None = None,
+        timeout_s: float = 600.0,
+    ) -> LabelledSet:
+        """Upload labelled rows to refit with; the same bytes again are the same set.
+
+        Args:
+            rows: Path of an `.npz`, `.parquet`, `.csv` or `.ndjson` file, which is read as it is sent; or its bytes.
+            represents: "traffic" declares them to be a random sample of the model's traffic: only then they certify.
+            media_type: What the rows are, where no ending says it.
+            timeout_s: How long the service may take to check them.
+
+        Raises:
+            ValueError: Neither an ending nor `media_type` says what they are.
+            OSError: The file cannot be read.
+        """
+        options, file = labelled_body(rows, media_type)
+        options |= {"params": _given(represents=represents), "timeout": timeout_s}
+        path = await self._named_path("labelled-sets")
+        return await self._ask(LabelledSet, Request("POST", path, True, options, file))
+
+    async def labelled_sets(self) -> tuple[LabelledSet, ...]:
+        """Return the labelled sets of the model, newest first."""
+        document = await self._exchange.document(Request("GET", await self._named_path("labelled-sets"), True))
+        return tuple(answers.read(LabelledSet, item) for item in document["items"])
+
+    async def delete_labelled_set(self, labelled_set: str) -> LabelledSet:
+        """Delete a labelled set, unless a job is about to read it; return what it was."""
+        path = await self._named_path(f"labelled-sets/{quote(labelled_set, safe='')}")
+        return await self._ask(LabelledSet, Request("DELETE", path, False))
+
     # Recalibration
 
     async def recalibrate(
@@ -182,6 +271,10 @@ class AsyncClient:
         since: datetime | str | None = None,
         until: datetime | str | None = None,
         unknown_propensity: Literal["exclude", "fit"] = "exclude",
+        rescore: bool = False,
+        implicit_negative: Mapping[str, Any] | None = None,
+        labelled_set: str | None = None,
+        limits: Mapping[str, float] | None = None,
         timeout_s: float = 600.0,
     ) -> Recalibration:
         """Refit on labelled feedback and wait for the result.
@@ -193,6 +286,11 @@ class AsyncClient:
             since: Predictions made at or after this time.
             until: Predictions made before this time.
             unknown_propensity: Whether labels that nobody sought may enter the fit.
+            rescore: Whether rows of earlier bundles whose inputs were kept are scored again, and join.
+            implicit_negative: What it means that a source has said nothing: `label`, `source`, `maturity_days` and
+                `actions`; None is that it means nothing.
+            labelled_set: Id of an uploaded set, whose rows take the place of labelled traffic.
+            limits: How much the refit may change, such as `flipped`, where that is less than the operator allows.
             timeout_s: How long to wait.
 
         Raises:
@@ -201,7 +299,8 @@ class AsyncClient:
         """
         give_up = time.monotonic() + timeout_s
         wait_s = int(min(_SERVER_WAIT_S, timeout_s))
-        document = await self._start(mode, calibrator, gate, since, until, unknown_propensity, wait_s=wait_s)
+        source = _source(since, until, unknown_propensity, implicit_negative, labelled_set, rescore=rescore)
+        document = await self._start(mode, calibrator, gate, source, limits, wait_s=wait_s)
         if "result" not in document:  # done already: a result stands alone
             return answers.read(Recalibration, document)
         job = answers.read(Job, document)
@@ -216,25 +315,69 @@ class AsyncClient:
         since: datetime | str | None = None,
         until: datetime | str | None = None,
         unknown_propensity: Literal["exclude", "fit"] = "exclude",
+        rescore: bool = False,
+        implicit_negative: Mapping[str, Any] | None = None,
+        labelled_set: str | None = None,
+        limits: Mapping[str, float] | None = None,
     ) -> Job:
         """Start a refit, as `recalibrate` does, and do not wait for it."""
-        return answers.read(Job, await self._start(mode, calibrator, gate, since, until, unknown_propensity, wait_s=0))
+        source = _source(since, until, unknown_propensity, implicit_negative, labelled_set, rescore=rescore)
+        return answers.read(Job, await self._start(mode, calibrator, gate, source, limits, wait_s=0))
 
     async def job(self, job: str) -> Job:
         """Return how far a refit is."""
         return await self._ask(Job, Request("GET", f"/v1/jobs/{quote(job, safe='')}", True))
 
-    async def wait(self, job: str, *, timeout_s: float = 600.0) -> Recalibration:
-        """Wait for a refit's result.
+    async def jobs(
+        self,
+        *,
+        model: str | None = None,
+        state: Literal["queued", "running", "done", "failed", "cancelled"] | None = None,
+        limit: int = 50,
+        before: str | None = None,
+    ) -> JobPage:
+        """Return a page of refits, newest first, without their results."""
+        options = {"params": _given(model=model, state=state, limit=limit, before=before)}
+        return await self._ask(JobPage, Request("GET", "/v1/jobs", True, options))
+
+    async def cancel(self, job: str) -> Job:
+        """End a refit that waits or runs; looks that it has spent stay spent.
 
         Raises:
-            JobFailedError: It came to none.
+            ConflictError: It has ended.
+        """
+        return await self._ask(Job, Request("DELETE", f"/v1/jobs/{quote(job, safe='')}", False))
+
+    async def propose_job(self, job: str) -> ProposedJob:
+        """Keep what a dry run has found as a proposal, without another look.
+
+        Raises:
+            ConflictError: It is no dry run that is done, or what it started from is no longer in service.
+        """
+        return await self._ask(ProposedJob, Request("POST", f"/v1/jobs/{quote(job, safe='')}/propose", True))
+
+    async def wait(
+        self, job: str, *, timeout_s: float = 600.0, progress: Callable[[Job], object] | None = None
+    ) -> Recalibration:
+        """Wait for a refit's result.
+
+        Args:
+            job: Its id.
+            timeout_s: How long to wait.
+            progress: Called with the job each time that it is looked at.
+
+        Raises:
+            JobFailedError: It came to none, or was cancelled.
             JobTimeoutError: It is not done within `timeout_s`; it goes on.
         """
         give_up = time.monotonic() + timeout_s
         pause_s = _FIRST_POLL_S
         while True:
             found = await self.job(job)
+            if progress is not None:
+                progress(found)
+            if found.state == "cancelled":
+                raise JobFailedError(409, {"title": "Refit cancelled", "detail": found.summary, **found.document})
             if found.error is not None:
                 problem = {"title": "Refit failed", "detail": found.error.get("message"), **found.error}
                 raise JobFailedError(422, problem)
@@ -262,6 +405,20 @@ class AsyncClient:
         """Put a revision into service; `epoch` is the one that the decision is based on."""
         return await self._move(f"revisions/{quote(revision, safe='')}/activate", epoch, reason)
 
+    async def reject(self, revision: str, *, reason: str) -> Rejection:
+        """Turn a proposal down.
+
+        Raises:
+            ConflictError: It is none.
+        """
+        path = await self._named_path(f"revisions/{quote(revision, safe='')}/reject")
+        return await self._ask(Rejection, Request("POST", path, False, json_body({"reason": reason})))
+
+    async def audit(self, *, limit: int = 100, before: int | None = None) -> AuditPage:
+        """Return a page of what was done to the model, newest first."""
+        path = await self._named_path("audit")
+        return await self._ask(AuditPage, Request("GET", path, True, {"params": _given(limit=limit, before=before)}))
+
     async def rollback(self, *, epoch: int, reason: str | None = None) -> Pointer:
         """Put the revision before back into service."""
         return await self._move("rollback", epoch, reason)
@@ -275,6 +432,34 @@ class AsyncClient:
         """Propose a new or changed policy; it takes force when the revision that this makes is activated."""
         path = await self._named_path(f"policies/{quote(policy, safe='')}")
         return await self._ask(PolicyProposal, Request("PUT", path, True, json_body(document)))
+
+    async def prior_shift(
+        self,
+        *,
+        mode: Literal["dry_run", "propose"] = "dry_run",
+        target: Mapping[str, float] | None = None,
+        source: Mapping[str, float] | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        rows: int = 20_000,
+    ) -> PriorShift:
+        """Carry the calibrator in service over to other shares of the classes.
+
+        Args:
+            mode: "dry_run" keeps nothing, "propose" keeps a proposal.
+            target: Known shares by label; None estimates them from recent predictions.
+            source: Shares that the calibrator is right for; None takes those of the bundle's reference rows.
+            since: For an estimate, predictions made at or after this time.
+            until: For an estimate, predictions made before this time.
+            rows: For an estimate, newest predictions that are taken, at most.
+        """
+        known = (
+            {"estimate": _given(since=since, until=until, rows=rows)} if target is None else {"target": dict(target)}
+        )
+        body = json_body({"mode": mode, **known, **({} if source is None else {"source": dict(source)})})
+        return await self._ask(
+            PriorShift, Request("POST", await self._named_path("prior-shift"), mode == "dry_run", body)
+        )
 
     async def simulate(
         self,
@@ -302,6 +487,10 @@ class AsyncClient:
         wanted = _given(document=document, against=against, since=since, until=until)
         body = json_body({"rows": rows, "flips": flips, **wanted})
         return await self._ask(Simulation, Request("POST", path, True, body))
+
+    async def monitoring(self) -> Monitoring:
+        """Return whether certificates still hold, whether probabilities are calibrated, and what labels say."""
+        return await self._ask(Monitoring, Request("GET", await self._named_path("monitoring"), True))
 
     # Models and health
 
@@ -340,14 +529,13 @@ class AsyncClient:
         mode: Mode,
         calibrator: str | None,
         gate: GateMode,
-        since: datetime | str | None,
-        until: datetime | str | None,
-        unknown_propensity: str,
+        source: Mapping[str, Any],
+        limits: Mapping[str, float] | None,
         *,
         wait_s: int,
     ) -> Any:
-        source = _given(since=since, until=until, unknown_propensity=unknown_propensity)
-        body = json_body({"mode": mode, "gate": gate, "source": {"feedback": source}, **_given(calibrator=calibrator)})
+        more = _given(calibrator=calibrator, limits=None if limits is None else dict(limits))
+        body = json_body({"mode": mode, "gate": gate, "source": source, **more})
         body["headers"]["prefer"] = f"wait={wait_s}"
         return await self._exchange.document(Request("POST", self._path("recalibrate"), False, body))
 
@@ -375,6 +563,31 @@ class AsyncClient:
 def _of_whole(segments: Sequence[Name] | str | None) -> tuple[str | None, Sequence[Name] | None]:
     """Return what goes into the query, for the whole request, and what goes into the body, for each row."""
     return (segments, None) if isinstance(segments, str) else (None, segments)
+
+
+def _source(
+    since: datetime | str | None,
+    until: datetime | str | None,
+    unknown_propensity: str,
+    implicit_negative: Mapping[str, Any] | None,
+    labelled_set: str | None,
+    *,
+    rescore: bool,
+) -> dict[str, Any]:
+    """Return where a refit's rows come from.
+
+    Raises:
+        ValueError: A set was named, and a window of the traffic too.
+    """
+    if labelled_set is None:
+        given = _given(since=since, until=until, unknown_propensity=unknown_propensity, rescore=rescore)
+        return {
+            "feedback": given if implicit_negative is None else given | {"implicit_negative": dict(implicit_negative)}
+        }
+    of_traffic = since is not None or until is not None or rescore or implicit_negative is not None
+    if of_traffic or unknown_propensity != "exclude":
+        raise ValueError("A refit takes its rows from a labelled set or from a window of the traffic, never from both.")
+    return {"labelled_set": labelled_set}
 
 
 def _given(**values: Any) -> dict[str, Any]:

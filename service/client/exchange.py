@@ -10,16 +10,19 @@ import asyncio
 import random
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any, Protocol
 
 import httpx
 
 from service.client.errors import UnexpectedAnswerError, UnreachableError, error_for
 
+_PIECE = 1 << 20
 _UNAVAILABLE = frozenset({429, 502, 503, 504})
+_TOO_MANY = 429  # refused before anything was done
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 _LONGEST_RETRY_AFTER_S = 60.0
 # What goes wrong before a byte has been sent: such a request may always be sent again.
@@ -36,12 +39,14 @@ class Request:
         path: Below the service's URL.
         repeatable: Whether to send it twice does no harm.
         options: What httpx takes beside: params, headers, content, json, files, data.
+        file: File whose bytes are the body; read as they are sent, each time that they are.
     """
 
     method: str
     path: str
     repeatable: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
+    file: Path | None = None
 
 
 class Http(Protocol):
@@ -57,6 +62,12 @@ class Http(Protocol):
         """Close the connections."""
 
 
+async def _pieces(path: Path) -> AsyncIterator[bytes]:
+    with await asyncio.to_thread(path.open, "rb") as stream:
+        while piece := await asyncio.to_thread(stream.read, _PIECE):
+            yield piece
+
+
 class AsyncHttp:
     """Over httpx.AsyncClient, for an event loop of asyncio's."""
 
@@ -65,7 +76,10 @@ class AsyncHttp:
 
     async def send(self, request: Request) -> httpx.Response:
         """Send a request once."""
-        return await self._client.request(request.method, request.path, **request.options)
+        if request.file is None:
+            return await self._client.request(request.method, request.path, **request.options)
+        content = _pieces(request.file)
+        return await self._client.request(request.method, request.path, **request.options, content=content)
 
     async def sleep(self, seconds: float) -> None:
         """Let others run meanwhile."""
@@ -84,7 +98,10 @@ class BlockingHttp:
 
     async def send(self, request: Request) -> httpx.Response:
         """Send a request once."""
-        return self._client.request(request.method, request.path, **request.options)
+        if request.file is None:
+            return self._client.request(request.method, request.path, **request.options)
+        with request.file.open("rb") as content:
+            return self._client.request(request.method, request.path, **request.options, content=content)
 
     async def sleep(self, seconds: float) -> None:
         """Hold up this thread."""
@@ -155,7 +172,9 @@ class Exchange:
                         f"No service answers at {self._url}: {error or type(error).__name__}"
                     ) from error
             else:
-                again = request.repeatable and response.status_code in _UNAVAILABLE
+                again = response.status_code == _TOO_MANY or (
+                    request.repeatable and response.status_code in _UNAVAILABLE
+                )
                 retry_after_s = _retry_after_s(response) or 0.0
                 if not again or attempt == self._retries or retry_after_s > _LONGEST_RETRY_AFTER_S:
                     return response

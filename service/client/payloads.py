@@ -21,6 +21,37 @@ MEDIA_TYPES = {
 }
 
 
+LABELLED_TYPES = {
+    ".npz": "application/x-npz",
+    ".parquet": "application/vnd.apache.parquet",
+    ".csv": "text/csv",
+    ".ndjson": "application/x-ndjson",
+    ".jsonl": "application/x-ndjson",
+}
+"""Content types of labelled sets, by a file's ending."""
+
+
+def labelled_body(rows: bytes | Path | str, media_type: str | None) -> tuple[dict[str, Any], Path | None]:
+    """Return what httpx takes to send labelled rows, and the file that they are read from where they are in one.
+
+    Args:
+        rows: A file's path, or its bytes.
+        media_type: Its content type; None goes by the path's ending.
+
+    Raises:
+        ValueError: Neither says what it is.
+    """
+    path = None if isinstance(rows, bytes) else Path(rows)
+    if media_type is None:
+        media_type = LABELLED_TYPES.get(path.suffix.lower()) if path is not None else None
+        if media_type is None:
+            raise ValueError(
+                f"{path or 'bytes'}: expected a file ending in one of {', '.join(LABELLED_TYPES)}, or a media_type"
+            )
+    headers = {"headers": {"content-type": media_type}}
+    return (headers, path) if path is not None else ({**headers, "content": rows}, None)
+
+
 def inputs_body(inputs: Any, names: Mapping[str, Sequence[str | None] | None]) -> dict[str, Any]:
     """Return what httpx takes to send inputs.
 

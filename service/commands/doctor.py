@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.metadata
 import os
 import platform
-from collections.abc import Iterator
+import resource
+import shutil
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -17,7 +21,12 @@ from service.commands.output import REFUSED, console, print_json, reporting
 
 if TYPE_CHECKING:
     from service.settings import Settings
+    from service.state.keys import ApiKey
 
+_READ_ELSEWHERE = {"CANDOR_URL", "CANDOR_API_KEY"}  # by the command line and the client
+_LITTLE_DISK_BYTES = 1_000_000_000
+_SOON_US = 7 * 86_400 * 1_000_000  # a key that ends within a week is told of
+_OTHER_FILES = 128  # that the service has open beside its connections
 _COLOURS = {"ok": "green", "note": "yellow", "bad": "red"}
 
 
@@ -40,7 +49,7 @@ class Finding:
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print the findings for scripts.")] = False) -> None:
-    """Look at GPU, driver, ONNX Runtime, processors, state and bundles as `candor serve` would find them.
+    """Look at settings, GPU, ONNX Runtime, processors, state, keys and bundles as `candor serve` would find them.
 
     Changes nothing. Ends with 1 where something would keep the service from starting as its settings say.
     """
@@ -49,7 +58,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print the findi
     with reporting():
         settings = settings_of({})
     findings = []
-    for look in (_versions, _runtime, _gpu, _provider, _graphs, _processors, _database, _policies, _bundles):
+    for look in _LOOKS:
         findings += list(look(settings))
     if as_json:
         print_json([asdict(finding) for finding in findings])
@@ -68,6 +77,14 @@ def _versions(settings: Settings) -> Iterator[Finding]:  # noqa: ARG001
     from service.version import VERSION
 
     yield Finding("candor", "ok", f"{VERSION} on Python {platform.python_version()}, {platform.platform()}")
+
+
+def _settings(settings: Settings) -> Iterator[Finding]:
+    known = {f"CANDOR_{name}".upper() for name in type(settings).model_fields} | _READ_ELSEWHERE
+    for name in sorted(name for name in os.environ if name.startswith("CANDOR_") and name not in known):
+        near = difflib.get_close_matches(name, known, n=1)
+        remedy = f"Did you mean {near[0]}?" if near else "See docs/settings.md for what there is."
+        yield Finding("settings", "note", f"{name} is set, and nothing reads it", remedy)
 
 
 def _runtime(settings: Settings) -> Iterator[Finding]:  # noqa: ARG001
@@ -153,10 +170,11 @@ def _processors(settings: Settings) -> Iterator[Finding]:
 def _database(settings: Settings) -> Iterator[Finding]:
     from service.errors import ConfigurationError, StateUnavailableError
     from service.state.database import Database
+    from service.state.keys import KeyStore
     from service.state.revisions import RevisionStore
 
     try:
-        database = Database.open(settings.database_url, readonly=True)
+        database = Database.open(settings.state_url, readonly=True)
     except ConfigurationError as error:
         new = error.found == "no file"
         yield Finding(
@@ -165,15 +183,60 @@ def _database(settings: Settings) -> Iterator[Finding]:
             "none yet; it is made at the first start" if new else str(error),
             None if new else error.remedy,
         )
+        if new:
+            yield from _keys(settings, ())
         return
     except StateUnavailableError as error:
         yield Finding("state", "bad", str(error), error.remedy)
         return
     try:
-        active = ", ".join(f"{name} {pointer.active}" for name, pointer in RevisionStore(database).pointers().items())
+        pointers, keys = RevisionStore(database).pointers(), KeyStore(database).list()
+        path = database.engine.url.database if database.engine.dialect.name == "sqlite" else None
     finally:
         database.close()
+    active = ", ".join(f"{name} {pointer.active}" for name, pointer in pointers.items())
     yield Finding("state", "ok", f"{database.engine.dialect.name}; active: {active or 'nothing yet'}")
+    if path is not None and (free := shutil.disk_usage(Path(path).resolve().parent).free) < _LITTLE_DISK_BYTES:
+        yield Finding("disk", "note", f"{free / 1e9:.1f} GB free for the state", "Make room, or set a retention.")
+    yield from _keys(settings, keys)
+
+
+def _keys(settings: Settings, keys: Sequence[ApiKey]) -> Iterator[Finding]:
+    from service.rest.access import is_loopback
+    from service.state.database import now_us
+    from service.times import iso
+
+    now = now_us()
+    valid = [key for key in keys if key.valid_at(now)]
+    if not valid and not is_loopback(settings.host):
+        yield Finding(
+            "keys",
+            "bad",
+            f"none is valid, and without one the service does not listen on {settings.host}",
+            "candor keys create --name ops --scope admin",
+        )
+    elif not keys:
+        yield Finding("keys", "ok", "none; whoever is on this machine may do everything, and nobody else is answered")
+    elif not any("admin" in key.scopes for key in valid):
+        yield Finding("keys", "note", "no valid one has the scope admin", "candor keys create --name ops --scope admin")
+    else:
+        yield Finding("keys", "ok", f"{len(valid)} valid")
+    for key in valid:
+        if key.expires_at is not None and key.expires_at - now < _SOON_US:
+            text = f"{key.prefix} ({key.name}) expires at {iso(key.expires_at)[:19]}"
+            yield Finding("keys", "note", text, f"candor keys rotate {key.prefix}")
+
+
+def _connections(settings: Settings) -> Iterator[Finding]:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = settings.max_connections + _OTHER_FILES
+    if most != resource.RLIM_INFINITY and most < wanted:
+        yield Finding(
+            "open files",
+            "note",
+            f"{most} may be open, {settings.max_connections} connections may be made",
+            f"Raise the limit (ulimit -n {wanted}), or lower CANDOR_MAX_CONNECTIONS.",
+        )
 
 
 def _policies(settings: Settings) -> Iterator[Finding]:
@@ -208,3 +271,18 @@ def _bundles(settings: Settings) -> Iterator[Finding]:
             yield Finding(subject, "bad", str(error), error.remedy)
         else:
             yield Finding(subject, "ok", f"whole, and gives its golden logits; model {bundle.model_digest[:12]}")
+
+
+_LOOKS = (
+    _versions,
+    _settings,
+    _runtime,
+    _gpu,
+    _provider,
+    _graphs,
+    _processors,
+    _connections,
+    _database,
+    _policies,
+    _bundles,
+)

@@ -65,7 +65,7 @@ def _revision(settings: Settings, wanted: str | None) -> Revision:
     from service.state.database import Database
     from service.state.revisions import RevisionStore
 
-    database = Database.open(settings.database_url, readonly=True)
+    database = Database.open(settings.state_url, readonly=True)
     try:
         store = RevisionStore(database)
         pointers = store.pointers()

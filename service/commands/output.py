@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,9 +18,28 @@ from service.client import ApiError, UnexpectedAnswerError, UnreachableError
 from service.errors import CandorError
 
 REFUSED, USAGE, UNREACHABLE, CLIENT_ERROR, SERVER_ERROR = 1, 2, 3, 4, 5
+INTERRUPTED = 130  # as shells say it of Ctrl-C
 
-console = Console()
-complaints = Console(stderr=True)
+_METRICS = (
+    ("nll", "log loss (nats)"),
+    ("brier", "Brier score"),
+    ("accuracy", "accuracy"),
+    ("refinement_auroc", "refinement (AUROC)"),
+    ("debiased_calibration_error", "squared calibration error"),
+)
+
+_UNBROKEN = 1_000  # columns: what is piped into a file or a program is not squeezed into a terminal's width
+
+
+def _console(stderr: bool) -> Console:
+    out = Console(stderr=stderr)
+    if not out.is_terminal and "COLUMNS" not in os.environ:
+        out.width = _UNBROKEN
+    return out
+
+
+console = _console(stderr=False)
+complaints = _console(stderr=True)
 
 
 @contextmanager
@@ -69,19 +89,17 @@ def print_recalibration(answer: Mapping[str, Any], out: Console) -> None:
     colour = "green" if gate["passed"] else "yellow"
     out.print(f"[bold {colour}]{escape(answer['summary'])}[/bold {colour}]")
     table = Table("on the gate rows", f"{answer['base']} in service", "refitted", "", box=None, pad_edge=False)
-    for key, name in (("nll", "log loss (nats)"), ("brier", "Brier score")):
-        low, high = metrics[key]["interval"]
-        table.add_row(
-            name,
-            f"{metrics[key]['before']:.4f}",
-            f"{metrics[key]['after']:.4f}",
-            f"difference, 95 % interval: {low:+.4f} to {high:+.4f}",
-        )
+    for key, name in _METRICS:
+        metric = metrics[key]
+        sides = [_with_interval(metric[side], metric[f"interval_{side}"]) for side in ("before", "after")]
+        change = metric.get("difference_interval")
+        table.add_row(name, *sides, f"difference: {change[0]:+.4f} to {change[1]:+.4f}" if change else "")
     ece = metrics["ece"]
     table.add_row("ECE, 15 bins", f"{ece['before']:.4f}", f"{ece['after']:.4f}", "")
     nulls = [f"{null['mean']:.4f}, 95 % below {null['q95']:.4f}" for null in (ece["null_before"], ece["null"])]
     table.add_row("  if it were calibrated", *nulls, "")
     out.print(table)
+    out.print("[dim]in brackets, and of the difference: 95 % intervals[/dim]")
     out.print(
         f"gate: {gate['mode']}, attempt {gate['attempt']} at alpha {gate['alpha']:.4g}; log-loss difference "
         f"{gate['difference']:+.4f}, upper bound {gate['upper']:+.4f}\n"
@@ -98,6 +116,12 @@ def print_recalibration(answer: Mapping[str, Any], out: Console) -> None:
             out.print(f"  {escape(note)}")
     if answer["revision"]:
         out.print(f"revision {answer['revision']}: {answer['state']}")
+
+
+def _with_interval(value: float | None, interval: list[float] | None) -> str:
+    if value is None:
+        return "—"
+    return rf"{value:.4f} \[{interval[0]:.4f}, {interval[1]:.4f}]" if interval else f"{value:.4f}"
 
 
 def print_certificates(

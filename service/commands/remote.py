@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -14,32 +12,20 @@ from rich.table import Table
 
 from service.client import DEFAULT_URL, Client
 from service.client.answers import AppliedPolicy, Pointer
-from service.commands.label_files import FIELDS, named_by_line, read_labels
-from service.commands.output import REFUSED, console, print_json, print_recalibration, reporting, whole_column
-from service.rest.lines import Record
-
-_ITEMS_PER_REQUEST = 5_000
+from service.client.label_files import FIELDS
+from service.commands.output import (
+    complaints,
+    console,
+    print_json,
+    reporting,
+    whole_column,
+)
 
 Url = Annotated[str, typer.Option(envvar="CANDOR_URL", help="Where the service is.")]
 Key = Annotated[str | None, typer.Option("--api-key", envvar="CANDOR_API_KEY", help="API key.", show_envvar=True)]
 Model = Annotated[str | None, typer.Option(help="Model; left out: the service's default.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON, for scripts.")]
 Reason = Annotated[str | None, typer.Option(help="Why; goes into the audit log.")]
-
-
-class Mode(StrEnum):
-    """What may come of a refit."""
-
-    dry_run = "dry_run"
-    propose = "propose"
-    activate = "activate"
-
-
-class Gate(StrEnum):
-    """What a refit must show."""
-
-    superior = "superior"
-    non_inferior = "non_inferior"
 
 
 def predict(
@@ -105,51 +91,18 @@ def feedback(
     if (file is None) == (prediction_id is None or label is None):
         raise typer.BadParameter("give PREDICTION_ID and LABEL, or --file")
     with reporting(), Client(url, api_key=api_key, model=model) as client:
-        single = Record(1, {"prediction_id": prediction_id, "label": label}, "field")
-        records = read_labels(file) if file else [single]
-        receipts = []
-        for start in range(0, len(records), _ITEMS_PER_REQUEST):
-            part = records[start : start + _ITEMS_PER_REQUEST]
-            key = idempotency_key and (f"{idempotency_key}-{start}" if start else idempotency_key)
-            with named_by_line(file, part):
-                receipts.append(
-                    client.feedback([{"source": source, **row.fields} for row in part], idempotency_key=key)
-                )
-    counts = {
-        key: sum(getattr(receipt, key) for receipt in receipts)
-        for key in ("stored", "pending", "duplicates", "conflicts")
-    }
+        if file is not None:
+            receipt = client.feedback_file(file, source=source, idempotency_key=idempotency_key)
+        else:
+            item = {"prediction_id": prediction_id, "label": label, "source": source}
+            receipt = client.feedback([item], idempotency_key=idempotency_key)
     if as_json:
-        print_json({**counts, "items": [item for receipt in receipts for item in receipt.document["items"]]})
-    else:
-        console.print(", ".join(f"{count} {key}" for key, count in counts.items()) + f" of {len(records)}")
-
-
-def recalibrate(
-    mode: Annotated[Mode, typer.Option(help="What may come of it.")] = Mode.dry_run,
-    calibrator: Annotated[str | None, typer.Option(help="Method; left out: the one in service.")] = None,
-    gate: Annotated[Gate, typer.Option(help="What must be shown.")] = Gate.superior,
-    since: Annotated[datetime | None, typer.Option(help="Predictions made at or after this time (UTC).")] = None,
-    until: Annotated[datetime | None, typer.Option(help="Predictions made before this time (UTC).")] = None,
-    url: Url = DEFAULT_URL,
-    api_key: Key = None,
-    model: Model = None,
-    as_json: AsJson = False,
-) -> None:
-    """Refit the calibrator on labelled feedback and test it against the one in service. Exits 1 when it is refused.
-
-    Every look at the same labels, dry runs included, makes the next gate and the next certificates stricter.
-    """
-    with reporting(), Client(url, api_key=api_key, model=model) as client, console.status("refitting …"):
-        answer = client.recalibrate(
-            mode=mode.value, calibrator=calibrator, gate=gate.value, since=_utc(since), until=_utc(until)
-        )
-    if as_json:
-        print_json(answer.document)
-    else:
-        print_recalibration(answer.document, console)
-    if not answer.gate.passed:
-        raise typer.Exit(REFUSED)
+        print_json(receipt.document)
+        return
+    console.print(
+        f"{receipt.stored} stored, {receipt.pending} pending, {receipt.duplicates} duplicates, "
+        f"{receipt.conflicts} conflicts of {len(receipt.items)}"
+    )
 
 
 def revisions(
@@ -240,11 +193,9 @@ def _move(
 ) -> None:
     with reporting(), Client(url, api_key=api_key, model=model) as client:
         answer = move(client, epoch if epoch is not None else client.revisions(limit=1).epoch)
+    for warning in answer.warnings:
+        complaints.print(f"[yellow]{escape(warning)}[/yellow]", soft_wrap=True)
     if as_json:
         print_json(answer.document)
     else:
         console.print(f"{answer.active} is active (epoch {answer.epoch})")
-
-
-def _utc(time: datetime | None) -> str | None:
-    return None if time is None else f"{time.isoformat()}Z"

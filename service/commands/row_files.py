@@ -125,6 +125,8 @@ def _scored(
     labelled = positive >= 0
     sought = columns["sought"] > 0 if "sought" in columns else None
     if sought is not None:
+        if propensity is not None:
+            _check_certain(propensity, columns["sought"])
         labelled &= sought  # a label that came unasked tests nothing
     clusters = np.random.default_rng((seed, 2)).integers(-(2**63), 2**63, size, dtype=np.int64)
     if group is not None:
@@ -142,6 +144,19 @@ def _scored(
         segment=columns.get("segment"),
     )
     return rows, clusters, columns.get("id", _numbered(size))
+
+
+def _check_certain(propensity: npt.NDArray[np.float64], sought: npt.NDArray[np.float64]) -> None:
+    contradictory = np.flatnonzero((propensity == 1) & (sought <= 0))
+    if len(contradictory):
+        row = int(contradictory[0])
+        raise InputValueError(
+            "A label that is sought for certain was not sought.",
+            where=f"sought, row {row + 1}",
+            found={"propensity": 1, "sought": float(sought[row])},
+            expected="sought 1 wherever the propensity is 1",
+            remedy="Give the probability with which the label was sought before that was drawn.",
+        )
 
 
 def _numbered(size: int) -> npt.NDArray[np.str_]:

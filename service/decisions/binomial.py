@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr, betaincinv, ndtri
+from scipy.special import bdtr, betaincinv, ndtri, stdtrit
 
 
 def critical_errors(n: NDArray[np.int64], tolerance: float, level: float) -> NDArray[np.float64]:
@@ -100,3 +100,41 @@ def lower_share(count: int, of: int, level: float) -> float:
         (0.0, 0.95)
     """
     return 1.0 - upper_share(of - count, of, level)
+
+
+def share_interval(hits: NDArray[np.bool_], group: NDArray[np.intp], level: float = 0.05) -> tuple[float, float]:
+    """Return a two-sided interval of a share among rows that come in groups: Clopper and Pearson's on effective rows.
+
+    Rows count for as many independent ones as would have the variance of the groups' sums, and never for more than they
+    are. Where all rows are hits, or none is, each group counts for one.
+
+    Args:
+        hits: Whether each row has the property, shape (N,), N ≥ 1.
+        group: Numbers of their groups, from 0, shape (N,).
+        level: One minus the coverage.
+
+    References:
+        Korn, E. L. and Graubard, B. I. (1998). Confidence intervals for proportions with small expected number of
+        positive counts estimated from survey data. Survey Methodology 24, 193–201.
+
+    Example:
+        >>> low, high = share_interval(np.arange(20) < 15, np.arange(20))
+        >>> round(low, 2), round(high, 2)
+        (0.48, 0.92)
+        >>> share_interval(np.array([True, True]), np.array([4, 4]))
+        (0.025, 1.0)
+    """
+    rows = np.bincount(group)
+    rows = rows[rows > 0]
+    groups, share = len(rows), float(hits.mean())
+    effective = float(groups)
+    if 0 < share < 1:
+        pulls = np.bincount(group, hits - share)
+        variance = float(pulls @ pulls) / len(hits) ** 2 * groups / max(groups - 1, 1)
+        quantiles = float(ndtri(1 - level / 2)), float(stdtrit(max(groups - 1, 1), 1 - level / 2))
+        effective = share * (1 - share) / variance * (quantiles[0] / quantiles[1]) ** 2 if variance > 0 else 1.0
+        effective = min(effective, float(len(hits)))
+    found = share * effective
+    low = float(betaincinv(found, effective - found + 1, level / 2)) if share > 0 else 0.0
+    high = float(betaincinv(found + 1, effective - found, 1 - level / 2)) if share < 1 else 1.0
+    return low, high

@@ -24,6 +24,13 @@ DENOMINATORS: Final[dict[Metric, tuple[str, str]]] = {
 }
 
 
+_AMONG: Final[Mapping[Basis, str]] = {
+    "reference": "the bundle's reference rows",
+    "traffic": "the rows of the traffic",
+    "uploaded": "the uploaded rows",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """Which rows certify, for the certificates.
@@ -72,7 +79,7 @@ def absent_rows(fit: ScoredRows, certify: ScoredRows, shown: Shown) -> str | Non
     """Return why there is nothing to solve with, None when there is."""
     if not len(fit) and shown.segment is not None and shown.basis == "reference":
         return "the bundle's reference rows are of no segment"
-    among = "the bundle's reference rows" if shown.basis == "reference" else "the rows of the traffic"
+    among = _AMONG[shown.basis]
     if not len(fit):
         return f"there are no fit rows among {among} to choose a threshold from"
     return None if len(certify) else f"there are no certify rows among {among}"

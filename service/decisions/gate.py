@@ -33,7 +33,9 @@ class Comparison:
         before: Mean loss of the active revision.
         after: Mean loss of the candidate.
         difference: after − before; negative is better.
-        interval: Two-sided 95 % interval of the difference, clustered by group.
+        interval_before: Two-sided 95 % interval of `before`, clustered by group.
+        interval_after: Likewise of `after`.
+        interval: Likewise of the difference.
         upper: One-sided upper bound of the difference at the gate's level.
         margin: What the upper bound must stay below.
     """
@@ -41,13 +43,16 @@ class Comparison:
     before: float
     after: float
     difference: float
+    interval_before: tuple[float, float]
+    interval_after: tuple[float, float]
     interval: tuple[float, float]
     upper: float
     margin: float
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able document."""
-        return asdict(self) | {"interval": list(self.interval)}
+        intervals = ("interval_before", "interval_after", "interval")
+        return asdict(self) | {name: list(getattr(self, name)) for name in intervals}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +163,7 @@ def compare(
         _check_sides(*traffic, "traffic", "traffic")
     total = len(labels)
     if propensity is not None:
-        kept = _thin(propensity, seed)
+        kept = even_sample(propensity, seed)
         candidate, active, labels = candidate[kept], active[kept], labels[kept]
         groups = None if groups is None else groups[kept]
     cluster = np.arange(len(labels)) if groups is None else np.unique(groups, return_inverse=True)[1]
@@ -199,6 +204,22 @@ def compare(
         brier=brier,
         reason=objection or _approval(nll),
     )
+
+
+def even_sample(propensity: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
+    """Return the rows that `compare` compares: an even sample, in which all labels were as likely to be sought.
+
+    Args:
+        propensity: Probability in [0, 1] with which each label was sought, NaN where unknown, shape (N,).
+        seed: Of the draw; fixed before any label is seen.
+
+    Returns:
+        Indices in ascending order: each row of a positive propensity with a chance of the smallest over its own.
+    """
+    known = np.flatnonzero(propensity > 0)
+    uniform = np.random.default_rng((seed, 1)).random(len(propensity))[known]
+    kept: NDArray[np.intp] = known[uniform * propensity[known] < propensity[known].min(initial=1.0)]
+    return kept
 
 
 def upper_bound(
@@ -289,12 +310,15 @@ def _compare(
     sizes = np.bincount(cluster).astype(np.float64)
     sums = np.bincount(cluster, after - before).astype(np.float64)
     potential = np.asarray(max(elsewhere, np.bincount(cluster, np.maximum(worst, 0.0)).max()), dtype=np.float64)
-    low, high = interval(sums, sizes)
+    sides = [np.bincount(cluster, side).astype(np.float64) for side in (before, after)]
+    intervals = [(float(low), float(high)) for low, high in (interval(each, sizes) for each in (*sides, sums))]
     return Comparison(
         before=float(before.mean()),
         after=float(after.mean()),
         difference=float((after - before).mean()),
-        interval=(float(low), float(high)),
+        interval_before=intervals[0],
+        interval_after=intervals[1],
+        interval=intervals[2],
         upper=float(upper_bound(sums, sizes, potential, level)),
         margin=margin,
     )
@@ -321,14 +345,6 @@ def _brier_worst(new: NDArray[np.float64], old: NDArray[np.float64]) -> NDArray[
     squares = np.einsum("nk,nk->n", new, new) - np.einsum("nk,nk->n", old, old)
     worst: NDArray[np.float64] = squares + 2.0 * (old - new).max(axis=1)
     return worst
-
-
-def _thin(propensity: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
-    """Return the rows of an even sample: each is kept with the smallest positive propensity over its own."""
-    known = np.flatnonzero(propensity > 0)
-    uniform = np.random.default_rng((seed, 1)).random(len(propensity))[known]
-    kept: NDArray[np.intp] = known[uniform * propensity[known] < propensity[known].min(initial=1.0)]
-    return kept
 
 
 def _objection(evidence: int, binary: bool, nll: Comparison, brier: Comparison) -> str | None:

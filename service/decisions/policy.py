@@ -77,8 +77,8 @@ class Policy:
         on_uncertifiable: "review_all" sends every row to review (of a segment: to its fallback) while a promise cannot
             be certified; "keep_previous" does so too, except after a refit that keeps the order of rows: then the same
             rows stay above the thresholds, and their certificates stand; "fail" refuses.
-        on_invalid: What becomes of a threshold that has stayed and lost its certificate: "keep" lets it decide,
-            "review_all" sends every row to review (of a segment: to its fallback).
+        on_invalid: What becomes of a threshold that has stayed and lost its certificate, to a refit or to an alarm:
+            "keep" lets it decide, "review_all" sends every row to review (of a segment: to its fallback).
         segments: Parts of the traffic that are solved for themselves; None for one solution for all.
 
     Example:

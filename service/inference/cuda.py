@@ -11,13 +11,9 @@ import ctypes
 import functools
 import importlib.metadata
 import io
-import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-
-# ONNX Runtime reports to its makers unless it is told not to before it is imported.
-os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 import onnxruntime as ort
 

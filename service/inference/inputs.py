@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bundle import Columns, InputSpec, Vocabulary
+from bundle import Bundle, Columns, InputSpec, Vocabulary
+from bundle.manifest import OPTIONAL_FILES
 from service.errors import InputShapeError, InputTypeError, InputValueError
 
 Encoder = Vocabulary | Columns
@@ -35,6 +37,17 @@ def conform(inputs: npt.NDArray[Any], spec: InputSpec, encoder: Encoder | None =
         InputValueError: A value is NaN, infinite or out of range; `where` names the row.
     """
     return _as_dtype(_as_batch(inputs, spec.shape), spec.dtype, nan_is_missing=isinstance(encoder, Columns))
+
+
+def specification(bundle: Bundle) -> str:
+    """Return what a bundle's inputs mean, as 16 hexadecimal digits: equal for two models that take each other's inputs.
+
+    It covers the arrays' type and shape, and the vocabulary or the table's columns that make them.
+    """
+    manifest = bundle.manifest
+    parts = [manifest.input.model_dump_json(exclude={"resize"})]
+    parts += [f"{name} {digest}" for name, digest in sorted(manifest.files.items()) if name in OPTIONAL_FILES]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def check_rows(count: int, most: int) -> None:

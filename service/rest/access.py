@@ -11,8 +11,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from service.errors import ConfigurationError, ForbiddenError, StateUnavailableError, UnauthenticatedError
+from service.errors import (
+    ConfigurationError,
+    ForbiddenError,
+    RateLimitedError,
+    StateUnavailableError,
+    UnauthenticatedError,
+)
 from service.rest.bodies import Scope, header
+from service.rest.rates import Rates
 from service.state.keys import ApiKey, KeyStore
 
 LOCAL = "local"
@@ -23,10 +30,19 @@ _SCOPES = (
     ("POST", re.compile(r".*/(?:predict|infer)"), "predict"),
     ("POST", re.compile(r".*/feedback"), "feedback"),
     ("POST", re.compile(r".*/recalibrate"), "calibrate"),
+    ("POST", re.compile(r".*/labelled-sets"), "calibrate"),
+    ("DELETE", re.compile(r".*/labelled-sets/[^/]+"), "calibrate"),
+    ("POST", re.compile(r".*/prior-shift"), "calibrate"),
     ("PUT", re.compile(r".*/policies/[^/]+"), "calibrate"),
     ("POST", re.compile(r".*/policies/[^/]+/simulate"), "calibrate"),
-    ("POST", re.compile(r".*/(?:activate|rollback)"), "approve"),
-    ("POST", re.compile(r".*/(?:load|unload)"), "admin"),
+    ("POST", re.compile(r".*/(?:activate|rollback|reject)"), "approve"),
+    ("GET", re.compile(r".*/audit"), "approve"),
+    ("DELETE", re.compile(r"/v1/jobs/[^/]+"), "calibrate"),
+    ("POST", re.compile(r"/v1/jobs/[^/]+/propose"), "calibrate"),
+    ("POST", re.compile(r".*/(?:load|unload|erase)"), "admin"),
+    ("GET", re.compile(r"/dashboard/.*/(?:simulate|recalibrate)"), "calibrate"),
+    ("GET", re.compile(r"/dashboard/.*/(?:activate|rollback|reject)"), "approve"),
+    ("POST", re.compile(r"/dashboard/jobs/[^/]+/(?:cancel|propose)"), "calibrate"),
 )
 
 
@@ -37,10 +53,12 @@ class Principal:
     Attributes:
         name: Goes into the audit log.
         scopes: What it may do; "admin" implies all.
+        prefix: Public part of its key, None without one.
     """
 
     name: str
     scopes: frozenset[str]
+    prefix: str | None = None
 
     def allows(self, scope: str) -> bool:
         """Tell whether this principal may do what `scope` covers."""
@@ -57,7 +75,7 @@ class Principal:
             )
 
 
-LOCAL_ADMINISTRATOR = Principal(LOCAL, frozenset({"admin"}))
+LOCAL_ADMINISTRATOR = Principal(LOCAL, frozenset({"admin"}), None)
 
 
 @lru_cache(maxsize=1024)
@@ -78,10 +96,12 @@ class Access:
 
     Args:
         keys: Where the keys are.
+        rates: What each of them may send.
     """
 
-    def __init__(self, keys: KeyStore) -> None:
+    def __init__(self, keys: KeyStore, rates: Rates) -> None:
         self._keys = keys
+        self._rates = rates
         self._ring = keys.ring()
         self._read_at = time.monotonic()
         self._rereading = asyncio.Lock()
@@ -92,8 +112,31 @@ class Access:
         Raises:
             StateUnavailableError: The database does not answer; what was read before stays.
         """
-        self._ring = self._keys.ring()
-        self._read_at = time.monotonic()
+        began = time.monotonic()
+        ring = self._keys.ring()
+        if began > self._read_at:  # else somebody who began later was quicker, and knows more
+            self._ring, self._read_at = ring, began
+
+    @property
+    def guarded(self) -> bool:
+        """Whether anybody has ever made a key, so that every request needs one."""
+        return bool(self._ring.by_digest)
+
+    async def key(self, text: str) -> ApiKey | None:
+        """Return the valid key whose secret text this is, None when there is none."""
+        return self._ring.authenticate(text) or await self._made_just_now(text)
+
+    def holder(self, prefix: str) -> Principal | None:
+        """Return who holds the key with this prefix, None when there is no such key that is valid.
+
+        Raises:
+            RateLimitedError: The key has sent too many requests.
+        """
+        key = self._ring.valid(prefix)
+        if key is None:
+            return None
+        self._rates.spend(key)
+        return Principal(key.name, key.scopes, key.prefix)
 
     async def principal(self, scope: Scope) -> Principal:
         """Return who sends a request.
@@ -105,8 +148,9 @@ class Access:
         Raises:
             UnauthenticatedError: A key is needed and none, or no valid one, came.
             ForbiddenError: There is no key, and the request does not come from this machine itself.
+            RateLimitedError: The key has sent too many requests.
         """
-        if not self._ring.by_digest:
+        if not self.guarded:
             _check_local(scope)
             return LOCAL_ADMINISTRATOR
         kind, _, token = (header(scope, b"authorization") or "").partition(" ")
@@ -117,14 +161,23 @@ class Access:
                 expected="Authorization: Bearer cnd_…",
                 remedy="Make a key with `candor keys create` and send it, or set CANDOR_API_KEY for the command line.",
             )
-        key = self._ring.authenticate(token.strip()) or await self._made_just_now(token.strip())
+        key = await self.key(token.strip())
         if key is None:
             raise UnauthenticatedError(
                 "The API key is not valid.",
                 expected="a key that exists, has not expired and is not revoked",
                 remedy="List the keys with `candor keys list`.",
             )
-        return Principal(key.name, key.scopes)
+        self._rates.spend(key)
+        return Principal(key.name, key.scopes, key.prefix)
+
+    async def knows(self, scope: Scope) -> bool:
+        """Tell whether `principal` would name who sends a request."""
+        try:
+            await self.principal(scope)
+        except (UnauthenticatedError, ForbiddenError, RateLimitedError):
+            return False
+        return True
 
     def check_bind(self, host: str) -> None:
         """Refuse to listen beyond loopback while there is no key.
@@ -160,7 +213,7 @@ def _check_local(scope: Scope) -> None:
     """
     for name in (b"host", b"origin"):
         value = header(scope, name)
-        if value is not None and not _names_loopback(value if name == b"origin" else f"//{value}"):
+        if value is not None and not names_loopback(value if name == b"origin" else f"//{value}"):
             raise ForbiddenError(
                 "Without an API key only this machine itself is answered.",
                 where=name.decode().capitalize(),
@@ -171,8 +224,16 @@ def _check_local(scope: Scope) -> None:
 
 
 @lru_cache(maxsize=1024)
-def _names_loopback(address: str) -> bool:
-    return is_loopback(urlsplit(address).hostname or "")
+def names_loopback(address: str) -> bool:
+    """Say whether an address with "//" names this machine; one that cannot be read does not.
+
+    >>> names_loopback("http://localhost:8000"), names_loopback("//[::1]"), names_loopback("//["), names_loopback("//")
+    (True, True, False, False)
+    """
+    try:
+        return is_loopback(urlsplit(address).hostname or "")
+    except ValueError:
+        return False
 
 
 def is_loopback(host: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
 from functools import partial
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from service.rest.decoding import Decoders
 
 ENCODINGS: Final = ("gzip", "deflate")
 _GZIP: Final = 16 + zlib.MAX_WBITS
+_PIECE: Final = 1 << 20
 _FASTEST: Final = 1  # float32 hardly compresses better at a higher level, and takes several times as long
 _QUALITY: Final = re.compile(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
 
@@ -104,6 +105,41 @@ def decompress(body: bytes, name: str, limit: int) -> bytes:
     if unpacker.unused_data:
         raise _malformed(name, f"{len(unpacker.unused_data)} bytes follow its end")
     return unpacked
+
+
+class Unpacking:
+    """Unpacks a body of which the pieces come one after the other.
+
+    Args:
+        name: One of `ENCODINGS`.
+        first: The first two bytes of the body, or more.
+    """
+
+    def __init__(self, name: str, first: bytes) -> None:
+        self._name = name
+        self._unpacker = zlib.decompressobj(_GZIP if name == "gzip" else _deflate_window(first))
+
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        """Yield what a piece unpacks to, in parts of at most `_PIECE` bytes.
+
+        Raises:
+            MalformedBodyError: The bytes are not what the name says.
+        """
+        full = True
+        while data or full:
+            try:
+                piece = self._unpacker.decompress(data, _PIECE)
+            except zlib.error as error:
+                raise _malformed(self._name, str(error)) from error
+            data, full = self._unpacker.unconsumed_tail, len(piece) == _PIECE
+            yield piece
+        if unused := self._unpacker.unused_data:
+            raise _malformed(self._name, f"{len(unused)} bytes follow its end")
+
+    def end(self) -> None:
+        """Raise MalformedBodyError where the body has ended too early."""
+        if not self._unpacker.eof:
+            raise _malformed(self._name, "it ends too early")
 
 
 def compress(content: bytes, encoding: str) -> bytes:

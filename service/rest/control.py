@@ -6,27 +6,29 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi import Body as JsonBody
-from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
 from bundle import Columns
 from service.decisions.certificates import warnings
 from service.decisions.policy import Policy
 from service.decisions.solved import SolvedPolicy
-from service.errors import InputValueError, RevisionStateError, UnknownPolicyError
+from service.errors import InputValueError, UnknownPolicyError
 from service.models import Model
-from service.rest import feedback, recalibrate, simulate
-from service.rest.dependencies import Caller, EpochDep, ModelDep, RuntimeDep, model_in_path
-from service.rest.schema import Body, Text
+from service.rest import (
+    answers,
+    approval,
+    erase,
+    feedback,
+    jobs,
+    labelled_sets,
+    monitoring,
+    prior_shift,
+    recalibrate,
+    simulate,
+)
+from service.rest.dependencies import Caller, ModelDep, RuntimeDep, model_in_path
 from service.revision import Revision
-from service.state.revisions import Pointer
 from service.times import iso
-
-
-class ReasonBody(Body):
-    """Why somebody moves the pointer; it goes into the audit log."""
-
-    reason: Text | None = Field(None, max_length=1000)
 
 
 async def list_revisions(
@@ -65,56 +67,6 @@ async def get_revision(runtime: RuntimeDep, model: ModelDep, revision: str) -> d
     }
 
 
-async def activate(
-    runtime: RuntimeDep,
-    model: ModelDep,
-    by: Caller,
-    epoch: EpochDep,
-    response: Response,
-    revision: str,
-    body: ReasonBody | None = None,
-) -> dict[str, Any]:
-    """Put a revision into service. One that nothing shows to be harmless in place of the present one needs a reason.
-
-    That is one that its gate refused, one with a model that no gate has compared, and one that was made from another
-    revision than the one in service.
-    """
-    reason = body.reason if body else None
-    chosen = await run_in_threadpool(runtime.revisions.get, model.name, revision)
-    doubt = _doubt(chosen, model)
-    if reason is None and doubt is not None:
-        raise RevisionStateError(
-            doubt,
-            where="/reason",
-            found="no reason given",
-            expected="a reason",
-            remedy='Send {"reason": "…"} to activate it all the same; it goes into the audit log.',
-        )
-    pointer = await run_in_threadpool(
-        runtime.models.activate, model.name, revision, expected_epoch=epoch, by=by.name, reason=reason
-    )
-    return _moved(response, pointer)
-
-
-async def rollback(
-    runtime: RuntimeDep,
-    model: ModelDep,
-    by: Caller,
-    epoch: EpochDep,
-    response: Response,
-    body: ReasonBody | None = None,
-) -> dict[str, Any]:
-    """Put the revision before back into service."""
-    pointer = await run_in_threadpool(
-        runtime.models.rollback,
-        model.name,
-        expected_epoch=epoch,
-        by=by.name,
-        reason=body.reason if body else None,
-    )
-    return _moved(response, pointer)
-
-
 async def get_policy(model: ModelDep, policy: str) -> dict[str, Any]:
     """Return a policy as it is in force, with its thresholds and certificates."""
     served = model.served
@@ -144,7 +96,7 @@ async def put_policy(
     wanted = Policy.from_dict({"id": policy, **document})
     if wanted.id != policy:
         raise InputValueError("The policy's id is not that of the path.", where="/id", found=wanted.id, expected=policy)
-    revision = await run_in_threadpool(runtime.models.propose_policy, model.name, wanted, by=by.name)
+    revision = await run_in_threadpool(runtime.models.propose_policy, model.name, wanted, by=by.name, by_key=by.prefix)
     states = await run_in_threadpool(runtime.revisions.states, model.name)
     response.status_code = 200 if states[revision.id] == "active" else 201  # in force already: nothing was made
     response.headers["location"] = f"/v1/models/{model.name}/revisions/{revision.id}"
@@ -191,23 +143,6 @@ def _model(model: Model) -> dict[str, Any]:
     }
 
 
-def _doubt(chosen: Revision, model: Model) -> str | None:
-    """Return why a revision may do harm in place of the one in service, None when nothing says so."""
-    active = model.served.revision
-    if chosen.id in (active.id, model.pointer.previous):
-        return None
-    if chosen.gate == "refused":
-        return f"Revision {chosen.id} was refused by its gate."
-    if chosen.model_digest != active.model_digest:
-        return f"Revision {chosen.id} brings a model that no gate has compared with the one in service."
-    if chosen.parent != active.id:
-        return (
-            f"Revision {chosen.id} was made from {chosen.parent or 'nothing'}, and {active.id} is in service: what "
-            "came in between would be lost, and nothing has compared the two."
-        )
-    return None
-
-
 def _summary(revision: Revision, state: str) -> dict[str, Any]:
     return {
         "id": revision.id,
@@ -222,11 +157,6 @@ def _summary(revision: Revision, state: str) -> dict[str, Any]:
     }
 
 
-def _moved(response: Response, pointer: Pointer) -> dict[str, Any]:
-    response.headers["etag"] = f'"{pointer.epoch}"'
-    return {"active": pointer.active, "previous": pointer.previous, "epoch": pointer.epoch}
-
-
 def router() -> APIRouter:
     """Return the routes below /v1, and the short forms on the default model."""
     of_model = APIRouter(prefix="/v1/models/{model}", dependencies=[Depends(model_in_path)])
@@ -234,18 +164,24 @@ def router() -> APIRouter:
     for routes in (of_model, short):
         feedback.add_to(routes)
         recalibrate.add_to(routes)
-    of_model.add_api_route("/revisions", list_revisions, methods=["GET"], tags=["revisions"])
-    of_model.add_api_route("/revisions/{revision}", get_revision, methods=["GET"], tags=["revisions"])
-    of_model.add_api_route("/revisions/{revision}/activate", activate, methods=["POST"], tags=["revisions"])
-    of_model.add_api_route("/rollback", rollback, methods=["POST"], tags=["revisions"])
+    page, whole_revision = answers.documented(answers.RevisionPage), answers.documented(answers.Revision)
+    of_model.add_api_route("/revisions", list_revisions, methods=["GET"], tags=["revisions"], responses=page)
+    of_model.add_api_route(
+        "/revisions/{revision}", get_revision, methods=["GET"], tags=["revisions"], responses=whole_revision
+    )
+    approval.add_to(of_model)
     of_model.add_api_route("/policies/{policy}", get_policy, methods=["GET"], tags=["policies"])
     of_model.add_api_route("/policies/{policy}", put_policy, methods=["PUT"], status_code=201, tags=["policies"])
     simulate.add_to(of_model)
+    monitoring.add_to(of_model)
+    erase.add_to(of_model)
+    labelled_sets.add_to(of_model)
+    prior_shift.add_to(of_model)
     of_model.add_api_route("/load", load_model, methods=["POST"], tags=["models"])
     of_model.add_api_route("/unload", unload_model, methods=["POST"], tags=["models"])
     whole = APIRouter()
     whole.include_router(of_model)
     whole.include_router(short)
     whole.add_api_route("/v1/models", list_models, methods=["GET"], tags=["models"])
-    whole.add_api_route("/v1/jobs/{job}", recalibrate.job, methods=["GET"], tags=["recalibration"])
+    jobs.add_to(whole)
     return whole

@@ -33,11 +33,17 @@ def model_in_path(model: Annotated[str, Path(description="Name of the model.")])
     """Document the path parameter of routes below /v1/models/{model}."""
 
 
-def _expected_epoch(
+def expected_epoch(
     if_match: Annotated[
         str | None, Header(description="The ETag of GET …/revisions that this change is based on. Required.")
     ] = None,
 ) -> int:
+    """Return the epoch that a change is based on.
+
+    Raises:
+        EpochRequiredError: None was given.
+        EpochStaleError: What was given is none.
+    """
     if if_match is None:
         raise EpochRequiredError(
             "Moving the active revision needs the epoch that it is based on.",
@@ -56,5 +62,5 @@ def _expected_epoch(
 
 RuntimeDep = Annotated[Runtime, Depends(_runtime)]
 ModelDep = Annotated[Model, Depends(_model)]
-EpochDep = Annotated[int, Depends(_expected_epoch)]
+EpochDep = Annotated[int, Depends(expected_epoch)]
 Caller = Annotated[Principal, Depends(_caller)]

@@ -58,8 +58,12 @@ async def feedback(
     receipt = await run_in_threadpool(
         runtime.feedback.add, model.name, items, by=by.name, idempotency_key=idempotency_key, body_digest=digest
     )
-    for item in receipt.items:
-        runtime.metrics.feedback.labels(model.name, item.status).inc()
+    if receipt.batch is None:
+        runtime.metrics.feedback.add(model.name, "replayed", len(receipt.items))
+    else:
+        for item in receipt.items:
+            runtime.metrics.feedback.add(model.name, item.status)
+        runtime.labels.stored(model.name, receipt.batch, items)
     return FeedbackAnswer(
         stored=receipt.stored,
         pending=receipt.pending,

@@ -66,6 +66,7 @@ async def _sent(request: Request) -> Sent:
             "Feedback is read as JSON, NDJSON or CSV.",
             found=content_type or "no content type",
             expected=list(MEDIA_TYPES),
+            remedy=f"Say what the body is: Content-Type: {', '.join(MEDIA_TYPES[:-1])} or {MEDIA_TYPES[-1]}.",
         )
     return await run_in_threadpool(read_feedback, await request.body(), media_type)
 

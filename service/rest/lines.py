@@ -6,7 +6,8 @@ import csv
 import io
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import count
+from typing import Any, BinaryIO, Final
 
 import orjson
 
@@ -15,6 +16,7 @@ from service.errors import InputTypeError, InputValueError, MalformedBodyError
 NDJSON_TYPE: Final = "application/x-ndjson"
 CSV_TYPE: Final = "text/csv"
 _BOM: Final = b"\xef\xbb\xbf"
+_LONGEST_LINE: Final = 16 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def read_lines(body: bytes, media_type: str, *, columns: Collection[str], at_mos
     [Record(line=2, fields={'label': '7'}, word='column')]
     """
     found: list[Record] = []
-    for record in _csv(body, columns) if media_type == CSV_TYPE else _ndjson(body):
+    for record in iterate_lines(io.BytesIO(body), media_type, columns=columns):
         if len(found) == at_most:
             raise InputValueError(
                 "There are too many items.",
@@ -75,9 +77,31 @@ def read_lines(body: bytes, media_type: str, *, columns: Collection[str], at_mos
     return found
 
 
-def _ndjson(body: bytes) -> Iterator[Record]:
-    for number, line in enumerate(io.BytesIO(body.removeprefix(_BOM)), start=1):
-        if line.isspace():
+def iterate_lines(stream: BinaryIO, media_type: str, *, columns: Collection[str]) -> Iterator[Record]:
+    """Yield the records of a stream, as `read_lines` reads those of a body, without holding more than one of them.
+
+    Args:
+        stream: Of UTF-8.
+        media_type: `NDJSON_TYPE` or `CSV_TYPE`.
+        columns: Columns that a CSV may have.
+
+    Raises:
+        MalformedBodyError: As `read_lines`; or a line is longer than `_LONGEST_LINE`.
+        InputTypeError: As `read_lines`.
+        InputValueError: A column is unknown or there twice.
+    """
+    return _csv(stream, columns) if media_type == CSV_TYPE else _ndjson(stream)
+
+
+def header_of(stream: BinaryIO) -> list[str]:
+    """Return the names in the first line of a CSV, an empty list where there is none."""
+    _, names = next(_rows(stream), (1, []))
+    return [name.strip() for name in names]
+
+
+def _ndjson(stream: BinaryIO) -> Iterator[Record]:
+    for number, line in _lines(stream):
+        if not line.strip():
             continue
         try:
             fields = orjson.loads(line.rstrip())  # with its end, what lacks there would stand on the next line
@@ -98,8 +122,8 @@ def _ndjson(body: bytes) -> Iterator[Record]:
         yield Record(number, fields, "field")
 
 
-def _csv(body: bytes, names: Collection[str]) -> Iterator[Record]:
-    rows = _rows(_text(body))
+def _csv(stream: BinaryIO, names: Collection[str]) -> Iterator[Record]:
+    rows = _rows(stream)
     number, header = next(rows, (1, []))
     header = [name.strip() for name in header]
     for name in header:
@@ -123,9 +147,9 @@ def _csv(body: bytes, names: Collection[str]) -> Iterator[Record]:
         yield Record(line, {name: cell for name, cell in zip(header, row, strict=True) if cell}, "column")
 
 
-def _rows(text: str) -> Iterator[tuple[int, Sequence[str]]]:
+def _rows(stream: BinaryIO) -> Iterator[tuple[int, Sequence[str]]]:
     """Yield each row with the number of its first line; a quoted cell may go on over several."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    reader = csv.reader(_texts(stream), strict=True)
     while True:
         number = reader.line_num + 1
         try:
@@ -140,17 +164,34 @@ def _rows(text: str) -> Iterator[tuple[int, Sequence[str]]]:
             yield number, row
 
 
-def _text(body: bytes) -> str:
-    try:
-        return body.removeprefix(_BOM).decode()
-    except UnicodeDecodeError as error:
-        *before, line = error.object[: error.start].split(b"\n")
-        raise MalformedBodyError(
-            f"The table is not UTF-8: {error.reason}.",
-            where=f"line {len(before) + 1}, column {len(line.decode()) + 1}",
-            found=f"byte 0x{error.object[error.start]:02x}",
-            expected="text in UTF-8",
-        ) from None
+def _texts(stream: BinaryIO) -> Iterator[str]:
+    for number, line in _lines(stream):
+        try:
+            text = line.decode()
+        except UnicodeDecodeError as error:
+            raise MalformedBodyError(
+                f"The table is not UTF-8: {error.reason}.",
+                where=f"line {number}, column {len(line[: error.start].decode()) + 1}",
+                found=f"byte 0x{line[error.start]:02x}",
+                expected="text in UTF-8",
+            ) from None
+        yield from io.StringIO(text, newline="") if "\r" in text[:-2] else (text,)  # a lone \r ends a line too
+
+
+def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield each line that ends with a newline, its end included, with its number."""
+    for number in count(1):
+        line = stream.readline(_LONGEST_LINE + 1)
+        if not line:
+            return
+        if len(line) > _LONGEST_LINE:
+            raise MalformedBodyError(
+                f"Line {number} is too long.",
+                where=f"line {number}",
+                found=f"more than {_LONGEST_LINE} bytes",
+                expected="one record a line",
+            )
+        yield number, line.removeprefix(_BOM) if number == 1 else line
 
 
 def _shown(line: bytes) -> str:

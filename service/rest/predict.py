@@ -38,21 +38,27 @@ class Predict(Predicting):
         model.plane.check_room(served)
         query = _query(scope["query_string"])
         body = await read_body(scope, receive, self._max_body)
-        answer = await unless_gone(receive, self._predict(model, served, body, header(scope, b"content-type"), query))
+        answer = await unless_gone(receive, self._predict(scope, model, served, body, query))
+        answered = time.perf_counter()
         content = orjson.dumps(_document(answer, query.top), option=orjson.OPT_SERIALIZE_NUMPY)
+        encoded = time.perf_counter()
+        model.plane.stages.encode.add(encoded - answered)
+        scope["answer"] = answer
+        scope["times"] += (answered, encoded)
         await send_answer(send, answer, content, ((b"content-type", b"application/json"),))
 
-    async def _predict(
-        self, model: Model, served: Served, body: bytes, content_type: str | None, query: Query
-    ) -> Answer:
+    async def _predict(self, scope: Scope, model: Model, served: Served, body: bytes, query: Query) -> Answer:
         """Decode a body and answer it. Its deadline counts from here: waiting to be decoded is waiting too."""
         arrived = time.perf_counter()
+        content_type = header(scope, b"content-type")
         parse = partial(payloads.parse, body, content_type, served.input, served.encoder, max_rows=self._max_rows)
         payload = parse() if len(body) <= LARGE else await self._decoders.run(parse, len(body))
         if query.segment is not None and payload.segments is not None:
             raise InputValueError("The segment is named twice.", where="/segments", found="?segment=", expected="one")
         inputs = await self._decoded(payload.inputs, served, len(body))
         decoded = time.perf_counter()
+        scope["times"] = (arrived, decoded)
+        model.plane.stages.decode.add(decoded - arrived)
         answer = await model.plane.predict(
             served,
             inputs,

@@ -17,7 +17,7 @@ _CERTIFICATE: Final = {
         "n": {"type": "integer"},
         "errors": {"type": ["integer", "null"]},
         "looks": {"type": "integer"},
-        "basis": {"enum": ["reference", "traffic"]},
+        "basis": {"enum": ["reference", "traffic", "uploaded"]},
         "window": {"type": ["array", "null"], "items": {"type": "string"}},
         "valid": {"type": "boolean"},
         "reason": {"type": ["string", "null"]},

@@ -15,6 +15,7 @@ from service.decisions.solved import SolvedPolicy
 from service.errors import InputValueError, UnknownPolicyError
 from service.models import Model
 from service.plane import Served
+from service.rest.access import Principal
 from service.rest.dependencies import Caller, ModelDep, RuntimeDep
 from service.rest.schema import Body, Text
 from service.runtime import Runtime
@@ -58,10 +59,10 @@ async def simulate(
     A document is solved as PUT solves it: it is kept as a proposal, so that the look at the labelled rows that it costs
     is spent once. The answer names the revision that puts it into force.
     """
-    return await run_in_threadpool(_simulate, runtime, model, by.name, policy, body or SimulateBody())
+    return await run_in_threadpool(_simulate, runtime, model, by, policy, body or SimulateBody())
 
 
-def _simulate(runtime: Runtime, model: Model, by: str, name: str, body: SimulateBody) -> dict[str, Any]:
+def _simulate(runtime: Runtime, model: Model, by: Principal, name: str, body: SimulateBody) -> dict[str, Any]:
     served = model.served
     since, until = (None if time is None else microseconds(time) for time in (body.since, body.until))
     if since is not None and until is not None and since >= until:
@@ -69,16 +70,16 @@ def _simulate(runtime: Runtime, model: Model, by: str, name: str, body: Simulate
             "The window is empty.", where="/since", found=f"{iso(since)} to {iso(until)}", expected="since < until"
         )
     # Before anything is solved: a look that nobody gets to see would be wasted.
-    before = _in_force(served, body.against or name) if body.against or name in served.policies else None
+    before = in_force(served, body.against or name) if body.against or name in served.policies else None
     if body.document is None:
-        revision_id, after = served.revision.id, _in_force(served, name)
+        revision_id, after = served.revision.id, in_force(served, name)
     else:
         wanted = Policy.from_dict({"id": name, **body.document})
         if wanted.id != name:
             raise InputValueError(
                 "The policy's id is not that of the path.", where="/document/id", found=wanted.id, expected=name
             )
-        revision = runtime.models.propose_policy(model.name, wanted, by=by)
+        revision = runtime.models.propose_policy(model.name, wanted, by=by.name, by_key=by.prefix)
         revision_id, after = revision.id, SolvedPolicy.from_dict(revision.policies[name])
     window = Window(model.name, served.revision.model_digest, since, until)
     with runtime.database.connect() as connection:
@@ -97,7 +98,12 @@ def _simulate(runtime: Runtime, model: Model, by: str, name: str, body: Simulate
     }
 
 
-def _in_force(served: Served, name: str) -> SolvedPolicy:
+def in_force(served: Served, name: str) -> SolvedPolicy:
+    """Return a policy of the revision in service.
+
+    Raises:
+        UnknownPolicyError: It has none of that name.
+    """
     try:
         return served.policies[name]
     except KeyError:

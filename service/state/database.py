@@ -7,10 +7,11 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Self
 
-from sqlalchemy import URL, Connection, Engine, make_url, select, text
+from sqlalchemy import URL, Connection, Engine, QueuePool, make_url, select, text
 from sqlalchemy import exc as database_errors
 
 from service.errors import ConfigurationError, StateUnavailableError
@@ -23,7 +24,13 @@ from service.state.tables import secrets
 SECRET_BYTES = 32
 MIGRATION_LOCK = 0x63616E646F72  # "candor": any number that other users of the same PostgreSQL do not take
 
+SET_BACK_US = 86_400_000_000
+"""As far as clocks are set back in earnest, in microseconds; what is later by more comes from one that ran wild."""
+
 LOCK_RETRY_S = 0.05
+LEAVE_S = 5.0
+SCRUB_WAIT_MS = 1_000
+_FILES_BESIDE_BYTES = 128 << 10
 
 READ_ONLY_TRANSACTION = "25006"  # SQLSTATE, as after a fail-over to a PostgreSQL server that is still a standby
 
@@ -107,7 +114,7 @@ class Database:
 
     @contextmanager
     def connect(self) -> Iterator[Connection]:
-        """Open a read transaction, which on SQLite sees one snapshot.
+        """Open a read transaction; it sees one snapshot on SQLite, and on PostgreSQL where that was opened `readonly`.
 
         Raises:
             StateUnavailableError: The database does not answer.
@@ -151,8 +158,34 @@ class Database:
         finally:
             del self._held[name]
 
+    def scrub(self) -> None:
+        """Take what was deleted out of SQLite's write-ahead log too, unless a reader needs it just now.
+
+        PostgreSQL does so by itself, with its vacuum and its log's age.
+        """
+        if self.engine.dialect.name == "sqlite":
+            with _translated(self.engine), self._alone(), self.engine.connect() as connection:
+                connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+                connection.exec_driver_sql(f"PRAGMA busy_timeout = {SCRUB_WAIT_MS}")
+                try:
+                    connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+                finally:
+                    connection.exec_driver_sql(f"PRAGMA busy_timeout = {sqlite.BUSY_TIMEOUT_S * 1000}")
+
+    def disk(self) -> sqlite.Disk | None:
+        """Return what the state takes of its disk and what is left; None where another machine's disk holds it."""
+        file = self.engine.url.database
+        return sqlite.disk_of(Path(file)) if self.engine.dialect.name == "sqlite" and file else None
+
     def close(self) -> None:
-        """Close every connection and let another server have the file."""
+        """Close every connection and let another server have the file.
+
+        Threads that still use one, since nobody can interrupt them, have a few seconds to be done with it.
+        """
+        give_up = time.monotonic() + LEAVE_S
+        pool = self.engine.pool
+        while isinstance(pool, QueuePool) and pool.checkedout() and time.monotonic() < give_up:
+            time.sleep(LOCK_RETRY_S)
         self.engine.dispose()
         if self._lock is not None:
             self._lock.release()
@@ -232,6 +265,8 @@ def _translated(engine: Engine) -> Iterator[None]:
         raise _unavailable(engine, error) from error
     except database_errors.TimeoutError as error:
         raise _unavailable(engine, error) from error
+    except (engine.dialect.loaded_dbapi.OperationalError, engine.dialect.loaded_dbapi.InterfaceError) as error:
+        raise _unavailable(engine, error) from error  # where rows are taken from the driver as they are
     except database_errors.DatabaseError as error:
         damaged = type(error.orig) is sqlite3.DatabaseError
         standby = getattr(error.orig, "sqlstate", None) == READ_ONLY_TRANSACTION
@@ -240,7 +275,7 @@ def _translated(engine: Engine) -> Iterator[None]:
         raise
 
 
-def _unavailable(engine: Engine, error: database_errors.SQLAlchemyError) -> StateUnavailableError:
+def _unavailable(engine: Engine, error: Exception) -> StateUnavailableError:
     """Say what is wrong with the database and what to do, from the driver's own error."""
     cause = str(getattr(error, "orig", None) or error).strip()
     name = engine.url.render_as_string()
@@ -250,7 +285,7 @@ def _unavailable(engine: Engine, error: database_errors.SQLAlchemyError) -> Stat
         remedy = "The file is damaged: restore it from a backup, or move it away to start with empty state."
     elif "readonly" in cause or "unable to open" in cause:
         remedy = f"Give user {os.getuid()} write access to the file and its folder."
-    elif "full" in cause:
+    elif "full" in cause or _no_room(engine):
         remedy = "Make room on the disk under the state folder."
     elif "locked" in cause:
         remedy = "Another program holds the file open for writing: close it."
@@ -262,3 +297,10 @@ def _unavailable(engine: Engine, error: database_errors.SQLAlchemyError) -> Stat
         expected="a database that answers",
         remedy=remedy,
     )
+
+
+def _no_room(engine: Engine) -> bool:
+    """Whether SQLite's disk has no room for the files that it opens beside the database: it calls that an I/O error."""
+    with suppress(OSError):
+        return sqlite.disk_of(Path(engine.url.database or "")).free < _FILES_BESIDE_BYTES
+    return False

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, insert, select
 
 from service.errors import FeedbackError, IdempotencyConflictError
-from service.state.database import Database, now_us
+from service.state.database import SET_BACK_US, Database, now_us
 from service.state.labelled import LabelledRows, load_labelled_rows
 from service.state.numbering import take_number
+from service.state.rescoring import Rescoring
 from service.state.resolution import PRIORITY, rank
 from service.state.tables import feedback, feedback_batches, origins, predictions
 from service.state.unlabelled import UnlabelledRows, count_labelled, load_unlabelled_rows
@@ -64,6 +65,7 @@ class FeedbackReceipt:
         duplicates: Items that were not stored, since their source had said the same before.
         conflicts: Stored items that differ from the label that was current.
         items: Status of each item, in the request's order.
+        batch: Number of the request among the model's; None where an earlier receipt is given again.
     """
 
     stored: int
@@ -71,6 +73,7 @@ class FeedbackReceipt:
     duplicates: int
     conflicts: int
     items: tuple[ItemStatus, ...]
+    batch: int | None = field(default=None, compare=False)  # where the answer stands, not what it says
 
 
 class _Target(NamedTuple):
@@ -123,7 +126,7 @@ class FeedbackStore:
                 receipt = _replay(connection, model, by, idempotency_key, body_digest)
                 if receipt is not None:
                     return receipt
-            received_at = now_us()
+            received_at = _received_at(connection, model)
             rows, receipt = _judge(connection, model, batch, received_at, list(zip(targets, items, strict=True)))
             if rows:
                 connection.execute(insert(feedback), rows)
@@ -141,21 +144,42 @@ class FeedbackStore:
         return receipt
 
     def labelled_rows(
-        self, window: Window, *, label_names: Sequence[str], priority: Sequence[str] = PRIORITY
+        self,
+        window: Window,
+        *,
+        label_names: Sequence[str],
+        priority: Sequence[str] = PRIORITY,
+        at_most: int | None = None,
+        again: Rescoring | None = None,
     ) -> LabelledRows:
         """Join labels with the predictions that they are about; see `load_labelled_rows`."""
         with self._database.connect() as connection:
-            return load_labelled_rows(connection, window, label_names=label_names, priority=priority)
+            return load_labelled_rows(
+                connection, window, label_names=label_names, priority=priority, at_most=at_most, again=again
+            )
 
-    def unlabelled_rows(self, window: Window, *, classes: int) -> UnlabelledRows:
+    def unlabelled_rows(
+        self, window: Window, *, classes: int, at_most: int | None = None, again: Rescoring | None = None
+    ) -> UnlabelledRows:
         """Return the predictions that no label is about; see `load_unlabelled_rows`."""
         with self._database.connect() as connection:
-            return load_unlabelled_rows(connection, window, classes=classes)
+            return load_unlabelled_rows(connection, window, classes=classes, at_most=at_most, again=again)
 
-    def count_labelled(self, window: Window, *, at_most: int) -> int:
-        """Return how many predictions have a label, counting no further than `at_most`."""
+    def count_labelled(self, window: Window, *, at_most: int, input_spec: str | None = None) -> int:
+        """Return how many predictions have a label, counting no further than `at_most`; see `count_labelled`."""
         with self._database.connect() as connection:
-            return count_labelled(connection, window, at_most=at_most)
+            return count_labelled(connection, window, at_most=at_most, input_spec=input_spec)
+
+
+def _received_at(connection: Connection, model: str) -> int:
+    """Return the time, but not one before the last request's: of two labels the later one is the current one.
+
+    A last request of tomorrow comes from a clock that ran wild; to follow that would outlive it.
+    """
+    query = select(feedback_batches.c.received_at).where(feedback_batches.c.model == model)
+    last = connection.execute(query.order_by(feedback_batches.c.batch.desc()).limit(1)).scalar()
+    now = now_us()
+    return now if last is None or last > now + SET_BACK_US else max(now, last)
 
 
 def _target(position: int, item: FeedbackItem) -> _Target:
@@ -167,12 +191,12 @@ def _target(position: int, item: FeedbackItem) -> _Target:
             found="neither" if item.prediction_id is None else "both",
             expected="either prediction_id or reference",
         )
-    for field in ("prediction_id", "reference", "label", "source"):
-        text = getattr(item, field)
+    for name in ("prediction_id", "reference", "label", "source"):
+        text = getattr(item, name)
         if text is not None and not _storable(text):
             raise FeedbackError(
-                f"The {field} has characters that cannot be stored.",
-                where=f"{where}/{field}",
+                f"The {name} has characters that cannot be stored.",
+                where=f"{where}/{name}",
                 found=ascii(text),
                 expected="Unicode text without NUL and lone surrogates",
             )
@@ -244,6 +268,7 @@ def _judge(
         duplicates=count["duplicate"],
         conflicts=count["conflict"],
         items=tuple(ItemStatus(status) for status in statuses),
+        batch=batch,
     )
     return rows, receipt
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, insert, select, update
+from sqlalchemy import Connection, Row, insert, select, update
 
 from service.errors import ConfigurationError
 from service.state import audit
@@ -16,6 +17,7 @@ from service.state.database import Database, now_us
 from service.state.tables import api_keys
 
 SCOPES = ("predict", "feedback", "calibrate", "approve", "admin")
+LONGEST_NAME = 100
 RANDOM_BYTES = 32  # as many as the digest has, so that guessing the text is no easier than inverting the digest
 
 
@@ -30,6 +32,7 @@ class ApiKey:
         created_at: Microseconds since the epoch, UTC.
         expires_at: From when on it is refused, None for never.
         revoked_at: When it was revoked, None if it was not.
+        requests_per_s: What it may send, instead of what the settings allow every key; None for those.
     """
 
     prefix: str
@@ -38,6 +41,11 @@ class ApiKey:
     created_at: int
     expires_at: int | None
     revoked_at: int | None
+    requests_per_s: float | None = None
+
+    def valid_at(self, at: int) -> bool:
+        """Tell whether it is taken at a time, in microseconds since the epoch."""
+        return self.revoked_at is None and (self.expires_at is None or self.expires_at > at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +62,11 @@ class KeyRing:
     def authenticate(self, text: str) -> ApiKey | None:
         """Return the key whose secret text this is, None when there is none or it is revoked or expired."""
         key = self.by_digest.get(_digest(text))
-        if key is None or key.revoked_at is not None:
-            return None
-        return None if key.expires_at is not None and key.expires_at <= now_us() else key
+        return key if key is not None and key.valid_at(now_us()) else None
+
+    def valid(self, prefix: str) -> ApiKey | None:
+        """Return the key with this prefix, None when there is none or it is revoked or expired."""
+        return next((key for key in self.by_digest.values() if key.prefix == prefix and key.valid_at(now_us())), None)
 
 
 class KeyStore:
@@ -66,43 +76,94 @@ class KeyStore:
         self._database = database
 
     def create(
-        self, name: str, scopes: Iterable[str], expires_at: int | None = None, *, by: str = "local"
+        self,
+        name: str,
+        scopes: Iterable[str],
+        expires_at: int | None = None,
+        *,
+        requests_per_s: float | None = None,
+        by: str = "local",
     ) -> tuple[ApiKey, str]:
         """Make a key.
 
         Args:
-            name: Who or what it is for.
+            name: Who or what it is for; the audit log calls its holder that, so no two valid keys share one.
             scopes: Of `SCOPES`, at least one.
             expires_at: From when on it is refused, in microseconds since the epoch.
+            requests_per_s: What it may send, > 0; None for what the settings allow every key.
             by: Who makes it.
 
         Returns:
             The key, and its secret text "cnd_<prefix>_<random>", which is kept nowhere else.
 
         Raises:
-            ConfigurationError: A scope is unknown, or none is given.
+            ConfigurationError: A scope is unknown, or none is given; the name is empty, too long or taken; the rate is
+                no positive number.
         """
         wanted = frozenset(scopes)
         if not wanted or not wanted.issubset(SCOPES):
             raise ConfigurationError(
                 "A key needs known scopes.", where="scopes", found=sorted(wanted), expected=list(SCOPES)
             )
-        prefix = secrets.token_hex(6)
-        text = f"cnd_{prefix}_{secrets.token_urlsafe(RANDOM_BYTES)}"
-        key = ApiKey(prefix, name, wanted, now_us(), expires_at, None)
-        with self._database.begin() as connection:
-            connection.execute(
-                insert(api_keys).values(
-                    prefix=prefix,
-                    name=name,
-                    scopes=sorted(wanted),
-                    digest=_digest(text),
-                    created_at=key.created_at,
-                    expires_at=expires_at,
-                )
+        if not name.isprintable() or not 0 < len(name.strip()) <= LONGEST_NAME:
+            raise ConfigurationError(
+                "A key needs a name.",
+                where="name",
+                found=name[:LONGEST_NAME],
+                expected=f"1 to {LONGEST_NAME} printable characters",
             )
+        if requests_per_s is not None and not 0 < requests_per_s < math.inf:
+            raise ConfigurationError(
+                "A key's rate must be a positive number.", where="rate", found=requests_per_s, expected="> 0"
+            )
+        with self._database.locked("keys"), self._database.begin() as connection:
+            taken = next((key for key in _read(connection) if key.name == name and key.valid_at(now_us())), None)
+            if taken is not None:
+                raise ConfigurationError(
+                    f"There is a valid key called {name!r} already.",
+                    where="name",
+                    found=taken.prefix,
+                    expected="a name that no valid key has",
+                    remedy=f"Choose another, or replace that one: candor keys rotate {taken.prefix}",
+                )
+            key, text = _new(name, wanted, expires_at, requests_per_s)
+            _insert(connection, key, text)
             detail = {"name": name, "scopes": sorted(wanted), "expires_at": expires_at}
-            audit.append(connection, model=None, by=by, action="create_key", subject=prefix, detail=detail)
+            audit.append(connection, model=None, by=by, action="create_key", subject=key.prefix, detail=detail)
+        return key, text
+
+    def rotate(self, prefix: str, *, grace_us: int, by: str = "local") -> tuple[ApiKey, str]:
+        """Make a key that replaces another: same name, scopes and rate, and as long a life.
+
+        Args:
+            prefix: Of the key that is replaced.
+            grace_us: Microseconds for which that one is still taken, ≥ 0.
+            by: Who asks for it.
+
+        Returns:
+            The new key and its secret text.
+
+        Raises:
+            ConfigurationError: No valid key has this prefix.
+        """
+        with self._database.locked("keys"), self._database.begin() as connection:
+            now = now_us()
+            old = next((key for key in _read(connection) if key.prefix == prefix and key.valid_at(now)), None)
+            if old is None:
+                raise ConfigurationError(
+                    f"There is no valid key with the prefix {prefix!r}.",
+                    where="prefix",
+                    found=prefix,
+                    expected="the prefix of a key that has not expired and is not revoked",
+                    remedy="List the keys with `candor keys list`.",
+                )
+            lifetime = None if old.expires_at is None else old.expires_at - old.created_at
+            key, text = _new(old.name, old.scopes, None if lifetime is None else now + lifetime, old.requests_per_s)
+            _insert(connection, key, text)
+            until = now + grace_us if old.expires_at is None else min(now + grace_us, old.expires_at)
+            connection.execute(update(api_keys).where(api_keys.c.prefix == prefix).values(expires_at=until))
+            detail = {"name": old.name, "replaced": prefix, "replaced_until": until, "expires_at": key.expires_at}
+            audit.append(connection, model=None, by=by, action="rotate_key", subject=key.prefix, detail=detail)
         return key, text
 
     def ring(self) -> KeyRing:
@@ -112,9 +173,8 @@ class KeyStore:
 
     def list(self) -> tuple[ApiKey, ...]:
         """Return every key, revoked and expired ones too, oldest first."""
-        query = select(api_keys).order_by(api_keys.c.created_at, api_keys.c.prefix)
         with self._database.connect() as connection:
-            return tuple(_key(row) for row in connection.execute(query))
+            return _read(connection)
 
     def revoke(self, prefix: str, *, by: str = "local") -> bool:
         """Refuse a key from now on; returns False when there is no such key that is not revoked yet."""
@@ -128,7 +188,7 @@ class KeyStore:
     def any(self) -> bool:
         """Tell whether there is a key that is neither revoked nor expired."""
         now = now_us()
-        return any(key.revoked_at is None and (key.expires_at is None or key.expires_at > now) for key in self.list())
+        return any(key.valid_at(now) for key in self.list())
 
 
 def _digest(text: str) -> bytes:
@@ -136,4 +196,37 @@ def _digest(text: str) -> bytes:
 
 
 def _key(row: Row[Any]) -> ApiKey:
-    return ApiKey(row.prefix, row.name, frozenset(row.scopes), row.created_at, row.expires_at, row.revoked_at)
+    return ApiKey(
+        row.prefix,
+        row.name,
+        frozenset(row.scopes),
+        row.created_at,
+        row.expires_at,
+        row.revoked_at,
+        row.requests_per_s,
+    )
+
+
+def _read(connection: Connection) -> tuple[ApiKey, ...]:
+    query = select(api_keys).order_by(api_keys.c.created_at, api_keys.c.prefix)
+    return tuple(_key(row) for row in connection.execute(query))
+
+
+def _new(name: str, scopes: frozenset[str], expires_at: int | None, requests_per_s: float | None) -> tuple[ApiKey, str]:
+    prefix = secrets.token_hex(6)
+    text = f"cnd_{prefix}_{secrets.token_urlsafe(RANDOM_BYTES)}"
+    return ApiKey(prefix, name, scopes, now_us(), expires_at, None, requests_per_s), text
+
+
+def _insert(connection: Connection, key: ApiKey, text: str) -> None:
+    connection.execute(
+        insert(api_keys).values(
+            prefix=key.prefix,
+            name=key.name,
+            scopes=sorted(key.scopes),
+            digest=_digest(text),
+            created_at=key.created_at,
+            expires_at=key.expires_at,
+            requests_per_s=key.requests_per_s,
+        )
+    )

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import count
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, distinct, exists, func, select
+from sqlalchemy import Connection, Select, distinct, exists, func, select, union_all
 
+from service.state.columns import Codes, ascii_texts, booleans, integers, numbers, read_columns, vectors
+from service.state.rescoring import Rescoring, with_inputs
 from service.state.resolution import PRIORITY, weight
 from service.state.tables import feedback, origins, predictions
 from service.state.window import Window
 
-ROWS_PER_FETCH = 1_000  # small chunks stay in the processor's cache, and out of the collector's oldest generation
+_POSITIONS = 1 << 32  # more than a batch of feedback can have: batch and position make one number that sorts
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class LabelledRows:
     """N predictions of one model digest with their current labels, oldest first, as columns.
 
     Attributes:
-        ids: str (N,): prediction ids.
+        ascii_ids: bytes (N,): prediction ids; `ids` makes str of them, four times as long.
         logits: float32 (N, K).
         labels: int64 (N,): places in the `label_names` that were asked for, 0 … K − 1.
         cluster: int64 (N,): keyed hash of the group, else of the input.
@@ -37,11 +37,10 @@ class LabelledRows:
         pending: Targets of the model's labels for which no prediction is known.
         conflicts: Predictions whose labels disagree.
         unknown_labels: Predictions left out because their current label is not among `label_names`.
-        sought: Predictions in the window for which a label was sought.
-        sought_unlabelled: Those of them that have none yet.
+        since_us: Time from which on no row is left out, in microseconds since the epoch; None when none is.
     """
 
-    ids: NDArray[np.str_]
+    ascii_ids: NDArray[np.bytes_]
     logits: NDArray[np.float32]
     labels: NDArray[np.int64]
     cluster: NDArray[np.int64]
@@ -54,15 +53,40 @@ class LabelledRows:
     pending: int
     conflicts: int
     unknown_labels: int
-    sought: int
-    sought_unlabelled: int
+    since_us: int | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def ids(self) -> NDArray[np.str_]:
+        """Prediction ids, str (N,)."""
+        return self.ascii_ids.astype(np.str_)
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentLabels:
+    """Labels of N predictions, as columns.
+
+    Attributes:
+        ids: str (N,): prediction ids.
+        labels: int64 (N,): places in the `label_names` that were asked for.
+        first_labelled_at: int64 (N,): when the row's first label was received.
+    """
+
+    ids: NDArray[np.str_]
+    labels: NDArray[np.int64]
+    first_labelled_at: NDArray[np.int64]
+
 
 def load_labelled_rows(
-    connection: Connection, window: Window, *, label_names: Sequence[str], priority: Sequence[str] = PRIORITY
+    connection: Connection,
+    window: Window,
+    *,
+    label_names: Sequence[str],
+    priority: Sequence[str] = PRIORITY,
+    at_most: int | None = None,
+    again: Rescoring | None = None,
 ) -> LabelledRows:
     """Join a model's labels with the predictions that they are about and resolve the current label of each.
 
@@ -71,6 +95,8 @@ def load_labelled_rows(
         window: Which predictions.
         label_names: The model's K labels, in the order of its logits.
         priority: Sources, strongest first; every other source is weaker. Among equals the later label wins.
+        at_most: Labels that are read; where there are more, those of the oldest predictions are left out.
+        again: In place of the window's own rows, those of earlier models that can be scored again.
 
     Example:
         >>> from service.state.database import Database
@@ -83,18 +109,45 @@ def load_labelled_rows(
         >>> rows.logits.shape, rows.pending
         ((0, 2), 0)
     """
-    made_here, times = window.origins(connection), window.times()
-    labels = _Labels(label_names, priority)
-    # Without a start in time, "+ 0" keeps SQLite from walking through every prediction in search of its labels.
-    origin = predictions.c.origin + 0 if window.since_us is None else predictions.c.origin
-    for by_reference, name in enumerate((predictions.c.id, predictions.c.reference)):
-        query = select(*_COLUMNS).join(predictions, name == feedback.c.target)
-        query = query.where(feedback.c.model == window.model, feedback.c.by_reference == by_reference)
-        query = query.where(origin.in_(made_here), *times)
-        for chunk in connection.execute(query.execution_options(yield_per=ROWS_PER_FETCH)).partitions():
-            labels.take(list(zip(*chunk, strict=True)))
-    sought = select(func.count()).where(predictions.c.origin.in_(made_here), predictions.c.sought, *times)
-    return labels.resolve(pending=_pending(connection, window.model), sought=connection.execute(sought).scalar_one())
+    since_us = None
+    codes = _Codes(label_names, priority)
+    columns = _read(connection, window, codes, at_most, again)
+    if at_most is not None and len(columns[0]) > at_most:
+        since_us = _time_of(connection, window, at_most, again) + 1
+        columns = _read(connection, replace(window, since_us=since_us), codes, None, again)
+    rows = _resolved(columns, codes, pending=_pending(connection, window.model, len(columns[0])))
+    return replace(rows, since_us=since_us)
+
+
+def load_current_labels(connection: Connection, window: Window, *, label_names: Sequence[str]) -> CurrentLabels:
+    """Return the current label of each labelled prediction of a window, and nothing of what is not in the window.
+
+    Args:
+        connection: Inside a read transaction.
+        window: Which predictions.
+        label_names: The model's K labels; a prediction whose current label is not among them is left out.
+    """
+    codes = _Codes(label_names, PRIORITY)
+    rows = _resolved(_read(connection, window, codes, None, None), codes, pending=0)
+    return CurrentLabels(rows.ids, rows.labels, rows.first_labelled_at)
+
+
+class _Codes:
+    """What turns the texts of the rows into numbers, and back."""
+
+    def __init__(self, label_names: Sequence[str], priority: Sequence[str]) -> None:
+        self.classes = len(label_names)
+        self.labels = Codes(label_names)
+        self.actions = Codes()
+        self.segments = Codes()
+        self.sources = Codes()
+        self.priority = priority
+
+    def strengths(self, sources: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return how strong each row's source is."""
+        known = np.array([weight(name, self.priority) for name in self.sources], dtype=np.int64)
+        strengths: NDArray[np.int64] = known[sources]
+        return strengths
 
 
 _COLUMNS = (
@@ -103,24 +156,71 @@ _COLUMNS = (
     predictions.c.propensity,
     predictions.c.action,
     predictions.c.segment,
-    feedback.c.label,
-    feedback.c.source,
     predictions.c.cluster,
     predictions.c.created_at,
     predictions.c.sought,
+    feedback.c.label,
+    feedback.c.source,
     func.coalesce(feedback.c.labelled_at, feedback.c.received_at),
     feedback.c.received_at,
-    feedback.c.batch,
-    feedback.c.position,
+    feedback.c.batch * _POSITIONS + feedback.c.position,
 )
 
 
-def _pending(connection: Connection, model: str) -> int:
+def _read(
+    connection: Connection, window: Window, codes: _Codes, at_most: int | None, again: Rescoring | None
+) -> list[NDArray[Any]]:
+    """Return `_COLUMNS` of each label about a prediction of the window, or of one label more than `at_most`."""
+    queries = _queries(connection, window, again)
+    if connection.dialect.name == "sqlite" and window.since_us is None:
+        # Else SQLite walks through the labels by their times, and looks up each of them and its prediction elsewhere.
+        queries = [query.order_by(feedback.c.target) for query in queries]
+    if at_most is not None:
+        queries = [query.limit(at_most + 1) for query in queries]
+    scores = vectors(codes.classes) if again is None else again.score
+    converters = (
+        *(ascii_texts, scores, numbers, codes.actions, codes.segments, integers, integers, booleans),
+        *(codes.labels, codes.sources, integers, integers, integers),
+    )
+    return read_columns(connection, queries, converters)
+
+
+def _queries(connection: Connection, window: Window, again: Rescoring | None) -> list[Select[Any]]:
+    """Return the queries for labels that name their prediction by its id, and for those that do by its reference."""
+    # Without a start in time, "+ 0" keeps SQLite from walking through every prediction in search of its labels.
+    origin = predictions.c.origin + 0 if window.since_us is None else predictions.c.origin
+    made_here = window.origins(connection) if again is None else again.origins(connection, window)
+    queries = [
+        select(*_COLUMNS)
+        .join_from(feedback, predictions, name == feedback.c.target)
+        .where(feedback.c.model == window.model, feedback.c.by_reference == by_reference)
+        .where(origin.in_(made_here), *window.times())
+        for by_reference, name in enumerate((predictions.c.id, predictions.c.reference))
+    ]
+    return queries if again is None else [with_inputs(query) for query in queries]
+
+
+def _time_of(connection: Connection, window: Window, place: int, again: Rescoring | None) -> int:
+    """Return when the labelled prediction was made that has so many labels on newer ones before it."""
+    created_at = predictions.c.created_at
+    times = union_all(
+        *(query.with_only_columns(created_at) for query in _queries(connection, window, again))
+    ).subquery()
+    newest_first = select(times.c.created_at).order_by(times.c.created_at.desc()).limit(1).offset(place)
+    return int(connection.execute(newest_first).scalar_one())
+
+
+def _pending(connection: Connection, model: str, found: int) -> int:
+    """Count the targets of a model's labels that name none of its predictions; of so many labels one is known."""
+    about = select(func.count(), func.sum(feedback.c.by_reference)).where(feedback.c.model == model)
+    labels, by_reference = connection.execute(about).one()
+    if labels == found and not by_reference:  # a label by id is of one prediction at most: each has found its own
+        return 0
+    here = list(connection.scalars(select(origins.c.id).where(origins.c.model == model)))
     count = 0
     for by_reference, name in enumerate((predictions.c.id, predictions.c.reference)):
-        known = exists().where(
-            name == feedback.c.target, origins.c.id == predictions.c.origin, origins.c.model == model
-        )
+        # "+ 0": else SQLite looks for each target among all predictions of the model's origins.
+        known = exists().where(name == feedback.c.target, (predictions.c.origin + 0).in_(here))
         query = select(func.count(distinct(feedback.c.target))).where(
             feedback.c.model == model, feedback.c.by_reference == by_reference, ~known
         )
@@ -128,88 +228,44 @@ def _pending(connection: Connection, model: str) -> int:
     return count
 
 
-class _Labels:
-    """Collects joined rows, one for each label, and reduces them to one for each prediction."""
+def _resolved(columns: list[NDArray[Any]], codes: _Codes, *, pending: int) -> LabelledRows:
+    """Reduce rows, one for each label, to one for each prediction; `pending` is handed on."""
+    ids, logits, propensity, action, segment, cluster, created_at, sought, label, source, *times, place = columns
+    said_at, received_at = times
+    by_id = np.argsort(ids, kind="stable")
+    new = np.ones(len(ids), dtype=np.bool_)
+    new[1:] = ids[by_id[1:]] != ids[by_id[:-1]]
+    prediction = np.empty(len(ids), dtype=np.int64)
+    prediction[by_id] = np.cumsum(new)  # numbered in the order of their ids
 
-    def __init__(self, label_names: Sequence[str], priority: Sequence[str]) -> None:
-        self._classes = len(label_names)
-        self._priority = priority
-        self._prediction_codes = _Codes()
-        self._action_codes = _Codes()
-        self._segment_codes = _Codes()
-        self._label_codes = _Codes()
-        self._label_codes.of(label_names)
-        self._logits = [np.empty((0, self._classes), dtype=np.float32)]
-        self._propensity = [np.empty(0, dtype=np.float64)]
-        self._numbers = [np.empty((12, 0), dtype=np.int64)]
+    order = np.lexsort((place, said_at, codes.strengths(source), prediction))
+    first = np.flatnonzero(new)
+    current = order[np.append(first[1:], len(ids)) - 1] if len(ids) else order
+    disagree = _per_group(np.minimum, label[order], first) != _per_group(np.maximum, label[order], first)
+    first_labelled_at = _per_group(np.minimum, received_at[order], first)
 
-    def take(self, columns: list[tuple[Any, ...]]) -> None:
-        """Convert one chunk of rows, given as columns in the order of `_COLUMNS`."""
-        ids, logits, propensity, action, segment, label, source, *integers = columns
-        strength = {name: weight(name, self._priority) for name in set(source)}
-        numbers = (
-            self._prediction_codes.of(ids),
-            self._action_codes.of(action),
-            self._segment_codes.of(segment),
-            self._label_codes.of(label),
-            np.fromiter(map(strength.__getitem__, source), np.int64, len(source)),
-            *(np.array(column, dtype=np.int64) for column in integers),
-        )
-        self._logits.append(np.frombuffer(b"".join(logits), dtype="<f4").reshape(-1, self._classes))
-        self._propensity.append(np.array(propensity, dtype=np.float64))
-        self._numbers.append(np.stack(numbers))
-
-    def resolve(self, *, pending: int, sought: int) -> LabelledRows:
-        """Return the rows; `pending` and `sought` are handed on."""
-        logits, propensity = np.concatenate(self._logits), np.concatenate(self._propensity)
-        numbers = np.concatenate(self._numbers, axis=1)
-        prediction, action, segment, label, strength, cluster, created_at, was_sought, *place = numbers
-        said_at, received_at, batch, position = place
-
-        order = np.lexsort((position, batch, said_at, strength, prediction))
-        first = np.flatnonzero(np.diff(prediction[order], prepend=-1))
-        current = order[np.flatnonzero(np.diff(prediction[order], append=-1))]
-        disagree = _per_group(np.minimum, label[order], first) != _per_group(np.maximum, label[order], first)
-        first_labelled_at = _per_group(np.minimum, received_at[order], first)
-
-        ids = np.array(list(self._prediction_codes), dtype=np.str_)
-        actions, segments = (
-            np.array(list(codes), dtype=np.object_) for codes in (self._action_codes, self._segment_codes)
-        )
-        known = label[current] < self._classes
-        keep = np.lexsort((ids, created_at[current]))
-        keep = keep[known[keep]]
-        rows = current[keep]
-        return LabelledRows(
-            ids=ids[keep],
-            logits=logits[rows],
-            labels=label[rows],
-            cluster=cluster[rows],
-            propensity=propensity[rows],
-            label_sought=was_sought[rows].astype(np.bool_),
-            predicted_at=created_at[rows],
-            first_labelled_at=first_labelled_at[keep],
-            actions=actions[action[rows]],
-            segment=segments[segment[rows]],
-            pending=pending,
-            conflicts=int(disagree.sum()),
-            unknown_labels=int((~known).sum()),
-            sought=sought,
-            sought_unlabelled=sought - int(was_sought[current].sum()),
-        )
+    known = label[current] < codes.classes
+    keep = np.argsort(created_at[current], kind="stable")
+    keep = keep[known[keep]]
+    rows = current[keep]
+    return LabelledRows(
+        ascii_ids=ids[rows],
+        logits=logits[rows],
+        labels=label[rows].astype(np.int64),
+        cluster=cluster[rows],
+        propensity=propensity[rows],
+        label_sought=sought[rows],
+        predicted_at=created_at[rows],
+        first_labelled_at=first_labelled_at[keep],
+        actions=codes.actions.values_of(action[rows]),
+        segment=codes.segments.values_of(segment[rows]),
+        pending=pending,
+        conflicts=int(disagree.sum()),
+        unknown_labels=int((~known).sum()),
+    )
 
 
-class _Codes(defaultdict[Any, int]):
-    """Numbers values in the order in which they are first met."""
-
-    def __init__(self) -> None:
-        super().__init__(count().__next__)
-
-    def of(self, values: Sequence[Any]) -> NDArray[np.int64]:
-        return np.fromiter(map(self.__getitem__, values), np.int64, len(values))
-
-
-def _per_group(reduce: np.ufunc, values: NDArray[np.int64], first: NDArray[np.intp]) -> NDArray[np.int64]:
+def _per_group(reduce: np.ufunc, values: NDArray[Any], first: NDArray[np.intp]) -> NDArray[Any]:
     """Reduce each run of values that starts at one of `first`."""
-    reduced: NDArray[np.int64] = reduce.reduceat(values, first) if len(first) else values
+    reduced: NDArray[Any] = reduce.reduceat(values, first) if len(first) else values
     return reduced

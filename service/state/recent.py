@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select
 
-from service.state.labelled import ROWS_PER_FETCH, load_labelled_rows
+from service.state.columns import Codes, ascii_texts, booleans, integers, numbers, read_columns, vectors
+from service.state.labelled import load_current_labels
 from service.state.tables import predictions
 from service.state.window import Window
 
@@ -29,6 +30,7 @@ class RecentRows:
         sought: bool (N,): whether the row's label was sought.
         segment: object (N,): str, or None where the request named none.
         predicted_at: int64 (N,), microseconds since the epoch, ascending.
+        labelled_at: int64 (N,), when the row's first label was received; 0 where none has come.
     """
 
     ids: NDArray[np.str_]
@@ -39,13 +41,14 @@ class RecentRows:
     sought: NDArray[np.bool_]
     segment: NDArray[np.object_]
     predicted_at: NDArray[np.int64]
+    labelled_at: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.ids)
 
 
 def load_recent_rows(
-    connection: Connection, window: Window, *, label_names: tuple[str, ...], at_most: int
+    connection: Connection, window: Window, *, label_names: tuple[str, ...], at_most: int | None = None
 ) -> RecentRows:
     """Return the newest predictions of a window.
 
@@ -53,7 +56,7 @@ def load_recent_rows(
         connection: Inside a read transaction.
         window: Which predictions.
         label_names: The model's K labels.
-        at_most: Rows that are returned, at most.
+        at_most: Rows that are returned, at most; None for all.
     """
     names = ("id", "logits", "cluster", "propensity", "sought", "segment", "created_at")
     query = (
@@ -62,27 +65,29 @@ def load_recent_rows(
         .order_by(predictions.c.created_at.desc(), predictions.c.id.desc())
         .limit(at_most)
     )
-    chunks = list(connection.execute(query.execution_options(yield_per=ROWS_PER_FETCH)).partitions())
-    columns = list(zip(*(row for chunk in chunks for row in chunk), strict=True)) or [()] * len(names)
-    ids, blobs, cluster, propensity, sought, segment, predicted_at = columns
+    segments = Codes()
+    converters = (ascii_texts, vectors(len(label_names)), integers, numbers, booleans, segments, integers)
+    ids, logits, cluster, propensity, sought, segment, predicted_at = read_columns(connection, [query], converters)
     rows = RecentRows(  # oldest first
-        ids=np.array(ids, dtype=np.str_)[::-1],
-        logits=np.frombuffer(b"".join(blobs), dtype="<f4").reshape(-1, len(label_names))[::-1],
+        ids=ids[::-1].astype(np.str_),
+        logits=logits[::-1],
         labels=np.full(len(ids), NO_LABEL, dtype=np.int64),
-        cluster=np.array(cluster, dtype=np.int64)[::-1],
-        propensity=np.array(propensity, dtype=np.float64)[::-1],
-        sought=np.array(sought, dtype=np.bool_)[::-1],
-        segment=np.array(segment, dtype=np.object_)[::-1],
-        predicted_at=np.array(predicted_at, dtype=np.int64)[::-1],
+        cluster=cluster[::-1],
+        propensity=propensity[::-1],
+        sought=sought[::-1],
+        segment=segments.values_of(segment[::-1]),
+        predicted_at=predicted_at[::-1],
+        labelled_at=np.zeros(len(ids), dtype=np.int64),
     )
     if not len(rows):
         return rows
     since = replace(window, since_us=int(rows.predicted_at[0]))
-    labelled = load_labelled_rows(connection, since, label_names=label_names)
+    labelled = load_current_labels(connection, since, label_names=label_names)
     order = np.argsort(rows.ids)
     places = np.searchsorted(rows.ids, labelled.ids, sorter=order)
     here = places < len(rows)  # a row of the oldest microsecond may have been left out
     found = order[places[here]]
     same = rows.ids[found] == labelled.ids[here]
     rows.labels[found[same]] = labelled.labels[here][same]
+    rows.labelled_at[found[same]] = labelled.first_labelled_at[here][same]
     return rows

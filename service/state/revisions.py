@@ -12,13 +12,13 @@ from sqlalchemy import Connection, Row, and_, func, insert, select
 from service.errors import EpochRequiredError, EpochStaleError, RevisionStateError, UnknownRevisionError
 from service.revision import Basis, Revision
 from service.state import audit
-from service.state.database import Database, now_us
+from service.state.database import SET_BACK_US, Database, now_us
 from service.state.numbering import number_in, take_number
-from service.state.tables import activations, exposures, revisions
+from service.state.tables import activations, exposures, feedback_batches, rejections, revisions
 
 _SOLUTIONS_PER_FETCH = 20  # the one that is looked for is nearly always among the newest
 
-RevisionState = Literal["active", "previous", "proposed", "refused", "superseded"]
+RevisionState = Literal["active", "previous", "proposed", "refused", "rejected", "superseded"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +134,13 @@ class RevisionStore:
         """Return the state of every revision of a model.
 
         active and previous are what the pointer says; superseded was active once; refused did not pass its gate and was
-        never active; proposed is every other.
+        never active; rejected was turned down and never active; proposed is every other.
         """
         with self._database.connect() as connection:
             pointer = _pointer(connection, model)
             rows = connection.execute(select(revisions.c.number, revisions.c.gate).where(revisions.c.model == model))
             gates = {f"r{number}": gate for number, gate in rows}
+            rejected = set(connection.scalars(select(rejections.c.revision).where(rejections.c.model == model)))
             used = set(connection.scalars(select(activations.c.active).where(activations.c.model == model)))
         states: dict[str, RevisionState] = {}
         for id_, gate in gates.items():
@@ -149,9 +150,36 @@ class RevisionStore:
                 states[id_] = "previous"
             elif id_ in used:
                 states[id_] = "superseded"
+            elif id_ in rejected:
+                states[id_] = "rejected"
             else:
                 states[id_] = "refused" if gate == "refused" else "proposed"
         return states
+
+    def reject(self, model: str, id: str, *, by: str, reason: str) -> Revision:  # noqa: A002
+        """Turn a proposal down: it stays as it is, and takes a reason to be activated all the same.
+
+        Raises:
+            UnknownRevisionError: The model has none of that id.
+            RevisionStateError: It was in service, or has been rejected already.
+        """
+        with self._database.begin() as connection:
+            take_number(connection, f"rejection/{model}")  # of two at once, the second sees the first
+            revision = _get(connection, model, id)
+            of_it = (activations.c.model == model, activations.c.active == id)
+            used = connection.execute(select(activations.c.epoch).where(*of_it).limit(1)).first() is not None
+            same = (rejections.c.model == model, rejections.c.revision == id)
+            if used or connection.execute(select(rejections.c.at).where(*same)).first() is not None:
+                raise RevisionStateError(
+                    f"Revision {id} of {model} is no proposal that could be rejected.",
+                    found="it was in service" if used else "rejected already",
+                    expected="a proposal",
+                    remedy="Roll back to take it out of service." if used else None,
+                )
+            row = {"model": model, "revision": id, "at": now_us(), "by": by, "reason": reason}
+            connection.execute(insert(rejections).values(**row))
+            audit.append(connection, model=model, by=by, action="reject", subject=id, detail={"reason": reason})
+        return revision
 
     def pointer(self, model: str) -> Pointer | None:
         """Return the model's pointer, None before its first activation."""
@@ -268,6 +296,9 @@ class RevisionStore:
         of rows thus never falls, whatever else is looked at in between. Call it before the result is computed: whoever
         sees it has spent the look.
 
+        Reference rows are a model file's own. Labels of the traffic, or of an upload, stay the same labels whichever
+        model file scores their inputs, so that looks at these count over all of a model's files.
+
         Args:
             model: The model.
             model_digest: What made the rows' logits.
@@ -279,15 +310,20 @@ class RevisionStore:
             by: For whom.
 
         Returns:
-            1 + the number of earlier looks at this model, digest, role, basis and scope that were not before
-            `earliest_row_us`.
+            1 + the number of earlier looks at this model, role, basis and scope, and for reference rows at this
+            digest, that were not before `earliest_row_us`.
         """
         key = {"model": model, "model_digest": model_digest, "rows": rows, "basis": basis, "scope": scope}
-        same = and_(*(exposures.c[name] == value for name, value in key.items()))
+        counted = key if basis == "reference" else {name: key[name] for name in key if name != "model_digest"}
+        same = and_(*(exposures.c[name] == value for name, value in counted.items()))
         with self._database.begin() as connection:
             take_number(connection, f"exposure/{model}")
             last = connection.execute(select(func.max(exposures.c.at)).where(same)).scalar()
-            at = max(at, last or 0)  # a clock that was set back makes no row fresh
+            # A clock that was set back makes no row fresh: neither one of an earlier look, nor one labelled since.
+            received = feedback_batches.c.received_at
+            known = (feedback_batches.c.model == model, received <= at + SET_BACK_US)
+            labelled = connection.execute(select(func.max(received)).where(*known)).scalar()
+            at = max(at, last or 0, labelled or 0)
             count = select(func.count()).where(same, exposures.c.at >= earliest_row_us)
             look = connection.execute(count).scalar_one() + 1
             connection.execute(insert(exposures).values(**key, look=look, earliest_row=earliest_row_us, at=at))

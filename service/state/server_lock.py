@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -43,8 +44,9 @@ class ServerLock:
                 expected="one server for each SQLite file",
                 remedy=f"Stop process {holder}, choose another state folder, or use PostgreSQL for several replicas.",
             ) from error
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, str(os.getpid()).encode(), 0)
+        with contextlib.suppress(OSError):  # a full disk has no room to say who has it; it holds all the same
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, str(os.getpid()).encode(), 0)
 
     def release(self) -> None:
         """Let another server have the file."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import sqlite3
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 
@@ -14,6 +16,9 @@ from service.state.strict_json import strict_json
 
 BUSY_TIMEOUT_S = 10
 WAL_LIMIT_BYTES = 64 << 20
+# The log writes pages all over the index of references: these two let it write each of them less often.
+CHECKPOINT_PAGES = 8_000
+CACHE_KIB = 8 << 10
 
 
 def file_of(url: URL) -> Path:
@@ -47,12 +52,35 @@ def prepare(file: Path) -> None:
         finally:
             os.close(folder)
     except OSError as error:
+        remedies = {
+            errno.EROFS: f"Mount the disk of {file.parent} for writing",
+            errno.ENOSPC: f"Make room on the disk of {file.parent}",
+        }
+        remedy = remedies.get(error.errno or 0, f"Give user {os.getuid()} write access to {file.parent}")
         raise ConfigurationError(
             f"The state file {file} cannot be opened for writing: {error.strerror}.",
             found=error.strerror,
             expected="a file in a folder that this user can write to",
-            remedy=f"Give user {os.getuid()} write access to {file.parent}, or choose another state folder.",
+            remedy=f"{remedy}, or choose another state folder.",
         ) from error
+
+
+class Disk(NamedTuple):
+    """Bytes on the disk that holds the state.
+
+    Attributes:
+        used: Of the database and its write-ahead log.
+        free: That this user may still write.
+    """
+
+    used: int
+    free: int
+
+
+def disk_of(file: Path) -> Disk:
+    """Return what a database takes of its disk, and what is left there."""
+    parts = (file, file.with_name(f"{file.name}-wal"))
+    return Disk(sum(part.stat().st_size for part in parts if part.exists()), shutil.disk_usage(file.parent).free)
 
 
 def make_engine(file: Path, *, readonly: bool) -> Engine:
@@ -83,6 +111,9 @@ def make_engine(file: Path, *, readonly: bool) -> Engine:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT_BYTES}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        connection.execute("PRAGMA secure_delete = ON")
         connection.execute(f"PRAGMA query_only = {int(readonly)}")
 
     @event.listens_for(engine, "begin")

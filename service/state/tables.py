@@ -22,6 +22,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
     text,
 )
 from sqlalchemy.dialects import postgresql
@@ -47,7 +48,7 @@ numbers = Table(
     Column("last", BigInteger, nullable=False),
 )
 
-# What made a prediction; policy is id@version, or empty.
+# What made a prediction; policy is id@version, or empty; input_spec says what its inputs mean.
 origins = Table(
     "origins",
     metadata,
@@ -56,6 +57,7 @@ origins = Table(
     Column("model_digest", KEY, nullable=False),
     Column("revision", KEY, nullable=False),
     Column("policy", KEY, nullable=False),
+    Column("input_spec", Text),
     UniqueConstraint("model", "model_digest", "revision", "policy", name="origins_unique"),
 )
 
@@ -89,6 +91,17 @@ predictions = Table(
     sqlite_with_rowid=False,
 )
 
+# Inputs that were kept: little-endian values as a zlib stream. Row ids are its predictions'.
+inputs = Table(
+    "inputs",
+    metadata,
+    Column("id", KEY, primary_key=True),
+    Column("created_at", BigInteger, nullable=False),
+    Column("content", LargeBinary, nullable=False),
+    Index("inputs_by_time", "created_at"),
+    sqlite_with_rowid=False,
+)
+
 # One row a label received; target is a prediction id (by_reference 0) or the client's reference (1). It leads the key:
 # behind the model, a PostgreSQL without fresh statistics reads all of the model's labels to find a few targets.
 feedback = Table(
@@ -103,6 +116,7 @@ feedback = Table(
     Column("source", Text, nullable=False),
     Column("labelled_at", BigInteger),
     Column("received_at", BigInteger, nullable=False),
+    Index("feedback_by_time", "received_at"),
     sqlite_with_rowid=False,
 )
 
@@ -118,6 +132,7 @@ feedback_batches = Table(
     Column("body_digest", LargeBinary),
     Column("receipt", JSON(none_as_null=True)),
     UniqueConstraint("model", "by", "idempotency_key", name="feedback_batches_key"),
+    Index("feedback_batches_by_time", "received_at"),
 )
 
 revisions = Table(
@@ -136,6 +151,18 @@ revisions = Table(
     Column("gate", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("report", JSON, nullable=False),
+    Column("by_key", Text),
+)
+
+# Proposals that somebody has turned down.
+rejections = Table(
+    "rejections",
+    metadata,
+    Column("model", KEY, primary_key=True),
+    Column("revision", KEY, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("reason", Text, nullable=False),
 )
 
 # The pointer's history; a model's row with the largest epoch is its pointer.
@@ -177,6 +204,55 @@ exposures = Table(
     Index("exposures_by_rows", "model", "model_digest", "rows", "basis", "scope"),
 )
 
+# What watches a model: one row a monitor, which stays when the monitor ends. subject is what it watches, so that it
+# goes on where an activation leaves that as it is; certificate names the certificate, in whichever revision it stands.
+# document is the monitor itself, and through, the time before which it has counted every row, is written with it.
+monitors = Table(
+    "monitors",
+    metadata,
+    Column("id", COUNTED, Identity(), primary_key=True),
+    Column("model", KEY, nullable=False),
+    Column("kind", KEY, nullable=False),
+    Column("name", KEY, nullable=False),
+    Column("subject", KEY, nullable=False),
+    Column("certificate", KEY),
+    Column("place", BigInteger, nullable=False),
+    Column("revision", Text, nullable=False),
+    Column("since", BigInteger, nullable=False),
+    Column("through", BigInteger, nullable=False),
+    Column("cohorts", BigInteger, nullable=False),
+    Column("document", JSON, nullable=False),
+    Column("evidence", Double, nullable=False),
+    Column("fired_at", BigInteger),
+    Column("job", Text),
+    Column("ended_at", BigInteger),
+    Index(
+        "monitors_running",
+        "model",
+        "subject",
+        unique=True,
+        sqlite_where=text("ended_at IS NULL"),
+        postgresql_where=text("ended_at IS NULL"),
+    ),
+    Index(
+        "monitors_fired",
+        "model",
+        "certificate",
+        sqlite_where=text("fired_at IS NOT NULL"),
+        postgresql_where=text("fired_at IS NOT NULL"),
+    ),
+)
+
+# What was estimated last of a model's traffic.
+estimates = Table(
+    "estimates",
+    metadata,
+    Column("model", KEY, primary_key=True),
+    Column("revision", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("document", JSON, nullable=False),
+)
+
 jobs = Table(
     "jobs",
     metadata,
@@ -193,7 +269,46 @@ jobs = Table(
     Column("started_at", BigInteger),
     Column("finished_at", BigInteger),
     Column("starts", Integer, nullable=False, server_default="0"),
+    Column("by_key", Text),
+    Column("step", Integer, nullable=False, server_default="0"),
+    Column("looks", JSON(none_as_null=True)),
+    Column("outcome", JSON(none_as_null=True)),
+    Column("ending", Boolean, nullable=False, server_default=false()),
     Index("jobs_unfinished", "state"),
+)
+
+# Labelled rows that somebody uploaded. A set is there when it is `whole`; labels holds counts by name, in the order of
+# the rows' codes, and dtype and shape are those of one row's values.
+labelled_sets = Table(
+    "labelled_sets",
+    metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("model", KEY, nullable=False),
+    Column("model_digest", KEY, nullable=False),
+    Column("sha256", KEY, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("represents", Text),
+    Column("labels", JSON, nullable=False),
+    Column("segments", JSON, nullable=False),
+    Column("dtype", Text, nullable=False),
+    Column("shape", JSON, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("whole", Boolean, nullable=False),
+    UniqueConstraint("model", "model_digest", "sha256", name="labelled_sets_content"),
+)
+
+# Their rows, some MB at a time: each column is a little-endian array, NULL where the set does not have it.
+labelled_rows = Table(
+    "labelled_rows",
+    metadata,
+    Column("set", BigInteger, primary_key=True, autoincrement=False),
+    Column("first", BigInteger, primary_key=True, autoincrement=False),
+    Column("rows", Integer, nullable=False),
+    *(Column(name, LargeBinary, nullable=False) for name in ("values", "label", "cluster")),
+    *(Column(name, LargeBinary) for name in ("propensity", "predicted_at", "labelled_at", "segment")),
 )
 
 # Append-only: triggers refuse UPDATE and DELETE.
@@ -221,4 +336,5 @@ api_keys = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger),
     Column("revoked_at", BigInteger),
+    Column("requests_per_s", Double),
 )

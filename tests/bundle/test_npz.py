@@ -114,6 +114,7 @@ def test_a_zip_that_lies_about_its_size_is_refused() -> None:
         zipped(npy_header(descr=[("x", "<f4")]) + bytes(4)),
         zipped(npy_header(descr="|S0", shape=(0,))),
         zipped(npy_header() + bytes(4), method=zipfile.ZIP_LZMA)[:-30],
+        zipped(b"\x93NUMPY\x01\x00\x03\x00({\n"),  # NumPy's parser says so with an error of Python's tokenizer
     ],
 )
 def test_other_archives_are_refused(data: bytes) -> None:

@@ -168,7 +168,8 @@ def test_extreme_weights(name, case, world):
 
 @EVERY
 def test_a_thousand_classes(name, world):
-    logits, labels = world(40, 1000, 1.5, dtype=np.float32)
+    classes = 300 if name in ("matrix", "dirichlet") else 1000  # they have a parameter for each pair of classes
+    logits, labels = world(40, classes, 1.5, dtype=np.float32)
     calibrator = MAKERS[name]().fit(logits, labels)
     check(calibrator, logits)
     check(calibrator, impossible_others(logits, labels))

@@ -13,15 +13,34 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
 LINES = [line for line in TEXT.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
-BUILDER, RUNTIME = (re.split(r"^FROM .*$", "\n".join(LINES), flags=re.MULTILINE))[1:]
+FROM = re.compile(r"FROM (\S+) AS (\w+)")
 
 
-def test_two_stages_on_a_base_that_can_be_chosen() -> None:
+def stages() -> dict[str, tuple[str, list[str]]]:
+    """Each stage's base and its instructions, in order."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    for line in LINES[1:]:
+        if match := FROM.fullmatch(line):
+            instructions: list[str] = []
+            found[match[2]] = (match[1], instructions)
+        else:
+            instructions.append(line)
+    return found
+
+
+STAGES = stages()
+
+
+def whole(stage: str) -> str:
+    """A stage's instructions after those of the stages that it is built on."""
+    base, instructions = STAGES[stage]
+    return "\n".join([whole(base), *instructions] if base in STAGES else instructions)
+
+
+def test_every_stage_stands_on_a_base_that_can_be_chosen() -> None:
     assert LINES[0] == "ARG BASE_IMAGE=python:3.11-slim-bookworm"
-    assert [line for line in LINES if line.startswith("FROM")] == [
-        "FROM ${BASE_IMAGE} AS builder",
-        "FROM ${BASE_IMAGE} AS runtime",
-    ]
+    assert {base for base, _ in STAGES.values()} - set(STAGES) == {"${BASE_IMAGE}"}
+    assert {"runtime", "gpu", "training"} <= set(STAGES)
 
 
 def test_every_builder_understands_it() -> None:
@@ -30,17 +49,29 @@ def test_every_builder_understands_it() -> None:
     assert "<<" not in TEXT
 
 
-def test_it_installs_what_serving_needs_from_the_lock_file() -> None:
-    assert re.findall(r"\.\[([\w,]+)\]", BUILDER) == ["serve,cpu"]
-    assert "--constraint requirements/lock.txt" in BUILDER
-    assert "torch" not in " ".join(LINES)
+def test_a_builder_that_makes_every_stage_before_its_target_makes_none_too_large() -> None:
+    order = list(STAGES)
+    assert order.index("runtime") < order.index("cuda") < order.index("gpu") < order.index("trainer")
+
+
+@pytest.mark.parametrize(
+    ("stage", "lock"), [("cpu", "serve-cpu.txt"), ("cuda", "serve-gpu.txt"), ("builder", "build.txt")]
+)
+def test_packages_are_installed_by_their_digests(stage: str, lock: str) -> None:
+    installs = [line for line in STAGES[stage][1] if "install" in line and "pip" in line]
+    assert installs
+    assert all("--require-hashes" in line and f"requirements/{lock}" in line for line in installs)
     assert "apt" not in " ".join(LINES)
 
 
-def test_training_and_tests_never_reach_the_image() -> None:
-    sources = [word for line in LINES if line.startswith("COPY") for word in line.split()[1:-1]]
-    assert not any(re.match(r"\.?/?(training|tests|examples|var|\.)/?$", source) for source in sources)
-    assert {"calibrators", "bundle", "service"} <= set(sources)
+@pytest.mark.parametrize("stage", ["runtime", "gpu"])
+def test_no_training_reaches_what_serves(stage: str) -> None:
+    sources = re.findall(r"COPY --from=(\w+) (\S+)", whole(stage))
+    assert [path for _, path in sources] == ["/opt/venv"]
+    for made_in in ("wheel", sources[0][0]):
+        copied = [line.split()[1:-1] for line in STAGES[made_in][1] if line.startswith("COPY") and "--from" not in line]
+        assert "training" not in [source for each in copied for source in each]
+    assert "torch" not in whole(stage)
 
 
 def test_the_build_context_is_a_list_of_what_is_copied() -> None:
@@ -53,27 +84,29 @@ def test_the_build_context_is_a_list_of_what_is_copied() -> None:
     assert all((ROOT / path).exists() for path in allowed)
 
 
-def test_it_runs_as_nobody_in_particular() -> None:
-    assert re.findall(r"^USER (.*)$", RUNTIME, re.MULTILINE) == ["10001:10001"]
-    assert "--uid 10001" in RUNTIME
-    assert RUNTIME.index("USER") < RUNTIME.index('CMD ["candor"')
+@pytest.mark.parametrize("stage", ["runtime", "gpu", "training"])
+def test_it_runs_as_nobody_in_particular(stage: str) -> None:
+    assert re.findall(r"^USER (.*)$", whole(stage), re.MULTILINE) == ["10001:10001"]
+    assert "--uid 10001" in whole(stage)
 
 
-def test_it_stops_when_asked_and_says_how_it_is() -> None:
-    assert "STOPSIGNAL SIGTERM" in RUNTIME
-    assert 'CMD ["candor", "serve"]' in RUNTIME, "a shell in between would swallow the signal"
-    assert re.search(r"HEALTHCHECK .*CMD \[\"python\", .*candor-healthcheck\"\]", RUNTIME)
-    assert "PYTHONUNBUFFERED=1" in RUNTIME
+@pytest.mark.parametrize("stage", ["runtime", "gpu"])
+def test_it_stops_when_asked_and_says_how_it_is(stage: str) -> None:
+    text = whole(stage)
+    assert "STOPSIGNAL SIGTERM" in text
+    assert 'CMD ["candor", "serve"]' in text, "a shell in between would swallow the signal"
+    assert re.search(r"HEALTHCHECK .*CMD \[\"python\", .*candor-healthcheck\"\]", text)
+    assert "PYTHONUNBUFFERED=1" in text
 
 
 def test_its_variables_are_settings() -> None:
     from service.settings import Settings
 
-    named = set(re.findall(r"\bCANDOR_(\w+)=", RUNTIME))
+    named = set(re.findall(r"\bCANDOR_(\w+)=", whole("gpu")))
     assert {name.lower() for name in named} <= set(Settings.model_fields)
 
 
-@pytest.mark.parametrize("name", ["healthcheck.py", "candor-state"])
+@pytest.mark.parametrize("name", ["healthcheck.py", "candor-state", "scan-secrets"])
 def test_what_runs_beside_the_service_needs_the_standard_library_only(name: str) -> None:
     tree = ast.parse((ROOT / "docker" / name).read_text(encoding="utf-8"))
     modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
@@ -81,6 +114,6 @@ def test_what_runs_beside_the_service_needs_the_standard_library_only(name: str)
     assert {module.split(".")[0] for module in modules} <= sys.stdlib_module_names
 
 
-@pytest.mark.parametrize("name", ["smoke-test", "strip-venv", "candor-state"])
+@pytest.mark.parametrize("name", ["smoke-test", "finish-venv", "candor-state", "scan-secrets"])
 def test_scripts_can_be_run(name: str) -> None:
     assert os.access(ROOT / "docker" / name, os.X_OK)

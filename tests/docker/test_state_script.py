@@ -75,6 +75,7 @@ def test_what_is_no_backup_changes_nothing(serving: Database, tmp_path: Path, gi
     assert refused.returncode == 1
     assert b"Nothing has changed" in refused.stderr
     assert names(tmp_path / "state.db") == ["first"]
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_a_damaged_backup_is_refused(serving: Database, tmp_path: Path) -> None:
@@ -83,6 +84,15 @@ def test_a_damaged_backup_is_refused(serving: Database, tmp_path: Path) -> None:
     serving.close()
     assert run(tmp_path / "state.db", "restore", bytes(copy)).returncode == 1
     assert names(tmp_path / "state.db") == ["first"]
+
+
+def test_a_restore_that_fails_leaves_no_copy_behind(serving: Database, tmp_path: Path) -> None:
+    copy = run(tmp_path / "state.db", "backup").stdout
+    serving.close()
+    (tmp_path / "state.db.before-restore").mkdir()
+    assert run(tmp_path / "state.db", "restore", copy).returncode == 1
+    assert names(tmp_path / "state.db") == ["first"]
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_an_abandoned_lock_file_is_no_obstacle(tmp_path: Path) -> None:

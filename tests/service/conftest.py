@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,59 +25,40 @@ import psycopg
 import pytest
 import structlog
 import uvicorn
+from sqlalchemy import delete
 
-import bundle as bundles
 from bundle import Bundle, BundleContents
 from service.app import Candor, create_app
 from service.plane import Plane
 from service.runtime import Runtime
 from service.settings import Settings
-from training import TrainConfig
-from training.data.drift import dim
+from service.state import tables
+from service.state.database import Database
+from tests.conftest import BIN
+from tests.conftest import Digits as Digits
 
 POLICIES = Path(__file__).parents[2] / "examples" / "policies"
-BIN = Path(sys.executable).parent
+_NUMBERS = itertools.count()
 PATIENCE_S = 60.0  # nothing takes that long; it turns a hang into a failure
 ROWS_PER_REQUEST = 256
-
-
-@dataclass(frozen=True, eq=False)
-class Digits:
-    """A small trained model and the rows that it has never seen.
-
-    Attributes:
-        root: Folder of bundles with one bundle in it.
-        bundle: That bundle, verified.
-        images: uint8 (N, 8, 8, 1), seen neither in training nor in the reference rows.
-        dimmed: The same under a dying lamp.
-        labels: Label names of the images.
-    """
-
-    root: Path
-    bundle: Bundle
-    images: npt.NDArray[np.uint8]
-    dimmed: npt.NDArray[np.uint8]
-    labels: list[str]
-
-
-@pytest.fixture(scope="session")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Digits:
-    root = tmp_path_factory.mktemp("trained")
-    command = [BIN / "candor-train", "train", "--dataset", "digits", "--epochs", "25", "--out", root]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    data, parts = TrainConfig().load()
-    rows = parts.feedback
-    images = data.inputs[rows]
-    names = [data.label_names[label] for label in data.labels[rows]]
-    return Digits(root, bundles.verify(root / "digits" / "1"), images, dim(images, seed=7), names)
+# In the child's place: one that asks for a look, and then takes its time.
+SLOW = """
+import sys, time
+say = lambda text: print(text, flush=True)
+sys.stdin.readline()
+say('{"progress": "reading rows", "step": 1}')
+if LOOKS:
+    say('{"show": {"rows": "traffic", "gate": 1, "certify": {"auto-read": {"basis": "traffic", "earliest": 1}}}}')
+    sys.stdin.readline()
+say('{"progress": "comparing", "step": 4}')
+time.sleep(600)
+"""
 
 
 def contents(bundle: Bundle, **changes: Any) -> BundleContents:
     """What a bundle was written from, without vocabulary and columns, with changes."""
     manifest = bundle.manifest
-    fields = {
+    fields: dict[str, Any] = {
         "model": manifest.model,
         "labels": manifest.labels,
         "input": manifest.input,
@@ -147,7 +131,8 @@ class Caller:
         ]
         response = self.http.post("/feedback", json={"items": items})
         assert response.status_code == 200, response.text
-        return response.json()
+        answer: dict[str, Any] = response.json()
+        return answer
 
     def recalibrate(self, **body: Any) -> httpx.Response:
         """Refit and wait for the result."""
@@ -155,7 +140,8 @@ class Caller:
 
     def revisions(self) -> dict[str, Any]:
         """Return the page of revisions."""
-        return self.http.get("/v1/models/digits/revisions").json()
+        answer: dict[str, Any] = self.http.get("/v1/models/digits/revisions").json()
+        return answer
 
     def move(self, path: str, epoch: int, **body: Any) -> httpx.Response:
         """POST something that moves the pointer."""
@@ -166,13 +152,15 @@ class Caller:
         reason = {"reason": "it is what the test is about"}
         response = self.move(f"revisions/{revision}/activate", self.revisions()["epoch"], **(reason | body))
         assert response.status_code == 200, response.text
-        return response.json()
+        answer: dict[str, Any] = response.json()
+        return answer
 
     def rollback(self) -> dict[str, Any]:
         """Roll back at the present epoch."""
         response = self.move("rollback", self.revisions()["epoch"])
         assert response.status_code == 200, response.text
-        return response.json()
+        answer: dict[str, Any] = response.json()
+        return answer
 
     def propose_policy(self, name: str = "default", share: float = 0.5) -> str:
         """Propose a policy, which needs no labels, and return the revision."""
@@ -182,7 +170,8 @@ class Caller:
         }
         response = self.http.put(f"/v1/models/digits/policies/{name}", json=document)
         assert response.status_code == 201, response.text
-        return response.json()["id"]
+        answer: str = response.json()["id"]
+        return answer
 
     def metric(self, name: str, **labels: str) -> float:
         """Return the sum of a metric's samples that carry these labels."""
@@ -286,7 +275,10 @@ class Process(Caller):
 def settings_of(digits: Digits, state: Path | str, **changes: Any) -> Settings:
     """Settings of a service on the trained bundle with its own state."""
     url = state if isinstance(state, str) else f"sqlite:///{state}/state.db"
-    fields = {"bundles": digits.root, "policies": POLICIES, "database_url": url, "poll_interval_s": 0.05} | changes
+    uploads = digits.root.parent / "uploads" / str(next(_NUMBERS))
+    fields: dict[str, Any] = {"bundles": digits.root, "policies": POLICIES, "database_url": url, "uploads": uploads}
+    # Tests keep every processor busy, and refits would wait for their end.
+    fields |= {"poll_interval_s": 0.05, "child_priority": "low"} | changes
     return Settings(**fields)
 
 
@@ -309,10 +301,23 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def launch(digits: Digits) -> Callable[..., InThread]:
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SQLite state with its tables and without a secret, to be copied, since all migrations take a while."""
+    file = tmp_path_factory.mktemp("migrated") / "state.db"
+    database = Database.open(f"sqlite:///{file}")
+    with database.begin() as connection:
+        connection.execute(delete(tables.secrets))
+    database.close()
+    return file
+
+
+@pytest.fixture(scope="session")
+def launch(digits: Digits, migrated: Path) -> Callable[..., InThread]:
     """Start a service on a state folder; whoever does closes it."""
 
     def run(state: Path | str, **changes: Any) -> InThread:
+        if isinstance(state, Path) and not (state / "state.db").exists():
+            shutil.copy(migrated, state / "state.db")
         return InThread(settings_of(digits, state, **changes))
 
     return run
@@ -361,6 +366,23 @@ def hold() -> Iterator[Callable[[Plane], HeldUp]]:
         one.go.set()
 
 
+@pytest.fixture
+def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Let refits take ten minutes, with or without a look."""
+
+    def run(looks: bool = True) -> None:
+        fake = tmp_path / "python"
+        fake.write_text(f"#!{sys.executable}\n{SLOW.replace('LOOKS', str(looks))}\n")
+        fake.chmod(0o755)
+
+        class Sys:
+            executable = str(fake)
+
+        monkeypatch.setattr("service.child.sys", Sys)
+
+    return run
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def on_both(request: pytest.FixtureRequest) -> InThread:
     """A service of one's own on each database."""
@@ -402,16 +424,20 @@ class Spawn:
         )
 
 
-@pytest.fixture
-def spawn(digits: Digits, tmp_path: Path) -> Iterator[Spawn]:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("CANDOR_")}
+@contextmanager
+def spawning(digits: Digits, state: Path) -> Iterator[Spawn]:
+    """Give what starts processes, and end them."""
+    # Without COLUMNS, which pytest's processes set for themselves.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("CANDOR_", "COLUMNS"))}
     starter = Spawn(
         environment
         | {
             "CANDOR_BUNDLES": str(digits.root),
             "CANDOR_POLICIES": str(POLICIES),
-            "CANDOR_DATABASE_URL": f"sqlite:///{tmp_path}/state.db",
+            "CANDOR_DATABASE_URL": f"sqlite:///{state}/state.db",
+            "CANDOR_UPLOADS": f"{state}/uploads",
             "CANDOR_POLL_INTERVAL_S": "0.05",
+            "CANDOR_CHILD_PRIORITY": "low",
         }
     )
     yield starter
@@ -419,6 +445,19 @@ def spawn(digits: Digits, tmp_path: Path) -> Iterator[Spawn]:
         if running.popen.poll() is None:
             running.popen.kill()
         running.close()
+
+
+@pytest.fixture
+def spawn(digits: Digits, tmp_path: Path) -> Iterator[Spawn]:
+    with spawning(digits, tmp_path) as starter:
+        yield starter
+
+
+@pytest.fixture(scope="module")
+def module_spawn(digits: Digits, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spawn]:
+    """As `spawn`, for a process that serves a whole module."""
+    with spawning(digits, tmp_path_factory.mktemp("module")) as starter:
+        yield starter
 
 
 @pytest.fixture
@@ -440,6 +479,8 @@ def new_postgresql() -> Iterator[str]:
     try:
         with psycopg.connect(server, autocommit=True, connect_timeout=3) as connection:
             connection.execute(f'CREATE DATABASE "{name}"')
+            # Not to wait for the disk: no test crashes this server, and one that crashes a server has its own.
+            connection.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = off')
     except psycopg.OperationalError as error:
         if os.environ.get("CI") == "true":
             pytest.fail(f"CI needs PostgreSQL, and none answers at {server}: {error}")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,8 @@ import numpy as np
 import pytest
 
 from bundle.images import encode_png
+
+BIN = Path(sys.executable).parent
 
 
 @pytest.fixture
@@ -80,6 +85,15 @@ def test_the_main_job_from_a_terminal(candor: Any, service: Any, digits: Any, se
     assert (back.returncode, back.stdout) == (0, "r1 is active (epoch 3)\n")
 
 
+def test_a_known_change_of_the_shares_from_a_terminal(candor: Any, shared: Any) -> None:
+    told = candor("prior-shift", "--target", "7=0.5", service=shared)
+    assert (told.returncode, told.stderr) == (0, "")
+    [seven] = [line.split() for line in told.stdout.splitlines() if line.split()[:1] == ["7"]]
+    assert seven[2:] == ["0.5000", "—"]
+    document = json.loads(candor("prior-shift", "--target", "7=0.5", "--json", service=shared).stdout)
+    assert (document["state"], document["priors"]["7"]["target"]) == ("dry_run", 0.5)
+
+
 def test_ids_are_whole_even_where_the_output_is_narrow(candor: Any, service: Any, seven: Path, spawn: Any) -> None:
     spawn.environment["COLUMNS"] = "80"
     seven = seven.rename(seven.with_name("a-long-name-that-somebody-gave-to-the-scan-of-a-seven.png"))
@@ -97,6 +111,14 @@ class TestExitCodes:
             ("feedback",),
             ("feedback", "only-an-id"),
             ("recalibrate", "--mode", "yolo"),
+            ("recalibrate", "--limit", "flipped"),
+            ("recalibrate", "--labelled-set", "ls1", "--rescore"),
+            ("recalibrate", "--labelled-set", "ls1", "--unknown-propensity", "fit"),
+            ("recalibrate", "--limit", "flipped=0.1", "--limit", "flipped=0.2"),
+            ("recalibrate", "--implicit-negative", "[]"),
+            ("recalibrate", "--implicit-negative", "{"),
+            ("prior-shift", "--target", "7=many"),
+            ("prior-shift", "--target", "7=0.5", "--since", "2026-01-01"),
             ("activate",),
             ("nonsense",),
             ("serve", "--port", "0"),
@@ -187,6 +209,20 @@ class TestExitCodes:
             assert done.stdout == ""
             assert done.stderr
 
+    @pytest.mark.parametrize(
+        ("arguments", "named"),
+        [
+            (("--limit", "flipped=2"), "/limits/flipped"),
+            (("--implicit-negative", '{"label": "7", "source": "x"}'), "/source/feedback/implicit_negative"),
+        ],
+    )
+    def test_4_what_a_refit_may_not_be_asked(
+        self, candor: Any, shared: Any, arguments: tuple[str, ...], named: str
+    ) -> None:
+        done = candor("recalibrate", *arguments, service=shared)
+        assert (done.returncode, done.stdout) == (4, "")
+        assert named in done.stderr.replace("\n", "")
+
     def test_5_the_service_fails(self, candor: Any, start: Any, seven: Path) -> None:
         done = candor("predict", seven, service=start(deadline_s=1e-9))
         assert done.returncode == 5
@@ -217,7 +253,7 @@ def test_keys_beside_a_running_service(candor: Any, spawn: Any, tmp_path: Path) 
     reader = printed.stdout.strip()
     assert reader.startswith("cnd_")
     while service.http.get("/v1/models").status_code != 401:
-        pass
+        time.sleep(0.02)
     refused = candor("revisions", service=service)
     assert refused.returncode == 4
     assert "candor keys create" in refused.stderr
@@ -228,9 +264,36 @@ def test_keys_beside_a_running_service(candor: Any, spawn: Any, tmp_path: Path) 
     assert prefix in listed
     assert "reader" in listed
     assert reader not in listed
+    document = next(key for key in json.loads(candor("keys", "list", "--json").stdout) if key["prefix"] == prefix)
+    assert (document["scopes"], document["state"], document["expires_at"]) == (["feedback", "predict"], "valid", None)
+    replaced = json.loads(candor("keys", "rotate", prefix, "--grace", "2h", "--json").stdout)
+    assert candor("revisions", service=service, api_key=replaced["key"]).returncode == 0
+    assert candor("revisions", service=service, api_key=reader).returncode == 0
+    assert candor("keys", "rotate", prefix, "--grace", "soon").returncode == 2
+    assert candor("keys", "create", "--name", "boss", "--scope", "predict").returncode == 2
+    short = candor("keys", "create", "--name", "short", "--scope", "predict", "--expires-in", "0s").stdout.strip()
+    assert candor("revisions", service=service, api_key=short).returncode == 4
+
     assert candor("keys", "revoke", prefix).returncode == 0
     assert candor("keys", "revoke", prefix).returncode == 1
     while service.http.get("/v1/models", headers={"authorization": f"Bearer {reader}"}).status_code != 401:
-        pass
+        time.sleep(0.02)
     assert service.http.get("/v1/models", headers={"authorization": f"Bearer {admin}"}).status_code == 200
     assert "revoked" in candor("keys", "list").stdout
+
+
+def test_a_first_key_that_locks_everybody_out_is_told_of(candor: Any) -> None:
+    made = candor("keys", "create", "--name", "reader", "--scope", "predict")
+    assert made.returncode == 0
+    assert made.stdout.startswith("cnd_")
+    assert "No key has the scope admin" in made.stderr
+    again = candor("keys", "create", "--name", "boss", "--scope", "admin")
+    assert again.stderr == ""
+
+
+def test_a_piped_table_is_not_squeezed(spawn: Any) -> None:
+    name = "n" * 100
+    environment = {key: value for key, value in spawn.environment.items() if key != "COLUMNS"}
+    run = {"env": environment, "capture_output": True, "text": True, "check": True}
+    subprocess.run([BIN / "candor", "keys", "create", "--name", name, "--scope", "admin"], **run)
+    assert name in subprocess.run([BIN / "candor", "keys", "list"], **run).stdout

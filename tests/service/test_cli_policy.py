@@ -186,6 +186,7 @@ def test_columns_reach_the_certificates(policy: Any, tmp_path: Path) -> None:
         ("probability,positive,group", ["0.5,1,a"] * 50, "50 rows of 1 groups"),
         ("probability,positive,propensity", ["0.5,1,0", "0.5,1,1"], "propensity"),
         ("probability,positive,propensity", ["0.5,1,1.5", "0.5,1,1"], "propensity"),
+        ("probability,positive,propensity,sought", ["0.5,1,1,1", "0.5,1,1,0"], "sought, row 2"),
         ("probability,positive", ["0.5,1"], "certify"),
     ],
 )

@@ -7,6 +7,7 @@ import inspect
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import FrozenInstanceError
@@ -225,7 +226,7 @@ class TestErrors:
         made = spawn.run("keys", "create", "--name", "reader", "--scope", "predict")
         key = made.stdout.strip()
         while service.http.get("/v1/models").status_code != 401:
-            pass
+            time.sleep(0.02)
         with Client(service.url) as stranger, pytest.raises(UnauthenticatedError):
             stranger.models()
         with Client(service.url, api_key=key) as known:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -131,7 +132,7 @@ def test_a_refit_that_was_interrupted_runs_again_and_ends(
     assert job.status_code == 202
     location = job.headers["location"]
     while service.http.get(location).json()["state"] == "queued":
-        pass
+        time.sleep(0.02)
     if how is signal.SIGKILL:
         service.kill()
     else:  # Ctrl-C reaches every process of the terminal, the refit's too
@@ -143,6 +144,7 @@ def test_a_refit_that_was_interrupted_runs_again_and_ends(
     again = spawn()
     found = again.http.get(location).json()
     while found["state"] in ("queued", "running"):
+        time.sleep(0.02)
         found = again.http.get(location).json()
     assert found["state"] == "done", found
     assert found["result"]["revision"] == "r2"

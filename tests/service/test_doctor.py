@@ -91,3 +91,20 @@ def test_people_get_a_table(spawn: Spawn) -> None:
     assert done.returncode == 0
     assert "64 for one run" in done.stdout
     assert "Lower CANDOR_THREADS" in done.stdout
+
+
+def test_a_setting_that_nothing_reads_is_told_of(spawn: Spawn) -> None:
+    status, found = examine(spawn, max_batchsize="8")
+    assert status == 0
+    assert found["settings"]["state"] == "note"
+    assert "CANDOR_MAX_BATCH_SIZE" in found["settings"]["remedy"]
+
+
+def test_keys_are_looked_at(spawn: Spawn) -> None:
+    assert examine(spawn)[1]["keys"]["state"] == "ok"
+    status, found = examine(spawn, host="0.0.0.0")
+    assert (status, found["keys"]["state"]) == (1, "bad")
+    made = spawn.run("keys", "create", "--name", "till", "--scope", "predict", "--expires-in", "2d", "--json")
+    status, found = examine(spawn, host="0.0.0.0")
+    assert (status, found["keys"]["state"]) == (0, "note")
+    assert json.loads(made.stdout)["prefix"] in found["keys"]["remedy"]

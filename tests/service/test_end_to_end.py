@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from typing import Any
 
 import numpy as np
@@ -253,6 +254,7 @@ class TestRecalibration:
         assert answer.json()["state"] in {"queued", "running"}
         job = service.http.get(answer.headers["location"]).json()
         while job["state"] in {"queued", "running"}:
+            time.sleep(0.02)
             job = service.http.get(answer.headers["location"]).json()
         assert job["state"] == "done"
         assert job["error"] is None

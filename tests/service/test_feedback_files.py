@@ -142,8 +142,10 @@ def test_a_compressed_table_replays_its_plain_self(shared: Any) -> None:
 
 
 def test_other_content_types_are_refused_with_those_that_are_read(shared: Any) -> None:
-    document = refusal(send(shared, b"a,b", {"content-type": "text/plain"}), 415, "unsupported-media-type")
-    assert document["expected"] == ["application/json", "application/x-ndjson", "text/csv"]
+    for headers in ({"content-type": "text/plain"}, {}):
+        document = refusal(send(shared, b"a,b", headers), 415, "unsupported-media-type")
+        assert document["expected"] == ["application/json", "application/x-ndjson", "text/csv"]
+        assert "application/json, application/x-ndjson or text/csv" in document["remedy"]
 
 
 def test_what_the_document_says_is_read(shared: Any) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ import orjson
 import pytest
 from sqlalchemy import func, select, update
 
-from service import jobs
 from service.errors import StateUnavailableError
 from service.state import tables
 
@@ -50,6 +50,7 @@ def children(service: Any) -> list[int]:
 def ended(service: Any, location: str) -> dict[str, Any]:
     job = service.http.get(location).json()
     while job["state"] in ("queued", "running"):
+        time.sleep(0.02)
         job = service.http.get(location).json()
     return job
 
@@ -58,7 +59,7 @@ def test_a_child_that_dies_fails_its_job_and_nothing_else(taught: Any, digits: A
     service = taught()
     answer = service.http.post("/recalibrate")
     while not (found := children(service)):
-        pass
+        time.sleep(0.02)
     os.kill(found[0], signal.SIGKILL)
     job = ended(service, answer.headers["location"])
     assert job["state"] == "failed"
@@ -88,6 +89,16 @@ def used(launch: Callable[..., Any], digits: Any, tmp_path_factory: pytest.TempP
     service.close()
 
 
+def test_of_more_labels_than_a_refit_reads_the_newest_are_taken_and_it_says_so(taught: Any) -> None:
+    service = taught(refit_max_labels=300)
+    result = service.recalibrate(calibrator="temperature").json()
+    rows = result["rows"]
+    assert 0 < sum(rows[role] for role in ("fit", "certify", "gate")) <= 300
+    assert rows["left_out_before"] is not None
+    assert next(iter(result["took"]["seconds"])) == "reading rows"
+    assert result["took"]["peak_memory_mib"] > 0
+
+
 @pytest.mark.parametrize(
     ("program", "found"),
     [
@@ -112,7 +123,7 @@ def test_a_child_that_babbles_fails_its_job(
     class Sys:
         executable = str(fake)
 
-    monkeypatch.setattr(jobs, "sys", Sys)
+    monkeypatch.setattr("service.child.sys", Sys)
     response = used.recalibrate()
     assert response.status_code == 500, response.text
     assert response.json()["type"] == "/errors/error"
@@ -130,6 +141,7 @@ def test_the_child_speaks_one_document_a_line_and_ends_when_nobody_listens() -> 
         "min_rows": 60,
         "alpha": 0.05,
         "margin": 0.002,
+        "max_labels": 1_000,
         "request": {"mode": "dry_run"},
     }
     command = [sys.executable, "-m", "service.refit"]
@@ -158,7 +170,7 @@ def test_an_activation_that_came_too_late_keeps_the_proposal(taught: Any, digits
     policy = service.propose_policy()
     answer = service.http.post("/recalibrate", json={"mode": "activate"})
     while service.http.get(answer.headers["location"]).json()["state"] == "queued":
-        pass
+        time.sleep(0.02)
     service.activate(policy)
     job = ended(service, answer.headers["location"])
     assert (job["state"], job["result"]["state"]) == ("done", "proposed")

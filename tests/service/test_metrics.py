@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from service.dashboard import routes as dashboard
 from service.errors import OverloadedError
+
+STAGES = ("decode", "queue", "infer", "calibrate", "decide", "encode")
 
 
 def families(service: Any) -> dict[str, Any]:
@@ -28,8 +32,9 @@ def test_what_happens_is_counted(service: Any, digits: Any) -> None:
     count = service.metric
     assert count("candor_predictions_total", model="digits", revision="r1", policy="auto-read") == 7
     assert count("candor_predictions_total", policy="", action="") == 2
-    assert count("candor_confidence_count", revision="r1") == 9
+    assert count("candor_calibration_bin_predictions_total", revision="r1", positive="top") == 9
     assert count("candor_predict_seconds_count", model="digits") == 2
+    assert count("candor_http_request_seconds_count", route="/predict") == 3
     assert count("candor_feedback_items_total", outcome="pending") == 1
     assert count("candor_feedback_items_total", outcome="duplicate") == 1
     assert count("candor_http_requests_total", route="/predict", method="POST", status="200") == 2
@@ -40,6 +45,11 @@ def test_what_happens_is_counted(service: Any, digits: Any) -> None:
     assert count("candor_queue_rows", model="digits") == 0
     assert count("candor_epoch", model="digits") == 1
     assert count("candor_revision_info", model="digits", revision="r1") == 1
+    assert count("candor_ready") == count("candor_model_ready", model="digits") == 1
+    assert count("candor_bundles_refused", model="digits") == 0
+    assert count("candor_state_bytes") > 0
+    assert count("candor_state_free_bytes") > 0
+    assert count("process_resident_memory_bytes") > 10_000_000
     service.activate(service.propose_policy())
     assert count("candor_revision_info", revision="r2") == 1
     assert count("candor_revision_info", revision="r1") == 0
@@ -53,16 +63,17 @@ def test_runs_and_waits_are_those_of_the_statistics(start: Any, digits: Any) -> 
     service.activate(service.propose_policy())
     service.predict(digits.images[:2])
     count = service.metric
-    assert count("candor_run_rows_count", model="digits") == count("candor_run_seconds_count", model="digits") == 7
+    assert count("candor_run_rows_count", model="digits") == 7
     assert count("candor_run_rows_sum") == 29
     bounds = [count("candor_run_rows_bucket", le=le) for le in ("1.0", "2.0", "4.0", "8.0", "1024.0", "+Inf")]
     assert bounds == [1, 2, 5, 7, 7, 7]
-    assert count("candor_queue_seconds_count", model="digits") == 5
     stats = service.runtime.models.get("digits").plane.statistics.values()
-    assert count("candor_queue_seconds_sum") == pytest.approx(sum(one.queue.ns for one in stats) / 1e9)
-    assert count("candor_run_seconds_sum") == pytest.approx(
-        sum(tally.ns for one in stats for tally in one.batches.values()) / 1e9
-    )
+    sums = {stage: count("candor_stage_seconds_sum", model="digits", stage=stage) for stage in STAGES}
+    assert {count("candor_stage_seconds_count", stage=stage) for stage in STAGES} == {5}
+    assert min(sums.values()) > 0
+    assert sums["queue"] == pytest.approx(sum(one.queue.ns for one in stats) / 1e9)
+    assert sums["infer"] + sums["calibrate"] == pytest.approx(sum(one.infer.ns for one in stats) / 1e9)
+    assert sums["decide"] == pytest.approx(sum(one.finish.ns for one in stats) / 1e9)
 
 
 def test_refusals_are_counted_by_reason(start: Any, hold: Any, digits: Any) -> None:
@@ -101,7 +112,12 @@ def test_refits_are_counted_by_outcome(service: Any, digits: Any) -> None:
     service.teach(digits.dimmed[:300], digits.labels[:300])
     state = service.recalibrate().json()["state"]
     assert state == "dry_run"
-    assert service.metric("candor_recalibrations_total", model="digits", outcome="dry_run") == 1
+    count = service.metric
+    assert count("candor_recalibrations_total", model="digits", outcome="dry_run") == 1
+    assert count("candor_recalibrations_total", model="digits", outcome="failed") == 0
+    assert count("candor_refit_seconds_count", model="digits") == count("candor_gate_verdicts_total") == 1
+    text = service.http.get("/metrics").text
+    assert 'candor_recalibrations_total{model="digits",outcome="failed"} 0.0' in text  # its first failure is a rise
 
 
 def test_the_exposition_is_described_and_its_labels_are_few(shared: Any) -> None:
@@ -109,8 +125,23 @@ def test_the_exposition_is_described_and_its_labels_are_few(shared: Any) -> None
         shared.http.get(path)
     found = families(shared)
     for name, family in found.items():
-        assert re.fullmatch(r"candor_[a-z_]+", name)
+        assert re.fullmatch(r"(candor|process)_[a-z_]+", name)
         assert family.documentation
         assert family.type in ("counter", "gauge", "histogram", "summary")
     routes = {sample.labels["route"] for sample in found["candor_http_requests"].samples}
-    assert routes <= set(shared.application.api.openapi()["paths"]) | {"unmatched", "/openapi.json", "/docs"}
+    pages = {route.path for router in dashboard.routers() for route in router.routes}
+    assert routes <= set(shared.application.api.openapi()["paths"]) | pages | {"unmatched", "/openapi.json", "/docs"}
+
+
+def test_a_damaged_bundle_shows(launch: Any, digits: Any, tmp_path: Any) -> None:
+    root = tmp_path / "bundles"
+    shutil.copytree(digits.root, root)
+    shutil.copytree(root / "digits" / "1", root / "broken" / "1")  # another model's manifest
+    service = launch(tmp_path, bundles=root)
+    try:
+        assert service.metric("candor_ready") == 0
+        assert service.metric("candor_model_ready", model="digits") == 1
+        assert service.metric("candor_model_ready", model="broken") == 0
+        assert service.metric("candor_bundles_refused", model="broken") == 1
+    finally:
+        service.close()

@@ -15,7 +15,8 @@ METHODS = {"get", "put", "post", "delete", "patch", "head", "options"}
 def document(shared: Any) -> dict[str, Any]:
     response = shared.http.get("/openapi.json")
     assert response.status_code == 200
-    return response.json()
+    described: dict[str, Any] = response.json()
+    return described
 
 
 def walk(node: Any, path: str = "#") -> Iterator[tuple[str, Any]]:
@@ -44,6 +45,11 @@ def test_every_route_is_described_and_every_description_is_a_route(shared: Any, 
     described = {(method.upper(), path) for method, path, _ in operations(document)}
     assert {path for _, path in described} == {
         "/livez",
+        "/v1/jobs",
+        "/v1/models/{model}/prior-shift",
+        "/v1/jobs/{job}/propose",
+        "/v1/models/{model}/audit",
+        "/v1/models/{model}/revisions/{revision}/reject",
         "/readyz",
         "/metrics",
         "/v1/models",
@@ -55,6 +61,9 @@ def test_every_route_is_described_and_every_description_is_a_route(shared: Any, 
                 *("predict", "feedback", "recalibrate", "rollback"),
                 *("revisions", "revisions/{revision}", "revisions/{revision}/activate", "policies/{policy}"),
                 "policies/{policy}/simulate",
+                "monitoring",
+                "erase",
+                *("labelled-sets", "labelled-sets/{labelled_set}"),
                 *("load", "unload"),
             )
         ),
@@ -72,6 +81,13 @@ def test_every_route_is_described_and_every_description_is_a_route(shared: Any, 
         if response.status_code == 404:
             document = response.json()
             assert "no model" in document["error"] if path.startswith("/v2") else document["type"] != "about:blank"
+
+
+def test_another_method_is_told_all_that_a_path_has(shared: Any, document: dict[str, Any]) -> None:
+    for path, item in document["paths"].items():
+        response = shared.http.request("PATCH", re.sub(r"{\w+}", "x", path))
+        assert response.status_code == 405, path
+        assert set(response.headers["allow"].split(", ")) == {method.upper() for method in item}, path
 
 
 def test_the_document_is_well_formed(document: dict[str, Any]) -> None:
@@ -115,6 +131,10 @@ def test_operations_are_complete(document: dict[str, Any]) -> None:
         assert ("security" in operation) == (path in ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready"))
 
 
+def test_metrics_are_text(document: dict[str, Any]) -> None:
+    assert set(document["paths"]["/metrics"]["get"]["responses"]["200"]["content"]) == {"text/plain"}
+
+
 def test_what_an_endpoint_says_is_in_its_schema(shared: Any, digits: Any, document: dict[str, Any]) -> None:
     answer = shared.http.post("/predict?policy=auto-read", json={"inputs": digits.images[:1].tolist()}).json()
     content = document["paths"]["/predict"]["post"]["responses"]["200"]["content"]["application/json"]
@@ -125,6 +145,16 @@ def test_what_an_endpoint_says_is_in_its_schema(shared: Any, digits: Any, docume
     assert set(answer["predictions"][0]) == set(row["properties"])
     certificate = content["schema"]["properties"]["policy"]["properties"]["certified"]["additionalProperties"]
     assert set(answer["policy"]["certified"]["accept"]) == set(certificate["properties"])
+
+
+def test_what_can_be_asked_without_more_answers_in_a_documented_content_type(
+    shared: Any, document: dict[str, Any]
+) -> None:
+    asked = {path for method, path, _ in operations(document) if method == "get" and "{" not in path}
+    assert {"/metrics", "/v1/models", "/v2"} <= asked
+    for path in asked:
+        content_type, _, _ = shared.http.get(path).headers["content-type"].partition(";")
+        assert content_type in document["paths"][path]["get"]["responses"]["200"]["content"], path
 
 
 def test_what_v2_says_is_in_its_schema(shared: Any, digits: Any, document: dict[str, Any]) -> None:

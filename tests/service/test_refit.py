@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 import pytest
 
 from bundle import LabelledLogits, Reference
@@ -18,7 +19,8 @@ from service.decisions.split import CERTIFY, FIT, GATE, roles
 from service.decisions.unattended import Limits
 from service.errors import InputValueError, TooFewLabelsError
 from service.refit import RefitRequest, RefitTask, refit
-from service.refit_rows import Rows, divide
+from service.refit_report import shown_calibrator
+from service.refit_rows import Division, Rows, Silence, divide, fit_weights
 from service.revision import Revision
 from service.solve import solve_on_reference
 from service.state.labelled import LabelledRows
@@ -26,6 +28,8 @@ from service.state.unlabelled import UnlabelledRows
 
 K = 4
 NAMES = ("a", "b", "c", "d")
+DAY_US = 86_400_000_000
+NOW = 1_800_000_000_000_000
 SCALE = 6.0
 POLICY = Policy.from_dict(
     {
@@ -64,6 +68,8 @@ def logged(
     sought: npt.NDArray[np.bool_] | None = None,
     has_label: npt.NDArray[np.bool_] | None = None,
     segment: npt.NDArray[np.object_] | None = None,
+    action: npt.NDArray[np.object_] | None = None,
+    times: npt.NDArray[np.int64] | None = None,
     seed: int = 0,
 ) -> tuple[LabelledRows, UnlabelledRows]:
     n = len(labels)
@@ -73,9 +79,10 @@ def logged(
     sought = np.ones(n, dtype=bool) if sought is None else sought
     has = np.ones(n, dtype=bool) if has_label is None else has_label
     segment = np.full(n, None, dtype=object) if segment is None else segment
-    times = np.arange(n, dtype=np.int64) + 1_700_000_000_000_000
+    action = np.full(n, None, dtype=object) if action is None else action
+    times = np.arange(n, dtype=np.int64) + 1_700_000_000_000_000 if times is None else times
     labelled = LabelledRows(
-        ids=np.array([str(i) for i in range(n)])[has],
+        ascii_ids=np.arange(n).astype(np.bytes_)[has],
         logits=logits[has],
         labels=labels[has],
         cluster=cluster[has],
@@ -83,15 +90,13 @@ def logged(
         label_sought=sought[has],
         predicted_at=times[has],
         first_labelled_at=times[has] + 10,
-        actions=np.array([None] * int(has.sum()), dtype=object),
+        actions=action[has],
         segment=segment[has],
         pending=3,
         conflicts=0,
         unknown_labels=0,
-        sought=int(sought.sum()),
-        sought_unlabelled=int((sought & ~has).sum()),
     )
-    others = (logits, cluster, propensity, sought, segment, times)
+    others = (logits, cluster, propensity, sought, segment, times, action)
     return labelled, UnlabelledRows(*(column[~has] for column in others))
 
 
@@ -136,7 +141,17 @@ def run(
     numbers: dict[str, int] | None = None,
     **request: Any,
 ) -> dict[str, Any]:
-    task = RefitTask("", str(Path()), "m", "r1", min_rows=60, alpha=0.05, margin=0.002, request=RefitRequest(**request))
+    task = RefitTask(
+        "",
+        str(Path()),
+        "m",
+        "r1",
+        min_rows=60,
+        alpha=0.05,
+        margin=0.002,
+        max_labels=10**6,
+        request=RefitRequest(**request),
+    )
     task = task if limits is None else replace(task, limits=limits)
 
     def show(looks: dict[str, Any]) -> dict[str, Any]:
@@ -144,7 +159,37 @@ def run(
             shown.append(looks)
         return {"attempt": 1, "looks": dict.fromkeys(looks["certify"], 1) | (numbers or {})}
 
-    return refit(task, revision, bundle, *rows, seed=1, show=show)
+    return refit(task, revision, bundle, *rows, seed=1, at=NOW, show=show)
+
+
+def assert_bounded_report(report: dict[str, Any]) -> None:
+    """Every number of the report that a reader may draw: there, consistent, and as many as bins, not classes."""
+    metrics, gate = report["metrics"], report["gate"]
+    assert set(metrics["ece"]) == {"before", "after", "null", "null_before"}
+    for name in ("nll", "brier", "accuracy", "refinement_auroc", "debiased_calibration_error"):
+        for side in ("before", "after"):
+            low, high = metrics[name][f"interval_{side}"]
+            assert low <= max(metrics[name][side], 0) <= high
+    for name in ("nll", "brier", "refinement_auroc"):
+        low, high = metrics[name]["difference_interval"]
+        assert low <= metrics[name]["after"] - metrics[name]["before"] <= high
+    assert gate["nll"]["before"] == metrics["nll"]["before"]
+    for side in ("before", "after"):
+        points, histogram = report["reliability"][side], report["confidence"][side]
+        assert set(points) == {"confidence", "accuracy", "count", "lower", "upper"}
+        assert all(a <= b <= c for a, b, c in zip(points["lower"], points["accuracy"], points["upper"], strict=True))
+        assert sum(points["count"]) == sum(histogram["right"]) + sum(histogram["wrong"]) == gate["rows"]
+        assert sum(histogram["right"]) == round(metrics["accuracy"][side] * gate["rows"])
+        edges = np.array(report["confidence"]["edges"])
+        assert len(edges) == len(histogram["right"]) + 1 == len(histogram["wrong"]) + 1
+        filled = np.add(histogram["right"], histogram["wrong"])
+        np.testing.assert_array_equal(filled[filled > 0], points["count"])
+        inside = np.searchsorted(edges, points["confidence"])
+        np.testing.assert_array_equal(inside, np.flatnonzero(filled) + 1)
+        score, error = (report["decomposition"][name][side] for name in ("brier", "ece"))
+        assert score["score"] == pytest.approx(score["calibration"] + score["refinement"] + score["within_bins"])
+        assert error["value"] == pytest.approx(error["confidence"] - error["refinement"] - error["constant"])
+    assert len(orjson.dumps(report)) < 30_000
 
 
 def certificate(outcome: dict[str, Any]) -> dict[str, Any]:
@@ -159,13 +204,31 @@ def test_a_drift_is_mended_and_the_gate_passes(revision: Revision, bundle: Any) 
     assert report["gate"]["passed"]
     assert report["metrics"]["nll"]["after"] < report["metrics"]["nll"]["before"]
     assert report["metrics"]["nll"]["interval"][1] < 0
-    assert set(report["metrics"]["ece"]) == {"before", "after", "null", "null_before"}
+    assert_bounded_report(report)
     assert report["rows"]["pending"] == 3
     assert report["summary"].startswith("Better")
     assert certificate(outcome)["basis"] == "traffic"
     assert outcome["policies"]["auto"]["version"] == 2
     assert (report["gate"]["unattended"], report["gate"]["unattended_reason"]) == (True, None)
     assert (report["gate"]["unidentified_share"], report["gate"]["missing_share"]) == (0.0, 0.0)
+
+
+def test_thresholds_of_both_sides_are_shown(revision: Revision, bundle: Any) -> None:
+    outcome = run(revision, bundle, logged(*draw(3000, seed=1, temperature=2.5)))
+    shown = outcome["report"]["policies"]["auto"]
+    for side, policy in (("before", revision.policies["auto"]), ("after", outcome["policies"]["auto"])):
+        assert shown[side] == {key: policy[key] for key in ("version", "bands", "review_all")}
+    assert shown["before"]["bands"][0]["threshold"] != shown["after"]["bands"][0]["threshold"]
+    assert shown["lost"] == []
+
+
+def test_a_thousand_classes_make_no_long_report() -> None:
+    """Of everything in a report only the calibrator's document grows with the classes, and that is cut."""
+    matrix = {"method": "matrix", "classes": 1000, "at_bound": False, "weights": [[0.5] * 1000] * 1000}
+    shown = shown_calibrator({"method": "prior_shift", "calibrator": matrix, "adapted": True})
+    assert shown == {"method": "prior_shift", "adapted": True, "omitted": ["calibrator"]}
+    small = {"method": "vector", "scale": [1.0] * 10}
+    assert shown_calibrator(small) == small
 
 
 def test_nothing_changed_is_refused(revision: Revision, bundle: Any) -> None:
@@ -292,7 +355,7 @@ def test_certificates_caps_and_changes_are_by_segment(revision: Revision, bundle
     cut = outcome["policies"]["auto"]["segments"]["good"]["bands"][0]["threshold"]["probability"]
     accepted = int((gated & (segment == "good") & (probability >= np.float32(cut))).sum())
     caps = {cap["name"]: cap["count"] for cap in outcome["report"]["gate"]["caps"]}
-    assert caps == {"flipped": accepted, "flag_rate": accepted}
+    assert caps == {"flipped": accepted, "flag_rate": accepted, "flag_rate_ratio": accepted, "probability_change": 0}
     assert outcome["report"]["decisions"]["policies"]["auto"]["flipped"] == accepted > 300
 
     # Then all of it turns to noise: what was certified is lost, and that needs a person.
@@ -352,6 +415,71 @@ def test_labels_that_nobody_sought_fit_on_request_and_never_test() -> None:
     assert len(open_.gate) == len(strict.gate)
 
 
+@pytest.fixture(scope="module")
+def chargebacks() -> dict[str, Any]:
+    """Two classes, right at T = 2; all is allowed, a tenth explored, and fraud is charged back ten days later or so."""
+    rows = 60_000
+    rng = np.random.default_rng(11)
+    score = rng.normal(-2.0, 2.0, rows)
+    labels = (rng.random(rows) < 1 / (1 + np.exp(-score / 2))).astype(np.int64)
+    age_days = rng.uniform(0, 100, rows)
+    reported = (labels == 1) & (rng.exponential(10, rows) < age_days)
+    sought = rng.random(rows) < 0.1
+    return {
+        "logits": np.stack([np.zeros(rows), score], axis=1).astype(np.float32),
+        "labels": labels,
+        "propensity": np.full(rows, 0.1),
+        "sought": sought,
+        "has_label": sought | reported,
+        "action": np.full(rows, "allow", dtype=object),
+        "times": NOW - (age_days * DAY_US).astype(np.int64),
+    }
+
+
+class TestSilence:
+    """Chargebacks: they come of what was allowed, late, and only where there was fraud."""
+
+    def fitted(self, chargebacks: dict[str, Any], **how: Any) -> tuple[float, Division]:
+        """The share of fraud that a fit sees, and its rows."""
+        rows = Rows.of(*logged(**chargebacks))
+        division = divide(rows, **({"unsought_may_fit": False, "min_rows": 60} | how))
+        part = division.fitting
+        return float(np.average(part.labels, weights=fit_weights(part.propensity))), division
+
+    def silence(self, days: float, actions: frozenset[str] = frozenset({"allow"})) -> Silence:
+        return Silence(0, NOW - round(days * DAY_US), actions)
+
+    def test_after_maturity_it_is_a_label_and_before_it_is_not(self, chargebacks: dict[str, Any]) -> None:
+        truth = float(chargebacks["labels"].mean())
+        explored, _ = self.fitted(chargebacks)
+        assert explored == pytest.approx(truth, abs=0.03)
+        mature, division = self.fitted(chargebacks, silence=self.silence(60))
+        assert mature == pytest.approx(truth, abs=0.015)
+        assert division.silent > 4_000
+        early, _ = self.fitted(chargebacks, silence=self.silence(0.0))
+        assert early < truth - 0.02  # a tenth of the frauds is still to be charged back
+        naive, _ = self.fitted(chargebacks, unsought_may_fit=True)
+        assert naive > truth + 0.1
+
+    def test_it_tests_nothing(self, chargebacks: dict[str, Any]) -> None:
+        _, without = self.fitted(chargebacks)
+        _, division = self.fitted(chargebacks, silence=self.silence(60))
+        assert np.array_equal(division.gate.logits, without.gate.logits)
+        assert int(division.certify.tested.sum()) == int(without.certify.tested.sum())
+
+    def test_of_other_actions_it_says_nothing(self, chargebacks: dict[str, Any]) -> None:
+        same, _ = self.fitted(chargebacks)
+        blocked, division = self.fitted(chargebacks, silence=self.silence(60, frozenset({"block"})))
+        assert (blocked, division.silent) == (same, 0)
+
+    def test_each_row_that_it_speaks_of_stands_for_itself(self, chargebacks: dict[str, Any]) -> None:
+        _, division = self.fitted(chargebacks, silence=self.silence(60))
+        mature = division.fitting.predicted_at < NOW - 60 * DAY_US
+        assert (division.fitting.propensity[mature] == 1).all()
+        assert (division.fitting.propensity[~mature] == 0.1).all()
+        assert (division.fitting.labels >= 0).all()
+
+
 def test_a_spontaneous_label_of_an_explored_action_tests_nothing() -> None:
     """Its propensity is known, but it was not drawn: that it came says something about the row."""
     logits, labels = draw(600, seed=8)
@@ -383,7 +511,7 @@ def test_other_methods_need_errors_to_learn_from(revision: Revision, bundle: Any
 
 
 def test_too_few_rows_are_counted_by_role(revision: Revision, bundle: Any) -> None:
-    with pytest.raises(TooFewLabelsError, match="too little usable") as refused:
+    with pytest.raises(TooFewLabelsError, match="too few usable") as refused:
         run(revision, bundle, logged(*draw(30, seed=11)))
     assert "to fit" in str(refused.value.found)
 
@@ -488,8 +616,10 @@ def test_changes_are_bounded_on_all_recent_rows_one_of_each_group(revision: Revi
     gate = outcome["report"]["gate"]
     groups = np.unique(np.concatenate([labelled.cluster, twins]))
     caps = {cap["name"]: cap for cap in gate["caps"]}
-    assert set(caps) == {"flipped", "flag_rate"}
-    for cap in caps.values():
+    assert set(caps) == {"flipped", "flag_rate", "flag_rate_ratio", "probability_change"}
+    assert caps["probability_change"]["upper"] <= caps["probability_change"]["value"] <= 1
+    for name in ("flipped", "flag_rate"):
+        cap = caps[name]
         assert cap["of"] == int((roles(groups) == GATE).sum())
         assert cap["count"] / cap["of"] < cap["upper"] < cap["count"] / cap["of"] + 0.03
     assert gate["unattended"]

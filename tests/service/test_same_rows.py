@@ -137,7 +137,8 @@ def table(logits: npt.NDArray[np.float32], labels: npt.NDArray[np.int64], seed: 
     n = len(labels)
     every, none = np.ones(n, dtype=bool), np.zeros(n, dtype=np.int64)
     cluster = np.random.default_rng(seed).integers(-(2**63), 2**63 - 1, n)
-    return Rows(logits, labels, cluster, np.ones(n), every, every, none, none, np.full(n, None, dtype=object))
+    unnamed = np.full(n, None, dtype=object)
+    return Rows(logits, labels, cluster, np.ones(n), every, every, none, none, unnamed, unnamed, every)
 
 
 def refit(
@@ -173,15 +174,15 @@ def test_what_cannot_be_certified_anew_keeps_its_rows_and_certificates() -> None
     assert found.solved.bands[0].certificate == old.bands[0].certificate
     assert found.solved.bands[0].threshold != old.bands[0].threshold
     assert found.solved.bands[1] == old.bands[1]  # a fixed threshold promises nothing and stays a number
-    assert found.report()["warnings"] == []
-    (note,) = found.report()["notes"]
+    assert found.report(old)["warnings"] == []
+    (note,) = found.report(old)["notes"]
     assert note.startswith("keep_previous keeps the rows and what was certified; block is not certified anew:")
     lost = refit(replace(old, policy=policy(on_uncertifiable="review_all")), few, before, after)
     assert lost.solved.review_all
     broken = refit(old, few, before, fitted("histogram", 1))
     assert broken.solved.review_all
-    assert broken.report()["warnings"]
-    assert broken.report()["notes"][0].startswith("keep_previous cannot keep the rows: 'histogram' may change")
+    assert broken.report(old)["warnings"]
+    assert broken.report(old)["notes"][0].startswith("keep_previous cannot keep the rows: 'histogram' may change")
 
 
 def test_what_can_be_certified_anew_is() -> None:
@@ -191,7 +192,7 @@ def test_what_can_be_certified_anew_is() -> None:
     assert found.solved.bands[0].certificate != old.bands[0].certificate
     assert found.solved.bands[0].certificate is not None
     assert found.solved.bands[0].certificate.window == ("a", "b")
-    assert found.report()["notes"] == found.report()["warnings"] == []
+    assert found.report(old)["notes"] == found.report(old)["warnings"] == []
 
 
 def test_kept_thresholds_stay_through_a_refit() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,8 @@ import bundle as bundles
 from bundle import BundleContents
 from service.cli import app
 from service.errors import BundleRefusedError, ConfigurationError, NotReadyError, PolicyError
-from service.inference.session import Session, resolve_provider
+from service.inference.providers import resolve_provider
+from service.inference.session import Session
 from service.models import Models
 from service.settings import Settings
 from service.state.database import Database
@@ -96,7 +98,7 @@ class TestProcess:
                 monkeypatch.setenv(name, value)
         for name, value in changes.items():
             monkeypatch.setenv(f"CANDOR_{name.upper()}", value)
-        monkeypatch.setattr("service.logs.configure_logs", lambda: None)
+        monkeypatch.setattr("service.logs.configure_logs", lambda *_: None)
         done = CliRunner().invoke(app, ["serve"])
         assert done.exit_code == 2, done.output
         assert says in done.stderr
@@ -191,6 +193,13 @@ class TestImports:
         code = "import sys; import service.cli; print('\\n'.join(sys.modules))"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
         assert not set(done.stdout.split()) & {"fastapi", "onnxruntime", "sqlalchemy", "uvicorn", "torch", "numpy"}
+
+    def test_onnx_runtime_does_not_report_to_its_makers(self, tmp_path: Path) -> None:
+        environment = {key: value for key, value in os.environ.items() if key != "ORT_DISABLE_TELEMETRY"}
+        command = [sys.executable, "-c", "import service.inference.session"]
+        environment |= {"TMPDIR": str(tmp_path), "HOME": str(tmp_path)}
+        subprocess.run(command, timeout=60, check=True, env=environment)
+        assert list(tmp_path.iterdir()) == []  # else there is the name under which it reports
 
 
 class TestBundles:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
+import bundle as bundles
 from calibrators import Temperature
 from service.errors import EpochStaleError, PolicyError, RevisionStateError
 from service.inference.session import Session
@@ -22,7 +25,7 @@ from service.settings import Settings
 from service.state.database import Database, now_us
 from service.state.revisions import Pointer, RevisionStore
 
-from .conftest import POLICIES
+from .conftest import POLICIES, contents
 
 MOVES = 10
 CLIENTS = 4
@@ -267,6 +270,35 @@ class TestReplicas:
         one._store.rollback("digits", expected_epoch=pointer.epoch, by="another replica")
         other.follow()
         assert other.problems() == {}
+
+    def test_what_cannot_be_loaded_is_not_tried_at_every_poll_but_as_soon_as_its_folder_changes(
+        self, postgresql_url: str, digits: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        root = Path(shutil.copytree(digits.root, tmp_path / "bundles"))
+        database = Database.open(postgresql_url)
+        models = Models(Settings(bundles=root, poll_interval_s=1_000), database, lambda *_: None)
+        models.start()
+        tried: list[str] = []
+        serve = models._loader.serve
+        monkeypatch.setattr(models._loader, "serve", lambda revision: (tried.append(revision.id), serve(revision))[1])
+        first = models._store.get("digits", "r1")
+        newer = bundles.verify(bundles.write(root, contents(digits.bundle)))
+        moved = newer.path.rename(tmp_path / "elsewhere")
+        fields = {name: getattr(first, name) for name in ("model", "model_digest", "calibrator", "policies")}
+        revision = models._store.propose(
+            **fields, bundle_id=newer.id, bundle_version=2, parent="r1", cause="bundle", by="test", gate="not_run"
+        )
+        models._store.activate("digits", revision.id, expected_epoch=1, by="another replica")
+        for _ in range(9):
+            models.follow()
+        assert len(tried) == 2  # before the first failure nothing was known of the folder
+        assert "digits" in models.problems()
+        moved.rename(root / "digits" / "2")
+        models.follow()
+        assert models.problems() == {}
+        assert models.get("digits").served.revision.id == revision.id
+        models.close()
+        database.close()
 
     @pytest.mark.parametrize("calibrator", [{"method": "magic"}, {"method": "temperature", "version": 99}, {}])
     def test_one_that_cannot_read_a_calibrator_keeps_its_revision_and_is_not_ready(

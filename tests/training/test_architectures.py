@@ -116,9 +116,19 @@ def test_the_networks_of_our_own_have_the_layers_that_they_document() -> None:
         layer for layer in TextCNN(1000, 20).modules() if isinstance(layer, nn.Embedding | nn.Conv1d | nn.Linear)
     ]
     assert len(learning) == 8
-    embeddings, width = 5 * 3 + 100 * 16, 2 + 3 + 16  # for 4 and 99 categories, each with a row for the unknown
+    vectors, width = (2 + 5 + 100) * 16, 2 + 2 * 16  # of 2 numbers, 4 and 99 categories, each with one for the unknown
     assert count(TableCNN(2, [4, 99], 3)) == (
-        embeddings + width * 512 + 2 * 512 + 3 * 16 * 32 + 64 + 3 * 32 * 32 + 64 + linear(256, 64) + linear(64, 3)
+        vectors
+        + 3 * width
+        + 3 * 16
+        + width * 512
+        + 2 * 512
+        + 3 * 16 * 32
+        + 64
+        + 3 * 32 * 32
+        + 64
+        + linear(256, 64)
+        + linear(64, 3)
     )
 
 
@@ -172,7 +182,7 @@ def test_the_first_lenet5_gives_the_nearest_code() -> None:
     torch.manual_seed(0)
     model = LeNet5Original(1, 10).eval()
     assert model.codes.shape == (10, 84)
-    assert set(model.codes.unique().tolist()) == {-1.0, 1.0}
+    assert set(model.codes.flatten().tolist()) == {-1.0, 1.0}
     logits = model(torch.randn(5, 1, 32, 32))
     assert (logits < 0).all()
     with torch.no_grad():  # F6 says exactly what the code of class 7 is
@@ -210,6 +220,20 @@ def test_unknown_categories_start_from_zero() -> None:
     for embedding in TableCNN(1, [3, 5], 2).embeddings:
         assert not embedding(torch.zeros(1, dtype=torch.int64)).any()
         assert embedding(torch.ones(1, dtype=torch.int64)).all()
+
+
+def test_a_table_weighs_the_products_of_all_pairs_of_columns() -> None:
+    torch.manual_seed(0)
+    model = TableCNN(2, [3, 4], 3).eval()
+    last, months, years = model.head[-1], *model.embeddings
+    assert isinstance(last, nn.Linear)
+    assert isinstance(months, nn.Embedding)
+    assert isinstance(years, nn.Embedding)
+    nn.init.zeros_(last.weight)
+    numbers, codes = torch.tensor([[0.5, -2.0]]), torch.tensor([[1, 4]])
+    vectors = [*(numbers.T * model.factors), months.weight[1], years.weight[4]]
+    products = sum(a * b for a, b in itertools.combinations(vectors, 2))
+    torch.testing.assert_close(model((numbers, codes))[0], model.pairs(products))
 
 
 def count(model: nn.Module) -> int:

@@ -35,11 +35,23 @@ def test_centred_images_are_measured_over_blocks() -> None:
 def test_columns_are_measured_without_what_is_missing() -> None:
     rows = np.array([[1.0, np.nan, 7.0, 1.0], [3.0, np.nan, 7.0, 2.0], [np.nan, np.nan, 7.0, 0.0]], np.float32)
     assert TableShape.measured(rows, [None, None, None, 2]).columns == (
-        NumberColumn(2.0, 1.0),
+        NumberColumn(2.0, 1.0, (1.0, 3.0)),
         NumberColumn(0.0, 1.0),
         NumberColumn(7.0, 1.0),
         CategoryColumn(2),
     )
+
+
+def test_knots_are_the_values_of_a_column_or_cut_it_into_even_parts() -> None:
+    few, many = np.arange(1600) % 17, np.arange(1600) ** 2
+    shape = TableShape.measured(np.stack([few, many], axis=1).astype(np.float32), [None, None])
+    knots = [column.knots for column in shape.columns if isinstance(column, NumberColumn)]
+    assert knots[0] == tuple(range(17))
+    assert len(knots[1]) == 17
+    assert set(np.histogram(many, knots[1])[0]) <= {99, 100, 101}
+    (wide,) = TableShape.measured(np.array([[0.0], [1e-30], [1e30]], np.float32), [None]).columns
+    assert isinstance(wide, NumberColumn)
+    assert wide.knots == pytest.approx((0.0, 1e30)), "no part is so narrow that its length is 0"
 
 
 @pytest.mark.parametrize(
@@ -56,6 +68,9 @@ def test_columns_are_measured_without_what_is_missing() -> None:
         lambda: TableShape(()),
         lambda: TableShape((NumberColumn(math.nan, 1.0),)),
         lambda: TableShape((NumberColumn(0.0, 0.0),)),
+        lambda: TableShape((NumberColumn(knots=(1.0,)),)),
+        lambda: TableShape((NumberColumn(knots=(1.0, 1.0)),)),
+        lambda: TableShape((NumberColumn(knots=(1.0, math.inf)),)),
         lambda: TableShape((CategoryColumn(-1),)),
     ],
 )

@@ -39,6 +39,8 @@ FAMILIES = [
     ),
     *("text_cnn", "table_cnn"),
 ]
+# An export takes seconds. Those left out have the code of one that is taken, and differ in depth and width alone.
+EXPORTED = [name for name in HERE if name not in ("resnet32", "resnet44", "resnet56", "densenet121")]
 TABLE = TableShape((NumberColumn(3.0, 2.0), CategoryColumn(4), NumberColumn(), CategoryColumn(0)))
 
 
@@ -117,7 +119,7 @@ def test_half_precision_and_channels_last_change_little(name: str) -> None:
     assert correlation > 0.99
 
 
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", EXPORTED)
 def test_onnx_runtime_agrees_with_torch_whatever_the_batch(name: str) -> None:
     module, _ = built(name)
     shape = shape_for(MODELS[name])

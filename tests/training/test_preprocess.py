@@ -56,6 +56,15 @@ def test_numbers_are_standardised_and_missing_ones_are_the_mean() -> None:
     assert codes.tolist() == [[1], [2]]
 
 
+def test_numbers_are_followed_by_how_far_they_have_come_through_each_part() -> None:
+    module = TableInput(TableShape((NumberColumn(1.0, 2.0, (0.0, 1.0, 5.0)), NumberColumn(3.0, 1.0))))
+    rows = torch.tensor([[-9.0, 3.0], [0.5, 3.0], [2.0, 4.0], [99.0, 3.0], [torch.nan, torch.nan]])
+    numbers, _ = module(rows)
+    assert module.numbers == numbers.shape[1] == 4
+    expected = [[-5.0, 0, 0, 0], [-0.25, 0, 0.5, 0], [0.5, 1, 1, 0.25], [49.0, 0, 1, 1], [0.0, 0, 1, 0]]
+    torch.testing.assert_close(numbers, torch.tensor(expected))
+
+
 def test_codes_that_no_category_has_are_unknown() -> None:
     rows = torch.tensor([[0.0], [3.0], [4.0], [-1.0], [1.5], [torch.nan], [torch.inf], [1e30]])
     _, codes = TableInput(TableShape((CategoryColumn(3),)))(rows)

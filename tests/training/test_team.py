@@ -28,7 +28,7 @@ from training.losses import LOSSES, Criterion
 from training.recipe import Recipe
 from training.team import team
 
-folder, what = Path(sys.argv[1]), sys.argv[2]
+folder = Path(sys.argv[1])
 
 images = np.random.default_rng(0).integers(0, 256, (51, 2, 2, 3)).astype(np.uint8)
 rows = Rows(images, (images[:, 0, 0, 0] > 127).astype(np.int64))
@@ -66,29 +66,34 @@ def learn(together, loss, dropout, keep=None, stop=None):
         "new": len(seen),
     }
 
-with deterministic(0, 1), team("cpu") as together:
+def found(together, what):
     if what == "learn":
-        found = learn(together, "cross_entropy", 0.0)
-    elif what == "refuse":
+        return learn(together, "cross_entropy", 0.0)
+    if what == "refuse":
         try:
             train(Pixels(0.0), Criterion(LOSSES["cross_entropy"], {}, 51), rows, Recipe(batch_size=1), team=together)
         except ConfigurationError as error:
-            found = {"error": str(error)}
-    else:
-        keep = folder / "checkpoint.pt" if what in ("interrupt", "resume") else None
-        found = learn(together, "correctness_ranking", 0.3, keep, 2 if what == "interrupt" else None)
-    if together.leads:
-        (folder / f"{what}-{together.size}.json").write_text(json.dumps(found))
+            return {"error": str(error)}
+    keep = folder / "checkpoint.pt" if what in ("interrupt", "resume") else None
+    return learn(together, "correctness_ranking", 0.3, keep, 2 if what == "interrupt" else None)
+
+with team("cpu") as together:
+    for what in sys.argv[2:]:
+        with deterministic(0, 1):
+            answer = found(together, what)
+        if together.leads:
+            (folder / f"{what}-{together.size}.json").write_text(json.dumps(answer))
 """
 
 
-def torchrun(folder: Path, processes: int, what: str, *, fails: bool = False) -> dict[str, Any]:
+def torchrun(folder: Path, processes: int, *what: str, fails: bool = False) -> None:
+    """Let a team do one thing after the other, each from the same seed; most of the time goes into imports."""
     script = folder / "worker.py"
     script.write_text(_WORKER, encoding="utf-8")
     ended = subprocess.run(
         [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-            *("--nproc-per-node", str(processes), script, folder, what),
+            *("--nproc-per-node", str(processes), script, folder, *what),
         ],
         check=False,
         timeout=300,
@@ -97,34 +102,47 @@ def torchrun(folder: Path, processes: int, what: str, *, fails: bool = False) ->
         cwd=Path(__file__).resolve().parents[2],
     )
     assert (ended.returncode != 0) == fails, ended.stderr
-    found: dict[str, Any] = {} if fails else json.loads((folder / f"{what}-{processes}.json").read_text())
+
+
+def answer(folder: Path, what: str, processes: int = 2) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / f"{what}-{processes}.json").read_text())
     return found
 
 
-def test_two_processes_do_what_one_does(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of what two processes did before they were interrupted."""
+    folder = tmp_path_factory.mktemp("pair")
+    torchrun(folder, 2, "learn", "straight", "refuse", "interrupt", fails=True)
+    return folder
+
+
+def test_two_processes_do_what_one_does(pair: Path) -> None:
     """51 rows in batches of 10: the last batch has eleven, so that one process has a row more than the other."""
-    alone, pair = (torchrun(tmp_path, processes, "learn") for processes in (1, 2))
-    assert (alone["size"], pair["size"]) == (1, 2)
-    assert pair["accuracy"] == alone["accuracy"]
-    assert pair["learned"] == alone["learned"]
+    torchrun(pair, 1, "learn")
+    alone, two = answer(pair, "learn", 1), answer(pair, "learn")
+    assert (alone["size"], two["size"]) == (1, 2)
+    assert two["accuracy"] == alone["accuracy"]
+    assert two["learned"] == alone["learned"]
     for name in ("weights", "loss", "nll"):
-        np.testing.assert_allclose(pair[name], alone[name], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(two[name], alone[name], rtol=1e-5, atol=1e-6)
 
 
-def test_a_team_that_was_interrupted_goes_on_to_the_same_result(tmp_path: Path) -> None:
+def test_a_team_that_was_interrupted_goes_on_to_the_same_result(pair: Path) -> None:
     """With dropout, which each process draws by itself, and a loss that remembers each row."""
-    straight = torchrun(tmp_path, 2, "straight")
-    torchrun(tmp_path, 2, "interrupt", fails=True)
-    assert (tmp_path / "checkpoint.pt").exists()
-    resumed = torchrun(tmp_path, 2, "resume")
+    straight = answer(pair, "straight")
+    assert (pair / "checkpoint.pt").exists()
+    assert not (pair / "interrupt-2.json").exists()
+    torchrun(pair, 2, "resume")
+    resumed = answer(pair, "resume")
     assert resumed.pop("new") == straight.pop("new") - 2
     assert resumed == straight
     assert set(straight["met"]) == {len(straight["loss"])}  # every row once an epoch, whoever met it
-    assert not (tmp_path / "checkpoint.pt").exists()
+    assert not (pair / "checkpoint.pt").exists()
 
 
-def test_batches_with_fewer_rows_than_processes_are_refused(tmp_path: Path) -> None:
+def test_batches_with_fewer_rows_than_processes_are_refused(pair: Path) -> None:
     assert (
         "batches of 1 and 51 rows in all, expected at least one row for each of 2 processes"
-        in torchrun(tmp_path, 2, "refuse")["error"]
+        in answer(pair, "refuse")["error"]
     )

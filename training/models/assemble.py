@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from training.errors import ConfigurationError
-from training.inputs import CategoryColumn, ImageShape, InputShape, NumberColumn, TableShape, TokenShape
+from training.inputs import CategoryColumn, ImageShape, InputShape, TableShape, TokenShape
 from training.models.network import ImageNetwork, Network, TableNetwork, TokenNetwork
 from training.preprocess import ImageInput, TableInput, TokenInput
 
@@ -39,10 +39,9 @@ def assemble(architecture: type[Network], shape: InputShape, classes: int, *, dr
         preprocessing = TokenInput(shape.vocabulary)
         network = architecture(shape.vocabulary, classes, dropout=dropout)
     elif issubclass(architecture, TableNetwork) and isinstance(shape, TableShape):
-        numbers = sum(isinstance(column, NumberColumn) for column in shape.columns)
         categories = [column.categories for column in shape.columns if isinstance(column, CategoryColumn)]
-        preprocessing = TableInput(shape)
-        network = architecture(numbers, categories, classes, dropout=dropout)
+        preprocessing = table = TableInput(shape)
+        network = architecture(table.numbers, categories, classes, dropout=dropout)
     else:
         raise ConfigurationError(
             f"the model {architecture.__name__} takes {_CALLED[architecture.takes]}, "

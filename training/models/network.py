@@ -62,7 +62,7 @@ class TableNetwork(Network):
     """A network from rows of a table to logits.
 
     Args:
-        numbers: Columns of numbers.
+        numbers: Numbers of a row, as `training.preprocess.TableInput` gives them.
         categories: For each column of categories, how many are known; their codes are 1 … , and 0 for all others.
         classes: Columns of the logits.
         dropout: Probability of dropping a unit while training, in [0, 1).
@@ -76,4 +76,4 @@ class TableNetwork(Network):
 
     @abstractmethod
     def forward(self, row: tuple[Tensor, Tensor]) -> Tensor:
-        """Map standardised numbers float32 (N, numbers) and codes int64 (N, …) to logits float32 (N, classes)."""
+        """Map numbers float32 (N, numbers) and codes int64 (N, …) to logits float32 (N, classes)."""

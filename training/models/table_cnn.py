@@ -12,11 +12,12 @@ from training.models.kaiming import start_from_kaiming
 from training.models.network import TableNetwork
 
 CHANNELS, LENGTH, WIDTH = 16, 32, 32
-LARGEST_EMBEDDING = 16
+FACTORS = 16
+FIRST_FACTOR = 0.1  # standard deviation of the vectors' first entries
 
 
 class TableCNN(TableNetwork):
-    """Embeds categories, lets a linear layer put the columns in an order, and convolves along it.
+    """Lets a linear layer put the columns in an order and convolves along it; weighs pairs of columns beside that.
 
     Neighbours in a table mean nothing, and a convolution needs neighbours that do: the linear layer learns which
     columns to place beside each other.
@@ -24,20 +25,27 @@ class TableCNN(TableNetwork):
     | layer | output |
     |---|---|
     | input | A numbers, B codes |
-    | embedding of each code, beside the numbers | A + Σ min(16, ⌈(categories + 1) / 2⌉) |
+    | vector of each code, beside the numbers | A + 16 B |
     | linear, batch normalisation, ReLU | 16 × 32 |
     | convolution 3, batch normalisation, ReLU, max-pool 2 | 32 × 16 |
     | convolution 3, batch normalisation, ReLU, max-pool 2 | 32 × 8 |
     | dropout, linear, ReLU, dropout | 64 |
     | linear | K |
 
+    Two more linear layers add to the logits: one of the numbers and vectors as they come in, one of the 16 sums of
+    products over all pairs of vectors (a factorisation machine; a number's vector is a learnt one, times the number).
+    What two columns say together, such as a month and a year, convolutions hardly find in few rows.
+
     The vector of unknown categories starts from zero, the mean of all others, since training may never meet it.
 
     Args:
-        numbers: Columns of numbers, A.
+        numbers: Numbers of a row, A.
         categories: For each of the B columns of categories, how many are known.
         classes: Number of classes, K.
         dropout: Probability of dropping a unit before each of the last two linear layers.
+
+    References:
+        Rendle 2010, Factorization machines, section III. Guo et al. 2017, DeepFM, section 2.1.
 
     Example:
         >>> import torch
@@ -48,12 +56,11 @@ class TableCNN(TableNetwork):
 
     def __init__(self, numbers: int, categories: Sequence[int], classes: int, *, dropout: float = 0.0) -> None:
         super().__init__(numbers, categories, classes)
-        widths = [min(LARGEST_EMBEDDING, (count + 2) // 2) for count in categories]
-        self.embeddings = nn.ModuleList(
-            _embedding(count, width) for count, width in zip(categories, widths, strict=True)
-        )
+        inputs = numbers + FACTORS * len(categories)
+        self.embeddings = nn.ModuleList(_embedding(count) for count in categories)
+        self.factors = nn.Parameter(FIRST_FACTOR * torch.randn(numbers, FACTORS))
         self.order = nn.Sequential(
-            nn.Linear(numbers + sum(widths), CHANNELS * LENGTH, bias=False),
+            nn.Linear(inputs, CHANNELS * LENGTH, bias=False),
             nn.BatchNorm1d(CHANNELS * LENGTH),
             nn.ReLU(),
             nn.Unflatten(1, (CHANNELS, LENGTH)),
@@ -67,18 +74,28 @@ class TableCNN(TableNetwork):
             nn.Dropout(dropout),
             nn.Linear(64, classes),
         )
+        self.alone = nn.Linear(inputs, classes, bias=False)
+        self.pairs = nn.Linear(FACTORS, classes, bias=False)
         start_from_kaiming(self)
+        nn.init.zeros_(self.alone.weight)
 
     def forward(self, row: tuple[Tensor, Tensor]) -> Tensor:
-        """Map standardised numbers float32 (N, A) and codes int64 (N, B) to logits float32 (N, K)."""
+        """Map numbers float32 (N, A) and codes int64 (N, B) to logits float32 (N, K)."""
         numbers, codes = row
-        embedded = [embedding(codes[:, place]) for place, embedding in enumerate(self.embeddings)]
-        logits: Tensor = self.head(self.convolutions(self.order(torch.cat([numbers, *embedded], dim=1))))
+        vectors = [embedding(codes[:, place]) for place, embedding in enumerate(self.embeddings)]
+        known = torch.cat([numbers, *vectors], dim=1)
+        # The products of all pairs: the square of the sum holds each twice, and the squares beside them.
+        total, squares = numbers @ self.factors, numbers**2 @ self.factors**2
+        for vector in vectors:
+            total, squares = total + vector, squares + vector**2
+        products = (total**2 - squares) / 2
+        logits: Tensor = self.head(self.convolutions(self.order(known))) + self.alone(known) + self.pairs(products)
         return logits
 
 
-def _embedding(categories: int, width: int) -> nn.Embedding:
-    embedding = nn.Embedding(categories + 1, width)
+def _embedding(categories: int) -> nn.Embedding:
+    embedding = nn.Embedding(categories + 1, FACTORS)
+    nn.init.normal_(embedding.weight, std=FIRST_FACTOR)
     nn.init.zeros_(embedding.weight[UNKNOWN])
     return embedding
 

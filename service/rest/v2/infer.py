@@ -37,7 +37,8 @@ class Infer(Predicting):
         query = _query(scope["query_string"])
         header, accepted = _headers(scope)
         body = await read_body(scope, receive, self._max_body)
-        answer, inference = await unless_gone(receive, self._infer(model, served, body, header, query))
+        answer, inference = await unless_gone(receive, self._infer(scope, model, served, body, header, query))
+        answered = time.perf_counter()
         put = partial(write, answer, inference)
         small = answer.logits.nbytes <= LARGE
         content, before_tensors = put() if small else await self._decoders.run(put, answer.logits.nbytes)
@@ -48,10 +49,14 @@ class Infer(Predicting):
             compress = partial(compression.compress, content, used)
             content = compress() if len(content) <= LARGE else await self._decoders.run(compress, len(content))
             headers.append((b"content-encoding", used.encode()))
+        encoded = time.perf_counter()
+        model.plane.stages.encode.add(encoded - answered)
+        scope["answer"] = answer
+        scope["times"] += (answered, encoded)
         await send_answer(send, answer, content, headers)
 
     async def _infer(
-        self, model: Model, served: Served, body: bytes, header: str | None, query: Query
+        self, scope: Scope, model: Model, served: Served, body: bytes, header: str | None, query: Query
     ) -> tuple[Answer, Inference]:
         """Parse a body and answer it. Its deadline counts from here: waiting to be parsed is waiting too."""
         arrived = time.perf_counter()
@@ -69,6 +74,8 @@ class Infer(Predicting):
         with rows_of_the_tensor(inference.where):
             inputs = await self._decoded(inference.inputs, served, len(body))
             decoded = time.perf_counter()
+            scope["times"] = (arrived, decoded)
+            model.plane.stages.decode.add(decoded - arrived)
             deadline_s = self._deadline_s if inference.timeout_s is None else min(inference.timeout_s, self._deadline_s)
             answer = await model.plane.predict(
                 served,

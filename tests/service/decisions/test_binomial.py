@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binom, binomtest
 
-from service.decisions.binomial import critical_errors, labels_needed, lower_share, p_value, upper_share
+from service.decisions.binomial import (
+    critical_errors,
+    labels_needed,
+    lower_share,
+    p_value,
+    share_interval,
+    upper_share,
+)
 
 
 def test_critical_errors_are_exact() -> None:
@@ -74,3 +81,25 @@ def test_a_test_succeeds_exactly_where_the_bound_keeps_the_promise() -> None:
             <= 0.01
             < p_value(np.array(errors), np.array(n), bound - 1e-9)
         )
+
+
+@pytest.mark.parametrize(("share", "groups", "size"), [(0.5, 40, 1), (0.05, 60, 1), (0.98, 100, 1), (0.1, 200, 3)])
+def test_the_interval_of_a_share_covers(share: float, groups: int, size: int) -> None:
+    """Rows of a group agree in two of three cases, so that a group is worth little more than one row."""
+    rng, covered = np.random.default_rng(groups), []
+    group = np.repeat(np.arange(groups), size)
+    for _ in range(1_000):
+        shared = np.repeat(rng.random(groups) < share, size)
+        hits = np.where(rng.random(groups * size) < 2 / 3, shared, rng.random(groups * size) < share)
+        low, high = share_interval(hits, group)
+        covered.append(low <= share <= high)
+    assert np.mean(covered) >= 0.94
+
+
+def test_the_interval_of_a_share_is_that_of_clopper_and_pearson_where_groups_say_nothing() -> None:
+    for hits in (0, 1, 30, 60):
+        low, high = share_interval(np.arange(60) < hits, np.arange(60))
+        if hits < 60:
+            assert high >= upper_share(hits, 60, 0.025) - 1e-12
+            assert high == pytest.approx(upper_share(hits, 60, 0.025), abs=0.01)
+        assert low == pytest.approx(lower_share(hits, 60, 0.025), abs=0.01)

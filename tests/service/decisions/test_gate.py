@@ -188,7 +188,8 @@ def test_the_verdict_is_json() -> None:
     candidate, active, labels = sides(300, 0.5, 1.0)
     document = compare(candidate, active, labels, mode="superior", attempt=1).to_dict()
     assert json.loads(json.dumps(document, allow_nan=False)) == document
-    assert set(document["nll"]) == {"before", "after", "difference", "interval", "upper", "margin"}
+    intervals = {"interval_before", "interval_after", "interval"}
+    assert set(document["nll"]) == {"before", "after", "difference", "upper", "margin"} | intervals
 
 
 def test_the_bound_is_nearly_that_of_a_poisson_number_of_equal_losses() -> None:

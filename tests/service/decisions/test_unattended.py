@@ -42,11 +42,11 @@ def test_what_is_better_for_all_rows_may_go_unattended() -> None:
             "Policy 'auto' would lose its certificate of segment 'DE', and give it the fallback.",
         ),
         (
-            {"caps": [Cap("flipped", "auto", 2, 10, 0.5, 0.4), Cap("flag_rate", "auto", 9, 10, 0.99, None)]},
+            {"caps": [Cap("flipped", "auto", 2, 10, 0.2, 0.5, 0.4), Cap("flag_rate", "auto", 9, 10, 0.9, 0.99, None)]},
             "Policy 'auto' may change up to 50.0% of its decisions, more than 40.0%.",
         ),
         (
-            {"caps": [Cap("flag_rate", "auto", 2, 10, 0.5, 0.4)], "missing_share": 1.0},
+            {"caps": [Cap("flag_rate", "auto", 2, 10, 0.2, 0.5, 0.4)], "missing_share": 1.0},
             "100.0% of the labels that were sought have not come, more than 5.0%; "
             "policy 'auto' may flag up to 50.0% of the rows, more than 40.0%.",
         ),
@@ -71,6 +71,6 @@ def test_the_reason_says_what_the_comparison_does_not_cover() -> None:
 
 
 def test_the_verdict_is_json() -> None:
-    document = judged(verdict(), caps=[Cap("flipped", "auto", 2, 10, 0.5, None)]).to_dict()
+    document = judged(verdict(), caps=[Cap("flipped", "auto", 2, 10, 0.2, 0.5, None)]).to_dict()
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     assert document["caps"][0]["policy"] == "auto"

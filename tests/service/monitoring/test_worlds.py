@@ -15,6 +15,7 @@ from service.decisions.rows import ScoredRows
 from service.monitoring import calibration
 from service.monitoring.calibration import LOG_WEIGHTS, CalibrationMonitor
 from service.monitoring.certificate import CertificateMonitor, bets
+from service.monitoring.levels import level_of
 from service.monitoring.onset import advance, first_stakes, log_evidence
 from service.revision import Threshold
 
@@ -29,7 +30,7 @@ def too_many(worlds: int, level: float = LEVEL) -> int:
 
 
 def fired(
-    factors: Iterable[NDArray[np.float64]], log_weights: NDArray[np.float64], every: int = 1
+    factors: Iterable[NDArray[np.float64]], log_weights: NDArray[np.float64], every: int = 1, level: float = LEVEL
 ) -> NDArray[np.int64]:
     """Return at which row the alarm of each world goes off, 0 for never.
 
@@ -37,6 +38,7 @@ def fired(
         factors: ln f of one row in each world after the other, each of shape (W, J).
         log_weights: Of the bets, shape (J,).
         every: Rows between two looks.
+        level: Of the alarm.
     """
     stakes, alarms = None, None
     for t, row in enumerate(factors, 1):
@@ -44,7 +46,7 @@ def fired(
             stakes, alarms = first_stakes(row.shape), np.zeros(len(row), np.int64)
         advance(stakes, row, t)
         if t % every == 0:
-            reached = log_evidence(stakes, log_weights, t) >= -math.log(LEVEL)
+            reached = log_evidence(stakes, log_weights, t) >= -math.log(level)
             alarms[reached & (alarms == 0)] = t
     assert alarms is not None
     return alarms
@@ -85,6 +87,17 @@ def test_a_probability_that_is_off_by_the_tolerance_alarms_within_its_level(off:
             yield np.where((rng.random(worlds) < p[at] + off)[:, None], right[at], wrong[at])
 
     assert (fired(rows(), LOG_WEIGHTS, every=5) > 0).sum() <= too_many(worlds)
+
+
+@pytest.mark.parametrize(("shared", "within"), [(True, True), (False, False)])
+def test_monitors_that_begin_again_and_again_share_one_level(shared: bool, within: bool) -> None:
+    """One after the other at the edge of the hypothesis, as after activations: that any ever fires is what is meant."""
+    worlds, rows = 300, 400
+    anew = np.zeros(worlds, np.bool_)
+    for k in range(1, 25):
+        level = level_of(LEVEL, k) if shared else LEVEL
+        anew |= fired(errors(0.05, 0.05, worlds, rows, seed=20 + k), even(0.05), every=5, level=level) > 0
+    assert (anew.sum() <= too_many(worlds)) == within
 
 
 def arrivals(rng: np.random.Generator, slow: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from service.errors import ConfigurationError, ForbiddenError
 from service.rest.access import Access, Principal, is_loopback
+from service.rest.rates import Rates
 from service.state.database import Database, now_us
 from service.state.keys import SCOPES, KeyStore
 
@@ -21,20 +23,33 @@ ENDPOINTS = [
     ("GET", "/v1/models/digits/revisions", None),
     ("GET", "/v1/models/digits/revisions/r1", None),
     ("GET", "/v1/models/digits/policies/auto-read", None),
+    ("GET", "/v1/models/digits/monitoring", None),
+    ("GET", "/v1/models/digits/labelled-sets", None),
+    ("GET", "/v1/models/digits/labelled-sets/ls1", None),
+    ("GET", "/v1/jobs", None),
     ("GET", "/v1/jobs/j1", None),
+    ("DELETE", "/v1/jobs/j1", "calibrate"),
+    ("POST", "/v1/jobs/j1/propose", "calibrate"),
     ("POST", "/feedback", "feedback"),
     ("POST", "/v1/models/digits/feedback", "feedback"),
     ("POST", "/recalibrate", "calibrate"),
     ("POST", "/v1/models/digits/recalibrate", "calibrate"),
+    ("POST", "/v1/models/digits/prior-shift", "calibrate"),
     ("PUT", "/v1/models/digits/policies/mine", "calibrate"),
     ("POST", "/v1/models/digits/policies/mine/simulate", "calibrate"),
+    ("POST", "/v1/models/digits/labelled-sets", "calibrate"),
+    ("DELETE", "/v1/models/digits/labelled-sets/ls1", "calibrate"),
     ("POST", "/v1/models/digits/revisions/r1/activate", "approve"),
+    ("POST", "/v1/models/digits/revisions/r1/reject", "approve"),
+    ("GET", "/v1/models/digits/audit", "approve"),
     ("POST", "/v1/models/digits/rollback", "approve"),
+    ("POST", "/v1/models/digits/erase", "admin"),
     ("POST", "/v1/models/digits/unload", "admin"),
     ("POST", "/v1/models/digits/load", "admin"),  # last: whoever comes after wants the model back
 ]
 BODIES = {
     "feedback": {"items": [{"reference": "a", "label": "1"}]},
+    "reject": {"reason": "a test"},
     "predict": {"inputs": [[[0] * 8] * 8]},
     "mine": {"positive": "top", "bands": [{"action": "review"}]},
 }
@@ -42,7 +57,7 @@ BODIES = {
 
 def ask(service: Any, method: str, path: str, key: str | None) -> Any:
     headers = {"if-match": '"0"'} | ({"authorization": f"Bearer {key}"} if key else {})
-    body = BODIES.get(path.rpartition("/")[2]) if method != "GET" else None
+    body = BODIES.get(path.rpartition("/")[2]) if method not in ("GET", "DELETE") else None
     return service.http.request(method, path, json=body, headers=headers)
 
 
@@ -84,6 +99,16 @@ def test_every_endpoint_takes_its_scope_and_no_other(
         assert response.headers["www-authenticate"] == "Bearer"
 
 
+@pytest.mark.parametrize(("method", "path", "scope"), [endpoint for endpoint in ENDPOINTS if endpoint[2] is not None])
+def test_no_other_way_to_write_an_address_needs_less(
+    locked: Any, keys: dict[str, str], method: str, path: str, scope: str
+) -> None:
+    """A route's pattern ends before a last line break as well as at the end."""
+    weak = keys["predict" if scope != "predict" else "feedback"]
+    for other in (f"{path}%0A", f"{path}%0D", f"/{path}", f"{path}/", path.replace("digits", "digits%0A")):
+        assert ask(locked, method, other, weak).status_code in (307, 403, 404), other
+
+
 def test_the_endpoints_above_are_all(locked: Any) -> None:
     document = locked.application.api.openapi()
     described = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
@@ -92,6 +117,7 @@ def test_the_endpoints_above_are_all(locked: Any) -> None:
         for method, path, _ in ENDPOINTS
     }
     named = {(method, path.replace("/auto-read", "/{policy}").replace("/mine", "/{policy}")) for method, path in named}
+    named = {(method, path.replace("/ls1", "/{labelled_set}")) for method, path in named}
     rest = {path for _, path in described - named}
     assert named <= described
     assert not {path for path in rest if path.startswith("/v1")}
@@ -118,7 +144,11 @@ def test_liveness_and_readiness_are_open(locked: Any, keys: dict[str, str]) -> N
     assert locked.http.get("/livez").json()["live"] is True
     ready = locked.http.get("/readyz").json()
     assert ready.pop("stale_for_s") >= 0
-    assert ready == {"ready": True, "models": {"digits": "r1"}, "problems": {}}
+    assert ready == {"ready": True}  # what is served is nobody else's business
+    wrong = locked.http.get("/readyz", headers={"authorization": "Bearer cnd_1_2"})
+    assert (wrong.status_code, wrong.json().keys()) == (200, {"ready", "stale_for_s"})
+    known = ask(locked, "GET", "/readyz", keys["predict"]).json()
+    assert (known["models"], known["problems"]) == ({"digits": "r1"}, {})
 
 
 def test_a_revoked_key_stops_within_a_poll_and_the_audit_log_names_callers(service: Any) -> None:
@@ -157,7 +187,7 @@ class TestUnit:
 
     @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "example.org", ""])
     def test_beyond_loopback_a_key_is_needed(self, store: KeyStore, host: str) -> None:
-        access = Access(store)
+        access = Access(store, Rates(None))
         with pytest.raises(ConfigurationError) as caught:
             access.check_bind(host)
         assert "candor keys create" in str(caught.value.remedy)
@@ -169,14 +199,14 @@ class TestUnit:
 
     @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
     def test_loopback_needs_none(self, store: KeyStore, host: str) -> None:
-        Access(store).check_bind(host)
+        Access(store, Rates(None)).check_bind(host)
         assert is_loopback(host)
 
     def test_admin_may_do_everything_and_others_what_they_name(self) -> None:
         for scope in SCOPES:
-            Principal("boss", frozenset({"admin"})).require(scope)
+            Principal("boss", frozenset({"admin"}), None).require(scope)
         with pytest.raises(ForbiddenError):
-            Principal("reader", frozenset({"predict", "feedback", "calibrate"})).require("approve")
+            Principal("reader", frozenset({"predict", "feedback", "calibrate"}), None).require("approve")
 
 
 def test_the_scope_is_checked_before_the_body_is_read(locked: Any, keys: dict[str, str]) -> None:
@@ -200,7 +230,7 @@ def test_known_keys_work_while_the_state_is_gone(start: Callable[..., Any], tmp_
     _, secret = KeyStore(service.runtime.database).create("reader", ["predict"])
     headers = {"authorization": f"Bearer {secret}"}
     while service.http.get("/v1/models").status_code != 401:
-        pass
+        time.sleep(0.02)
     hidden = [path.rename(path.with_name(f"{path.name}.away")) for path in tmp_path.glob("state.db*")]
     try:
         service.runtime.database.engine.dispose()
@@ -211,3 +241,31 @@ def test_known_keys_work_while_the_state_is_gone(start: Callable[..., Any], tmp_
     finally:
         for path in hidden:
             path.rename(path.with_name(path.name.removesuffix(".away")))
+
+
+def test_a_key_sends_no_more_than_its_rate(service: Any) -> None:
+    store = KeyStore(service.runtime.database)
+    _, slow = store.create("slow", ["admin"], requests_per_s=0.01)
+    _, free = store.create("free", ["admin"])
+    while ask(service, "GET", "/v1/models", None).status_code != 401:
+        pass
+    assert ask(service, "GET", "/v1/models", slow).status_code == 200
+    refused = ask(service, "POST", "/predict", slow)
+    assert refused.status_code == 429
+    assert 90 <= int(refused.headers["retry-after"]) <= 100
+    assert refused.json()["type"] == "/errors/rate-limited"
+    assert ask(service, "GET", "/v2/models/digits", slow).json()["error"]
+    for _ in range(20):
+        assert ask(service, "GET", "/v1/models", free).status_code == 200
+    assert service.http.get("/livez").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/livez", "/v1/models", "/nowhere", "/predict", "/docs", "/v2"])
+def test_every_answer_tells_browsers_to_do_nothing_with_it(shared: Any, path: str) -> None:
+    response = shared.http.get(path)
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert response.headers["x-frame-options"] == "DENY"
+    assert response.headers["referrer-policy"] == "no-referrer"
+    assert "default-src 'none'" in response.headers["content-security-policy"]
+    assert "frame-ancestors 'none'" in response.headers["content-security-policy"]
+    assert (response.headers.get("cache-control") == "no-store") == (path != "/docs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -37,9 +38,10 @@ def drop_tables(address: str) -> None:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of a database without any row; PostgreSQL keeps its tables, since making them takes long."""
+def url(request: pytest.FixtureRequest, tmp_path: Path, migrated: Path) -> str:
+    """The URL of a database without any row, but with its tables, since making them takes long."""
     if request.param == "sqlite":
+        shutil.copy(migrated, tmp_path / "state.db")
         return f"sqlite:///{tmp_path}/state.db"
     address: str = request.getfixturevalue("postgres_url")
     with psycopg.connect(address, autocommit=True) as connection:

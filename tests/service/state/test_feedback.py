@@ -10,13 +10,15 @@ import pytest
 from sqlalchemy import func, select
 
 from service.errors import FeedbackError, IdempotencyConflictError
-from service.state.database import Database
+from service.state.database import Database, now_us
 from service.state.feedback import FeedbackItem, FeedbackReceipt, FeedbackStore
 from service.state.tables import feedback, feedback_batches
+from service.state.window import Window
 
-from .conftest import prediction_id
+from .conftest import DIGEST, LABELS, prediction_id
 
 A, B, C = (prediction_id(number) for number in range(3))
+HOUR_US = 3_600_000_000
 Write = Callable[..., list[str]]
 
 
@@ -177,3 +179,29 @@ def test_an_unusable_item_is_named_and_nothing_is_stored(database: Database) -> 
             FeedbackStore(database).add("pets", [by_id(B, "cat"), item], by="till")
         assert caught.value.where == where
     assert count(database) == 0
+
+
+def test_a_correction_holds_though_the_clock_was_set_back(
+    database: Database, logged: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged([A])
+    store = FeedbackStore(database)
+    now = now_us()
+    for label, time_us in (("cat", now), ("dog", now - HOUR_US)):
+        monkeypatch.setattr("service.state.feedback.now_us", lambda time_us=time_us: time_us)
+        store.add("pets", [by_id(A, label)], by="till")
+    rows = store.labelled_rows(Window("pets", DIGEST), label_names=LABELS)
+    assert [LABELS[label] for label in rows.labels] == ["dog"]
+
+
+def test_a_clock_that_ran_wild_for_a_moment_is_not_followed(
+    database: Database, logged: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged([A])
+    store = FeedbackStore(database)
+    now = now_us()
+    for time_us in (now + 1_000 * 24 * HOUR_US, now):
+        monkeypatch.setattr("service.state.feedback.now_us", lambda time_us=time_us: time_us)
+        store.add("pets", [by_reference(str(time_us), "cat")], by="till")
+    with database.connect() as connection:
+        assert connection.execute(select(func.min(feedback.c.received_at))).scalar_one() == now

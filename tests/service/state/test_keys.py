@@ -9,7 +9,7 @@ from service.errors import ConfigurationError
 from service.rest.access import Principal
 from service.state import audit
 from service.state.database import Database, now_us
-from service.state.keys import SCOPES, KeyStore
+from service.state.keys import LONGEST_NAME, SCOPES, ApiKey, KeyStore
 from service.state.tables import api_keys
 
 
@@ -59,7 +59,7 @@ def test_revoked_and_expired_keys_are_refused(database: Database) -> None:
 def test_admin_may_do_everything_and_others_what_they_are_for(database: Database) -> None:
     store = KeyStore(database)
     admin, till = (
-        Principal(key.name, key.scopes)
+        Principal(key.name, key.scopes, key.prefix)
         for key, _ in (store.create("ops", ["admin"]), store.create("till", ["predict"]))
     )
     assert all(admin.allows(scope) for scope in SCOPES)
@@ -73,3 +73,61 @@ def test_unknown_scopes_are_refused(database: Database) -> None:
             store.create("till", scopes)
         assert caught.value.expected == list(SCOPES)
     assert not store.any()
+
+
+def test_two_valid_keys_never_share_a_name(database: Database) -> None:
+    store = KeyStore(database)
+    first, _ = store.create("till", ["predict"])
+    with pytest.raises(ConfigurationError) as caught:
+        store.create("till", ["admin"])
+    assert (caught.value.found, caught.value.remedy is not None) == (first.prefix, True)
+    store.revoke(first.prefix)
+    store.create("till", ["predict"], expires_at=now_us() - 1)
+    store.create("till", ["predict"])
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a\nb", "\x00", "x" * (LONGEST_NAME + 1)])
+def test_a_name_must_say_something(database: Database, name: str) -> None:
+    with pytest.raises(ConfigurationError):
+        KeyStore(database).create(name, ["predict"])
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_rate_is_a_positive_number(database: Database, rate: float) -> None:
+    with pytest.raises(ConfigurationError):
+        KeyStore(database).create("till", ["predict"], requests_per_s=rate)
+
+
+def test_a_rotated_key_goes_on_for_its_grace_and_no_longer(database: Database) -> None:
+    store = KeyStore(database)
+    hour = 3_600_000_000
+    old, old_text = store.create("till", ["predict", "feedback"], now_us() + 10 * hour, requests_per_s=3.0)
+    new, text = store.rotate(old.prefix, grace_us=hour)
+    assert text != old_text
+    assert (new.name, new.scopes, new.requests_per_s) == (old.name, old.scopes, 3.0)
+    assert lifetime(new) == lifetime(old)
+    ring = store.ring()
+    assert ring.authenticate(text) == new
+    replaced = ring.authenticate(old_text)
+    assert replaced is not None
+    assert 0 < (replaced.expires_at or 0) - now_us() <= hour
+    store.rotate(new.prefix, grace_us=0)
+    assert store.ring().authenticate(text) is None
+    with pytest.raises(ConfigurationError):
+        store.rotate(new.prefix, grace_us=hour)
+    with pytest.raises(ConfigurationError):
+        store.rotate("unknown", grace_us=hour)
+    assert [entry.action for entry in audit.read(database)] == ["rotate_key", "rotate_key", "create_key"]
+
+
+def test_a_grace_never_lengthens_a_life(database: Database) -> None:
+    store = KeyStore(database)
+    soon = now_us() + 60_000_000
+    old, _ = store.create("till", ["predict"], soon)
+    store.rotate(old.prefix, grace_us=3_600_000_000)
+    assert next(key for key in store.list() if key.prefix == old.prefix).expires_at == soon
+
+
+def lifetime(key: ApiKey) -> int:
+    assert key.expires_at is not None
+    return round((key.expires_at - key.created_at) / 1e6)

@@ -8,16 +8,22 @@ from itertools import count
 from typing import Any
 
 import numpy as np
+import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import BOOLEAN, TEXT, column, func, select, values
+from sqlalchemy.dialects.postgresql import BIGINT, BYTEA, DOUBLE_PRECISION
 
+from service.errors import StateUnavailableError
 from service.state import unlabelled
+from service.state.columns import read_columns
 from service.state.database import Database, now_us
 from service.state.feedback import FeedbackItem, FeedbackStore
-from service.state.labelled import LabelledRows
+from service.state.labelled import LabelledRows, load_labelled_rows
 from service.state.predictions import PredictionLog
 from service.state.resolution import weight
+from service.state.unlabelled import load_unlabelled_rows
 from service.state.window import Window
 
 from .conftest import DIGEST, LABELS, batch, prediction_id
@@ -64,7 +70,7 @@ def test_nothing_is_a_table_of_nothing(store: FeedbackStore) -> None:
     rows = load(store)
     assert len(rows) == 0
     assert rows.logits.shape == (0, 3)
-    assert (rows.pending, rows.conflicts, rows.sought, rows.sought_unlabelled, rows.unknown_labels) == (0, 0, 0, 0, 0)
+    assert (rows.pending, rows.conflicts, rows.unknown_labels) == (0, 0, 0)
 
 
 def test_the_order_of_label_names_is_the_callers(store: FeedbackStore, logged: Write) -> None:
@@ -137,7 +143,7 @@ def test_rows_of_another_model_or_model_file_stay_out(store: FeedbackStore, logg
     label(store, *((id_, None, "cat", "client") for id_ in (A, B, C, D)))
     rows = load(store)
     assert rows.ids.tolist() == [A, D]
-    assert (rows.pending, rows.sought) == (1, 2)
+    assert rows.pending == 1
 
 
 def test_the_window_is_of_predictions_and_half_open(store: FeedbackStore, logged: Write) -> None:
@@ -150,7 +156,6 @@ def test_the_window_is_of_predictions_and_half_open(store: FeedbackStore, logged
     for window, expected in windows.items():
         rows = load(store, *window)
         assert rows.ids.tolist() == expected
-        assert (rows.sought, rows.sought_unlabelled) == (len(expected), 0)
 
 
 def test_rows_come_oldest_first(store: FeedbackStore, logged: Write) -> None:
@@ -161,15 +166,22 @@ def test_rows_come_oldest_first(store: FeedbackStore, logged: Write) -> None:
     assert load(store).ids.tolist() == [B, C, D, A]
 
 
-def test_labels_that_were_sought_and_have_not_come_are_counted(store: FeedbackStore, logged: Write) -> None:
-    logged([A, B, C, D], sought=[True, True, False, True])
-    label(store, (A, None, "cat", "client"), (C, None, "cat", "client"))
-    rows = load(store)
-    assert (rows.sought, rows.sought_unlabelled) == (3, 2)
+def test_of_too_many_labels_those_of_the_newest_predictions_are_read(store: FeedbackStore, logged: Write) -> None:
+    for at, id_ in enumerate((C, A, D, B)):
+        logged([id_], created_at=1_000 + at, references=[f"tx-{at}"])
+    label(store, *((id_, None, "cat", "client") for id_ in (A, B, C)), (None, "tx-2", "dog", "client"))
+    label(store, (B, None, "dog", "reviewer"))
+    whole = load(store)
+    assert (whole.ids.tolist(), whole.since_us) == ([C, A, D, B], None)
+    assert load(store, at_most=5).since_us is None
+    newest = load(store, at_most=3)
+    assert (newest.ids.tolist(), newest.since_us) == ([D, B], 1_002)
+    assert (newest.conflicts, newest.pending) == (1, 0)
+    assert load(store, at_most=1).ids.tolist() == []  # B has two
 
 
 def test_more_rows_than_one_fetch(store: FeedbackStore, logged: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.state.labelled.ROWS_PER_FETCH", 100)
+    monkeypatch.setattr("service.state.columns.ROWS_PER_FETCH", 100)
     ids = [prediction_id(number) for number in range(1_050)]
     order = random.Random(5).sample(ids, len(ids))
     logged(order)
@@ -245,6 +257,18 @@ def test_labels_of_the_same_prediction_count_once(store: FeedbackStore, logged: 
     assert load(store).label_sought.tolist() == [True]
 
 
+def test_a_label_that_comes_meanwhile_puts_no_row_into_both(store: FeedbackStore, logged: Write, url: str) -> None:
+    logged([A, B])
+    label(store, (A, None, "cat"))
+    reader = Database.open(url, readonly=True)
+    with reader.connect() as connection:  # as a refit reads
+        without = load_unlabelled_rows(connection, Window("pets", DIGEST), classes=3)
+        label(store, (B, None, "cat"))
+        rows = load_labelled_rows(connection, Window("pets", DIGEST), label_names=LABELS)
+    reader.close()
+    assert (len(without), rows.ids.tolist()) == (1, [A])
+
+
 def test_of_too_many_unlabelled_rows_the_most_recent_are_taken(
     store: FeedbackStore, logged: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,3 +280,56 @@ def test_of_too_many_unlabelled_rows_the_most_recent_are_taken(
     assert rows.propensity.tolist() == [0.1, 0.2]
     assert rows.predicted_at.tolist() == [1_001, 1_002]
     assert rows.since_us == 1_002
+
+
+def test_a_database_that_goes_while_rows_are_read_is_said_to_be_gone(postgresql_url: str) -> None:
+    database = Database.open(postgresql_url)
+    more_than_the_connection_holds = func.generate_series(1, 10_000_000)
+    query = select(func.pg_backend_pid()).select_from(more_than_the_connection_holds)
+    killed = []
+
+    def convert(values: Sequence[int]) -> Any:
+        if values and not killed:
+            with psycopg.connect(postgresql_url, autocommit=True) as other:
+                killed.append(other.execute("SELECT pg_terminate_backend(%s, 5000)", values[:1]).fetchone())
+        return np.array(values)
+
+    with pytest.raises(StateUnavailableError), database.connect() as connection:
+        read_columns(connection, [query], [convert])
+    assert killed == [(True,)]
+    database.close()
+
+
+def test_whoever_stops_reading_leaves_a_connection_that_works(postgresql_url: str) -> None:
+    database = Database.open(postgresql_url)
+    query = select(func.generate_series(1, 10_000_000))
+    with pytest.raises(OverflowError), database.connect() as connection:
+        read_columns(connection, [query], [lambda values: np.array(values, dtype=np.int8)])
+    with database.connect() as connection:
+        assert connection.scalar(select(1)) == 1
+    database.close()
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_streamed_rows_are_those_of_an_ordinary_query(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch, chunked: bool
+) -> None:
+    monkeypatch.setattr("psycopg.capabilities.has_stream_chunked", lambda check=False: chunked)
+    monkeypatch.setattr("service.state.columns.ROWS_PER_FETCH", 2)
+    columns = {
+        "number": ([0.5, None, float("inf"), -0.0, 1e-300], DOUBLE_PRECISION),
+        "integer": ([0, -1, 2**63 - 1, -(2**63), 7], BIGINT),
+        "text": (["", "Bär 🐻", None, "a\\b\n", "'%s"], TEXT),
+        "blob": ([b"", b"\x00\xff", None, b"\\x41", bytes(range(256))], BYTEA),
+        "truth": ([True, False, None, True, False], BOOLEAN),
+    }
+    rows = values(*(column(name, type_) for name, (_, type_) in columns.items()), name="rows")
+    table = rows.data(list(zip(*(given for given, _ in columns.values()), strict=True)))
+    database = Database.open(postgresql_url)
+    collect = [lambda given: np.array(given, dtype=object)] * len(columns)
+    with database.connect() as connection:
+        for query in (select(table), select(table).limit(1), select(table).where(table.c.text.in_(["", "'%s"]))):
+            found = read_columns(connection, [query, query], collect)
+            expected = [tuple(row) for row in connection.execute(query)] * 2
+            assert list(zip(*found, strict=True)) == expected
+    database.close()

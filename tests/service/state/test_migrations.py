@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -38,10 +39,26 @@ def test_an_upgrade_of_the_newest_schema_changes_nothing(database: Database) -> 
         assert migrations.current(connection) == migrations.newest()
 
 
+def test_the_newest_schema_is_the_one_that_no_migration_follows() -> None:
+    assert migrations.newest() == ScriptDirectory(migrations.__path__[0]).get_current_head()
+
+
+def test_only_a_database_that_lacks_a_migration_imports_alembic(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "alembic.operations", None)
+        with pytest.raises(ImportError):
+            Database.open(empty_url)
+    Database.open(empty_url).close()
+    monkeypatch.setitem(sys.modules, "alembic.operations", None)
+    Database.open(empty_url).close()
+
+
 def open_at(url: str, schema: str, monkeypatch: pytest.MonkeyPatch) -> Database:
     """Open a database with an older program, so to say: one that knows no schema beyond `schema`."""
     with monkeypatch.context() as patch:
-        patch.setattr(ScriptDirectory, "get_current_head", lambda _: schema)
+        patch.setattr(migrations, "newest", lambda: schema)
         real = ScriptDirectory.iterate_revisions
 
         def known(scripts: ScriptDirectory, _: str, lower: str) -> Iterator[Script]:

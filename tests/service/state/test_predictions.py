@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
+from typing import Any
 
 import numpy as np
 import pytest
 from sqlalchemy import Connection, func, select
 
-from service.decisions.split import cluster_hash
-from service.errors import StateUnavailableError
+from service.decisions.split import CERTIFY, FIT, GATE, cluster_hash, roles
+from service.errors import CandorError, OverloadedError, StateUnavailableError
 from service.state.database import Database
+from service.state.inputs import unpacked
 from service.state.predictions import PredictionLog
-from service.state.tables import origins, predictions
+from service.state.tables import inputs, origins, predictions
 
 from .conftest import DIGEST, batch, prediction_id
 
@@ -77,7 +80,7 @@ def test_every_column_is_kept(database: Database, logged: Write) -> None:
     with database.connect() as connection:
         rows = connection.execute(select(predictions).order_by(predictions.c.id)).all()
         origin = connection.execute(select(origins)).one()
-    assert tuple(origin)[1:] == ("pets", DIGEST, "r1", "")
+    assert tuple(origin)[1:] == ("pets", DIGEST, "r1", "", None)
     assert [row.id for row in rows] == ids
     assert b"".join(row.logits for row in rows) == logits.astype("<f4").tobytes()
     assert [(row.reference, row.label, row.action, row.propensity, row.sought) for row in rows] == [
@@ -220,6 +223,27 @@ def test_a_commit_whose_answer_was_lost_is_not_written_twice(
     assert (log.written, log.dropped, len(stored(database))) == (3, 0, 3)
 
 
+def test_an_origin_whose_commit_failed_is_stored_with_the_next_attempt(
+    database: Database, log: PredictionLog, ids: Callable[[int], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a disk that is full: SQLite finds that out when it commits."""
+    begin, failures = database.begin, count()
+
+    @contextmanager
+    def first_commit_fails() -> Iterator[Connection]:
+        with begin() as connection:
+            yield connection
+            if next(failures) == 0:
+                raise StateUnavailableError("database or disk is full")
+
+    monkeypatch.setattr(database, "begin", first_commit_fails)
+    names = ids(3)
+    assert log.append(batch(names))
+    assert log.flush()
+    assert stored(database) == names
+    assert log.dropped == 0
+
+
 @pytest.mark.parametrize("bad", [{"references": ["\ud800"]}, {"logits": np.zeros((2, 3), np.float32)}])
 def test_one_batch_that_cannot_be_stored_takes_no_other_along(
     database: Database,
@@ -241,3 +265,76 @@ def test_close_is_final_and_may_be_repeated(log: PredictionLog, ids: Callable[[i
     assert not log.append(batch(ids(2)))
     assert log.dropped == 2
     assert log.flush()
+
+
+def test_a_promise_is_kept_when_the_rows_are_there(database: Database, ids: Callable[[int], list[str]]) -> None:
+    log = PredictionLog(database, commit_interval_s=0)
+    promises = [log.promise(batch(ids(2))) for _ in range(20)]
+    for promise in promises:
+        promise.result(10)
+    assert len(stored(database)) == 40
+    log.close()
+
+
+def test_promises_wait_out_an_outage_and_what_is_withdrawn_meanwhile_is_never_written(
+    database: Database, monkeypatch: pytest.MonkeyPatch, ids: Callable[[int], list[str]]
+) -> None:
+    outage = Outage(database, monkeypatch)
+    log = PredictionLog(database, commit_interval_s=0, capacity=10)
+    tried, waiting, given_up = (log.promise(batch(ids(2))) for _ in range(3))
+    assert outage.tried.wait(10)
+    assert tried.cancel()
+    assert given_up.cancel()
+    with pytest.raises(OverloadedError):
+        log.promise(batch(ids(5))).result(0)
+    outage.over.set()
+    waiting.result(10)
+    assert log.flush()
+    assert stored(database) == [prediction_id(2), prediction_id(3)]
+    assert (log.written, log.dropped, log.depth) == (2, 5, 0)
+    log.close()
+
+
+def test_a_promise_that_cannot_be_kept_says_so(
+    database: Database, monkeypatch: pytest.MonkeyPatch, ids: Callable[[int], list[str]]
+) -> None:
+    log = PredictionLog(database, commit_interval_s=0)
+    with pytest.raises(CandorError, match="could not be written"):
+        log.promise(batch(ids(1), references=["\ud800"])).result(10)
+    Outage(database, monkeypatch)
+    promise = log.promise(batch(ids(1)))
+    log.close(timeout=0.01)
+    with pytest.raises(StateUnavailableError):
+        promise.result(10)
+
+
+def test_a_sample_has_whole_groups_and_shares_stay_what_they_are(database: Database) -> None:
+    log = PredictionLog(database, sample=0.25)
+    names = [prediction_id(row) for row in range(4000)]
+    groups = [f"card-{row % 1000}" for row in range(4000)]
+    sought = [row % 1000 < 100 for row in range(4000)]
+    assert log.append(batch(names, groups=groups, sought=sought, inputs=np.zeros((4000, 1), np.uint8)))
+    log.close()
+    with database.connect() as connection:
+        rows = connection.execute(select(predictions.c.cluster, predictions.c.sought)).all()
+    assert log.written + log.left_out == 4000
+    assert log.written == len(rows)
+    by_group = Counter(row.cluster for row in rows)
+    assert set(by_group.values()) == {4}
+    assert abs(len(by_group) - 250) < 70  # five standard deviations
+    assert abs(sum(row.sought for row in rows) / len(rows) - 0.1) < 0.1
+    role_of = roles(np.array(sorted(by_group)))
+    assert min((role_of == role).mean() for role in (FIT, CERTIFY, GATE)) > 0.15
+
+
+@pytest.mark.parametrize(("keep", "kept"), [("off", []), ("sought", [1, 3]), ("all", [0, 1, 2, 3])])
+def test_inputs_are_kept_as_asked(database: Database, keep: Any, kept: list[int]) -> None:
+    log = PredictionLog(database, keep_inputs=keep)
+    images = np.arange(4 * 12, dtype=np.float32).reshape(4, 3, 4)[:, :, ::2]
+    log.append(batch([prediction_id(row) for row in range(4)], inputs=images, sought=[False, True, False, True]))
+    log.close()
+    with database.connect() as connection:
+        rows = connection.execute(select(inputs).order_by(inputs.c.id)).all()
+    assert [row.id for row in rows] == [prediction_id(row) for row in kept]
+    assert {row.created_at for row in rows} <= {1_000}
+    np.testing.assert_array_equal(unpacked([row.content for row in rows], "float32", (3, 2)), images[kept])

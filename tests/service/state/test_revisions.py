@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -286,14 +286,25 @@ class TestLooks:
         kinds = [
             ("pets", "d1", "gate", "traffic", ""),
             ("cars", "d1", "gate", "traffic", ""),
-            ("pets", "d2", "gate", "traffic", ""),
             ("pets", "d1", "certify", "traffic", ""),
             ("pets", "d1", "certify", "reference", ""),
+            ("pets", "d2", "certify", "reference", ""),
             ("pets", "d1", "certify", "traffic", "auto"),
         ]
         for look in (1, 2):
             for kind in kinds:
                 assert store.expose(*kind, earliest_row_us=0, at=look) == look  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("basis", ["traffic", "uploaded"])
+    def test_labels_are_the_same_whichever_model_file_scores_their_rows(
+        self, database: Database, basis: Literal["traffic", "uploaded"]
+    ) -> None:
+        store = RevisionStore(database)
+        looks = [
+            store.expose("pets", digest, "certify", basis, "top", earliest_row_us=0, at=at)
+            for at, digest in enumerate(["d1", "d2", "d1", "d3"])
+        ]
+        assert looks == [1, 2, 3, 4]
 
     def test_a_clock_that_runs_behind_makes_no_row_fresh(self, database: Database) -> None:
         store = RevisionStore(database)

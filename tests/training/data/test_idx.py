@@ -25,7 +25,7 @@ def write(folder: Path, part: str, count: int, *, packed: bool = False) -> NDArr
         (f"{part}-labels-idx1-ubyte", struct.pack(">2I", 0x801, count) + labels.tobytes()),
     ):
         if packed:
-            (folder / f"{name}.gz").write_bytes(gzip.compress(data))
+            (folder / f"{name}.gz").write_bytes(gzip.compress(data, mtime=0))
         else:
             (folder / name).write_bytes(data)
     return images
@@ -75,7 +75,7 @@ def test_the_test_files_alone(tmp_path: Path) -> None:
         ("train-images-idx3-ubyte", struct.pack(">4I", 0x803, 4, 14, 56) + bytes(4 * 784), "for 4 labels"),
         ("train-images-idx3-ubyte", struct.pack(">4I", 0x803, 2**32 - 1, 2**32 - 1, 9) + bytes(9), "after its header"),
         ("train-labels-idx1-ubyte", struct.pack(">2I", 0x801, 4) + bytes([0, 1, 10, 2]), "a label of 10"),
-        ("train-labels-idx1-ubyte.gz", gzip.compress(bytes(100))[:-9], "cannot be unpacked"),
+        ("train-labels-idx1-ubyte.gz", gzip.compress(bytes(100), mtime=0)[:-9], "cannot be unpacked"),
         ("train-labels-idx1-ubyte.gz", b"no archive", "cannot be unpacked"),
     ],
 )

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def test_it_reads_the_seven_with_and_without_a_key(service: Any) -> None:
     assert service.http.post("/feedback", json={"items": [item]}).json()["stored"] == 1
     key = KeyStore(service.runtime.database).create("reader", ["predict"])[1]
     while service.http.get("/v2").status_code != 401:  # until the first key has been noticed
-        pass
+        time.sleep(0.02)
     assert run(service, CANDOR_API_KEY=key).returncode == 0
     refused = run(service)
     assert refused.returncode != 0

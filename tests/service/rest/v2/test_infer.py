@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import struct
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -488,7 +489,7 @@ def keys(locked: Any) -> dict[str, dict[str, str]]:
         for scope in ("predict", "feedback", "admin")
     }
     while locked.http.get("/v2").status_code != 401:  # until the first key has been noticed
-        pass
+        time.sleep(0.02)
     return made
 
 

@@ -1,0 +1,1 @@
+"""What the service survives: long runs against a running service, and fuzzing of what reads hostile bytes."""

@@ -1,0 +1,192 @@
+"""Measures the loop on a running service: how long a refit of many labels takes, and what predictions feel of it.
+
+    python -m benchmarks.loop refit [--rows 1000000] [--url postgresql://…]
+    python -m benchmarks.loop latency [--rows 300000] [--url postgresql://…]
+
+Without a URL the state is SQLite, in a temporary folder. A PostgreSQL server is given by the URL of any database on it;
+the state is then a database of its own, dropped at the end. `refit` waits for a refit from POST /recalibrate to the end
+of its job, with 2 and with 10 classes; `latency` needs `wrk`, and compares the latencies of an open loop of predictions
+at 40 % of the peak while refits (or simulations of a policy, or, as a control, counting) run one behind the other with
+those while none runs, in turns. Prints JSON documents.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx
+import psycopg
+
+import bundle
+from benchmarks.bulk import fill
+from benchmarks.serving import wrk
+from benchmarks.serving.model import LENET, Prepared, prepare
+from benchmarks.serving.servers import CANDOR, Running, candor, running
+from service.state.database import Database
+
+POLICY = """\
+id: default
+positive: {positive}
+bands:
+  - {{action: accept, when: {{min_precision: 0.9}}}}
+  - {{action: review, when: {{min_precision: 0.7}}}}
+  - {{action: block}}
+certify: {{delta: 0.05, looks: unlimited}}
+explore: {{share: 1.0, actions: [accept, block]}}
+"""
+SHARE_OF_PEAK = 0.4
+_PATIENCE_S = 600.0
+_COUNTED = 300_000_000  # some seconds
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("part", choices=["refit", "latency"])
+    options.add_argument("--url", help="of any database on a PostgreSQL server")
+    options.add_argument("--rows", type=int)
+    options.add_argument("--classes", type=int, nargs="*", default=[2, 10])
+    options.add_argument("--calibrator", help="that is fitted; else the one in service, temperature")
+    options.add_argument("--repeat", type=int, default=2, help="refits of each state")
+    options.add_argument("--seconds", type=float, default=30.0, help="length of a window of `latency`")
+    options.add_argument("--rounds", type=int, default=3, help="of windows, one of each kind")
+    options.add_argument("--during", nargs="*", default=["refits"], choices=["refits", "simulations", "counting"])
+    options.add_argument("--wrk", default="wrk", help="the program")
+    given = options.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if given.part == "refit":
+            for classes in given.classes:
+                with served(Path(folder) / str(classes), given.url, given.rows or 1_000_000, classes) as (one, _):
+                    for _ in range(given.repeat):
+                        print(json.dumps(refit(one.port, given.calibrator)), flush=True)
+        else:
+            with served(Path(folder), given.url, given.rows or 300_000, 10) as (one, prepared):
+                for window in latency(one, prepared, given, Path(folder)):
+                    print(json.dumps(window), flush=True)
+
+
+@contextmanager
+def served(folder: Path, server: str | None, rows: int, classes: int) -> Iterator[tuple[Running, Prepared]]:
+    """Make a state and serve it: `candor serve` in a process of its own."""
+    folder.mkdir(exist_ok=True)
+    policy = POLICY.format(positive="top" if classes > 2 else '"1"')
+    prepared = prepare(LENET, folder, classes=classes, policy=policy)
+    digest = bundle.verify(prepared.bundles / LENET / "1").manifest.files["model.onnx"]
+    with state(folder, server) as url:
+        database = Database.open(url)
+        began = time.perf_counter()
+        fill(database, LENET, digest, rows=rows, classes=classes)
+        print(f"{rows} rows written in {time.perf_counter() - began:.1f} s", file=sys.stderr)
+        database.close()
+        ours = candor(LENET)
+        program = replace(ours, command=lambda *known: [*ours.command(*known)[:-1], url])
+        with running(CANDOR, program, Path(sys.executable), prepared, folder) as one:
+            yield one, prepared
+
+
+@contextmanager
+def state(folder: Path, server: str | None) -> Iterator[str]:
+    """Give the URL of a new state: a file in the folder, or a database of its own on a PostgreSQL server."""
+    if server is None:
+        yield f"sqlite:///{folder}/state.db"
+        return
+    name = f"candor_loop_{secrets.token_hex(4)}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+        yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
+        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def refit(port: int, calibrator: str | None, poll_s: float = 0.02) -> dict[str, Any]:
+    """Refit once, asking so often how far it is, and return how long each step took."""
+    body = {"mode": "dry_run"} | ({} if calibrator is None else {"calibrator": calibrator})
+    began = time.perf_counter()
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=_PATIENCE_S) as http:
+        answer = http.post("/recalibrate", json=body)
+        posted = time.perf_counter() - began
+        answer.raise_for_status()
+        while (job := http.get(answer.headers["location"]).json())["state"] in ("queued", "running"):
+            time.sleep(poll_s)
+    total = time.perf_counter() - began
+    if job["state"] != "done":
+        raise RuntimeError(f"the refit failed: {job['error']}")
+    result = job["result"]
+    return {
+        "total_s": round(total, 2),
+        "posted_s": round(posted, 2),
+        **{name: result[name] for name in ("rows", "took", "summary") if name in result},
+    }
+
+
+def latency(one: Running, prepared: Prepared, given: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
+    """Find the peak, then ask at a share of it, in turns without and with refits."""
+    request = one.payloads["npy"].write(prepared.inputs[:1])
+    body = folder / "body"
+    body.write_bytes(request.body)
+    for seconds in (2.0, 8.0):  # the first to warm up
+        peak = wrk.measure(given.wrk, one.port, request, connections=64, seconds=seconds, scratch=folder)
+    rate = SHARE_OF_PEAK * peak.per_s
+    yield {"peak_per_s": round(peak.per_s), "rate_per_s": round(rate)}
+    command = [sys.executable, "-m", "benchmarks.serving.open_loop", str(one.port), request.path, str(body)]
+    command += [f"{rate:.1f}", f"{given.seconds:.1f}", *(f"{name}={value}" for name, value in request.headers.items())]
+    for _ in range(given.rounds):
+        for kind in ("nothing", *given.during):
+            enough, took = threading.Event(), list[float]()
+            work = threading.Thread(target=_again, args=(WORK[kind], one.port, given.calibrator, enough, took))
+            work.start()
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            enough.set()
+            work.join()
+            yield {"during": kind, "took_s": took} | json.loads(done.stdout)
+
+
+def simulate(port: int, _: str | None) -> float:
+    """Try the policy in force on as many recent predictions as one may, and return how long that took."""
+    began = time.perf_counter()
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=_PATIENCE_S) as http:
+        http.post(f"/v1/models/{LENET}/policies/default/simulate", json={"rows": 50_000}).raise_for_status()
+    return round(time.perf_counter() - began, 2)
+
+
+def count(_: int, __: str | None) -> float:
+    """Keep a processor busy with nothing, as low as a refit: what any work beside predictions costs on this machine."""
+    began = time.perf_counter()
+    code = f"from service.child import step_back; step_back('idle'); sum(range({_COUNTED}))"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    return round(time.perf_counter() - began, 2)
+
+
+WORK: dict[str, Callable[[int, str | None], float] | None] = {
+    "nothing": None,
+    "refits": lambda port, calibrator: float(refit(port, calibrator, poll_s=0.5)["total_s"]),
+    "simulations": simulate,
+    "counting": count,
+}
+"""What goes on beside predictions; each returns its seconds."""
+
+
+def _again(
+    work: Callable[[int, str | None], float] | None,
+    port: int,
+    calibrator: str | None,
+    enough: threading.Event,
+    took: list[float],
+) -> None:
+    while work is not None and not enough.is_set():
+        took.append(work(port, calibrator))
+
+
+if __name__ == "__main__":
+    main()

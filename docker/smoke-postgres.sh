@@ -1,0 +1,101 @@
+# shellcheck shell=bash disable=SC2154
+# Three replicas behind nginx with their state in PostgreSQL: a part of docker/smoke-test.
+
+readonly LOAD_S=12
+readonly REACHES_ALL_WITHIN_S=10
+
+replicas() { "${compose[@]}" ps -q replica; }
+all_healthy() { for container in $(replicas); do wait_healthy; done; }
+serves() {
+  docker exec --env CANDOR_API_KEY "$1" python -I -c '
+import os, urllib.request
+key = {"Authorization": "Bearer " + os.environ["CANDOR_API_KEY"]}
+with urllib.request.urlopen(urllib.request.Request("http://127.0.0.1:8000/readyz", headers=key)) as answer:
+    print(__import__("json").load(answer)["models"]["digits"])'
+}
+all_serve() {
+  local give_up=$((SECONDS + REACHES_ALL_WITHIN_S))
+  for id in $(replicas); do
+    while [ "$(serves "$id")" != "$1" ]; do
+      [ "$SECONDS" -lt "$give_up" ] || fail "a replica serves $(serves "$id"), not $1"
+      sleep 0.2
+    done
+  done
+  say "every replica serves $1"
+}
+# `under_load COMMAND…`: while it runs, and for a while after, no request fails.
+under_load() {
+  local loading
+  "$PYTHON" docker/smoke_client.py load "$LOAD_S" >"$work/load.log" 2>&1 &
+  loading=$!
+  sleep 2
+  "$@" >/dev/null
+  wait "$loading" || { cat "$work/load.log" >&2; fail "$*, under load"; }
+  say "$1 $2 under load: $(cat "$work/load.log")"
+}
+
+build --tag "candor:$CANDOR_TAG"
+up
+all_healthy
+[ "$(replicas | wc -l)" = 3 ] || fail "there are $(replicas | wc -l) replicas, not 3"
+container=$("${compose[@]}" ps -q gateway)
+check_confined 101
+container=$("${compose[@]}" ps -q postgres)
+check_confined 999
+for id in $(replicas); do
+  docker inspect --format '{{json .Config.Env}}' "$id" | grep -qi 'password=' && fail "a password stands in the environment"
+  [ -z "$(docker port "$id")" ] || fail "a replica is open to this machine, beside the gateway"
+done
+say "no password in the environment; only the gateway has a port"
+
+CANDOR_API_KEY=$(first_key init-postgres)
+export CANDOR_API_KEY
+check refused
+check image examples/seven.png
+check feedback
+check activate
+all_serve "$("$PYTHON" -c "import json; print(json.load(open('$work/state.json'))['active'])")"
+
+# Prometheus finds every replica and may read its metrics.
+COMPOSE_PROFILES=postgres,observability up prometheus
+check scraped 3
+COMPOSE_PROFILES=postgres,observability "${compose[@]}" rm --stop --force prometheus >/dev/null 2>&1
+
+# A replica dies, and one is stopped; neither is noticed.
+container=$(replicas | head -n 1)
+under_load docker kill "$container"
+docker start "$container" >/dev/null
+wait_healthy
+container=$(replicas | tail -n 1)
+under_load docker stop "$container"
+[ "$(inspect '{{.State.ExitCode}}')" = 0 ] || fail "stopped with exit code $(inspect '{{.State.ExitCode}}')"
+docker start "$container" >/dev/null
+wait_healthy
+check survived
+
+# PostgreSQL is restarted: what was acknowledged is there.
+"${compose[@]}" restart postgres >/dev/null 2>&1
+container=$("${compose[@]}" ps -q postgres)
+wait_healthy
+all_healthy
+check survived
+
+# A back-up, taken while it serves, comes back over the state and on an empty volume.
+"${compose[@]}" exec -T postgres pg_dump --username candor --format custom candor >"$work/backup.dump" || fail "no back-up"
+restore() {
+  "${compose[@]}" exec -T postgres pg_restore --username candor --dbname candor --clean --if-exists --exit-on-error \
+    --single-transaction <"$work/backup.dump" || fail "no restore"
+}
+"${compose[@]}" stop gateway replica >/dev/null 2>&1
+restore
+up
+all_healthy
+check survived
+"${compose[@]}" down --volumes >/dev/null 2>&1
+up postgres
+container=$("${compose[@]}" ps -q postgres)
+wait_healthy
+restore
+up
+all_healthy
+check survived

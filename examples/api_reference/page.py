@@ -1,0 +1,281 @@
+"""The OpenAPI document and the worked examples as one page of Markdown."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from examples.api_reference.conversation import Exchange
+from examples.api_reference.steady import Steady
+
+Node = dict[str, Any]
+
+_WIDTH = 110
+_MOST_ITEMS = 5
+_MOST_LINES = 48
+_GROUPS = {
+    "predict": "Predict",
+    "feedback": "Feedback",
+    "recalibration": "Recalibration",
+    "revisions": "Revisions",
+    "policies": "Policies",
+    "monitoring": "Monitoring",
+    "models": "Models",
+    "v2": "Open Inference Protocol",
+    "operation": "Operation",
+}
+_HEAD = """# API reference
+
+Every operation of the service, written by `make reference` from its OpenAPI document and from a conversation with a
+running service; [api.md](api.md) is the guide. The service itself has the document at `/openapi.json`, and pages to try
+it at `/docs`.
+
+The examples serve `examples/bundles` with the policies of `examples/policies`, and send scikit-learn's digits, dimmed.
+Each command was run as it stands, and each answer is what came back. Ids, times and durations are made the same for
+every run, numbers have four digits, and "…" stands for what was left out. Where the service has keys, add
+`-H "Authorization: Bearer $CANDOR_API_KEY"`; which scope an operation needs, [api.md](api.md#endpoints) says.
+
+Every operation of `/v1` answers what it cannot do with a [problem document](api.md#problems): 4XX where the request
+must change, 5XX where the service could not. Operations of `/v2` answer `{"error": "…"}` with the same status.
+"""
+
+
+def write(document: Node, exchanges: Sequence[Exchange]) -> str:
+    """Return the page.
+
+    Args:
+        document: The OpenAPI document.
+        exchanges: At least one for each operation.
+
+    Raises:
+        ValueError: An operation has no example, or belongs to a group that this page does not know.
+    """
+    steady = Steady(text for exchange in exchanges for text in (exchange.command, exchange.body))
+    groups: dict[str, list[str]] = {tag: [] for tag in _GROUPS}
+    seen: dict[str, str] = {}
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            examples = [one for one in exchanges if one.operation == (method.upper(), path)]
+            if not any(one.status < 300 for one in examples):
+                raise ValueError(f"{method.upper()} {path} has no example that succeeds")
+            told = _Operation(f"{method.upper()} {path}", operation, document, seen)
+            whole = [told.lines(), *(_example(exchange, steady) for exchange in examples)]
+            groups[operation["tags"][0]] += [line for part in whole for line in part]
+    parts = [_HEAD]
+    for tag, title in _GROUPS.items():
+        parts += [f"## {title}\n", *groups[tag]]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+class _Operation:
+    """What the document says of one operation.
+
+    Args:
+        name: Method and path.
+        operation: From the document.
+        document: The whole of it.
+        seen: Operations by their bodies and answers; one that has the same as another points there.
+    """
+
+    def __init__(self, name: str, operation: Node, document: Node, seen: dict[str, str]) -> None:
+        self._name, self._operation, self._document, self._seen = name, operation, document, seen
+
+    def lines(self) -> list[str]:
+        """Return everything before the examples."""
+        lines = [f"### `{self._name}`", "", _prose(self._operation["description"]), "", *self._parameters()]
+        body = self._operation.get("requestBody")
+        if body is not None:
+            title = "Body" if body.get("required") else "Body, which may be left out"
+            lines += self._told(title, body["content"], needed=True)
+        for status, answer in self._operation["responses"].items():
+            if not status.isdigit():
+                continue
+            shown = _resolved(answer, self._document)
+            lines += self._told(f"Answer {status}: {_sentence(shown['description'])}", shown.get("content", {}))
+            for name, header in shown.get("headers", {}).items():
+                lines += [f"Header `{name}`: {header.get('description', 'as the request had it, or made up.')}", ""]
+        return lines
+
+    def _parameters(self) -> list[str]:
+        parameters = [_resolved(one, self._document) for one in self._operation.get("parameters", ())]
+        if not parameters:
+            return []
+        rows = []
+        for one in parameters:
+            schema = _resolved(one["schema"], self._document)
+            said = one.get("description") or f"Name of the {one['name'].replace('_', ' ')}."
+            rows.append(_row(f"`{one['name']}`", one["in"], _type(schema, self._document), said + _default(schema)))
+        return ["| parameter | in | type | meaning |", "|---|---|---|---|", *rows, ""]
+
+    def _told(self, title: str, contents: Node, *, needed: bool = False) -> list[str]:
+        """Return what a body or an answer may hold: a line for each content type, a table of fields for each schema."""
+        other = self._seen.setdefault(json.dumps([title, contents]), self._name) if contents else self._name
+        if other != self._name:
+            return [
+                f"**{title}** As of [`{other}`](#{re.sub(r'[^a-z0-9 _-]', '', other.lower()).replace(' ', '-')}).",
+                "",
+            ]
+        lines = [f"**{title}**", ""]
+        for kind, content in contents.items():
+            schema = content.get("schema", {})
+            fields = list(_fields(schema, self._document, needed=needed))
+            said = _resolved(schema, self._document).get("description", "")
+            told = said or ("the fields below" if fields else "a file as it is" if _is_binary(schema) else "")
+            lines.append(f"- `{kind}`{': ' if told else ''}{_prose(told)}")
+            if fields:
+                rows = [f"    {_row(f'`{name}`', kind_of, said)}" for name, kind_of, said in fields]
+                lines += ["", "    | field | type | meaning |", "    |---|---|---|", *rows, ""]
+        return [*lines, ""] if lines[-1] else lines
+
+
+def _sentence(description: str) -> str:
+    told = {"Successful Response": "done.", "Accepted": "accepted, and not done yet."}
+    return told.get(description, description[0].lower() + description[1:])
+
+
+def _is_binary(schema: Node) -> bool:
+    return schema.get("format") == "binary"
+
+
+def _fields(schema: Node, document: Node, prefix: str = "", *, needed: bool) -> Iterator[tuple[str, str, str]]:
+    """Yield path, type and meaning of every field below a schema; `needed`: which of them are required, too."""
+    schema = _resolved(schema, document)
+    for option in schema.get("anyOf", ()):
+        yield from _fields(option, document, prefix, needed=needed)
+    if "items" in schema:
+        yield from _fields(schema["items"], document, f"{prefix}[]", needed=needed)
+    inner = schema.get("additionalProperties")
+    if isinstance(inner, dict):
+        yield from _fields(inner, document, f"{prefix}.*" if prefix else "*", needed=needed)
+    required = schema.get("required", ())
+    for name, child in schema.get("properties", {}).items():
+        resolved = _resolved(child, document)
+        path = f"{prefix}.{name}" if prefix else name
+        said = child.get("description") or resolved.get("description", "")
+        said += " Required." if needed and name in required else ""
+        yield path, _type(child, document), (said + _default(child)).strip()
+        yield from _fields(child, document, path, needed=needed)
+
+
+def _resolved(node: Node, document: Node) -> Node:
+    """Return what a reference points to, with what stands beside it; or the node itself."""
+    if "$ref" not in node:
+        return node
+    target: Any = document
+    for part in node["$ref"].removeprefix("#/").split("/"):
+        target = target[part]
+    return {**_resolved(target, document), **{key: value for key, value in node.items() if key == "description"}}
+
+
+def _type(schema: Node, document: Node) -> str:
+    """Return a schema's type in words: `one of`, bounds and formats with it."""
+    schema = _resolved(schema, document)
+    if "enum" in schema:
+        return " or ".join(f"`{value}`" for value in schema["enum"])
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_type(option, document) for option in schema["anyOf"]))
+    kinds = schema.get("type", [])
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    words = []
+    for kind in kinds:
+        if kind == "array":
+            items = _type(schema.get("items", {}), document)
+            words.append(f"list of {items}" if items != "any" else "list")
+        elif kind == "object" and isinstance(inner := schema.get("additionalProperties"), dict):
+            words.append(f"object of {_type(inner, document)}" if inner else "object")
+        elif kind == "string" and schema.get("format") == "date-time":
+            words.append("time with its zone")
+        elif kind == "string" and schema.get("format") == "binary":
+            words.append("file")
+        else:
+            words.append(kind)
+    return " or ".join(words) + _bounds(schema) if words else "any"
+
+
+def _bounds(schema: Node) -> str:
+    signs = {"minimum": "≥", "maximum": "≤", "exclusiveMinimum": ">", "exclusiveMaximum": "<"}
+    said = [f"{sign} {schema[name]:g}" for name, sign in signs.items() if name in schema]
+    lengths = {"maxLength": "characters", "maxItems": "entries"}
+    said += [f"≤ {schema[name]:,} {what}" for name, what in lengths.items() if name in schema]
+    return f", {', '.join(said)}" if said else ""
+
+
+def _default(schema: Node) -> str:
+    default = schema.get("default")
+    return "" if default in (None, [], {}) else f" Default: `{json.dumps(default).strip(chr(34))}`."
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(_prose(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def _prose(text: str) -> str:
+    """Return a docstring's text as Markdown: one paragraph, and `{` and `<` left alone in code only."""
+    paragraphs = [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
+    return "\n\n".join(paragraphs)
+
+
+def _example(exchange: Exchange, steady: Steady) -> list[str]:
+    shown = exchange.command
+    shown = re.sub(r"(?:\d{1,3}, ){40,}\d{1,3}", lambda found: f"{found[0][:24].rsplit(', ', 1)[0]}, …", shown)
+    kind = exchange.headers["content-type"].partition(";")[0]
+    told = [f"{exchange.status.value} {exchange.status.phrase}"]
+    headers = exchange.headers
+    told += [f"{name}: {headers[name.lower()]}" for name in ("ETag", "Location") if name.lower() in headers]
+    return [
+        f"*{exchange.said}*" if exchange.said else "*Example*",
+        "",
+        "```console",
+        f"$ {steady.text(shown)}",
+        "```",
+        "",
+        f"`{'`, `'.join(told)}`",
+        "",
+        "```json" if kind.endswith("json") else "```text",
+        *_answer(exchange, kind, steady),
+        "```",
+        "",
+    ]
+
+
+def _answer(exchange: Exchange, kind: str, steady: Steady) -> list[str]:
+    if not kind.endswith("json"):
+        return [*(line for line in exchange.body.splitlines() if "candor_model_ready" in line), "…"]
+    lines = printed(_shortened(steady.document(json.loads(exchange.body)))).splitlines()
+    return lines if len(lines) <= _MOST_LINES else [*lines[:_MOST_LINES], "  …"]
+
+
+def _shortened(node: Any) -> Any:
+    """Return a document whose long lists, and long objects by number or class, end in "…"."""
+    if isinstance(node, dict):
+        names = list(node)
+        if len(names) > _MOST_ITEMS and all(len(name) < 3 for name in names):
+            return {**{name: _shortened(node[name]) for name in names[:2]}, "…": "…"}
+        return {name: _shortened(child) for name, child in node.items()}
+    if isinstance(node, list):
+        short = [_shortened(child) for child in node[: 2 if len(node) > _MOST_ITEMS else None]]
+        return [*short, "…"] if len(node) > _MOST_ITEMS else short
+    return node
+
+
+def printed(node: Any, indent: int = 0) -> str:
+    """Return JSON that takes one line where that is short enough, and else one line for each entry.
+
+    >>> print(printed({"model": "digits", "rows": [1, 2]}))
+    {"model": "digits", "rows": [1, 2]}
+    """
+    flat = json.dumps(node, ensure_ascii=False)
+    if len(flat) + indent <= _WIDTH or not isinstance(node, dict | list) or not node:
+        return flat
+    space = " " * (indent + 2)
+    if isinstance(node, list):
+        inner = [f"{space}{printed(child, indent + 2)}" for child in node]
+        return "[\n" + ",\n".join(inner) + f"\n{' ' * indent}]"
+    inner = [
+        f"{space}{json.dumps(key, ensure_ascii=False)}: {printed(child, indent + 2)}" for key, child in node.items()
+    ]
+    return "{\n" + ",\n".join(inner) + f"\n{' ' * indent}}}"

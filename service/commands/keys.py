@@ -1,0 +1,179 @@
+"""`candor keys`: the API keys of a service's own state."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from service.commands.local import DatabaseUrl, settings_of
+from service.commands.output import REFUSED, complaints, console, print_json, reporting, whole_column
+from service.times import duration_us, iso
+
+if TYPE_CHECKING:
+    from service.state.keys import ApiKey, KeyStore
+
+app = typer.Typer(no_args_is_help=True, help="Make, list, replace and revoke API keys (on the service's own state).")
+
+NewFile = Annotated[Path | None, typer.Option(help="Write the key to this new file (0600) instead of showing it.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON, for scripts.")]
+
+
+def _stretch(text: str) -> int:
+    try:
+        return duration_us(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Option(help="Whose key it is; goes into the audit log.")],
+    scope: Annotated[list[str], typer.Option(help="predict, feedback, calibrate, approve or admin; may be repeated.")],
+    expires_in: Annotated[
+        int | None, typer.Option(parser=_stretch, metavar="TIME", help="How long it is taken: 90d, 12h; else for ever.")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Requests a second it may send, instead of CANDOR_KEY_REQUESTS_PER_S.")
+    ] = None,
+    file: NewFile = None,
+    if_none: Annotated[bool, typer.Option("--if-none", help="Do nothing where there is a key already.")] = False,
+    as_json: AsJson = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Make a key. It is shown once; the state keeps only its hash."""
+    from service.state.database import now_us
+
+    with reporting(), _keys(database_url) as keys:
+        if if_none and keys.any():
+            complaints.print("There is a key already; nothing was made.")
+            return
+        expires_at = None if expires_in is None else now_us() + expires_in
+        with _kept(file) as keep:
+            keep(*keys.create(name, scope, expires_at, requests_per_s=rate), as_json)
+        if not any("admin" in key.scopes for key in keys.list() if key.valid_at(now_us())):
+            complaints.print(
+                "[yellow]No key has the scope admin.[/yellow] From now on every request needs a key, and what this one "
+                "may not do nobody may: candor keys create --name ops --scope admin"
+            )
+
+
+@app.command()
+def rotate(
+    prefix: Annotated[str, typer.Argument(help="Of the key to replace, from `candor keys list`.")],
+    grace: Annotated[
+        int, typer.Option(parser=_stretch, metavar="TIME", help="How long the old one is still taken: 24h, 0s.")
+    ] = "24h",  # type: ignore[assignment]  # typer parses the default as it does what is given
+    file: NewFile = None,
+    as_json: AsJson = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Make a key that replaces another: same name, scopes, rate and length of life; the old one goes on for a while."""
+    with reporting(), _keys(database_url) as keys, _kept(file) as keep:
+        keep(*keys.rotate(prefix, grace_us=grace), as_json)
+
+
+@app.command("list")
+def list_keys(as_json: AsJson = False, database_url: DatabaseUrl = None) -> None:
+    """List the keys; never their secrets."""
+    with reporting(), _keys(database_url) as keys:
+        documents = [_document(key) for key in keys.list()]
+    if as_json:
+        print_json(documents)
+        return
+    table = Table(
+        whole_column("prefix"), "name", "scopes", "created", "expires", "rate", "state", box=None, pad_edge=False
+    )
+    for key in documents:
+        rate = "—" if key["requests_per_s"] is None else f"{key['requests_per_s']:g}/s"
+        times = (key["created_at"][:19], (key["expires_at"] or "never")[:19])
+        table.add_row(key["prefix"], escape(key["name"]), ", ".join(key["scopes"]), *times, rate, key["state"])
+    console.print(table)
+
+
+@app.command()
+def revoke(
+    prefix: Annotated[str, typer.Argument(help="From `candor keys list`.")], database_url: DatabaseUrl = None
+) -> None:
+    """Revoke a key; running services refuse it within one poll interval."""
+    with reporting(), _keys(database_url) as keys:
+        if not keys.revoke(prefix):
+            complaints.print(f"[red]There is no key with the prefix {escape(prefix)} that is not revoked yet.[/red]")
+            raise typer.Exit(REFUSED)
+    console.print("revoked")
+
+
+def _document(key: ApiKey) -> dict[str, Any]:
+    from service.state.database import now_us
+
+    return {
+        "prefix": key.prefix,
+        "name": key.name,
+        "scopes": sorted(key.scopes),
+        "created_at": iso(key.created_at),
+        "expires_at": None if key.expires_at is None else iso(key.expires_at),
+        "requests_per_s": key.requests_per_s,
+        "state": "revoked" if key.revoked_at else "valid" if key.valid_at(now_us()) else "expired",
+    }
+
+
+@contextmanager
+def _kept(file: Path | None) -> Iterator[Any]:
+    """Give what keeps a new key, `keep(key, text, as_json)`: on standard output, or in a new file.
+
+    The file is opened before there is a key: one that cannot be kept must not exist.
+    """
+    if file is None:
+
+        def show(key: ApiKey, text: str, as_json: bool) -> None:
+            if as_json:
+                print_json({**_document(key), "key": text})
+            else:
+                console.print(text, highlight=False, soft_wrap=True)
+
+        yield show
+        return
+    with _new_secret_file(file) as secret_file:
+
+        def write(key: ApiKey, text: str, as_json: bool) -> None:
+            secret_file.write(f"{text}\n")
+            if as_json:
+                print_json({**_document(key), "file": str(file)})
+
+        yield write
+    complaints.print(f"The key is in {file}.")
+
+
+@contextmanager
+def _new_secret_file(path: Path) -> Iterator[TextIO]:
+    """Open a new file that only its owner reads; it is on disk when the block ends, or gone when that fails."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise typer.BadParameter(f"{path}: {error.strerror}") from error
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        path.unlink()
+        raise
+
+
+@contextmanager
+def _keys(database_url: str | None) -> Iterator[KeyStore]:
+    from service.state.database import Database
+    from service.state.keys import KeyStore
+
+    database = Database.open(settings_of({"database_url": database_url}).state_url, beside_server=True)
+    try:
+        yield KeyStore(database)
+    finally:
+        database.close()

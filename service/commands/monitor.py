@@ -1,0 +1,83 @@
+"""`candor monitor`: do certificates still hold, is a probability still calibrated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.markup import escape
+from rich.table import Table
+
+from service.client import DEFAULT_URL, Client
+from service.client.monitoring import Estimate, Estimates, Monitor, Monitoring
+from service.commands.output import console, print_json, reporting, whole_column
+from service.commands.remote import AsJson, Key, Model, Url
+
+
+def monitor(url: Url = DEFAULT_URL, api_key: Key = None, model: Model = None, as_json: AsJson = False) -> None:
+    """Show whether certificates still hold, whether probabilities are still calibrated, and what labels say."""
+    with reporting(), Client(url, api_key=api_key, model=model) as client:
+        found = client.monitoring()
+    if as_json:
+        print_json(found.document)
+        return
+    console.print(f"{escape(found.model)} {escape(found.revision)}")
+    console.print(_monitors(found))
+    if found.alarm.fired:
+        started = f"; refit {found.alarm.job} has been started" if found.alarm.job else ": candor recalibrate"
+        console.print(f"[yellow]The probabilities are off: a refit is due{escape(started)}[/yellow]")
+    if found.estimates is None:
+        console.print("[dim]nothing estimated yet[/dim]")
+        return
+    for line in _estimates(found.estimates):
+        console.print(escape(line))
+
+
+def _monitors(found: Monitoring) -> Table:
+    table = Table(
+        whole_column("watched"),
+        "promise",
+        "state",
+        "evidence",
+        "fires at",
+        "rows",
+        "unlabelled",
+        box=None,
+        pad_edge=False,
+    )
+    for one in found.certificates:
+        bound = f"≤ {one.at_most:g}" if one.at_least is None else f"≥ {one.at_least:g}"
+        state = "[green]holds[/green]" if one.valid else f"[red]void: {escape(str(one.reason))}[/red]"
+        table.add_row(escape(one.name), escape(f"{one.metric} {bound}"), state, *_evidence(one.monitor))
+    state = "[red]alarm[/red]" if found.alarm.fired else "[green]quiet[/green]"
+    promise = "" if found.alarm.tolerance is None else f"within {found.alarm.tolerance:g}"
+    table.add_row("calibration", promise, state, *_evidence(found.alarm.monitor))
+    return table
+
+
+def _evidence(one: Monitor | None) -> tuple[str, ...]:
+    if one is None:
+        return ("—",) * 4
+    return f"{one.evidence:.2f}", f"{one.fires_at:.2f}", str(one.rows), str(one.unlabelled)
+
+
+def _estimates(found: Estimates) -> Iterator[str]:
+    labelled = found.labelled
+    share = "" if labelled.labelled_share is None else f" ({labelled.labelled_share:.0%})"
+    yield f"labels: {labelled.labelled} of {labelled.sought} sought{share}, of {labelled.rows} matured predictions"
+    if labelled.delay_s is not None:
+        yield f"  they take {labelled.delay_s['median']:.3g} s (median), {labelled.delay_s['q90']:.3g} s (90 %)"
+    if labelled.accuracy is not None and labelled.mean_confidence is not None:
+        yield f"  accuracy {_number(labelled.accuracy)}, mean confidence {_number(labelled.mean_confidence)}"
+    if labelled.base_rate:
+        yield "  base rates " + ", ".join(f"{label} {rate.value:.4f}" for label, rate in labelled.base_rate.items())
+    if found.recent.estimated_accuracy is not None:
+        yield (
+            f"without labels: accuracy {_number(found.recent.estimated_accuracy)} over {found.recent.rows} recent "
+            "predictions, if confidences are calibrated"
+        )
+
+
+def _number(found: Estimate) -> str:
+    if found.interval is None:
+        return f"{found.value:.4f}"
+    return f"{found.value:.4f} ({found.interval[0]:.4f} to {found.interval[1]:.4f})"

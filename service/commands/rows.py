@@ -1,0 +1,77 @@
+"""The verbs that delete stored rows: `erase` asks the service, `prune` works on its state."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from service.client import DEFAULT_URL, Client
+from service.commands.local import DatabaseUrl, settings_of
+from service.commands.output import console, print_json, reporting
+from service.commands.remote import AsJson, Key, Model, Url
+
+_AGE = re.compile(r"([1-9][0-9]{0,4})([dh])")
+_HOURS = {"d": 24, "h": 1}
+
+
+def erase(
+    group: Annotated[str | None, typer.Option(help="Erase what was sent with this group.")] = None,
+    reference: Annotated[str | None, typer.Option(help="Erase what carries this reference.")] = None,
+    prediction_id: Annotated[str | None, typer.Option(help="Erase this prediction.")] = None,
+    url: Url = DEFAULT_URL,
+    api_key: Key = None,
+    model: Model = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete what the log holds of one subject: predictions, inputs, labels. It cannot be undone."""
+    if sum(name is not None for name in (group, reference, prediction_id)) != 1:
+        raise typer.BadParameter("give one of --group, --reference, --prediction-id")
+    with reporting(), Client(url, api_key=api_key, model=model) as client:
+        answer = client.erase(group=group, reference=reference, prediction_id=prediction_id)
+    if as_json:
+        print_json(answer.document)
+        return
+    console.print(
+        f"erased {answer.predictions} predictions, {answer.inputs} inputs, {answer.labels} labels, "
+        f"{answer.receipts} receipts of {answer.model}"
+    )
+    for held_by in answer.labelled_sets:
+        console.print(f"{held_by} has rows of it too: candor labelled-sets delete {held_by}")
+
+
+def prune(
+    older_than: Annotated[str, typer.Option(help="Age, such as 30d or 12h.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete predictions that are older, with their inputs and labels, and old labels without a prediction."""
+    from service.state.database import Database, now_us
+    from service.state.retention import DAY_US, LOCK, count_older
+    from service.state.retention import prune as delete_older
+
+    match = _AGE.fullmatch(older_than)
+    if match is None:
+        raise typer.BadParameter("--older-than takes a number of days or hours, such as 30d or 12h")
+    before_us = now_us() - int(match[1]) * _HOURS[match[2]] * DAY_US // 24
+    with reporting():
+        database = Database.open(settings_of({"database_url": database_url}).database_url, beside_server=True)
+        try:
+            if dry_run:
+                found = count_older(database, before_us)
+            else:
+                with database.locked(LOCK):
+                    found = delete_older(database, before_us, by="command line")
+                database.scrub()
+        finally:
+            database.close()
+    if as_json:
+        print_json({"dry_run": dry_run, **asdict(found)})
+        return
+    console.print(
+        f"{'would delete' if dry_run else 'deleted'} {found.predictions} predictions, {found.inputs} inputs, "
+        f"{found.labels} labels, {found.receipts} receipts"
+    )

@@ -1,0 +1,1 @@
+"""Charts as inline SVG: pure functions from numbers to markup, styled by the page's stylesheet alone."""

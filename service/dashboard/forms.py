@@ -1,0 +1,87 @@
+"""What a form of the dashboard sends: read, checked for its origin, and turned into what the API's handlers take."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+from urllib.parse import parse_qsl, quote
+
+from fastapi import Request
+from pydantic import ValidationError
+from starlette.responses import RedirectResponse
+
+from service.dashboard.session import Sessions
+from service.errors import EpochRequiredError, InputValueError, MalformedBodyError
+from service.rest.dependencies import expected_epoch
+from service.rest.schema import Body
+
+_MOST_FIELDS = 50
+B = TypeVar("B", bound=Body)
+
+
+async def read(request: Request) -> dict[str, str]:
+    """Return the fields of a form that is not empty.
+
+    Raises:
+        MalformedBodyError: It is no form.
+        ForbiddenError: It does not come from a page of this dashboard.
+    """
+    try:
+        text = (await request.body()).decode()
+        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
+    except ValueError as error:
+        raise MalformedBodyError(f"The form cannot be read: {error}.") from None
+    fields = {name: value.strip() for name, value in pairs}
+    sessions: Sessions = request.app.state.sessions
+    sessions.check_form(request.scope, fields.pop("token", ""))
+    return {name: value for name, value in fields.items() if value}
+
+
+def epoch(fields: dict[str, str]) -> int:
+    """Return the epoch that the page was made at, which the form sends back.
+
+    Raises:
+        EpochRequiredError: It is missing.
+        EpochStaleError: It is none.
+    """
+    if "epoch" not in fields:
+        raise EpochRequiredError("The form lacks the epoch.", where="epoch", remedy="Open the page again.")
+    return expected_epoch(fields["epoch"])
+
+
+def body(kind: type[B], **fields: object) -> B:
+    """Return a body as the API's handlers take it.
+
+    Raises:
+        InputValueError: A field is not what it should be.
+    """
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InputValueError(
+            f"{first['msg']}.", where="/".join(str(part) for part in first["loc"]), found=str(first["input"])[:200]
+        ) from None
+
+
+def inside(path: str | None) -> str:
+    """Return a path of the dashboard as it is, the front page for anything else.
+
+    Example:
+        >>> inside("/dashboard/jobs?x=1"), inside("//elsewhere.example/dashboard"), inside("/dashboardx"), inside("//[")
+        ('/dashboard/jobs?x=1', '/dashboard', '/dashboard', '/dashboard')
+    """
+    if path is None or not path.isascii() or not path.isprintable() or "\\" in path or " " in path:
+        return "/dashboard"
+    page = path.partition("?")[0].partition("#")[0]
+    own = page == "/dashboard" or page.startswith("/dashboard/")
+    return path if own and "/../" not in f"{page}/" else "/dashboard"
+
+
+def see(path: str) -> RedirectResponse:
+    """Return the answer to a form that has done what it should: look there."""
+    return RedirectResponse(path, 303)
+
+
+def part(name: str) -> str:
+    """Return a name as a part of an address."""
+    return quote(name, safe="")

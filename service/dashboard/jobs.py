@@ -1,0 +1,95 @@
+"""Refits: the form that starts one, how far it is, what it found; and the list of all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from calibrators import CALIBRATORS
+from service.dashboard import forms
+from service.dashboard.pages import page
+from service.errors import error_from_document
+from service.refit import UNCHANGED
+from service.rest import jobs, recalibrate
+from service.rest.dependencies import Caller, ModelDep, RuntimeDep
+from service.runtime import Runtime
+
+_PAGE = 50
+
+
+async def ask(request: Request, model: ModelDep) -> Response:
+    """Ask what to refit, and how."""
+    return page(
+        request.scope,
+        "recalibrate.html",
+        model=model.name,
+        calibrators=[*CALIBRATORS, UNCHANGED],
+        present=model.served.revision.calibrator["method"],
+    )
+
+
+async def start(request: Request, runtime: RuntimeDep, model: ModelDep, by: Caller) -> Response:
+    """Start a refit."""
+    fields = await forms.read(request)
+    since = fields.get("since")
+    wanted: dict[str, Any] = {name: fields[name] for name in ("mode", "calibrator", "gate") if name in fields}
+    wanted["source"] = {"feedback": {"since": f"{since}Z"} if since else {}}
+    body = forms.body(recalibrate.RecalibrateBody, **wanted)
+    started = await recalibrate.recalibrate(runtime, model, by, Response(), body, None)
+    return forms.see(f"/dashboard/jobs/{started['job']}")
+
+
+async def job_page(request: Request, runtime: RuntimeDep, job: str) -> Response:
+    """Show a job."""
+    document = await jobs.get_job(runtime, job)
+    error, result = document["error"], document["result"]
+    kept = result and (result["revision"] or await run_in_threadpool(_kept, runtime, document["model"], job))
+    return page(
+        request.scope,
+        "job.html",
+        job=document,
+        kept=kept,
+        error=None if error is None else error_from_document(error),
+    )
+
+
+def _kept(runtime: Runtime, model: str, job: str) -> str | None:
+    """Return the proposal that a dry run has become."""
+    revision = runtime.revisions.of_job(model, job)
+    return None if revision is None else revision.id
+
+
+async def jobs_page(request: Request, runtime: RuntimeDep, before: str | None = None) -> Response:
+    """List jobs."""
+    listed = await jobs.list_jobs(runtime, None, None, _PAGE, before)
+    return page(request.scope, "jobs.html", listed=listed, older=before is not None)
+
+
+async def cancel(request: Request, runtime: RuntimeDep, by: Caller, job: str) -> Response:
+    """End a job that is queued or running."""
+    await forms.read(request)
+    await jobs.cancel_job(runtime, by, job)
+    return forms.see(f"/dashboard/jobs/{forms.part(job)}?notice=cancelled")
+
+
+async def propose(request: Request, runtime: RuntimeDep, by: Caller, job: str) -> Response:
+    """Keep what a dry run has found as a proposal."""
+    await forms.read(request)
+    kept = await jobs.propose_job(runtime, by, job, Response())
+    return forms.see(f"/dashboard/models/{forms.part(kept['model'])}/revisions/{forms.part(kept['revision'])}")
+
+
+def add_to_model(router: APIRouter) -> None:
+    """Mount what belongs to a model."""
+    router.add_api_route("/recalibrate", ask, methods=["GET"])
+    router.add_api_route("/recalibrate", start, methods=["POST"])
+
+
+def add_to(router: APIRouter) -> None:
+    """Mount the jobs."""
+    router.add_api_route("/jobs", jobs_page, methods=["GET"])
+    router.add_api_route("/jobs/{job}", job_page, methods=["GET"])
+    router.add_api_route("/jobs/{job}/cancel", cancel, methods=["POST"])
+    router.add_api_route("/jobs/{job}/propose", propose, methods=["POST"])

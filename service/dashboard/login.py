@@ -1,0 +1,82 @@
+"""Logging in with an API key, logging out, choosing colours; and the files that pages need."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from service.dashboard import forms
+from service.dashboard.pages import asset, page
+from service.dashboard.session import LIFETIME_S, SESSION_COOKIE, THEME_COOKIE, Sessions, Visit
+from service.errors import InputValueError, NotFoundError, RateLimitedError, UnauthenticatedError
+
+_YEAR_S = 365 * 86_400
+_THEMES = ("auto", "light", "dark")
+
+
+async def ask(request: Request, next: str | None = None) -> Response:  # noqa: A002 — the word in the address
+    """Ask for an API key."""
+    return _form(request, forms.inside(next))
+
+
+async def login(request: Request) -> Response:
+    """Open a session with an API key."""
+    fields = await forms.read(request)
+    sessions: Sessions = request.app.state.sessions
+    to = forms.inside(fields.get("next"))
+    try:
+        session = await sessions.open(request.scope, fields.get("key", ""))
+    except UnauthenticatedError as error:
+        return _form(request, to, str(error), 401)
+    except RateLimitedError as error:
+        return _form(request, to, f"{error} {error.remedy}", 429)
+    response = forms.see(to)
+    _set_cookie(request, response, SESSION_COOKIE, session, LIFETIME_S)
+    return response
+
+
+async def logout(request: Request) -> Response:
+    """End the session in this browser."""
+    await forms.read(request)
+    response = forms.see("/dashboard/login")
+    _set_cookie(request, response, SESSION_COOKIE, "", 0)
+    return response
+
+
+async def theme(request: Request) -> Response:
+    """Keep which colours are wanted."""
+    fields = await forms.read(request)
+    wanted = fields.get("theme")
+    if wanted not in _THEMES:
+        raise InputValueError("There are no such colours.", where="theme", found=wanted, expected=list(_THEMES))
+    response = forms.see(forms.inside(fields.get("back")))
+    _set_cookie(request, response, THEME_COOKIE, wanted, 0 if wanted == "auto" else _YEAR_S)
+    return response
+
+
+async def static(name: str) -> Response:
+    """Return a stylesheet, script or picture."""
+    try:
+        content, kind = asset(name)
+    except KeyError:
+        raise NotFoundError(f"There is no file {name!r}.", found=name) from None
+    return Response(content, media_type=kind, headers={"cache-control": "public, max-age=31536000, immutable"})
+
+
+def _form(request: Request, to: str, why: str | None = None, status: int = 200) -> Response:
+    return page(request.scope, "login.html", status=status, to=to, why=why, plain=request.url.scheme == "http")
+
+
+def _set_cookie(request: Request, response: Response, name: str, value: str, seconds: int) -> None:
+    visit: Visit = request.scope["visit"]
+    response.set_cookie(
+        name, value, max_age=seconds, path="/dashboard", secure=visit.secure, httponly=True, samesite="strict"
+    )
+
+
+def add_to(router: APIRouter) -> None:
+    """Mount the forms and files."""
+    router.add_api_route("/login", ask, methods=["GET"])
+    router.add_api_route("/login", login, methods=["POST"])
+    router.add_api_route("/logout", logout, methods=["POST"])
+    router.add_api_route("/theme", theme, methods=["POST"])
+    router.add_api_route("/static/{name}", static, methods=["GET"])

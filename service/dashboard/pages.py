@@ -1,0 +1,129 @@
+"""Pages: templates filled in. Everything that is filled in is escaped."""
+
+from __future__ import annotations
+
+import hashlib
+import mimetypes
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qs, quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from service.dashboard import words
+from service.dashboard.session import Visit
+from service.errors import CandorError, EpochStaleError, NotFoundError, UnauthenticatedError
+from service.rest.access import LOCAL, Principal
+from service.rest.bodies import Scope, header
+from service.version import VERSION
+
+_HERE: Final = Path(__file__).parent
+NOTICES: Final = {
+    "activated": "It is in service now.",
+    "rolled-back": "The revision before is in service again.",
+    "rejected": "The proposal is rejected.",
+    "cancelled": "The job is cancelled.",
+}
+"""What a page says after a form has been sent, by the `notice` of its address."""
+
+
+def page(scope: Scope, template: str, *, status: int = 200, **content: Any) -> HTMLResponse:
+    """Return a page for whoever sends a request.
+
+    Args:
+        scope: The request's ASGI scope, with its `visit`.
+        template: File in `templates/`.
+        status: Of the answer.
+        **content: What the template names.
+    """
+    visit: Visit = scope["visit"]
+    principal: Principal | None = scope.get("principal")
+    query = scope.get("query_string", b"").decode("latin-1")
+    text = (
+        _environment()
+        .get_template(template)
+        .render(
+            visit=visit,
+            principal=principal,
+            may=principal.allows if principal else lambda _: False,
+            keyless=principal is not None and principal.name == LOCAL,
+            here=scope["path"],
+            own=quote(scope["path"]),
+            address=quote(scope["path"]) + (f"?{query}" if query else ""),
+            notice=NOTICES.get(_parameter(query, "notice")),
+            **content,
+        )
+    )
+    return HTMLResponse(text, status, {"cache-control": "no-store"})
+
+
+def problem(scope: Scope, error: CandorError, status: int, headers: dict[str, str]) -> Response:
+    """Return an error as a page that says what to do; who must log in is led there."""
+    if isinstance(error, UnauthenticatedError):
+        to = f"/dashboard/login?next={quote(scope['path'])}" if scope["method"] == "GET" else "/dashboard/login"
+        if header(scope, b"hx-request") is not None:  # a script would put the login page into the middle of this one
+            return Response(status_code=status, headers={"hx-redirect": to})
+        return RedirectResponse(to, 303)
+    response = page(
+        scope,
+        "problem.html",
+        status=status,
+        error=error,
+        heading=error.title,
+        moved=isinstance(error, EpochStaleError),
+        missing=isinstance(error, NotFoundError),
+    )
+    response.headers.update(headers)
+    return response
+
+
+def blank(scope: Scope, status: int, heading: str) -> Response:
+    """Return an error that says no more than its status."""
+    return page(scope, "problem.html", status=status, error=None, heading=heading, moved=False, missing=status == 404)
+
+
+@cache
+def asset(name: str) -> tuple[bytes, str]:
+    """Return a static file and its media type.
+
+    Raises:
+        KeyError: There is none of that name.
+    """
+    if name not in _assets():
+        raise KeyError(name)
+    kind = mimetypes.types_map.get(Path(name).suffix, "text/plain")
+    content = (_HERE / "static" / name).read_bytes()
+    return content, f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
+
+
+def asset_address(name: str) -> str:
+    """Return where a static file is; the address changes with its content, so that browsers may keep it."""
+    return f"/dashboard/static/{name}?v={hashlib.sha256(asset(name)[0]).hexdigest()[:12]}"
+
+
+@cache
+def _assets() -> frozenset[str]:
+    return frozenset(path.name for path in (_HERE / "static").iterdir())
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters = (words.percent, words.number, words.signed, words.interval, words.count, words.stamp)
+    environment.filters.update({function.__name__: function for function in filters})
+    environment.filters.update(condition=words.condition, promise=words.promise, calibrator=words.calibrator)
+    environment.filters["part"] = lambda text: quote(str(text), safe="")
+    environment.globals.update(asset=asset_address, version=VERSION, words=words)
+    return environment
+
+
+def _parameter(query: str, name: str) -> str:
+    return parse_qs(query).get(name, [""])[0]

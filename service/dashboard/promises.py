@@ -1,0 +1,82 @@
+"""What a revision promises: threshold and certificate of each policy, segment and band."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from service.dashboard import words
+from service.decisions.solved import SolvedBand, SolvedPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """One band of one part of the traffic.
+
+    Attributes:
+        segment: The part; None for all of it.
+        action: The band's action.
+        condition: What the operator asks for.
+        threshold: Probability from which on the band takes rows; None where it takes none, or all that are left.
+        rest: Whether it takes all that are left.
+        certificate: Document of the certificate, None where nothing is promised.
+    """
+
+    segment: str | None
+    action: str
+    condition: str
+    threshold: float | None
+    rest: bool
+    certificate: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """What one policy of a revision promises.
+
+    Attributes:
+        id: The policy.
+        version: Its version.
+        positive: The class that it is about; "top" for the predicted label.
+        fallback: Action of rows for which nothing is certified; None where every part is certified.
+        without: Segments whose rows get it; empty where it is all rows.
+        rows: Its bands.
+    """
+
+    id: str
+    version: int
+    positive: str
+    fallback: str | None
+    without: tuple[str, ...]
+    rows: tuple[Promise, ...]
+
+
+def promises(policies: dict[str, dict[str, Any]]) -> list[Promises]:
+    """Read a revision's solved policies."""
+    return [_of(SolvedPolicy.from_dict(document)) for _, document in sorted(policies.items())]
+
+
+def _of(solved: SolvedPolicy) -> Promises:
+    parts: list[tuple[str | None, SolvedPolicy]] = [*solved.parts.items()] if solved.segments else [(None, solved)]
+    without = tuple(value for value, part in parts if part.review_all and value is not None)
+    falls_back = bool(without) or (not solved.segments and solved.review_all)
+    return Promises(
+        solved.policy.id,
+        solved.version,
+        solved.policy.positive,
+        solved.policy.fallback if falls_back else None,
+        without,
+        tuple(_band(solved, value, index, band) for value, part in parts for index, band in enumerate(part.bands)),
+    )
+
+
+def _band(solved: SolvedPolicy, segment: str | None, index: int, band: SolvedBand) -> Promise:
+    when = solved.policy.bands[index].when
+    return Promise(
+        segment,
+        band.action,
+        words.condition(when),
+        None if band.threshold is None else band.threshold.probability,
+        when is None,
+        None if band.certificate is None else band.certificate.to_dict(),
+    )

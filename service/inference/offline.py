@@ -1,0 +1,51 @@
+"""Scoring many stored inputs for a job, beside a service that goes on."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from bundle import Bundle
+from service.errors import NonFiniteLogitsError
+from service.inference.finite import check_logits
+from service.inference.session import Session
+
+_ROWS_PER_RUN: Final = 64
+_THREADS: Final = 1  # the service beside it has the others
+
+
+class Scorer:
+    """A bundle's model on one thread of the CPU, a few rows at a time.
+
+    Args:
+        bundle: The bundle.
+        where: The field of the job's request that named the rows, for errors.
+
+    Raises:
+        BundleRefusedError: The model cannot be loaded, or does not give its golden logits.
+    """
+
+    def __init__(self, bundle: Bundle, *, where: str) -> None:
+        self._session = Session(
+            bundle, provider="cpu", threads=_THREADS, max_batch_size=_ROWS_PER_RUN, gpu_memory_bytes=None
+        )
+        self._where = where
+
+    def __call__(self, inputs: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """Return the logits (N, K) of inputs (N, …), N ≥ 0, in the bundle's input dtype.
+
+        Raises:
+            NonFiniteLogitsError: The model gives no finite scores for one of them.
+        """
+        logits = np.empty((len(inputs), self._session.classes), dtype=np.float32)
+        for first in range(0, len(inputs), _ROWS_PER_RUN):
+            logits[first : first + _ROWS_PER_RUN] = self._session.run(inputs[first : first + _ROWS_PER_RUN])
+        try:
+            check_logits(logits)
+        except NonFiniteLogitsError as error:
+            error.where = self._where
+            error.remedy = "Leave such inputs out: the model's own arithmetic overflows on them."
+            raise
+        return logits

@@ -1,0 +1,121 @@
+"""…/labelled-sets: upload labelled rows as a file, see what was uploaded, delete it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from service.rest.dependencies import Caller, ModelDep, RuntimeDep
+from service.rest.exchange import query_values
+from service.rest.lines import CSV_TYPE, NDJSON_TYPE
+from service.rest.uploads.check import MEDIA_TYPES, NPZ_TYPES
+from service.rest.uploads.intake import Intake
+from service.rest.uploads.parquet_rows import PARQUET_TYPE
+from service.state.labelled_sets import LabelledSet, Represents
+from service.times import iso
+
+RepresentsQuery = Annotated[
+    Represents | None,
+    Query(
+        description="`traffic` declares that the rows are a random sample of the model's traffic, as `propensity` says "
+        "where they have one. Only then can they certify; it goes into the audit log and the certificates."
+    ),
+]
+
+
+def _intake(request: Request) -> Intake:
+    intake: Intake = request.app.state.intake
+    return intake
+
+
+IntakeDep = Annotated[Intake, Depends(_intake)]
+
+
+async def upload(
+    request: Request,
+    intake: IntakeDep,
+    model: ModelDep,
+    by: Caller,
+    response: Response,
+    represents: RepresentsQuery = None,
+) -> dict[str, Any]:
+    """Upload labelled rows, to refit with. All rows are checked and stored before the answer, or none is.
+
+    A row has a `label` by name, and what it is a label of: `logits`, or a column of logits for each label; or
+    `inputs`, or the columns of a table, which the model scores at the refit. `group`, `segment`, `propensity`,
+    `predicted_at` and `labelled_at` may be there. The same bytes again are the same set, and answer 200.
+    """
+    query_values(request.scope["query_string"], ("represents",))
+    found, new = await intake.take(request.scope, request.receive, model, represents=represents, by=by.name)
+    response.status_code = 201 if new else 200
+    response.headers["location"] = f"/v1/models/{model.name}/labelled-sets/{found.id}"
+    return _document(found)
+
+
+async def list_sets(runtime: RuntimeDep, model: ModelDep) -> dict[str, Any]:
+    """List the labelled sets of a model, newest first."""
+    return {"items": [_document(found) for found in await run_in_threadpool(runtime.labelled_sets.list, model.name)]}
+
+
+async def get_set(runtime: RuntimeDep, model: ModelDep, labelled_set: str) -> dict[str, Any]:
+    """Return one labelled set: what it holds, not its rows."""
+    return _document(await run_in_threadpool(runtime.labelled_sets.get, model.name, labelled_set))
+
+
+async def delete_set(runtime: RuntimeDep, model: ModelDep, by: Caller, labelled_set: str) -> dict[str, Any]:
+    """Delete a labelled set, unless a job is about to read it. Looks at its rows stay counted."""
+    found = await run_in_threadpool(runtime.labelled_sets.get, model.name, labelled_set)
+    await run_in_threadpool(runtime.labelled_sets.delete, model.name, labelled_set, by=by.name)
+    return _document(found)
+
+
+def _document(found: LabelledSet) -> dict[str, Any]:
+    names = ("id", "model", "sha256", "bytes", "rows", "kind", "represents", "labels", "segments", "by")
+    return {**{name: getattr(found, name) for name in names}, "created_at": iso(found.created_at)}
+
+
+_BYTES: Final = {"type": "string", "format": "binary"}
+CONTENT: Final[dict[str, Any]] = {
+    **{
+        media_type: {"schema": {**_BYTES, "description": "A NumPy archive with an array for each column."}}
+        for media_type in NPZ_TYPES
+    },
+    PARQUET_TYPE: {"schema": {**_BYTES, "description": "Where the service has the extra `parquet`."}},
+    CSV_TYPE: {
+        "schema": {"type": "string", "description": "A header, and one row a line."},
+        "example": "label,cat,dog,group\ncat,2.5,-1.0,u-1\ndog,-0.5,1.5,u-2\n",
+    },
+    NDJSON_TYPE: {
+        "schema": {"type": "string", "description": "One row a line, as a JSON object."},
+        "example": '{"label": "cat", "logits": [2.5, -1.0]}\n{"label": "dog", "logits": [-0.5, 1.5]}\n',
+    },
+}
+"""Bodies of labelled rows in the OpenAPI document."""
+
+
+def is_upload(method: str, path: str, media_type: str) -> bool:
+    """Tell whether a request's body goes to disk, with a limit of its own.
+
+    >>> is_upload("POST", "/v1/models/digits/labelled-sets", "text/csv"), is_upload("POST", "/feedback", "text/csv")
+    (True, False)
+    """
+    end = path.rpartition("/")[2]
+    return method == "POST" and (end == "labelled-sets" or (end == "recalibrate" and media_type in MEDIA_TYPES))
+
+
+def add_to(router: APIRouter) -> None:
+    """Mount the endpoints."""
+    tags: list[Any] = ["recalibration"]
+    router.add_api_route(
+        "/labelled-sets",
+        upload,
+        methods=["POST"],
+        status_code=201,
+        tags=tags,
+        openapi_extra={"requestBody": {"required": True, "content": CONTENT}},
+    )
+    router.add_api_route("/labelled-sets", list_sets, methods=["GET"], tags=tags)
+    router.add_api_route("/labelled-sets/{labelled_set}", get_set, methods=["GET"], tags=tags)
+    router.add_api_route("/labelled-sets/{labelled_set}", delete_set, methods=["DELETE"], tags=tags)

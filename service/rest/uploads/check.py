@@ -1,0 +1,156 @@
+"""The child process of an upload: reads the file, checks every row, and writes the rows as they are stored.
+
+Run as `python -m service.rest.uploads.check` it reads one JSON document on standard input and answers with one. It has
+a low priority and takes memory for some rows at a time; where a hostile file makes it take more, the kernel refuses.
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import orjson
+
+from bundle import Bundle
+from service.errors import BodyTooLargeError, CandorError, InputShapeError, error_document
+from service.rest.lines import CSV_TYPE, NDJSON_TYPE
+from service.rest.uploads.layout import Batch, Layout
+from service.rest.uploads.line_rows import read_line_rows
+from service.rest.uploads.npz_rows import read_npz
+from service.rest.uploads.parquet_rows import PARQUET_TYPE, read_parquet_rows
+from service.rest.uploads.rows import Checker
+from service.state.labelled_sets import COLUMN_TYPES, Content
+from service.verified import verified
+
+NPZ_TYPES: Final = ("application/x-npz", "application/zip")
+MEDIA_TYPES: Final = (*NPZ_TYPES, PARQUET_TYPE, CSV_TYPE, NDJSON_TYPE)
+"""Content types of labelled sets."""
+
+_MEMORY_BYTES: Final = 1 << 30
+_VALUES_PER_BATCH: Final = 1 << 18
+_MOST_ROWS_PER_BATCH: Final = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class CheckTask:
+    """Everything that the child needs to know.
+
+    Attributes:
+        body: The file.
+        media_type: One of `MEDIA_TYPES`.
+        bundle: Folder of the bundle in service.
+        folder: Where the columns go, each a file `<name>.column`.
+        secret: The database's, in hex.
+        now_us: The time, in microseconds since the epoch.
+        limit: Bytes that the rows may have, in the file and as they are stored.
+        max_pixels: Of one batch's images together.
+    """
+
+    body: str
+    media_type: str
+    bundle: str
+    folder: str
+    secret: str
+    now_us: int
+    limit: int
+    max_pixels: int
+
+
+def check(task: CheckTask, bundle: Bundle) -> Content:
+    """Check a file for the model of a bundle and write its columns.
+
+    Raises:
+        InputError: The file or one of its rows cannot be used; `where` says which.
+        UnknownLabelError: Labels are none of the model's.
+    """
+    checker: Checker | None = None
+    written = 0
+    with ExitStack() as stack:
+        files: dict[str, BinaryIO] = {}
+        for batch in _batches(task, bundle):
+            if not batch.rows:
+                continue
+            if checker is None:
+                layout = Layout.of(batch.columns, bundle)
+                checker = Checker(
+                    bundle, layout, secret=bytes.fromhex(task.secret), now_us=task.now_us, max_pixels=task.max_pixels
+                )
+            columns = checker.check(batch)
+            for name, column in columns.items():
+                if name not in files:
+                    files[name] = stack.enter_context((Path(task.folder) / f"{name}.column").open("wb"))
+                files[name].write(column.tobytes())
+                written += column.nbytes
+            if written > task.limit:
+                raise BodyTooLargeError(
+                    "The rows are too large as they are stored.",
+                    found=f"more than {task.limit} bytes after {checker.rows} rows",
+                    expected=f"at most {task.limit} bytes",
+                    remedy="Upload fewer rows, or raise CANDOR_MAX_UPLOAD_BYTES.",
+                )
+    if checker is None:
+        raise InputShapeError("There are no rows.", found=0, expected="at least 1 row")
+    checker.end()
+    values = columns["values"]
+    return Content(
+        kind=layout.kind,
+        rows=checker.rows,
+        labels=checker.labels,
+        segments=checker.segments,
+        dtype=values.dtype.name,
+        shape=list(values.shape[1:]),
+        columns=[name for name in COLUMN_TYPES if name in files],
+    )
+
+
+def main() -> None:
+    """Check one file as a child process."""
+    task = CheckTask(**orjson.loads(sys.stdin.buffer.readline()))
+    answer: dict[str, Any]
+    try:
+        bundle = verified(Path(task.bundle))
+        _limit_memory(_MEMORY_BYTES)
+        answer = {"content": asdict(check(task, bundle))}
+    except CandorError as error:
+        answer = {"error": error_document(error)}
+    except MemoryError:
+        answer = {
+            "error": error_document(
+                BodyTooLargeError(
+                    "A part of the file needs too much memory.",
+                    found=f"more than {_MEMORY_BYTES} bytes",
+                    expected="rows, or row groups, that fit into memory one by one",
+                )
+            )
+        }
+    sys.stdout.buffer.write(orjson.dumps(answer, default=str) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _batches(task: CheckTask, bundle: Bundle) -> Iterator[Batch]:
+    body = Path(task.body)
+    if task.media_type in NPZ_TYPES:
+        return read_npz(body, limit=task.limit)
+    if task.media_type == PARQUET_TYPE:
+        return read_parquet_rows(body)
+    size = max(len(bundle.manifest.labels), math.prod(bundle.manifest.input.shape))
+    rows = max(1, min(_MOST_ROWS_PER_BATCH, _VALUES_PER_BATCH // size))
+    return read_line_rows(body, task.media_type, bundle, rows_per_batch=rows)
+
+
+def _limit_memory(more: int) -> None:
+    """Let the process take so many bytes more than it has, and no others."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmData:"):
+            limit = int(line.split()[1]) * 1024 + more
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
+if __name__ == "__main__":
+    main()

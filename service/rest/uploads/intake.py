@@ -1,0 +1,204 @@
+"""An uploaded labelled set from the wire to the state: to disk as it comes, checked by a child process, then stored."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from functools import partial
+from typing import Any, Final
+
+import orjson
+import structlog
+
+from service.child import child
+from service.errors import (
+    BodyTooLargeError,
+    CandorError,
+    MalformedBodyError,
+    OverloadedError,
+    UnsupportedMediaTypeError,
+    error_from_document,
+)
+from service.models import Model
+from service.rest.bodies import ClientGoneError, Receive, Scope, header
+from service.rest.compression import Unpacking, content_encoding
+from service.rest.payloads import media_type_of
+from service.rest.uploads.check import MEDIA_TYPES, CheckTask
+from service.rest.uploads.parquet_rows import PARQUET_TYPE, check_installed
+from service.rest.uploads.spool import Spool, sweep
+from service.runtime import Runtime
+from service.state.database import now_us
+from service.state.labelled_sets import Content, LabelledSet, Represents
+
+logger = structlog.get_logger(__name__)
+
+_AT_ONCE: Final = 4
+_PIECE: Final = 1 << 20
+
+
+class Intake:
+    """Takes labelled sets in. A few are received at once, and one is checked at a time.
+
+    Args:
+        runtime: The parts of the service.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._settings = runtime.settings
+        self._coming = 0
+        self._checking = asyncio.Lock()
+        sweep(self._settings.uploads)
+        runtime.labelled_sets.sweep()
+
+    async def take(
+        self, scope: Scope, receive: Receive, model: Model, *, represents: Represents | None, by: str
+    ) -> tuple[LabelledSet, bool]:
+        """Receive the body of a request and store it; nothing is left of it where that fails.
+
+        Args:
+            scope: The request's.
+            receive: The ASGI callable; nothing has been read.
+            model: Model that the set is for.
+            represents: What it is declared to be a random sample of.
+            by: Who uploads it.
+
+        Returns:
+            The set, and whether it is a new one: the same bytes are the same set.
+
+        Raises:
+            UnsupportedMediaTypeError: The content type or encoding is none that is read.
+            BodyTooLargeError: The body, or what it unpacks to, is over the limit.
+            OverloadedError: Several uploads are under way.
+            InputError: The rows cannot be used.
+            UnknownLabelError: Labels are none of the model's.
+            LabelledSetStateError: The same bytes came before, declared to be something else.
+            ClientGoneError: The connection closed before the body was complete.
+        """
+        media_type = media_type_of(header(scope, b"content-type"))
+        encoding = content_encoding(scope)
+        if media_type not in MEDIA_TYPES:
+            raise UnsupportedMediaTypeError(
+                f"No labelled set is read from {media_type!r}.", found=media_type, expected=list(MEDIA_TYPES)
+            )
+        if media_type == PARQUET_TYPE:
+            check_installed()
+        announced = header(scope, b"content-length")
+        if announced is not None and announced.isdigit():
+            self._check_size(int(announced))
+        if self._coming >= _AT_ONCE:
+            raise OverloadedError(
+                "Several labelled sets are on their way already.",
+                found=self._coming,
+                expected=f"fewer than {_AT_ONCE}",
+                remedy="Try again after the seconds that Retry-After names.",
+            )
+        self._coming += 1
+        try:
+            spool = await asyncio.to_thread(Spool, self._settings.uploads)
+            try:
+                await self._receive(receive, spool, encoding)
+                return await self._stored(spool, media_type, model, represents, by)
+            finally:
+                await asyncio.shield(asyncio.to_thread(spool.remove))
+        finally:
+            self._coming -= 1
+
+    async def _receive(self, receive: Receive, spool: Spool, encoding: str) -> None:
+        """Write the body to disk, a piece at a time and off the event loop."""
+        unpacking: Unpacking | None = None
+        piece, more = bytearray(), True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError
+            piece += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(piece) >= _PIECE or not more:
+                if encoding != "identity" and unpacking is None:
+                    unpacking = Unpacking(encoding, bytes(piece[:2]))
+                await asyncio.to_thread(self._write, spool, bytes(piece), unpacking)
+                piece.clear()
+        if unpacking is not None:
+            unpacking.end()
+
+    def _write(self, spool: Spool, data: bytes, unpacking: Unpacking | None) -> None:
+        for part in (data,) if unpacking is None else unpacking.pieces(data):
+            self._check_size(spool.bytes + len(part))
+            spool.write(part)
+
+    def _check_size(self, size: int) -> None:
+        limit = self._settings.max_upload_bytes
+        if size > limit:
+            raise BodyTooLargeError(
+                "The labelled set is too large.",
+                found=f"{size} bytes, or more",
+                expected=f"at most {limit} bytes",
+                remedy="Upload fewer rows, or raise CANDOR_MAX_UPLOAD_BYTES.",
+            )
+
+    async def _stored(
+        self, spool: Spool, media_type: str, model: Model, represents: Represents | None, by: str
+    ) -> tuple[LabelledSet, bool]:
+        store, served = self._runtime.labelled_sets, model.served
+        content_of = (model.name, served.revision.model_digest, spool.sha256)
+        if (same := await asyncio.to_thread(store.find, *content_of, represents)) is not None:
+            return same, False
+        task = CheckTask(
+            body=str(spool.body.resolve()),
+            media_type=media_type,
+            bundle=str(served.bundle.path),
+            folder=str(spool.path.resolve()),
+            secret=self._runtime.database.secret.hex(),
+            now_us=now_us(),
+            limit=self._settings.max_upload_bytes,
+            max_pixels=self._settings.max_pixels,
+        )
+        async with self._checking:
+            content = await self._checked(task)
+        add = partial(
+            store.add,
+            *content_of,
+            bytes=spool.bytes,
+            represents=represents,
+            content=content,
+            read=partial(_read, spool, content),
+            by=by,
+        )
+        return await asyncio.to_thread(add), True
+
+    async def _checked(self, task: CheckTask) -> Content:
+        """Have a child process check the file and write the rows as they are stored."""
+        try:
+            async with (
+                asyncio.timeout(self._settings.refit_timeout_s),
+                child("service.rest.uploads.check", self._settings.child_priority) as process,
+            ):
+                answer, complaints = await process.communicate(orjson.dumps(asdict(task)) + b"\n")
+        except TimeoutError:
+            raise CandorError(
+                "The check of the labelled set took too long and was stopped.",
+                found=f"more than {self._settings.refit_timeout_s:g} s",
+                remedy="Upload fewer rows, or as npz, which is read fastest; raise CANDOR_REFIT_TIMEOUT_S; or, on a "
+                "host that is always busy, set CANDOR_CHILD_PRIORITY=low.",
+            ) from None
+        if process.returncode or not answer:
+            logger.error("check of a labelled set failed", status=process.returncode, error=complaints.decode()[-2000:])
+            raise MalformedBodyError(
+                "The labelled set cannot be read: it ended the process that read it.",
+                found=f"exit status {process.returncode}",
+                expected=f"a whole file of {task.media_type}",
+                remedy="Write it anew, with smaller row groups where it is Parquet; the service's log says more.",
+            )
+        document: dict[str, Any] = orjson.loads(answer)
+        if "error" in document:
+            raise error_from_document(document["error"])
+        return Content(**document["content"])
+
+
+def _read(spool: Spool, content: Content, name: str, first: int, rows: int) -> bytes:
+    """Return some rows of a column that the check has written."""
+    width = spool.column(name).stat().st_size // content.rows
+    with spool.column(name).open("rb") as stream:
+        stream.seek(first * width)
+        return stream.read(rows * width)

@@ -1,0 +1,165 @@
+"""Rows of a NumPy `.npz` archive: read some at a time, without pickle, and never more than it may unpack to."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib import format as npy
+
+from service.errors import BodyTooLargeError, CandorError, InputShapeError, InputTypeError, MalformedBodyError
+from service.rest.uploads.layout import LABEL, OPTIONAL, Batch
+
+_MAX_HEADER: Final = 4096
+_MOST_MEMBERS: Final = 10_000
+_BYTES_PER_BATCH: Final = 4 << 20
+_LARGEST_ROW: Final = 64 << 20
+_NUMBERS: Final = "biuf"
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """An array whose rows are still to be read.
+
+    Attributes:
+        name: Of the array.
+        stream: Stands behind its header.
+        rows: Length of its first axis.
+        dtype: Of one entry.
+        shape: Of one row.
+    """
+
+    name: str
+    stream: IO[bytes]
+    rows: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def row_bytes(self) -> int:
+        return self.dtype.itemsize * math.prod(self.shape)
+
+    def read(self, rows: int) -> npt.NDArray[Any]:
+        data = self.stream.read(rows * self.row_bytes)
+        if len(data) != rows * self.row_bytes:
+            raise ValueError(f"the array {self.name!r} ends too early")
+        found = np.frombuffer(data, self.dtype).reshape(rows, *self.shape)
+        return found if found.dtype.isnative else found.astype(found.dtype.newbyteorder("="))
+
+
+def read_npz(path: Path, *, limit: int) -> Iterator[Batch]:
+    """Yield the rows of an archive of arrays, each with one entry a row.
+
+    Args:
+        path: The file.
+        limit: Bytes that the arrays may have together.
+
+    Raises:
+        MalformedBodyError: This is no such archive, or it is damaged.
+        BodyTooLargeError: It claims to unpack to more than `limit`.
+        InputTypeError: An array holds neither numbers, texts nor times, or is stored column by column.
+        InputShapeError: The arrays differ in length.
+    """
+    try:
+        with ExitStack() as stack:
+            members = _open(stack.enter_context(zipfile.ZipFile(path)), stack, limit)
+            size = max(1, _BYTES_PER_BATCH // max(1, sum(member.row_bytes for member in members)))
+            rows = members[0].rows if members else 0
+            for first in range(0, rows, size):
+                count = min(size, rows - first)
+                columns = {member.name: _values(member, count) for member in members}
+                yield Batch(count, columns, _Places(first))
+    except (CandorError, MemoryError):
+        raise
+    except Exception as error:  # zipfile and NumPy's parser raise nearly anything on hostile bytes
+        raise MalformedBodyError(
+            f"The archive cannot be read: {error}.",
+            found=str(error)[:200],
+            expected="what numpy.savez writes: an array of numbers or texts for each column, none of objects",
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    first: int
+
+    def __call__(self, row: int, name: str | None) -> str:
+        return f"row {self.first + row + 1}" + ("" if name is None else f", {name}")
+
+
+def _open(archive: zipfile.ZipFile, stack: ExitStack, limit: int) -> list[_Member]:
+    infos = archive.infolist()
+    names = [info.filename.removesuffix(".npy") for info in infos]
+    if len(set(names)) != len(names) or len(names) > _MOST_MEMBERS:
+        raise ValueError("its members are not distinct" if len(names) <= _MOST_MEMBERS else "it has too many members")
+    total = sum(info.file_size for info in infos)
+    if total > limit:
+        raise BodyTooLargeError(
+            "The archive is too large unpacked.",
+            found=f"{total} bytes",
+            expected=f"at most {limit} bytes",
+            remedy="Upload fewer rows, or raise CANDOR_MAX_UPLOAD_BYTES.",
+        )
+    members = [
+        _member(name, stack.enter_context(archive.open(info)), info.file_size)
+        for name, info in zip(names, infos, strict=True)
+    ]
+    lengths = {member.name: member.rows for member in members}
+    if len(set(lengths.values())) > 1:
+        raise InputShapeError("The arrays differ in length.", found=lengths, expected="one entry for each row")
+    return members
+
+
+def _member(name: str, stream: IO[bytes], size: int) -> _Member:
+    version = npy.read_magic(stream)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"the array {name!r} is in npy format {version}, and 1.0 and 2.0 are read")
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, fortran, dtype = read(stream, max_header_size=_MAX_HEADER)
+    if dtype.hasobject or dtype.kind not in _NUMBERS + "USM":
+        raise InputTypeError(
+            f"The array {name!r} holds objects.",
+            where=name,
+            found=str(dtype),
+            expected="numbers, texts of a fixed width, or times",
+            remedy="Make it with dtype=str where it holds texts; nothing is unpickled here.",
+        )
+    if fortran and len(shape) > 1:
+        raise InputTypeError(
+            f"The array {name!r} is stored column by column.",
+            where=name,
+            found="Fortran order",
+            expected="row by row",
+            remedy="Save numpy.ascontiguousarray of it.",
+        )
+    if not shape or any(type(side) is not int or side < 0 for side in shape):
+        raise InputShapeError(
+            f"The array {name!r} has no rows.", where=name, found=list(shape), expected="one entry for each row"
+        )
+    found = _Member(name, stream, shape[0], dtype, tuple(shape[1:]))
+    if found.rows * found.row_bytes != size - stream.tell():
+        raise ValueError(f"the array {name!r} is not as long as its header says")
+    if found.row_bytes > _LARGEST_ROW:
+        raise InputShapeError(
+            "A row is too large.", where=name, found=f"{found.row_bytes} bytes", expected=f"at most {_LARGEST_ROW}"
+        )
+    if name in (LABEL, *OPTIONAL) and found.shape:
+        raise InputShapeError(
+            f"The array {name!r} has several entries for each row.", where=name, found=list(shape), expected=["rows"]
+        )
+    return found
+
+
+def _values(member: _Member, rows: int) -> npt.NDArray[Any] | list[Any]:
+    """Return rows as an array of numbers or times, texts as a list."""
+    found = member.read(rows)
+    if found.dtype.kind == "S":
+        return [text.decode() for text in found.tolist()]
+    return found.tolist() if found.dtype.kind == "U" else found

@@ -1,0 +1,116 @@
+"""Rows of a Parquet file, some at a time, with arro3 (an extra: `parquet`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from service.errors import MalformedBodyError, UnsupportedMediaTypeError
+from service.rest.uploads.layout import Batch, Column
+
+PARQUET_TYPE = "application/vnd.apache.parquet"
+_PANIC = re.compile(r'called `Result::unwrap\(\)` on an `Err` value: \w+\("(.*)"\)', re.DOTALL)
+
+
+def check_installed() -> None:
+    """Raise UnsupportedMediaTypeError where nothing is installed that reads Parquet."""
+    if find_spec("arro3") is None or find_spec("arro3.io") is None:
+        raise UnsupportedMediaTypeError(
+            "This service reads no Parquet.",
+            found=PARQUET_TYPE,
+            expected="the extra `parquet` on the service's machine",
+            remedy="Install it (pip install 'candor[parquet]'), or upload npz, CSV or NDJSON.",
+        )
+
+
+def read_parquet_rows(path: Path) -> Iterator[Batch]:
+    """Yield the rows of a Parquet file.
+
+    Args:
+        path: The file.
+
+    Raises:
+        MalformedBodyError: This is no such file, or it is damaged.
+    """
+    from arro3.io import read_parquet
+
+    with path.open("rb") as stream:
+        batches = _attempted(lambda: read_parquet(stream))
+        names = list(batches.schema.names)
+        if len(set(names)) != len(names):
+            raise MalformedBodyError("Columns of the file share a name.", found=names[:20], expected="distinct names")
+        first = 0
+        while (batch := _attempted(lambda: next(batches, None))) is not None:
+            columns = {name: _values(batch.column(name)) for name in names}
+            yield Batch(batch.num_rows, columns, _Places(first))
+            first += batch.num_rows
+
+
+def _attempted(read: Callable[[], Any]) -> Any:
+    """Call what reads the file; whatever its reader raises becomes a MalformedBodyError."""
+    try:
+        return read()
+    except (MemoryError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic in Rust is no Exception
+        said = _PANIC.sub(r"\1", str(error))[:300].rstrip(".")
+        raise MalformedBodyError(
+            f"The file is no Parquet that can be read: {said}.", expected="a Parquet file"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    first: int
+
+    def __call__(self, row: int, name: str | None) -> str:
+        return f"row {self.first + row + 1}" + ("" if name is None else f", column {name}")
+
+
+def _values(column: Any) -> Column:
+    """Return a column as an array where it holds times, or numbers or even lists of them, all there; else as a list."""
+    from arro3.core import DataType
+
+    kind = column.type
+    if DataType.is_dictionary(kind):
+        column = column.cast(kind.value_type)
+        kind = column.type
+    try:
+        if DataType.is_temporal(kind):
+            microseconds = column.cast(DataType.timestamp("us", tz="UTC")).cast(DataType.int64()).to_pylist()
+            return np.array(["NaT" if time is None else time for time in microseconds], dtype="<M8[us]")
+        if not column.null_count and (DataType.is_numeric(kind) or DataType.is_nested(kind)):
+            return _array(column)
+    except (NotImplementedError, ValueError, TypeError):
+        pass  # said of the value that is to blame, by whoever reads the column
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _array(column: Any) -> npt.NDArray[Any]:
+    """Return numbers (n,), or lists of equally many numbers (n, …); nulls and unequal lengths raise ValueError."""
+    from arro3.core import DataType, list_flatten
+
+    shape = [len(column)]
+    while DataType.is_nested(column.type):
+        if column.null_count:
+            raise ValueError("a list is missing")
+        rows, column = column, list_flatten(column)
+        size, rest = divmod(len(column), max(len(rows), 1))
+        if rest or not (DataType.is_fixed_size_list(rows.type) or _even(rows, size)):
+            raise ValueError("lists differ in length")
+        shape.append(size)
+    return np.asarray(column.to_numpy()).reshape(shape)
+
+
+def _even(rows: Any, size: int) -> bool:
+    from arro3.core import list_offsets
+
+    return bool((np.diff(np.asarray(list_offsets(rows).to_numpy())) == size).all())

@@ -1,0 +1,110 @@
+"""Deleting predictions with all that hangs on them: their inputs, and the labels that are about them alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple, dataclass
+
+from sqlalchemy import ColumnElement, Connection, CursorResult, delete, exists, select
+
+from service.state.tables import feedback, feedback_batches, inputs, origins, predictions
+
+ROWS_PER_TRANSACTION = 2_000  # some 50 ms of the one writer that SQLite has
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What was deleted, in rows: predictions, kept inputs, labels, and receipts of feedback requests."""
+
+    predictions: int = 0
+    inputs: int = 0
+    labels: int = 0
+    receipts: int = 0
+
+    def __add__(self, other: Deleted) -> Deleted:
+        return Deleted(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
+
+    def __bool__(self) -> bool:
+        return any(astuple(self))
+
+
+def delete_predictions(
+    connection: Connection, model: str, rows: Sequence[tuple[str, str | None]], *, receipts: bool
+) -> Deleted:
+    """Delete predictions of one model, their inputs, and their labels.
+
+    A label by reference is deleted with the last prediction that carries the reference.
+
+    Args:
+        connection: Inside a write transaction.
+        model: The model.
+        rows: Ids of predictions, some of which may not exist, each with its reference; at most `ROWS_PER_TRANSACTION`.
+        receipts: Whether the receipts of the requests that brought the labels are deleted too.
+    """
+    ids = [id_ for id_, _ in rows]
+    count = _count(connection.execute(delete(predictions).where(predictions.c.id.in_(ids))))
+    kept = _count(connection.execute(delete(inputs).where(inputs.c.id.in_(ids))))
+    named = {reference for _, reference in rows if reference is not None}
+    still = select(predictions.c.reference).join(origins, origins.c.id == predictions.c.origin)
+    named -= set(connection.scalars(still.where(origins.c.model == model, predictions.c.reference.in_(named))))
+    return (
+        Deleted(predictions=count, inputs=kept)
+        + delete_labels(connection, model, 0, ids, receipts=receipts)
+        + delete_labels(connection, model, 1, named, receipts=receipts)
+    )
+
+
+def delete_labels(
+    connection: Connection,
+    model: str,
+    by_reference: int,
+    targets: Iterable[str],
+    *,
+    receipts: bool,
+    before_us: int | None = None,
+) -> Deleted:
+    """Delete what a model's feedback says of these targets.
+
+    Args:
+        connection: Inside a write transaction.
+        model: The model.
+        by_reference: 0 where the targets are prediction ids, 1 where they are references.
+        targets: At most `ROWS_PER_TRANSACTION` of them.
+        receipts: Whether the receipts of the requests that brought the labels are deleted too.
+        before_us: Only labels that were received before this time.
+    """
+    which: list[ColumnElement[bool]] = [
+        feedback.c.target.in_(list(targets)),
+        feedback.c.by_reference == by_reference,
+        feedback.c.model == model,
+    ]
+    if before_us is not None:
+        which.append(feedback.c.received_at < before_us)
+    mentioned = set(connection.scalars(select(feedback.c.batch).where(*which))) if receipts else set[int]()
+    labels = _count(connection.execute(delete(feedback).where(*which)))
+    of_model = feedback_batches.c.model == model
+    gone = delete(feedback_batches).where(of_model, feedback_batches.c.batch.in_(mentioned))
+    return Deleted(labels=labels, receipts=_count(connection.execute(gone)) if mentioned else 0)
+
+
+def unknown_target(by_reference: int) -> ColumnElement[bool]:
+    """Return the condition on a row of `feedback` that its model has no prediction of that id, or reference."""
+    name = predictions.c.reference if by_reference else predictions.c.id
+    known = exists().where(
+        name == feedback.c.target, origins.c.id == predictions.c.origin, origins.c.model == feedback.c.model
+    )
+    return (feedback.c.by_reference == by_reference) & ~known
+
+
+def in_parts(step: Callable[[], tuple[Deleted, bool]], stopped: Callable[[], bool]) -> Deleted:
+    """Add up what steps delete until one says that it was the last, or somebody wants to stop."""
+    total = Deleted()
+    more = True
+    while more and not stopped():
+        part, more = step()
+        total += part
+    return total
+
+
+def _count(result: CursorResult[tuple[()]]) -> int:
+    return result.rowcount

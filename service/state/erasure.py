@@ -1,0 +1,86 @@
+"""Erasing a subject: every prediction, input and label of one group, one reference, or one prediction id."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Literal, NamedTuple
+
+from sqlalchemy import Connection, select
+
+from service.decisions.split import cluster_hash
+from service.state import audit
+from service.state.database import Database
+from service.state.deletion import ROWS_PER_TRANSACTION, Deleted, delete_labels, delete_predictions
+from service.state.tables import origins, predictions
+
+Kind = Literal["group", "reference", "prediction_id"]
+
+
+class Subject(NamedTuple):
+    """Whose rows are meant."""
+
+    kind: Kind
+    name: str
+
+
+def erase(database: Database, model: str, subject: Subject, *, by: str) -> Deleted:
+    """Delete all that the log holds of a subject; the audit log gets counts, and a keyed hash in place of the name.
+
+    A group is known by its keyed hash only, which no index leads to: that reads the model's whole log, and holds up
+    nobody. What a crash interrupts has erased part of it; the audit log says so when it was done to its end.
+
+    Args:
+        database: The state.
+        model: The model.
+        subject: Whose rows.
+        by: Whose wish it is, for the audit log.
+
+    Raises:
+        StateUnavailableError: The database does not answer.
+    """
+    with database.connect() as connection:
+        rows = _predictions_of(connection, database.secret, model, subject)
+    total = Deleted()
+    for start in range(0, len(rows), ROWS_PER_TRANSACTION):
+        with database.begin() as connection:
+            part = rows[start : start + ROWS_PER_TRANSACTION]
+            total += delete_predictions(connection, model, part, receipts=True)
+    with database.begin() as connection:
+        if subject.kind != "group":  # labels whose prediction is not known
+            named_by_reference = int(subject.kind == "reference")
+            total += delete_labels(connection, model, named_by_reference, [subject.name], receipts=True)
+        audit.append(
+            connection,
+            model=model,
+            by=by,
+            action="erase",
+            subject=_pseudonym(database.secret, subject),
+            detail={"kind": subject.kind, **asdict(total)},
+        )
+    if total:
+        database.scrub()
+    return total
+
+
+def _predictions_of(
+    connection: Connection, secret: bytes, model: str, subject: Subject
+) -> Sequence[tuple[str, str | None]]:
+    column, value = {
+        "group": (predictions.c.cluster, cluster_hash(secret, subject.name)),
+        "reference": (predictions.c.reference, subject.name),
+        "prediction_id": (predictions.c.id, subject.name),
+    }[subject.kind]
+    query = (
+        select(predictions.c.id, predictions.c.reference)
+        .join(origins, origins.c.id == predictions.c.origin)
+        .where(origins.c.model == model, column == value)
+    )
+    return [(id_, reference) for id_, reference in connection.execute(query)]
+
+
+def _pseudonym(secret: bytes, subject: Subject) -> str:
+    """Return what stands for the subject in the audit log: equal for equal names, and nothing without the secret."""
+    tagged = f"{subject.kind}:{subject.name}".encode()
+    return hashlib.blake2b(tagged, key=secret, digest_size=16, person=b"candor-erase").hexdigest()

@@ -1,0 +1,352 @@
+"""Labelled sets that were uploaded: stored in chunks, whole or absent, where every replica can read them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy import Connection, Row, delete, insert, select, update
+
+from service.errors import LabelledSetStateError, UnknownLabelledSetError
+from service.state import audit
+from service.state.database import Database, now_us
+from service.state.jobs import UNFINISHED
+from service.state.numbering import number_in, take_number
+from service.state.tables import jobs, labelled_rows, labelled_sets
+
+Kind = Literal["logits", "inputs"]
+Represents = Literal["traffic"]
+
+COLUMN_TYPES: Final[Mapping[str, str]] = {
+    "label": "<i4",
+    "cluster": "<i8",
+    "propensity": "<f8",
+    "predicted_at": "<i8",
+    "labelled_at": "<i8",
+    "segment": "<i4",
+}
+"""How the columns beside `values` are stored. −1 is a time or a segment that a row lacks; NaN an unknown propensity."""
+
+ABSENT: Final = -1
+_BYTES_PER_CHUNK: Final = 2 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a set holds, as its check found.
+
+    Attributes:
+        kind: "logits", or "inputs", which a refit scores with the model.
+        rows: How many.
+        labels: Counts by name, in the order of the codes in `label`.
+        segments: Names, in the order of the codes in `segment`.
+        dtype: NumPy's name of the type of one row's values.
+        shape: Shape of one row's values.
+        columns: Those of `COLUMN_TYPES` that the set has; `label` and `cluster` always.
+    """
+
+    kind: Kind
+    rows: int
+    labels: dict[str, int]
+    segments: list[str]
+    dtype: str
+    shape: list[int]
+    columns: list[str]
+
+    @property
+    def row_type(self) -> np.dtype[Any]:
+        """The type of one row's values, little-endian, shape included."""
+        return np.dtype((np.dtype(self.dtype).newbyteorder("<"), tuple(self.shape)))
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledSet:
+    """A set that was uploaded.
+
+    Attributes:
+        id: Name, such as "ls1".
+        model: Model that it is for.
+        model_digest: The model file in service when it came; logits are held to be that file's.
+        sha256: Of the bytes that were uploaded, as they were before any content encoding.
+        bytes: How many those were.
+        rows: How many it has.
+        kind: "logits" or "inputs".
+        represents: "traffic" where whoever uploaded it declared it to be a random sample of the traffic.
+        labels: Rows by label.
+        segments: Names of the segments that its rows are of.
+        dtype: Type of one row's values.
+        shape: Shape of one row's values.
+        by: Who uploaded it.
+        created_at: Microseconds since the epoch, UTC.
+    """
+
+    id: str
+    model: str
+    model_digest: str
+    sha256: str
+    bytes: int
+    rows: int
+    kind: Kind
+    represents: Represents | None
+    labels: dict[str, int]
+    segments: list[str]
+    dtype: str
+    shape: list[int]
+    by: str
+    created_at: int
+
+    @property
+    def row_type(self) -> np.dtype[Any]:
+        """The type of one row's values, little-endian, shape included."""
+        return np.dtype((np.dtype(self.dtype).newbyteorder("<"), tuple(self.shape)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """Consecutive rows of a set.
+
+    Attributes:
+        values: Logits or inputs, (n, …).
+        columns: The others by name; those that the set lacks are left out.
+    """
+
+    values: npt.NDArray[Any]
+    columns: Mapping[str, npt.NDArray[Any]]
+
+
+ReadColumn = Callable[[str, int, int], bytes]
+"""Returns the bytes of a column ("values" among them) for some rows: its name, the first of them, how many."""
+
+
+class LabelledSetStore:
+    """Uploaded sets of all models. All methods raise StateUnavailableError when the database does not answer."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def find(self, model: str, model_digest: str, sha256: str, represents: Represents | None) -> LabelledSet | None:
+        """Return the set that these bytes are already, None where they are new.
+
+        Raises:
+            LabelledSetStateError: They are one that was declared to be something else.
+        """
+        with self._database.connect() as connection:
+            return _same(connection, model, model_digest, sha256, represents)
+
+    def add(
+        self,
+        model: str,
+        model_digest: str,
+        sha256: str,
+        *,
+        bytes: int,  # noqa: A002
+        represents: Represents | None,
+        content: Content,
+        read: ReadColumn,
+        by: str,
+    ) -> LabelledSet:
+        """Store a set; it is there, and durable, when this returns, and nothing of it is there where it fails.
+
+        Chunks are written in transactions of their own, so that other writers wait for one of them at most. What a
+        crash leaves of a set belongs to nobody: the next start, or the next one that is stored, removes it.
+
+        Args:
+            model: Model that it is for.
+            model_digest: The model file in service.
+            sha256: Of the bytes that were uploaded.
+            bytes: How many those were.
+            represents: What it is declared to be a random sample of; goes into the audit log.
+            content: What the check found.
+            read: Gives the rows.
+            by: Who uploads it.
+
+        Raises:
+            LabelledSetStateError: Meanwhile the same bytes came, declared to be something else.
+        """
+        with self._database.locked(_lock(model)):
+            self._remove_remains(model)
+            if (same := self.find(model, model_digest, sha256, represents)) is not None:
+                return same
+            row: dict[str, Any] = {
+                name: getattr(content, name) for name in ("kind", "rows", "labels", "segments", "dtype", "shape")
+            }
+            row |= {"model": model, "model_digest": model_digest, "sha256": sha256, "bytes": bytes}
+            row |= {"represents": represents, "by": by}
+            with self._database.begin() as connection:
+                number = take_number(connection, "labelled set")
+                connection.execute(insert(labelled_sets).values(number=number, created_at=now_us(), whole=False, **row))
+            try:
+                self._write_rows(number, content, read)
+                with self._database.begin() as connection:
+                    now = {"whole": True, "created_at": now_us()}
+                    connection.execute(update(labelled_sets).where(labelled_sets.c.number == number).values(**now))
+                    detail = {name: row[name] for name in ("sha256", "bytes", "rows", "kind", "represents")}
+                    audit.append(connection, model=model, by=by, action="upload", subject=f"ls{number}", detail=detail)
+                    return _get(connection, model, number)
+            except BaseException:
+                self._remove_remains(model)
+                raise
+
+    def get(self, model: str, id: str) -> LabelledSet:  # noqa: A002
+        """Return one set.
+
+        Raises:
+            UnknownLabelledSetError: The model has none of that id.
+        """
+        with self._database.connect() as connection:
+            return _get(connection, model, _number(model, id))
+
+    def list(self, model: str) -> tuple[LabelledSet, ...]:
+        """Return a model's sets, newest first."""
+        query = _SELECT.where(labelled_sets.c.model == model, labelled_sets.c.whole)
+        with self._database.connect() as connection:
+            return tuple(_set(row) for row in connection.execute(query.order_by(labelled_sets.c.number.desc())))
+
+    def holding(self, model: str, cluster: int) -> tuple[str, ...]:
+        """Return the ids of a model's sets with a row of this group, known by its keyed hash, oldest first.
+
+        No index leads to them: that reads the groups of all its sets.
+        """
+        query = (
+            select(labelled_rows.c.set, labelled_rows.c.cluster)
+            .join(labelled_sets, labelled_sets.c.number == labelled_rows.c.set)
+            .where(labelled_sets.c.model == model, labelled_sets.c.whole)
+            .execution_options(yield_per=1)
+        )
+        with self._database.connect() as connection:
+            found = {
+                number
+                for number, clusters in connection.execute(query)
+                if (np.frombuffer(clusters, COLUMN_TYPES["cluster"]) == cluster).any()
+            }
+        return tuple(f"ls{number}" for number in sorted(found))
+
+    def delete(self, model: str, id: str, *, by: str) -> None:  # noqa: A002
+        """Delete a set.
+
+        Raises:
+            UnknownLabelledSetError: The model has none of that id.
+            LabelledSetStateError: A job that has not ended is about to read it.
+        """
+        number = _number(model, id)
+        with self._database.begin() as connection:
+            found = _get(connection, model, number)
+            waiting = select(jobs.c.number).where(
+                jobs.c.model == model,
+                jobs.c.state.in_(UNFINISHED),
+                jobs.c.request["labelled_set"].as_string() == found.id,
+            )
+            if used_by := connection.scalars(waiting.order_by(jobs.c.number)).all():
+                raise LabelledSetStateError(
+                    f"{found.id} is in use.",
+                    where=found.id,
+                    found=[f"j{job}" for job in used_by],
+                    expected="no job that waits or runs",
+                    remedy="Wait for the jobs, then delete it.",
+                )
+            _delete(connection, number)
+            audit.append(connection, model=model, by=by, action="delete_labelled_set", subject=found.id)
+
+    def chunks(self, found: LabelledSet) -> Iterator[Chunk]:
+        """Yield the rows of a set, some MB at a time, in the order of the file."""
+        query = select(labelled_rows).where(labelled_rows.c.set == _number(found.model, found.id))
+        query = query.order_by(labelled_rows.c.first).execution_options(yield_per=1)
+        with self._database.connect() as connection:
+            for row in connection.execute(query).mappings():
+                columns = {
+                    name: np.frombuffer(row[name], dtype)
+                    for name, dtype in COLUMN_TYPES.items()
+                    if row[name] is not None
+                }
+                yield Chunk(np.frombuffer(row["values"], found.row_type), columns)
+
+    def sweep(self) -> None:
+        """Remove what crashes left of sets, except where another server is storing one just now."""
+        with self._database.connect() as connection:
+            models = connection.scalars(select(labelled_sets.c.model).where(~labelled_sets.c.whole).distinct()).all()
+        for model in models:
+            with self._database.try_lock(_lock(model)) as taken:
+                if taken:
+                    self._remove_remains(model)
+
+    def _write_rows(self, number: int, content: Content, read: ReadColumn) -> None:
+        size = max(1, _BYTES_PER_CHUNK // content.row_type.itemsize)
+        for first in range(0, content.rows, size):
+            rows = min(size, content.rows - first)
+            columns = {name: read(name, first, rows) for name in ("values", *content.columns)}
+            with self._database.begin() as connection:
+                connection.execute(insert(labelled_rows).values(set=number, first=first, rows=rows, **columns))
+
+    def _remove_remains(self, model: str) -> None:
+        """Remove what is not whole; whoever calls this holds the model's lock, so that nobody is writing it."""
+        remains = select(labelled_sets.c.number).where(labelled_sets.c.model == model, ~labelled_sets.c.whole)
+        with self._database.connect() as connection:
+            numbers = connection.scalars(remains).all()
+        for number in numbers:
+            with self._database.begin() as connection:
+                _delete(connection, number)
+
+
+_FIELDS = tuple(field.name for field in dataclasses.fields(LabelledSet) if field.name != "id")
+_SELECT = select(labelled_sets.c.number, *(labelled_sets.c[name] for name in _FIELDS))
+
+
+def _set(row: Row[Any]) -> LabelledSet:
+    return LabelledSet(f"ls{row.number}", **{name: getattr(row, name) for name in _FIELDS})
+
+
+def _number(model: str, id_: str) -> int:
+    number = number_in("ls", id_)
+    if number is None:
+        raise UnknownLabelledSetError(f"{model} has no labelled set {id_}.", found=id_, expected='"ls" and a number')
+    return number
+
+
+def _get(connection: Connection, model: str, number: int) -> LabelledSet:
+    query = _SELECT.where(labelled_sets.c.number == number, labelled_sets.c.model == model, labelled_sets.c.whole)
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        raise UnknownLabelledSetError(
+            f"{model} has no labelled set ls{number}.",
+            found=f"ls{number}",
+            remedy=f"List the labelled sets of {model} to see those it has.",
+        )
+    return _set(row)
+
+
+def _same(
+    connection: Connection, model: str, model_digest: str, sha256: str, represents: Represents | None
+) -> LabelledSet | None:
+    query = _SELECT.where(
+        labelled_sets.c.model == model,
+        labelled_sets.c.model_digest == model_digest,
+        labelled_sets.c.sha256 == sha256,
+        labelled_sets.c.whole,
+    )
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        return None
+    found = _set(row)
+    if found.represents != represents:
+        raise LabelledSetStateError(
+            f"These rows are {found.id} already, and were declared to be something else.",
+            where="?represents",
+            found=represents or "nothing declared",
+            expected=found.represents or "nothing declared",
+            remedy=f"Use {found.id} as it is, or delete it and upload the rows with what they are.",
+        )
+    return found
+
+
+def _lock(model: str) -> str:
+    """Name the lock of whoever changes the rows of a model's sets."""
+    return f"labelled sets/{model}"
+
+
+def _delete(connection: Connection, number: int) -> None:
+    connection.execute(delete(labelled_rows).where(labelled_rows.c.set == number))
+    connection.execute(delete(labelled_sets).where(labelled_sets.c.number == number))

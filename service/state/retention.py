@@ -1,0 +1,250 @@
+"""Rows that are older than they may become: counted, and deleted a few at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from itertools import groupby
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, delete, func, select
+
+from service.state import audit
+from service.state.database import Database, now_us
+from service.state.deletion import (
+    ROWS_PER_TRANSACTION,
+    Deleted,
+    delete_labels,
+    delete_predictions,
+    in_parts,
+    unknown_target,
+)
+from service.state.tables import feedback, feedback_batches, inputs, origins, predictions
+from service.times import iso
+
+DAY_US = 86_400 * 1_000_000
+LOCK = "retention"
+
+Step = Callable[[Connection], tuple[Deleted, bool]]
+
+
+def prune(
+    database: Database,
+    before_us: int | None,
+    *,
+    inputs_before_us: int | None = None,
+    by: str,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Deleted:
+    """Delete old predictions with what hangs on them, old labels that name no prediction, and old receipts.
+
+    Every transaction is small, so that nobody else waits long for his turn to write; what was deleted by the time of a
+    stop or a crash stays deleted, and the rest goes next time. The audit log gets the counts.
+
+    Args:
+        database: The state.
+        before_us: What is older goes, in microseconds since the epoch; None deletes nothing but inputs.
+        inputs_before_us: Kept inputs that are older go, where their predictions stay.
+        by: Whose wish it is, for the audit log.
+        stopped: Asked between transactions.
+
+    Raises:
+        StateUnavailableError: The database does not answer.
+    """
+    steps: list[Step] = []
+    if before_us is not None:
+        with database.connect() as connection:
+            made_by = connection.execute(select(origins.c.id, origins.c.model).order_by(origins.c.id)).all()
+        steps += [_predictions_of(origin, model, before_us) for origin, model in made_by]
+        steps += [_pending(by_reference, before_us) for by_reference in (0, 1)]
+        steps.append(_receipts(before_us))
+    if inputs_before_us is not None:
+        steps.append(_inputs(inputs_before_us))
+    total = Deleted()
+    for step in steps:
+
+        def in_transaction(step: Step = step) -> tuple[Deleted, bool]:
+            with database.begin() as connection:
+                return step(connection)
+
+        total += in_parts(in_transaction, stopped)
+    if total:
+        named = {"before": before_us, "inputs_before": inputs_before_us}
+        times = {key: iso(time) for key, time in named.items() if time is not None}
+        with database.begin() as connection:
+            audit.append(
+                connection, model=None, by=by, action="prune", subject="rows", detail={**asdict(total), **times}
+            )
+    return total
+
+
+def count_older(database: Database, before_us: int) -> Deleted:
+    """Return what `prune` would delete.
+
+    Args:
+        database: The state.
+        before_us: Microseconds since the epoch.
+
+    Raises:
+        StateUnavailableError: The database does not answer.
+    """
+    with database.connect() as connection:
+        made_by = connection.execute(select(origins.c.id, origins.c.model)).all()
+
+        def count(query: Select[Any]) -> int:
+            return int(connection.execute(query).scalar_one())
+
+        rows = inputs_of_rows = labels = 0
+        for origin, model in made_by:
+            old = (predictions.c.origin == origin, predictions.c.created_at < before_us)
+            rows += count(select(func.count()).select_from(predictions).where(*old))
+            beside = predictions.join(inputs, inputs.c.id == predictions.c.id)
+            inputs_of_rows += count(select(func.count()).select_from(beside).where(*old))
+            for by_reference, name in enumerate((predictions.c.id, predictions.c.reference)):
+                about = predictions.join(feedback, feedback.c.target == name)
+                of_model = (feedback.c.by_reference == by_reference, feedback.c.model == model)
+                query = select(func.count()).select_from(about).where(*old, *of_model)
+                labels += count(query.where(~_carried_on(model, before_us)) if by_reference else query)
+        for by_reference in (0, 1):
+            pending = (feedback.c.received_at < before_us, unknown_target(by_reference))
+            labels += count(select(func.count()).select_from(feedback).where(*pending))
+        receipts = count(
+            select(func.count()).select_from(feedback_batches).where(feedback_batches.c.received_at < before_us)
+        )
+    return Deleted(rows, inputs_of_rows, labels, receipts)
+
+
+class Retention:
+    """Deletes what is too old, on one replica at a time.
+
+    Args:
+        database: The state.
+        days: Age at which predictions go, with all that hangs on them; None keeps them.
+        inputs_days: Age at which kept inputs go; None keeps them as long as their predictions.
+
+    Attributes:
+        deleted: What has been deleted since the start, by this replica.
+    """
+
+    def __init__(self, database: Database, *, days: float | None, inputs_days: float | None) -> None:
+        self._database = database
+        self._days = days
+        self._inputs_days = inputs_days
+        self._stopping = threading.Event()
+        self._running = threading.Lock()
+        self.deleted = Deleted()
+
+    @property
+    def needed(self) -> bool:
+        """Whether anything ever becomes too old."""
+        return self._days is not None or self._inputs_days is not None
+
+    def run(self) -> None:
+        """Delete what is too old by now, unless another replica is at it.
+
+        Raises:
+            StateUnavailableError: The database does not answer.
+        """
+        with self._running, self._database.try_lock(LOCK) as mine:
+            if mine and self.needed:
+                self.deleted += prune(
+                    self._database,
+                    _ago(self._days),
+                    inputs_before_us=_ago(self._inputs_days),
+                    by="retention",
+                    stopped=self._stopping.is_set,
+                )
+
+    def close(self) -> None:
+        """Stop after the transaction that is open."""
+        self._stopping.set()
+        with self._running:
+            pass
+
+
+def _ago(days: float | None) -> int | None:
+    return None if days is None else now_us() - round(days * DAY_US)
+
+
+def old_predictions(origin: int, before_us: int) -> Select[str, str | None]:
+    """Return the query of one origin's oldest predictions, with their references."""
+    old = (predictions.c.origin == origin, predictions.c.created_at < before_us)
+    query = select(predictions.c.id, predictions.c.reference).where(*old)
+    return query.order_by(predictions.c.created_at).limit(ROWS_PER_TRANSACTION)
+
+
+def old_targets(by_reference: int, before_us: int) -> Select[str, str]:
+    """Return the query of models and targets of the oldest labels that name no prediction."""
+    pending = (feedback.c.received_at < before_us, unknown_target(by_reference))
+    query = select(feedback.c.model, feedback.c.target).where(*pending)
+    return query.order_by(feedback.c.received_at).limit(ROWS_PER_TRANSACTION)
+
+
+def old_requests(before_us: int) -> Select[str, int]:
+    """Return the query of models and numbers of the oldest feedback requests."""
+    query = select(feedback_batches.c.model, feedback_batches.c.batch).where(feedback_batches.c.received_at < before_us)
+    return query.order_by(feedback_batches.c.received_at).limit(ROWS_PER_TRANSACTION)
+
+
+def old_inputs(before_us: int) -> Select[str]:
+    """Return the query of the oldest kept inputs."""
+    query = select(inputs.c.id).where(inputs.c.created_at < before_us)
+    return query.order_by(inputs.c.created_at).limit(ROWS_PER_TRANSACTION)
+
+
+def _predictions_of(origin: int, model: str, before_us: int) -> Step:
+    def step(connection: Connection) -> tuple[Deleted, bool]:
+        rows = [(id_, reference) for id_, reference in connection.execute(old_predictions(origin, before_us))]
+        return delete_predictions(connection, model, rows, receipts=False), len(rows) == ROWS_PER_TRANSACTION
+
+    return step
+
+
+def _pending(by_reference: int, before_us: int) -> Step:
+    def step(connection: Connection) -> tuple[Deleted, bool]:
+        rows = sorted((model, target) for model, target in connection.execute(old_targets(by_reference, before_us)))
+        total = Deleted()
+        for model, own in groupby(rows, key=lambda row: row[0]):
+            targets = {target for _, target in own}
+            total += delete_labels(connection, model, by_reference, targets, receipts=False, before_us=before_us)
+        return total, len(rows) == ROWS_PER_TRANSACTION
+
+    return step
+
+
+def _receipts(before_us: int) -> Step:
+    def step(connection: Connection) -> tuple[Deleted, bool]:
+        rows = sorted((model, batch) for model, batch in connection.execute(old_requests(before_us)))
+        for model, own in groupby(rows, key=lambda row: row[0]):
+            batches = [batch for _, batch in own]
+            gone = delete(feedback_batches).where(feedback_batches.c.model == model)
+            connection.execute(gone.where(feedback_batches.c.batch.in_(batches)))
+        return Deleted(receipts=len(rows)), len(rows) == ROWS_PER_TRANSACTION
+
+    return step
+
+
+def _inputs(before_us: int) -> Step:
+    def step(connection: Connection) -> tuple[Deleted, bool]:
+        ids = list(connection.scalars(old_inputs(before_us)))
+        connection.execute(delete(inputs).where(inputs.c.id.in_(ids)))
+        return Deleted(inputs=len(ids)), len(ids) == ROWS_PER_TRANSACTION
+
+    return step
+
+
+def _carried_on(model: str, before_us: int) -> ColumnElement[bool]:
+    """Return the condition that a younger prediction of the model carries the reference of an old one."""
+    younger = predictions.alias()
+    return (
+        select(younger.c.id)
+        .join(origins, origins.c.id == younger.c.origin)
+        .where(
+            younger.c.reference == predictions.c.reference,
+            younger.c.created_at >= before_us,
+            origins.c.model == model,
+        )
+        .correlate(predictions)
+        .exists()
+    )

@@ -1,0 +1,56 @@
+"""How many predictions each hour brought."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from sqlalchemy import Connection, func, literal, select
+
+from service.state.database import Database
+from service.state.tables import origins, predictions
+
+HOURS: Final = 24
+MOST_PER_HOUR: Final = 50_000
+"""An hour is counted so far and no further: it is looked at often, and need not be exact to be seen."""
+
+_HOUR_US = 3_600_000_000
+_SETTLED_US = 600_000_000  # the log writer has long written what was predicted so long ago
+
+
+class Traffic:
+    """Counts predictions by the hour; hours that are over are counted once.
+
+    Args:
+        database: Where the log of predictions is.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._over: dict[tuple[str, int], int] = {}
+        self._lock = threading.Lock()
+
+    def hours(self, model: str, now_us: int) -> list[int]:
+        """Return the predictions of each of the last `HOURS` hours, the present one last; `MOST_PER_HOUR` at most.
+
+        Raises:
+            StateUnavailableError: The database does not answer.
+        """
+        present = now_us // _HOUR_US
+        wanted = range(present - HOURS + 1, present + 1)
+        with self._lock:
+            known = {hour: count for hour in wanted if (count := self._over.get((model, hour))) is not None}
+        with self._database.connect() as connection:
+            ids = list(connection.scalars(select(origins.c.id).where(origins.c.model == model)))
+            found = {hour: _count(connection, ids, hour) for hour in wanted if hour not in known}
+        settled = {hour: count for hour, count in found.items() if (hour + 1) * _HOUR_US + _SETTLED_US <= now_us}
+        with self._lock:
+            self._over = {key: count for key, count in self._over.items() if key[1] >= wanted[0]}
+            self._over |= {(model, hour): count for hour, count in settled.items()}
+        return [(known | found)[hour] for hour in wanted]
+
+
+def _count(connection: Connection, ids: list[int], hour: int) -> int:
+    within = (predictions.c.created_at >= hour * _HOUR_US, predictions.c.created_at < (hour + 1) * _HOUR_US)
+    rows = select(literal(1)).where(predictions.c.origin.in_(ids), *within).limit(MOST_PER_HOUR).subquery()
+    return int(connection.execute(select(func.count()).select_from(rows)).scalar_one())

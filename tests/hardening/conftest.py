@@ -1,0 +1,40 @@
+"""Services to break: made as the tests of the service make them, and one as operators run it, on a committed bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks.hardening.running import Running, serving
+from tests.service.conftest import (
+    _no_settings_from_outside,
+    _plain_logs,
+    launch,
+    migrated,
+    postgresql_url,
+    spawn,
+    start,
+)
+from tests.service.test_replicas import cluster
+
+__all__ = [
+    "_no_settings_from_outside",
+    "_plain_logs",
+    "cluster",
+    "launch",
+    "migrated",
+    "postgresql_url",
+    "running",
+    "spawn",
+    "start",
+]
+
+
+@pytest.fixture(scope="session")
+def running() -> Iterator[Running]:
+    """A service that lets everybody in, and gives up on a client after two seconds."""
+    with serving(client_timeout_s=2, monitor_interval_s=3600) as service:
+        yield service
+        assert service.popen.poll() is None, "the service ended"
+        assert service.complaints() == []

@@ -1,0 +1,20 @@
+"""Schemathesis finds no answer that the OpenAPI document does not describe; the long run is benchmarks/hardening."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+
+from benchmarks.hardening.openapi import UNLOADS, run
+from benchmarks.hardening.running import Running
+
+METHODS = {"get", "put", "post", "delete", "patch", "head", "options"}
+
+
+def test_answers_are_those_of_the_document(running: Running) -> None:
+    paths = httpx.get(f"{running.url}/openapi.json", timeout=60).json()["paths"]
+    asked = sum(len(METHODS & set(item)) for path, item in paths.items() if not re.search(UNLOADS, path))
+    done = run(running, examples=3, seed=1, phases="examples,fuzzing")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(rf"Operations: +{asked} selected", done.stdout), done.stdout

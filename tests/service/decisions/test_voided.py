@@ -1,0 +1,87 @@
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.decisions.decide import decide
+from service.decisions.policy import Policy
+from service.decisions.solved import SolvedBand, SolvedPolicy, SolvedSegment
+from service.decisions.voided import claims, key_of, overlaid, overlaid_documents
+from service.revision import Certificate, Threshold
+
+DIGEST = "d" * 64
+CERTIFICATE = Certificate("precision", 0.9, None, 0.05, 400, 12, 1, "reference", None, valid=True)
+BANDS = [{"action": "accept", "when": {"min_precision": 0.9}}, {"action": "block"}]
+
+
+def bands(certificate: Certificate) -> tuple[SolvedBand, ...]:
+    return SolvedBand("accept", Threshold(0.5, -math.inf), certificate), SolvedBand("block", None, None)
+
+
+def policy(**changes: Any) -> SolvedPolicy:
+    return SolvedPolicy(Policy.from_dict({"id": "p", "bands": BANDS, **changes}), 3, bands(CERTIFICATE), False)
+
+
+def keys(solved: SolvedPolicy) -> list[str]:
+    return [key_of(solved, one.action, one.segment, one.certificate, model_digest=DIGEST) for one in claims(solved)]
+
+
+def above(solved: SolvedPolicy, segments: list[str] | None = None) -> list[str]:
+    p = np.full(len(segments or [""]), 0.7, np.float32)
+    return [solved.actions[index] for index in decide(solved, p, p, segments)]
+
+
+@pytest.mark.parametrize(("on_invalid", "action"), [("keep", "accept"), ("review_all", "review")])
+def test_a_voided_certificate_says_so_and_the_policy_says_what_becomes_of_its_rows(
+    on_invalid: str, action: str
+) -> None:
+    solved = policy(on_invalid=on_invalid)
+    (key,) = keys(solved)
+    marked = overlaid({"p": solved}, DIGEST, {key})["p"]
+    assert (marked.certified["accept"]["valid"], marked.certified["accept"]["reason"]) == (False, "alarm")
+    assert above(solved) == ["accept"]
+    assert above(marked) == [action]
+    assert keys(marked) == []
+    assert key_of(marked, "accept", None, marked.bands[0].certificate or CERTIFICATE, model_digest=DIGEST) == key
+    assert overlaid({"p": marked}, DIGEST, {key})["p"] is marked
+    assert overlaid_documents({"p": solved.to_dict()}, DIGEST, {key}) == {"p": marked.to_dict()}
+
+
+def test_what_is_not_voided_stays_the_same_object() -> None:
+    policies = {"p": policy()}
+    assert overlaid(policies, DIGEST, set()) is policies
+    assert overlaid(policies, DIGEST, {"another"}) is policies
+    other = policy(on_invalid="review_all")
+    both = policies | {"q": replace(other, version=4)}
+    changed = overlaid(both, DIGEST, set(keys(both["q"])))
+    assert changed["p"] is both["p"]
+    assert changed["q"] is not both["q"]
+
+
+def test_a_certificate_is_known_by_what_it_says_and_not_by_the_threshold_that_carries_it() -> None:
+    solved = policy()
+    moved = replace(solved, bands=(replace(solved.bands[0], threshold=Threshold(0.6, 1.0)), solved.bands[1]))
+    anew = replace(solved, bands=bands(replace(CERTIFICATE, looks=2)))
+    assert keys(moved) == keys(solved)  # the same rows under a calibrator that keeps their order
+    assert keys(anew) != keys(solved)
+    assert keys(replace(solved, version=4)) != keys(solved)
+
+
+@pytest.mark.parametrize(("on_invalid", "action"), [("keep", "accept"), ("review_all", "block")])
+def test_of_segments_one_is_voided_and_gets_the_fallback(on_invalid: str, action: str) -> None:
+    segments = {"values": ["DE", "FR"], "fallback": "block"}
+    solved = replace(
+        policy(segments=segments, on_invalid=on_invalid),
+        bands=(SolvedBand("accept", None, None), SolvedBand("block", None, None)),
+        review_all=True,
+        segments={
+            value: SolvedSegment(bands(replace(CERTIFICATE, segment=value)), certified=True) for value in ("DE", "FR")
+        },
+    )
+    key = keys(solved)[1]
+    marked = overlaid({"p": solved}, DIGEST, {key})["p"]
+    assert above(marked, ["DE", "FR", "IT"]) == ["accept", action, "block"]
+    assert marked.parts["DE"].certified["accept"]["valid"] is True
+    assert marked.parts["FR"].certified["accept"]["reason"] == "alarm"
