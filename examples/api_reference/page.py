@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from jsonschema import Draft202012Validator
+
 from examples.api_reference.conversation import Exchange
 from examples.api_reference.steady import Steady
 
@@ -50,7 +52,8 @@ def write(document: Node, exchanges: Sequence[Exchange]) -> str:
         exchanges: At least one for each operation.
 
     Raises:
-        ValueError: An operation has no example, or belongs to a group that this page does not know.
+        ValueError: An operation has no example, or belongs to a group that this page does not know; or an answer is
+            none that the document allows.
     """
     steady = Steady(text for exchange in exchanges for text in (exchange.command, exchange.body))
     groups: dict[str, list[str]] = {tag: [] for tag in _GROUPS}
@@ -60,6 +63,8 @@ def write(document: Node, exchanges: Sequence[Exchange]) -> str:
             examples = [one for one in exchanges if one.operation == (method.upper(), path)]
             if not any(one.status < 300 for one in examples):
                 raise ValueError(f"{method.upper()} {path} has no example that succeeds")
+            for example in examples:
+                _hold_to(operation, document, example)
             told = _Operation(f"{method.upper()} {path}", operation, document, seen)
             whole = [told.lines(), *(_example(exchange, steady) for exchange in examples)]
             groups[operation["tags"][0]] += [line for part in whole for line in part]
@@ -67,6 +72,21 @@ def write(document: Node, exchanges: Sequence[Exchange]) -> str:
     for tag, title in _GROUPS.items():
         parts += [f"## {title}\n", *groups[tag]]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _hold_to(operation: Node, document: Node, exchange: Exchange) -> None:
+    """Raise unless the document allows an answer."""
+    kind = exchange.headers["content-type"].partition(";")[0]
+    answers = operation["responses"]
+    answer = answers.get(str(exchange.status.value)) or answers.get(f"{exchange.status.value // 100}XX", {})
+    name = f"{exchange.status.value} of {' '.join(exchange.operation)}"
+    content = _resolved(answer, document).get("content", {})
+    if kind not in content:
+        raise ValueError(f"{name}: {kind} is none of {sorted(content)}")
+    if kind.endswith("json"):
+        schema = {**content[kind].get("schema", {}), "components": document["components"]}
+        for error in Draft202012Validator(schema).iter_errors(json.loads(exchange.body)):
+            raise ValueError(f"{name}: {error.json_path}: {error.message}")
 
 
 class _Operation:
@@ -111,12 +131,13 @@ class _Operation:
 
     def _told(self, title: str, contents: Node, *, needed: bool = False) -> list[str]:
         """Return what a body or an answer may hold: a line for each content type, a table of fields for each schema."""
-        other = self._seen.setdefault(json.dumps([title, contents]), self._name) if contents else self._name
-        if other != self._name:
-            return [
-                f"**{title}** As of [`{other}`](#{re.sub(r'[^a-z0-9 _-]', '', other.lower()).replace(' ', '-')}).",
-                "",
-            ]
+        key = json.dumps({kind: content.get("schema", {}).get("$ref", content) for kind, content in contents.items()})
+        if contents and key in self._seen:
+            other = self._seen[key]
+            anchor = re.sub(r"[^a-z0-9 _-]", "", other.lower()).replace(" ", "-")
+            return [f"**{title}** {'As above' if other == self._name else f'As of [`{other}`](#{anchor})'}.", ""]
+        if contents:
+            self._seen[key] = self._name
         lines = [f"**{title}**", ""]
         for kind, content in contents.items():
             schema = content.get("schema", {})
@@ -131,7 +152,12 @@ class _Operation:
 
 
 def _sentence(description: str) -> str:
-    told = {"Successful Response": "done.", "Accepted": "accepted, and not done yet."}
+    told = {
+        "Successful Response": "done.",
+        "OK": "done, and nothing was made.",
+        "Created": "something was made.",
+        "Accepted": "accepted, and not done yet.",
+    }
     return told.get(description, description[0].lower() + description[1:])
 
 

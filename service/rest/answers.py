@@ -194,6 +194,212 @@ class AuditPage(Answer):
     next: int | None
 
 
-def documented(kind: type[Answer], status: int = 200) -> dict[int | str, dict[str, Any]]:
-    """Return what makes FastAPI describe an answer, and leave it alone."""
-    return {status: {"model": kind}}
+class LabelledSet(Answer):
+    """Labelled rows that were uploaded: what they are, not the rows."""
+
+    id: str
+    model: str
+    sha256: str
+    bytes: int
+    rows: int
+    kind: Literal["logits", "inputs"]
+    represents: Literal["traffic"] | None
+    labels: dict[str, int] = Field(description="Rows by label.")
+    segments: list[str]
+    by: str
+    created_at: str
+
+
+class LabelledSetPage(Answer):
+    """Labelled sets, newest first."""
+
+    items: list[LabelledSet]
+
+
+class Share(Answer):
+    """The share of a class."""
+
+    source: float = Field(description="That the calibrator in service is right for.")
+    target: float
+    interval: tuple[float, float] | None = Field(description="Of the target, where it was estimated.")
+
+
+class Shift(Answer):
+    """The calibrator for other shares of the classes. `decisions` and `policies` are those of a proposal."""
+
+    model: str
+    base: str
+    revision: str | None
+    state: Literal["dry_run", "proposed"]
+    priors: dict[str, Share] = Field(description="By label.")
+    rows: int = Field(description="Recent predictions that were read.")
+    assumes: str
+    summary: str
+    decisions: Document | None = None
+    policies: dict[str, Document] | None = None
+
+
+class Threshold(Answer):
+    """Where a band begins."""
+
+    probability: float
+    score: float | None = Field(description="What rows of equal probability are told apart by.")
+
+
+class Certificate(Answer):
+    """What is promised of a band, and the rows that show it or do not."""
+
+    metric: str
+    at_least: float | None
+    at_most: float | None
+    delta: float
+    n: int
+    errors: int | None
+    looks: int
+    basis: str
+    window: tuple[str, str] | None = Field(description="First and last time of the rows.")
+    valid: bool
+    reason: str | None = Field(description="Why it is not valid.")
+    needed: int | None = Field(description="Labels that are missing, at least.")
+    segment: str | None
+
+
+class SolvedBand(Answer):
+    """A band with its threshold."""
+
+    action: str
+    threshold: Threshold | None
+    certificate: Certificate | None
+
+
+class SolvedPolicy(Answer):
+    """A policy with its thresholds and certificates."""
+
+    policy: Document
+    version: int
+    bands: list[SolvedBand]
+    review_all: bool = Field(description="Whether rows get the fallback, for want of a certificate.")
+    segments: dict[str, Document] = Field({}, description="Bands of its segments, by value.")
+
+
+class ProposedPolicy(RevisionSummary):
+    """The revision that puts a policy into force."""
+
+    policy: SolvedPolicy
+    warnings: list[str]
+
+
+class Simulation(Answer):
+    """What a policy would have done on recent traffic."""
+
+    model: str
+    revision: str
+    policy: str
+    against: str | None
+    window: tuple[str, str] | None
+    review_all: bool
+    certified: dict[str, Certificate]
+    warnings: list[str]
+    rows: int
+    labelled: int
+    decisions: Document
+    actions: dict[str, Document]
+    expected: list[Document]
+
+
+class Monitor(Answer):
+    """A test that goes on for as long as its certificate, or calibrator, is in force."""
+
+    evidence: float
+    peak: float
+    fires_at: float
+    level: float
+    place: int = Field(description="How many monitors of its kind there were, this one included.")
+    p_value: float
+    rows: int
+    unlabelled: int
+    cohorts: int
+    since: str
+    through: str
+    fired_at: str | None
+
+
+class MonitoredCertificate(Answer):
+    """A certificate in force, and whether it still holds."""
+
+    name: str
+    policy: str
+    action: str
+    segment: str | None
+    metric: str
+    at_least: float | None
+    at_most: float | None
+    valid: bool
+    reason: str | None
+    monitor: Monitor | None
+
+
+class Alarm(Answer):
+    """The calibration alarm."""
+
+    fired: bool
+    tolerance: float | None
+    job: str | None = Field(description="The refit that it has started.")
+    monitor: Monitor | None
+
+
+class Monitoring(Answer):
+    """Whether certificates hold, whether probabilities are calibrated, and what labels say of the traffic."""
+
+    model: str
+    revision: str
+    maturity_s: float
+    window_s: float
+    alpha: float
+    certificates: list[MonitoredCertificate]
+    alarm: Alarm
+    estimates: Document | None
+
+
+class Erased(Answer):
+    """How much was erased of a subject."""
+
+    model: str
+    predictions: int
+    inputs: int
+    labels: int
+    receipts: int
+    labelled_sets: list[str] = Field(description="Those with rows of the group, which stay.")
+
+
+class ModelState(Answer):
+    """A model and what it serves: nothing but `revision`, null, where it serves nothing."""
+
+    model: str
+    loaded: bool
+    epoch: int
+    revision: str | None
+    bundle: int | None = None
+    provider: str | None = None
+    labels: list[str] | None = None
+    input: Document | None = None
+    columns: list[str] | None = None
+    policies: list[str] | None = None
+    problem: str | None = Field(description="Why it does not serve what it should.")
+
+
+class LoadedModel(ModelState):
+    """A model that is served, and what was found in its folder."""
+
+    refused: dict[str, str] = Field(description="Why, by version of the bundle.")
+
+
+class ModelPage(Answer):
+    """Every model."""
+
+    items: list[ModelState]
+
+
+def documented(kind: type[Answer], *statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return what makes FastAPI describe an answer, of status 200 unless said otherwise, and leave it alone."""
+    return {status: {"model": kind} for status in statuses or (200,)}

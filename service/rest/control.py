@@ -170,18 +170,28 @@ def router() -> APIRouter:
         "/revisions/{revision}", get_revision, methods=["GET"], tags=["revisions"], responses=whole_revision
     )
     approval.add_to(of_model)
-    of_model.add_api_route("/policies/{policy}", get_policy, methods=["GET"], tags=["policies"])
-    of_model.add_api_route("/policies/{policy}", put_policy, methods=["PUT"], status_code=201, tags=["policies"])
+    solved = answers.documented(answers.SolvedPolicy)
+    of_model.add_api_route("/policies/{policy}", get_policy, methods=["GET"], tags=["policies"], responses=solved)
+    of_model.add_api_route(
+        "/policies/{policy}",
+        put_policy,
+        methods=["PUT"],
+        status_code=201,
+        tags=["policies"],
+        responses=answers.documented(answers.ProposedPolicy, 201, 200),
+    )
     simulate.add_to(of_model)
     monitoring.add_to(of_model)
     erase.add_to(of_model)
     labelled_sets.add_to(of_model)
     prior_shift.add_to(of_model)
-    of_model.add_api_route("/load", load_model, methods=["POST"], tags=["models"])
-    of_model.add_api_route("/unload", unload_model, methods=["POST"], tags=["models"])
+    loaded, state = answers.documented(answers.LoadedModel), answers.documented(answers.ModelState)
+    of_model.add_api_route("/load", load_model, methods=["POST"], tags=["models"], responses=loaded)
+    of_model.add_api_route("/unload", unload_model, methods=["POST"], tags=["models"], responses=state)
     whole = APIRouter()
     whole.include_router(of_model)
     whole.include_router(short)
-    whole.add_api_route("/v1/models", list_models, methods=["GET"], tags=["models"])
+    models = answers.documented(answers.ModelPage)
+    whole.add_api_route("/v1/models", list_models, methods=["GET"], tags=["models"], responses=models)
     jobs.add_to(whole)
     return whole

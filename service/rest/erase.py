@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from service.decisions.split import cluster_hash
 from service.errors import InputValueError, StateUnavailableError
+from service.rest import answers
 from service.rest.dependencies import Caller, ModelDep, RuntimeDep
 from service.rest.schema import Body, Text
 from service.state.erasure import Kind, Subject, erase
@@ -65,4 +66,5 @@ async def erase_subject(runtime: RuntimeDep, model: ModelDep, by: Caller, body: 
 
 def add_to(router: APIRouter) -> None:
     """Mount the endpoint."""
-    router.add_api_route("/erase", erase_subject, methods=["POST"], tags=["models"])
+    counts = answers.documented(answers.Erased)
+    router.add_api_route("/erase", erase_subject, methods=["POST"], tags=["models"], responses=counts)

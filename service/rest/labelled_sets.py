@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from service.rest import answers
 from service.rest.dependencies import Caller, ModelDep, RuntimeDep
 from service.rest.exchange import query_values
 from service.rest.lines import CSV_TYPE, NDJSON_TYPE
@@ -108,14 +109,16 @@ def is_upload(method: str, path: str, media_type: str) -> bool:
 def add_to(router: APIRouter) -> None:
     """Mount the endpoints."""
     tags: list[Any] = ["recalibration"]
+    one, page = answers.documented(answers.LabelledSet), answers.documented(answers.LabelledSetPage)
     router.add_api_route(
         "/labelled-sets",
         upload,
         methods=["POST"],
         status_code=201,
         tags=tags,
+        responses=answers.documented(answers.LabelledSet, 201, 200),
         openapi_extra={"requestBody": {"required": True, "content": CONTENT}},
     )
-    router.add_api_route("/labelled-sets", list_sets, methods=["GET"], tags=tags)
-    router.add_api_route("/labelled-sets/{labelled_set}", get_set, methods=["GET"], tags=tags)
-    router.add_api_route("/labelled-sets/{labelled_set}", delete_set, methods=["DELETE"], tags=tags)
+    router.add_api_route("/labelled-sets", list_sets, methods=["GET"], tags=tags, responses=page)
+    router.add_api_route("/labelled-sets/{labelled_set}", get_set, methods=["GET"], tags=tags, responses=one)
+    router.add_api_route("/labelled-sets/{labelled_set}", delete_set, methods=["DELETE"], tags=tags, responses=one)

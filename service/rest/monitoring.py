@@ -12,6 +12,7 @@ from service.decisions.solved import SolvedPolicy
 from service.decisions.voided import key_of
 from service.monitors import Status
 from service.plane import Served
+from service.rest import answers
 from service.rest.dependencies import ModelDep, RuntimeDep
 from service.settings import Settings
 from service.state.monitors import StoredMonitor
@@ -108,4 +109,5 @@ def _monitor(one: StoredMonitor) -> dict[str, Any]:
 
 def add_to(router: APIRouter) -> None:
     """Mount the endpoint."""
-    router.add_api_route("/monitoring", monitoring, methods=["GET"], tags=["monitoring"])
+    found = answers.documented(answers.Monitoring)
+    router.add_api_route("/monitoring", monitoring, methods=["GET"], tags=["monitoring"], responses=found)

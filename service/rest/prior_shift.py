@@ -16,6 +16,7 @@ from service.decisions.solved import SolvedPolicy
 from service.errors import InputValueError, TooFewLabelsError
 from service.models import Model
 from service.refit_report import Side, changed_decisions
+from service.rest import answers
 from service.rest.access import Principal
 from service.rest.dependencies import Caller, ModelDep, RuntimeDep
 from service.rest.schema import Body, Text
@@ -154,4 +155,10 @@ def _summary(calibrator: PriorShift, labels: tuple[str, ...], source: Any, rows:
 
 def add_to(router: APIRouter) -> None:
     """Mount the endpoint."""
-    router.add_api_route("/prior-shift", prior_shift, methods=["POST"], tags=["recalibration"])
+    router.add_api_route(
+        "/prior-shift",
+        prior_shift,
+        methods=["POST"],
+        tags=["recalibration"],
+        responses=answers.documented(answers.Shift, 200, 201),
+    )

@@ -15,6 +15,7 @@ from service.decisions.solved import SolvedPolicy
 from service.errors import InputValueError, UnknownPolicyError
 from service.models import Model
 from service.plane import Served
+from service.rest import answers
 from service.rest.access import Principal
 from service.rest.dependencies import Caller, ModelDep, RuntimeDep
 from service.rest.schema import Body, Text
@@ -118,4 +119,5 @@ def in_force(served: Served, name: str) -> SolvedPolicy:
 
 def add_to(router: APIRouter) -> None:
     """Mount the endpoint."""
-    router.add_api_route("/policies/{policy}/simulate", simulate, methods=["POST"], tags=["policies"])
+    found = answers.documented(answers.Simulation)
+    router.add_api_route("/policies/{policy}/simulate", simulate, methods=["POST"], tags=["policies"], responses=found)
