@@ -102,6 +102,14 @@ class Monitors:
         """
         return Status(self._store.of(model), self._store.estimates(model))
 
+    def last_alarm(self, model: str) -> int | None:
+        """Return the time of the prediction with which a model's last alarm went off, None without one.
+
+        Raises:
+            StateUnavailableError: The database does not answer.
+        """
+        return self._store.last_alarm(model)
+
     def seen(self, model: str) -> Status | None:
         """Return what was known of a model when this replica looked last, None before."""
         return self._seen.get(model)

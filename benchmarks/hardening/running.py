@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
+from benchmarks.hardening.keys import bearer
+from benchmarks.hardening.victim import Victim
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -30,19 +27,14 @@ class Running:
         popen: Its process.
         log: File of its standard error.
         environment: What it was started with.
-        key: An API key that may do everything, where it wants one.
+        headers: What a client needs to be let in, and to do everything.
     """
 
     url: str
     popen: subprocess.Popen[bytes]
     log: Path
     environment: dict[str, str]
-    key: str | None
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """What a client needs to be let in."""
-        return {} if self.key is None else {"authorization": f"Bearer {self.key}"}
+    headers: dict[str, str]
 
     @property
     def resident_bytes(self) -> int:
@@ -80,54 +72,13 @@ def serving(*, keys: bool = False, **settings: Any) -> Iterator[Running]:
             "policies": EXAMPLES / "policies",
             "database_url": f"sqlite:///{folder}/state.db",
             "uploads": f"{folder}/uploads",
-            "child_priority": "low",  # what is sent keeps every processor busy
         }
         environment |= {f"CANDOR_{name.upper()}": str(value) for name, value in (given | settings).items()}
-        key = _new_key(environment) if keys else None
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
+        headers = bearer(environment["CANDOR_DATABASE_URL"], "admin") if keys else {}
         log = Path(folder) / "log"
-        with log.open("wb") as stream:
-            popen = subprocess.Popen(
-                [sys.executable, "-m", "service.cli", "serve", "--port", str(port)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stream,
-                env=environment,
-            )
+        victim = Victim(environment, log)
         try:
-            running = Running(f"http://127.0.0.1:{port}", popen, log, environment, key)
-            _wait(running)
-            yield running
+            victim.wait_until_ready()
+            yield Running(victim.url, victim.popen, log, environment, headers)
         finally:
-            popen.terminate()
-            popen.wait(PATIENCE_S)
-
-
-def _new_key(environment: dict[str, str]) -> str:
-    command = [
-        sys.executable,
-        "-m",
-        "service.cli",
-        "keys",
-        "create",
-        "--name",
-        "hardening",
-        "--scope",
-        "admin",
-        "--json",
-    ]
-    done = subprocess.run(command, env=environment, capture_output=True, check=True, timeout=PATIENCE_S)
-    key: str = json.loads(done.stdout)["key"]
-    return key
-
-
-def _wait(running: Running) -> None:
-    give_up = time.monotonic() + PATIENCE_S
-    while running.popen.poll() is None and time.monotonic() < give_up:
-        try:
-            if httpx.get(f"{running.url}/readyz", timeout=PATIENCE_S).status_code == 200:
-                return
-        except httpx.TransportError:
-            time.sleep(0.05)
-    raise TimeoutError(f"the service did not start:\n{running.log.read_text(errors='replace')}")
+            victim.stop()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import Connection, Table, select, text
+from sqlalchemy import Connection, select, text
 
 from calibrators import from_dict as calibrator_from_dict
 from service.decisions.solved import SolvedPolicy
@@ -44,10 +44,6 @@ class History:
                 found.append(f"rows of {table.name} have changed or gone")
             self._seen[table.name] = rows
         return found
-
-    def rows(self, table: Table) -> int:
-        """Return how many rows a table had at the last look."""
-        return len(self._seen[table.name])
 
 
 def _digest(row: Sequence[Any]) -> bytes:

@@ -116,6 +116,7 @@ async def confirm_activate(
     await run_in_threadpool(runtime.revisions.check_epoch, model.name, epoch)
     chosen = await run_in_threadpool(runtime.revisions.get, model.name, revision)
     states = await run_in_threadpool(runtime.revisions.states, model.name)
+    alarm = await run_in_threadpool(runtime.monitors.last_alarm, model.name)
     return page(
         request.scope,
         "confirm.html",
@@ -123,7 +124,7 @@ async def confirm_activate(
         revision=revision,
         epoch=epoch,
         doing="activate",
-        doubt=approval.doubt(chosen, model, states[revision]),
+        doubt=approval.doubt(chosen, model, states[revision], alarm),
         active=model.pointer.active,
         summary=chosen.report.get("summary"),
     )

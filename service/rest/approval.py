@@ -47,8 +47,9 @@ async def activate(
     """Put a revision into service. One that nothing shows to be harmless in place of the present one needs a reason.
 
     That is one that its gate refused or that breaks a cap, one that somebody rejected, one with a model that no gate
-    has compared, and one that was made from another revision than the one in service. `warnings` name the certificates
-    that are lost by it. With CANDOR_FOUR_EYES a proposal takes another key than the one that made it.
+    has compared, one that was made before a monitor's alarm, and one that was made from another revision than the one
+    in service. `warnings` name the certificates that are lost by it. With CANDOR_FOUR_EYES a proposal takes another key
+    than the one that made it.
     """
     reason = body.reason if body else None
     await run_in_threadpool(runtime.revisions.check_epoch, model.name, epoch)  # a doubt is about what is active now
@@ -56,7 +57,8 @@ async def activate(
     state = (await run_in_threadpool(runtime.revisions.states, model.name))[chosen.id]
     if runtime.settings.four_eyes and state not in _WAS_IN_SERVICE:
         _check_other_key(chosen, by)
-    why = doubt(chosen, model, state)
+    alarm = await run_in_threadpool(runtime.monitors.last_alarm, model.name)
+    why = doubt(chosen, model, state, alarm)
     if reason is None and why is not None:
         raise RevisionStateError(
             why,
@@ -133,8 +135,15 @@ def _check_other_key(chosen: Revision, by: Principal) -> None:
         )
 
 
-def doubt(chosen: Revision, model: Model, state: RevisionState = "proposed") -> str | None:
-    """Return why a revision may do harm in place of the one in service, None when nothing says so."""
+def doubt(chosen: Revision, model: Model, state: RevisionState, alarm: int | None) -> str | None:
+    """Return why a revision may do harm in place of the one in service, None when nothing says so.
+
+    Args:
+        chosen: The revision.
+        model: Its model.
+        state: The revision's.
+        alarm: Time of the prediction with which the model's last alarm went off, None without one.
+    """
     active = model.served.revision
     if chosen.id in (active.id, model.pointer.previous):
         return None
@@ -148,6 +157,8 @@ def doubt(chosen: Revision, model: Model, state: RevisionState = "proposed") -> 
         return f"Revision {chosen.id} brings a model that no gate has compared with the one in service."
     if chosen.cause == "prior_shift":
         return f"Revision {chosen.id} assumes other shares of the classes, and no label has shown it to be better."
+    if alarm is not None and chosen.created_at < alarm:
+        return f"Revision {chosen.id} was made before the alarm of {iso(alarm)}, and so was all that speaks for it."
     if chosen.parent != active.id:
         return (
             f"Revision {chosen.id} was made from {chosen.parent or 'nothing'}, and {active.id} is in service: what "

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import Connection, insert, or_, select, update
+from sqlalchemy import Connection, func, insert, or_, select, update
 
 from service.monitoring.levels import level_of
 from service.state import audit
@@ -126,6 +126,14 @@ class MonitorStore:
             for model, certificate in connection.execute(query):
                 found[model].add(certificate)
         return {model: frozenset(keys) for model, keys in found.items()}
+
+    def last_alarm(self, model: str) -> int | None:
+        """Return the latest `fired_at` of a model's monitors, None where no alarm has ever gone off."""
+        with self._database.connect() as connection:
+            latest: int | None = connection.scalar(
+                select(func.max(monitors.c.fired_at)).where(monitors.c.model == model)
+            )
+        return latest
 
     def of(self, model: str) -> list[StoredMonitor]:
         """Return a model's monitors that run, and those that have voided a certificate, oldest first."""

@@ -10,18 +10,20 @@ from benchmarks.hardening.running import Running, serving
 from tests.service.conftest import (
     _no_settings_from_outside,
     _plain_logs,
+    cluster,
+    in_place_of_python,
     launch,
     migrated,
     postgresql_url,
     spawn,
     start,
 )
-from tests.service.test_replicas import cluster
 
 __all__ = [
     "_no_settings_from_outside",
     "_plain_logs",
     "cluster",
+    "in_place_of_python",
     "launch",
     "migrated",
     "postgresql_url",

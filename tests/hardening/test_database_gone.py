@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 
 from tests.hardening.waiting import until
-from tests.service.test_replicas import Cluster
+from tests.service.cluster import Cluster
 
 
 def test_what_was_predicted_meanwhile_is_logged_afterwards(start: Any, digits: Any, cluster: Cluster) -> None:
@@ -16,7 +16,7 @@ def test_what_was_predicted_meanwhile_is_logged_afterwards(start: Any, digits: A
     proposal = service.propose_policy()
     job = service.http.post("/recalibrate", json={"mode": "propose"}).headers["location"]
     label = {"items": [{"reference": "tx-1", "label": "1"}]}
-    cluster._control("stop", "--mode", "immediate")
+    cluster.crash()
     predictions = service.predict(digits.images)
     refused = [
         service.http.post("/feedback", json=label, headers={"idempotency-key": "tx-1"}),
@@ -31,7 +31,7 @@ def test_what_was_predicted_meanwhile_is_logged_afterwards(start: Any, digits: A
     assert list(ready.json()["problems"]) == ["state"]
     assert len(service.predict(digits.images[:3])) == 3
 
-    cluster._control("start")
+    cluster.start()
     until(lambda: service.http.get("/readyz").status_code == 200)
     answer = service.http.post("/feedback", json=label, headers={"idempotency-key": "tx-1"})
     assert answer.json()["stored"] == 1

@@ -38,18 +38,11 @@ def group() -> Iterator[Path]:
 
 
 @pytest.fixture
-def children_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def children_run(in_place_of_python: Callable[[str], None]) -> Callable[[str], None]:
     """Let a line of shell run in each child process before it becomes a refit."""
 
     def run(line: str) -> None:
-        script = tmp_path / "python"
-        script.write_text(f'#!/bin/sh\n{line}\nexec {sys.executable} "$@"\n')
-        script.chmod(0o755)
-
-        class Sys:
-            executable = str(script)
-
-        monkeypatch.setattr("service.child.sys", Sys)
+        in_place_of_python(f'#!/bin/sh\n{line}\nexec {sys.executable} "$@"\n')
 
     return run
 

@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -36,6 +37,8 @@ from service.state import tables
 from service.state.database import Database
 from tests.conftest import BIN
 from tests.conftest import Digits as Digits
+
+from .cluster import Cluster
 
 POLICIES = Path(__file__).parents[2] / "examples" / "policies"
 _NUMBERS = itertools.count()
@@ -367,12 +370,12 @@ def hold() -> Iterator[Callable[[Plane], HeldUp]]:
 
 
 @pytest.fixture
-def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
-    """Let refits take ten minutes, with or without a look."""
+def in_place_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Let a script, with its `#!` line, run where the service starts Python for a child process."""
 
-    def run(looks: bool = True) -> None:
+    def run(script: str) -> None:
         fake = tmp_path / "python"
-        fake.write_text(f"#!{sys.executable}\n{SLOW.replace('LOOKS', str(looks))}\n")
+        fake.write_text(script)
         fake.chmod(0o755)
 
         class Sys:
@@ -381,6 +384,28 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], No
         monkeypatch.setattr("service.child.sys", Sys)
 
     return run
+
+
+@pytest.fixture
+def slow(in_place_of_python: Callable[[str], None]) -> Callable[[bool], None]:
+    """Let refits take ten minutes, with or without a look."""
+
+    def run(looks: bool = True) -> None:
+        in_place_of_python(f"#!{sys.executable}\n{SLOW.replace('LOOKS', str(looks))}\n")
+
+    return run
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """A PostgreSQL server of the test's own."""
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    if not programs:
+        pytest.skip("the programs of a PostgreSQL server are not installed")
+    with tempfile.TemporaryDirectory() as folder:  # short enough for a socket, and open to another user
+        opened = Cluster(Path(folder), programs[-1].parent)
+        yield opened
+        opened.crash()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

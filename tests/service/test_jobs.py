@@ -113,17 +113,10 @@ def test_of_more_labels_than_a_refit_reads_the_newest_are_taken_and_it_says_so(t
     ],
 )
 def test_a_child_that_babbles_fails_its_job(
-    used: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, found: str | None
+    used: Any, in_place_of_python: Callable[[str], None], program: str, found: str | None
 ) -> None:
     """Another program in the child's place: the service must take nothing on trust."""
-    fake = tmp_path / "python"
-    fake.write_text(f"#!{sys.executable}\n{program}\n")
-    fake.chmod(0o755)
-
-    class Sys:
-        executable = str(fake)
-
-    monkeypatch.setattr("service.child.sys", Sys)
+    in_place_of_python(f"#!{sys.executable}\n{program}\n")
     response = used.recalibrate()
     assert response.status_code == 500, response.text
     assert response.json()["type"] == "/errors/error"

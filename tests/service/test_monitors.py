@@ -155,6 +155,22 @@ def break_promise(service: InThread, digits: Digits) -> None:
     service.runtime.monitors.step()
 
 
+def test_what_was_proposed_before_an_alarm_takes_a_reason(watched: Callable[..., InThread], digits: Digits) -> None:
+    service = watched()
+    put_careful(service)
+    before = service.propose_policy("before")
+    break_promise(service, digits)
+    until(lambda: certificate(service)["valid"] is False)
+    after = service.propose_policy("after")
+    epoch = service.revisions()["epoch"]
+    refused = service.move(f"revisions/{before}/activate", epoch)
+    assert refused.status_code == 409
+    assert "was made before the alarm of" in refused.json()["detail"]
+    answer = service.move(f"revisions/{after}/activate", epoch)
+    assert answer.status_code == 200, answer.text
+    assert service.activate(before, reason="it is about something else")["active"] == before
+
+
 def test_an_alarm_reaches_every_replica_and_outlives_them(
     watched: Callable[..., InThread], digits: Digits, postgresql_url: str
 ) -> None:

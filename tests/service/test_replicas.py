@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
-import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -28,6 +23,7 @@ from service.state.database import Database, now_us
 from service.state.revisions import RevisionStore
 from tests.hardening.waiting import until
 
+from .cluster import Cluster
 from .conftest import PATIENCE_S, Process
 
 REPLICAS = 3
@@ -225,50 +221,6 @@ def test_one_that_was_told_to_is_not_ready_while_it_is_cut_off(start: Any, postg
     until(lambda: service.http.get("/readyz").status_code == 200)
 
 
-class Cluster:
-    """A PostgreSQL server of the test's own."""
-
-    def __init__(self, folder: Path, bin_: Path) -> None:
-        self._bin, self._data = bin_, folder / "data"
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
-        self._options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1"
-        self._log = folder / "log"
-        self.url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
-        if os.getuid() == 0:
-            shutil.chown(folder, "postgres")
-        self._run("initdb", "--pgdata", self._data, "--username", "postgres", "--auth", "trust", "--no-sync")
-        self._control("start")
-
-    def crash_and_start(self) -> None:
-        """End it without a check point, as a power cut would, and start it again."""
-        self._control("stop", "--mode", "immediate")
-        self._control("start")
-
-    def close(self) -> None:
-        self._control("stop", "--mode", "immediate")
-
-    def _control(self, *what: str) -> None:
-        self._run("pg_ctl", "--pgdata", self._data, "--options", self._options, "--log", self._log, "--wait", *what)
-
-    def _run(self, program: str, *arguments: str | Path) -> None:
-        become = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
-        command = [*become, self._bin / program, *arguments]
-        done = subprocess.run(command, stdout=subprocess.DEVNULL, timeout=PATIENCE_S, check=False, cwd="/")
-        assert done.returncode == 0, command
-
-
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
-    if not programs:
-        pytest.skip("the programs of a PostgreSQL server are not installed")
-    with tempfile.TemporaryDirectory() as folder:  # short enough for a socket, and open to another user
-        opened = Cluster(Path(folder), programs[-1].parent)
-        yield opened
-        opened.close()
-
-
 def test_a_postgresql_that_crashes_under_load_loses_no_acknowledged_feedback(spawn: Any, cluster: Cluster) -> None:
     replicas = [spawn(wait=False, database_url=cluster.url) for _ in range(2)]
     for replica in replicas:
@@ -304,7 +256,8 @@ def test_a_postgresql_that_crashes_under_load_loses_no_acknowledged_feedback(spa
     for _ in range(RESTARTS):
         before = [len(names) for names in acknowledged]
         until(partial(all_have_sent, before, 20))
-        cluster.crash_and_start()
+        cluster.crash()
+        cluster.start()
     before = [len(names) for names in acknowledged]
     until(partial(all_have_sent, before, 0))
     stop.set()

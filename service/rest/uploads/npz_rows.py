@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zipfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
@@ -67,15 +67,23 @@ def read_npz(path: Path, *, limit: int) -> Iterator[Batch]:
         InputTypeError: An array holds neither numbers, texts nor times, or is stored column by column.
         InputShapeError: The arrays differ in length.
     """
-    try:
-        with ExitStack() as stack:
+    with ExitStack() as stack:
+        with _broken_as_ours():
             members = _open(stack.enter_context(zipfile.ZipFile(path)), stack, limit)
-            size = max(1, _BYTES_PER_BATCH // max(1, sum(member.row_bytes for member in members)))
-            rows = members[0].rows if members else 0
-            for first in range(0, rows, size):
-                count = min(size, rows - first)
+        size = max(1, _BYTES_PER_BATCH // max(1, sum(member.row_bytes for member in members)))
+        rows = members[0].rows if members else 0
+        for first in range(0, rows, size):
+            count = min(size, rows - first)
+            with _broken_as_ours():
                 columns = {member.name: _values(member, count) for member in members}
-                yield Batch(count, columns, _Places(first))
+            yield Batch(count, columns, _Places(first))
+
+
+@contextmanager
+def _broken_as_ours() -> Iterator[None]:
+    """Whatever zipfile and NumPy raise over an archive becomes a MalformedBodyError."""
+    try:
+        yield
     except (CandorError, MemoryError):
         raise
     except Exception as error:  # zipfile and NumPy's parser raise nearly anything on hostile bytes
