@@ -48,6 +48,8 @@ certify: {{delta: 0.05, looks: unlimited}}
 explore: {{share: 1.0, actions: [accept, block]}}
 """
 SHARE_OF_PEAK = 0.4
+BEFORE = "2024-01-01T00:00:00Z"
+"""A time between the predictions that have labels and those that a measurement makes."""
 _PATIENCE_S = 600.0
 _COUNTED = 300_000_000  # some seconds
 
@@ -109,9 +111,11 @@ def state(folder: Path, server: str | None) -> Iterator[str]:
         connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
-def refit(port: int, calibrator: str | None, poll_s: float = 0.02) -> dict[str, Any]:
-    """Refit once, asking so often how far it is, and return how long each step took."""
-    body = {"mode": "dry_run"} | ({} if calibrator is None else {"calibrator": calibrator})
+def refit(port: int, calibrator: str | None, poll_s: float = 0.02, until: str | None = None) -> dict[str, Any]:
+    """Refit once, asking so often how far it is, and return how long each step took; `until` ends its window."""
+    body: dict[str, Any] = {"mode": "dry_run", "source": {"feedback": {"until": until}}}
+    if calibrator is not None:
+        body["calibrator"] = calibrator
     began = time.perf_counter()
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=_PATIENCE_S) as http:
         answer = http.post("/recalibrate", json=body)
@@ -170,7 +174,7 @@ def count(_: int, __: str | None) -> float:
 
 WORK: dict[str, Callable[[int, str | None], float] | None] = {
     "nothing": None,
-    "refits": lambda port, calibrator: float(refit(port, calibrator, poll_s=0.5)["total_s"]),
+    "refits": lambda port, calibrator: float(refit(port, calibrator, poll_s=0.5, until=BEFORE)["total_s"]),
     "simulations": simulate,
     "counting": count,
 }

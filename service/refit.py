@@ -43,6 +43,7 @@ from service.state.database import Database, now_us
 from service.state.inputs import unpacked
 from service.state.labelled import LabelledRows, load_labelled_rows
 from service.state.monitors import MonitorStore
+from service.state.refit_rows import load_window_rows
 from service.state.rescoring import Rescoring
 from service.state.revisions import RevisionStore
 from service.state.unlabelled import UnlabelledRows, load_unlabelled_rows
@@ -402,10 +403,19 @@ def main() -> None:
             at = now_us()
             uploaded, left_out_before, again = None, None, None
             if task.request.labelled_set is None:
-                labelled, unlabelled, left_out_before = _traffic(task, revision, bundle, database)
+                others = task.request.rescore or task.request.implicit_negative  # rows enough without these labels
+                asked = Window(task.model, revision.model_digest, task.request.since_us, task.request.until_us)
+                with database.connect() as connection:
+                    found = load_window_rows(
+                        connection,
+                        asked,
+                        label_names=bundle.manifest.labels,
+                        at_least=0 if others else task.min_rows,
+                        at_most=task.max_labels,
+                    )
+                labelled, unlabelled, left_out_before = found.labelled, found.unlabelled, found.left_out_before
                 if task.request.rescore:
                     progress("scoring earlier rows again", 1)
-                    asked = Window(task.model, revision.model_digest, task.request.since_us, task.request.until_us)
                     again = _scored_again(database, bundle, asked, task.max_labels)
             else:
                 uploaded, labelled, unlabelled = load_uploaded(
@@ -433,23 +443,6 @@ def main() -> None:
         say({"outcome": outcome})
     except CandorError as error:
         say({"error": error_document(error)})
-
-
-def _traffic(
-    task: RefitTask, revision: Revision, bundle: Bundle, database: Database
-) -> tuple[LabelledRows, UnlabelledRows, int | None]:
-    """Read the predictions of the window that the request names; the time is that before which some are left out."""
-    names = bundle.manifest.labels
-    window = Window(task.model, revision.model_digest, task.request.since_us, task.request.until_us)
-    with database.connect() as connection:  # one for both: a label that comes in between puts no row into both
-        unlabelled = load_unlabelled_rows(connection, window, classes=len(names))
-        if unlabelled.since_us is not None:  # where some are left out, labelled rows would speak for them
-            window = replace(window, since_us=unlabelled.since_us)
-        labelled = load_labelled_rows(connection, window, label_names=names, at_most=task.max_labels)
-    if labelled.since_us is not None:
-        window = replace(window, since_us=labelled.since_us)
-        unlabelled = unlabelled.since(labelled.since_us)
-    return labelled, unlabelled, window.since_us if window.since_us != task.request.since_us else None
 
 
 if __name__ == "__main__":

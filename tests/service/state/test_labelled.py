@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -15,13 +16,14 @@ from hypothesis import strategies as st
 from sqlalchemy import BOOLEAN, TEXT, column, func, select, values
 from sqlalchemy.dialects.postgresql import BIGINT, BYTEA, DOUBLE_PRECISION
 
-from service.errors import StateUnavailableError
+from service.errors import StateUnavailableError, TooFewLabelsError
 from service.state import unlabelled
 from service.state.columns import read_columns
 from service.state.database import Database, now_us
 from service.state.feedback import FeedbackItem, FeedbackStore
 from service.state.labelled import LabelledRows, load_labelled_rows
 from service.state.predictions import PredictionLog
+from service.state.refit_rows import load_window_rows
 from service.state.resolution import weight
 from service.state.unlabelled import load_unlabelled_rows
 from service.state.window import Window
@@ -280,6 +282,24 @@ def test_of_too_many_unlabelled_rows_the_most_recent_are_taken(
     assert rows.propensity.tolist() == [0.1, 0.2]
     assert rows.predicted_at.tolist() == [1_001, 1_002]
     assert rows.since_us == 1_002
+
+
+def test_where_the_newest_rows_have_no_label_yet_a_refit_says_where_to_end_its_window(
+    database: Database, store: FeedbackStore, logged: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unlabelled, "MOST_ROWS", 2)
+    for at, id_ in enumerate((C, A, D, B)):
+        logged([id_], created_at=1_000 + at)
+    label(store, (C, None, "cat"))
+    window = Window("pets", DIGEST)
+    with database.connect() as connection:
+        with pytest.raises(TooFewLabelsError, match="too few labels yet") as refused:
+            load_window_rows(connection, window, label_names=LABELS, at_least=1, at_most=10)
+        assert refused.value.found == "0 labelled among 2 since 1970-01-01T00:00:00.001003Z"
+        found = load_window_rows(
+            connection, replace(window, until_us=1_002), label_names=LABELS, at_least=1, at_most=10
+        )
+    assert (len(found.labelled), len(found.unlabelled), found.left_out_before) == (1, 1, None)
 
 
 def test_a_database_that_goes_while_rows_are_read_is_said_to_be_gone(postgresql_url: str) -> None:
