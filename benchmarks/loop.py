@@ -150,7 +150,7 @@ def latency(one: Running, prepared: Prepared, given: argparse.Namespace, folder:
             enough, took = threading.Event(), list[float]()
             work = threading.Thread(target=_again, args=(WORK[kind], one.port, given.calibrator, enough, took))
             work.start()
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
             enough.set()
             work.join()
             yield {"during": kind, "took_s": took} | json.loads(done.stdout)

@@ -57,7 +57,7 @@ class Loop:
         """Take a connection that is free; servers close those that were not used for seconds."""
         while self.idle:
             reader, writer = self.idle.pop()
-            if not reader.at_eof():
+            if not (reader.at_eof() or writer.is_closing()):
                 return reader, writer
             writer.close()
         return None
