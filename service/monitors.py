@@ -22,14 +22,14 @@ from service.settings import Settings
 from service.state.cohorts import cohort_end
 from service.state.database import Database, now_us
 from service.state.monitors import Counted, MonitorStore, StoredEstimates, StoredMonitor
-from service.state.recent import RecentRows, load_recent_rows
+from service.state.recent import RecentRows, load_recent_rows, rows_at_once
 from service.state.window import Window
 from service.times import iso
 from service.watching import Subject, count, subjects
 
 logger = structlog.get_logger(__name__)
 
-_MOST_ROWS, _FEWEST_ROWS, _LOGITS_BYTES = 20_000, 256, 16 << 20  # of a cohort, and of what is estimated from
+_MOST_ROWS, _LOGITS_BYTES = 20_000, 16 << 20  # of a cohort, and of what is estimated from
 _PATIENCE_S = 10.0  # with one model, before the others have their turn
 _US = 1_000_000
 
@@ -103,7 +103,7 @@ class Monitors:
         return Status(self._store.of(model), self._store.estimates(model))
 
     def last_alarm(self, model: str) -> int | None:
-        """Return the time of the prediction with which a model's last alarm went off, None without one.
+        """Return when an alarm of a model went off last, in microseconds since the epoch; None where none ever has.
 
         Raises:
             StateUnavailableError: The database does not answer.
@@ -214,8 +214,7 @@ def _after(one: Counted) -> StoredMonitor:
 
 
 def _rows_at_once(classes: int) -> int:
-    """Return how many rows are read at once, which is fewer where their logits are many."""
-    return min(max(_LOGITS_BYTES // (4 * classes), _FEWEST_ROWS), _MOST_ROWS)
+    return rows_at_once(classes, _MOST_ROWS, _LOGITS_BYTES)
 
 
 def _observed(served: Served, rows: RecentRows) -> Observed:

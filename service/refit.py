@@ -438,6 +438,7 @@ def main() -> None:
             progress=progress,
             uploaded=uploaded,
         )
+        outcome["report"]["read_at"] = iso(at)
         outcome["report"]["rows"]["left_out_before"] = None if left_out_before is None else iso(left_out_before)
         outcome["report"]["took"] = _took(steps)
         say({"outcome": outcome})

@@ -123,8 +123,9 @@ def count(
         monitor = _MONITORS[stored.kind](stored.document)
         view, time = views.of(subject)
         monitor.update(view, time, through=end)
-        # Labels from before the activation are those that the calibrator was fitted on, or never about it.
-        request = RefitRequest(mode="propose", since_us=stored.since)
+        # Labels from before the activation are those that the calibrator was fitted on, or never about it; of those
+        # about younger predictions than the cohort's many have not come yet.
+        request = RefitRequest(mode="propose", since_us=stored.since, until_us=end)
         counted.append(
             Counted(
                 before=stored,

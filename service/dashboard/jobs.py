@@ -33,9 +33,9 @@ async def ask(request: Request, model: ModelDep) -> Response:
 async def start(request: Request, runtime: RuntimeDep, model: ModelDep, by: Caller) -> Response:
     """Start a refit."""
     fields = await forms.read(request)
-    since = fields.get("since")
+    window = {name: f"{fields[name]}Z" for name in ("since", "until") if fields.get(name)}
     wanted: dict[str, Any] = {name: fields[name] for name in ("mode", "calibrator", "gate") if name in fields}
-    wanted["source"] = {"feedback": {"since": f"{since}Z"} if since else {}}
+    wanted["source"] = {"feedback": window}
     body = forms.body(recalibrate.RecalibrateBody, **wanted)
     started = await recalibrate.recalibrate(runtime, model, by, Response(), body, None)
     return forms.see(f"/dashboard/jobs/{started['job']}")

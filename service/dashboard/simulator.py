@@ -17,7 +17,7 @@ from service.rest import simulate
 from service.rest.dependencies import Caller, ModelDep, RuntimeDep
 from service.runtime import Runtime
 from service.simulation import moved, simulate_on, spread
-from service.state.recent import load_recent_rows
+from service.state.recent import load_recent_rows, rows_at_once
 from service.state.window import Window
 from service.times import iso
 
@@ -55,8 +55,9 @@ def _simulated(runtime: Runtime, model: Model, name: str, wanted: dict[int, floa
     before = simulate.in_force(served, name)
     after = moved(before, wanted)
     window = Window(model.name, served.revision.model_digest)
+    most = rows_at_once(len(served.labels), ROWS)
     with runtime.database.connect() as connection:
-        rows = load_recent_rows(connection, window, label_names=served.labels, at_most=ROWS)
+        rows = load_recent_rows(connection, window, label_names=served.labels, at_most=most)
     seed = int.from_bytes(runtime.database.secret[:8], "little")
     found = simulate_on(rows, served, after, before, most_flips=0, seed=seed).to_dict()
     return {

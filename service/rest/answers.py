@@ -112,6 +112,7 @@ class Refit(Answer):
     mode: str
     revision: str | None
     state: Literal["dry_run", "refused", "proposed", "active"]
+    read_at: str = Field(description="When the rows were read.")
     rows: Document
     gate: Document
     metrics: dict[str, Interval]

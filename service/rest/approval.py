@@ -142,7 +142,7 @@ def doubt(chosen: Revision, model: Model, state: RevisionState, alarm: int | Non
         chosen: The revision.
         model: Its model.
         state: The revision's.
-        alarm: Time of the prediction with which the model's last alarm went off, None without one.
+        alarm: When an alarm of the model went off last, in microseconds since the epoch; None without one.
     """
     active = model.served.revision
     if chosen.id in (active.id, model.pointer.previous):
@@ -157,7 +157,8 @@ def doubt(chosen: Revision, model: Model, state: RevisionState, alarm: int | Non
         return f"Revision {chosen.id} brings a model that no gate has compared with the one in service."
     if chosen.cause == "prior_shift":
         return f"Revision {chosen.id} assumes other shares of the classes, and no label has shown it to be better."
-    if alarm is not None and chosen.created_at < alarm:
+    # A dry run that is proposed later has looked at the rows before.
+    if alarm is not None and chosen.report.get("read_at", iso(chosen.created_at)) < iso(alarm):
         return f"Revision {chosen.id} was made before the alarm of {iso(alarm)}, and so was all that speaks for it."
     if chosen.parent != active.id:
         return (

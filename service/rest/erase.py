@@ -33,9 +33,10 @@ class EraseBody(Body):
 async def erase_subject(runtime: RuntimeDep, model: ModelDep, by: Caller, body: EraseBody) -> dict[str, Any]:
     """Delete what the log holds of one subject: predictions, kept inputs, labels, and receipts of what brought them.
 
-    What was predicted before the call is erased, whether or not this replica has written it down yet. The audit log
-    keeps the counts and a keyed hash, not the name. Calibrators that were fitted stay as they are, and so do labelled
-    sets that were uploaded: `labelled_sets` names those with rows of the group, to be deleted whole.
+    What was predicted before the call is erased, whether or not this replica has written it down yet; what another
+    replica has still to write is not: ask again when `candor_log_depth` has been 0 on each. The audit log keeps the
+    counts and a keyed hash, not the name. Calibrators that were fitted stay as they are, and so do labelled sets that
+    were uploaded: `labelled_sets` names those with rows of the group, to be deleted whole.
     """
     names: dict[Kind, str | None] = {
         "group": body.group,

@@ -22,7 +22,7 @@ from service.rest.dependencies import Caller, ModelDep, RuntimeDep
 from service.rest.schema import Body, Text
 from service.runtime import Runtime
 from service.shifted import shares, shifted, source_shares
-from service.state.recent import RecentRows, load_recent_rows
+from service.state.recent import RecentRows, load_recent_rows, rows_at_once
 from service.state.window import Window
 from service.times import microseconds
 
@@ -40,7 +40,12 @@ class Estimate(Body):
 
     since: AwareDatetime | None = Field(None, description="Predictions made at or after this time.")
     until: AwareDatetime | None = Field(None, description="Predictions made before this time.")
-    rows: int = Field(20_000, ge=LEAST_ROWS, le=MOST_ROWS, description="Newest predictions that are taken, at most.")
+    rows: int = Field(
+        20_000,
+        ge=LEAST_ROWS,
+        le=MOST_ROWS,
+        description="Newest predictions that are taken, at most; fewer where their logits are above 64 MiB.",
+    )
 
 
 class PriorShiftBody(Body):
@@ -50,11 +55,14 @@ class PriorShiftBody(Body):
         "dry_run", description="`dry_run` keeps nothing and looks at no label; `propose` keeps a proposal."
     )
     target: dict[Text, float] | None = Field(
-        None, description="Known shares by label, each in (0, 1); classes not named share the rest as they did before."
+        None,
+        min_length=1,
+        description="Known shares by label, each in (0, 1); classes not named share the rest as they did before.",
     )
     estimate: Estimate | None = Field(None, description="In place of `target`: by maximum likelihood, without labels.")
     source: dict[Text, float] | None = Field(
         None,
+        min_length=1,
         description="Shares that the calibrator in service is right for; left out: those of the bundle's reference "
         "rows, which are refused where it was fitted on traffic.",
     )
@@ -88,9 +96,10 @@ def _shift(runtime: Runtime, model: Model, by: Principal, body: PriorShiftBody) 
     source = source_shares(served, body.source)
     wanted = body.estimate or Estimate()
     since, until = (None if time is None else microseconds(time) for time in (wanted.since, wanted.until))
+    most = rows_at_once(len(served.labels), wanted.rows)
     window = Window(model.name, served.revision.model_digest, since, until)
     with runtime.database.connect() as connection:
-        rows = load_recent_rows(connection, window, label_names=served.labels, at_most=wanted.rows)
+        rows = load_recent_rows(connection, window, label_names=served.labels, at_most=most)
     calibrator = shifted(served, source)
     if body.target is not None:
         calibrator.adapt_to(shares(body.target, served.labels, source, "/target"))
@@ -109,7 +118,7 @@ def _shift(runtime: Runtime, model: Model, by: Principal, body: PriorShiftBody) 
         },
         "rows": len(rows),
         "assumes": _ASSUMES,
-        "summary": _summary(calibrator, served.labels, source, None if body.target else len(rows)),
+        "summary": _summary(calibrator, served.labels, source, None if body.estimate is None else len(rows)),
     }
     if body.mode == "dry_run":
         return {"model": model.name, "base": served.revision.id, "revision": None, "state": "dry_run", **report}

@@ -127,17 +127,21 @@ class RecalibrateBody(Body):
     model_config = ConfigDict(json_schema_extra={"example": _EXAMPLE})
 
 
-_OPTIONS = tuple(name for name in RecalibrateBody.model_fields if name != "source")
+_OPTIONS = tuple(name for name in RecalibrateBody.model_fields if name not in ("source", "limits"))
 
 
-async def _asked(request: Request, intake: IntakeDep, model: ModelDep, by: Caller) -> RecalibrateBody:
+async def _asked(
+    request: Request, runtime: RuntimeDep, intake: IntakeDep, model: ModelDep, by: Caller
+) -> RecalibrateBody:
     """Return what is asked for: in JSON, or in the query where the body is labelled rows, which are stored."""
     media_type = media_type_of(request.headers.get("content-type"))
     if media_type in MEDIA_TYPES:
-        options = query_values(request.scope["query_string"], (*_OPTIONS, "represents"))
+        known = (*_OPTIONS, *LimitsBody.model_fields, "represents")
+        options: dict[str, Any] = query_values(request.scope["query_string"], known)
         represents = _represents(options.pop("represents", None))
-        body = _validated(options, "query")
-        _request(body, by)  # before a byte is read
+        limits = {name: _number(name, options.pop(name)) for name in LimitsBody.model_fields if name in options}
+        body = _validated({**options, "limits": limits}, "query")
+        _check_limits(_request(body, by), limits_of(runtime.settings))  # before a byte is read
         found, _ = await intake.take(request.scope, request.receive, model, represents=represents, by=by.name)
         return body.model_copy(update={"source": RecalibrateSource(labelled_set=found.id)})
     query_values(request.scope["query_string"], ())  # ?mode=propose here would be a dry run, and spend a look
@@ -160,6 +164,15 @@ def _represents(value: str | None) -> Represents | None:
         found=value,
         expected="traffic",
     )
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputValueError(
+            "A limit is a number.", where=f"?{name}", found=text[:100], expected="such as 0.05"
+        ) from None
 
 
 def _validated(document: dict[str, Any], where: str) -> RecalibrateBody:
@@ -185,7 +198,8 @@ async def recalibrate(
     """Refit the calibrator on labelled rows and test the result against the one in service.
 
     The rows are labelled traffic, or a set that was uploaded: `source` says which. Labelled rows may also be the body
-    itself, as …/labelled-sets takes them; the other fields of the JSON body are then parameters of the query.
+    itself, as …/labelled-sets takes them; the other fields of the JSON body, and those of its `limits`, are then
+    parameters of the query.
 
     Answers 202 with the job's Location, or 200 with the result when it is done within the time that Prefer names.
     """

@@ -21,7 +21,7 @@ from service.rest.dependencies import Caller, ModelDep, RuntimeDep
 from service.rest.schema import Body, Text
 from service.runtime import Runtime
 from service.simulation import simulate_on
-from service.state.recent import load_recent_rows
+from service.state.recent import load_recent_rows, rows_at_once
 from service.state.window import Window
 from service.times import iso, microseconds
 
@@ -47,7 +47,12 @@ class SimulateBody(Body):
     )
     since: AwareDatetime | None = Field(None, description="Predictions made at or after this time.")
     until: AwareDatetime | None = Field(None, description="Predictions made before this time.")
-    rows: int = Field(20_000, ge=1, le=MOST_ROWS, description="Newest predictions that are tried, at most.")
+    rows: int = Field(
+        20_000,
+        ge=1,
+        le=MOST_ROWS,
+        description="Newest predictions that are tried, at most; fewer where their logits are above 64 MiB.",
+    )
     flips: int = Field(100, ge=0, le=MOST_ROWS, description="Changed rows that are named, at most.")
     model_config = ConfigDict(json_schema_extra={"example": _EXAMPLE})
 
@@ -82,9 +87,10 @@ def _simulate(runtime: Runtime, model: Model, by: Principal, name: str, body: Si
             )
         revision = runtime.models.propose_policy(model.name, wanted, by=by.name, by_key=by.prefix)
         revision_id, after = revision.id, SolvedPolicy.from_dict(revision.policies[name])
+    most = rows_at_once(len(served.labels), body.rows)
     window = Window(model.name, served.revision.model_digest, since, until)
     with runtime.database.connect() as connection:
-        rows = load_recent_rows(connection, window, label_names=served.labels, at_most=body.rows)
+        rows = load_recent_rows(connection, window, label_names=served.labels, at_most=most)
     seed = int.from_bytes(runtime.database.secret[:8], "little")
     found = simulate_on(rows, served, after, before, most_flips=body.flips, seed=seed)
     return {

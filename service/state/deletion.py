@@ -8,6 +8,7 @@ from dataclasses import astuple, dataclass
 from sqlalchemy import ColumnElement, Connection, CursorResult, delete, exists, select
 
 from service.state.tables import feedback, feedback_batches, inputs, origins, predictions
+from service.state.window import FOUND_OTHERWISE
 
 ROWS_PER_TRANSACTION = 2_000  # some 50 ms of the one writer that SQLite has
 
@@ -45,7 +46,7 @@ def delete_predictions(
     count = _count(connection.execute(delete(predictions).where(predictions.c.id.in_(ids))))
     kept = _count(connection.execute(delete(inputs).where(inputs.c.id.in_(ids))))
     named = {reference for _, reference in rows if reference is not None}
-    still = select(predictions.c.reference).join(origins, origins.c.id == predictions.c.origin)
+    still = select(predictions.c.reference).join(origins, origins.c.id == FOUND_OTHERWISE)
     named -= set(connection.scalars(still.where(origins.c.model == model, predictions.c.reference.in_(named))))
     return (
         Deleted(predictions=count, inputs=kept)
@@ -91,7 +92,7 @@ def unknown_target(by_reference: int) -> ColumnElement[bool]:
     """Return the condition on a row of `feedback` that its model has no prediction of that id, or reference."""
     name = predictions.c.reference if by_reference else predictions.c.id
     known = exists().where(
-        name == feedback.c.target, origins.c.id == predictions.c.origin, origins.c.model == feedback.c.model
+        name == feedback.c.target, origins.c.id == FOUND_OTHERWISE, origins.c.model == feedback.c.model
     )
     return (feedback.c.by_reference == by_reference) & ~known
 

@@ -14,6 +14,7 @@ from service.state import audit
 from service.state.database import Database
 from service.state.deletion import ROWS_PER_TRANSACTION, Deleted, delete_labels, delete_predictions
 from service.state.tables import origins, predictions
+from service.state.window import FOUND_OTHERWISE
 
 Kind = Literal["group", "reference", "prediction_id"]
 
@@ -72,9 +73,10 @@ def _predictions_of(
         "reference": (predictions.c.reference, subject.name),
         "prediction_id": (predictions.c.id, subject.name),
     }[subject.kind]
+    origin = predictions.c.origin if subject.kind == "group" else FOUND_OTHERWISE
     query = (
         select(predictions.c.id, predictions.c.reference)
-        .join(origins, origins.c.id == predictions.c.origin)
+        .join(origins, origins.c.id == origin)
         .where(origins.c.model == model, column == value)
     )
     return [(id_, reference) for id_, reference in connection.execute(query)]

@@ -21,6 +21,8 @@ from service.state.window import Window
 
 Status = Literal["stored", "pending", "duplicate", "conflict"]
 TARGETS_PER_QUERY = 2_000
+MOST_NAMED = 20_000
+"""Predictions that the references of one request may name: all of them are read where predictions are served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,8 @@ class FeedbackStore:
             body_digest: Digest of the request's body, by which a key used for another body is found out.
 
         Raises:
-            FeedbackError: An item names no prediction or two, or text that cannot be stored; nothing is stored.
+            FeedbackError: An item names no prediction or two, or text that cannot be stored, or the references name
+                more than `MOST_NAMED` predictions; nothing is stored.
             IdempotencyConflictError: `by` used the key for another body.
         """
         targets = [_target(position, item) for position, item in enumerate(items)]
@@ -293,8 +296,20 @@ def _other_names(connection: Connection, model: str, targets: set[_Target]) -> d
         for id_, reference, origin in connection.execute(known.where(predictions.c.id.in_(keys))).all():
             if origin in here:
                 names[_Target(0, id_)] = [] if reference is None else [_Target(1, reference)]
+    room = MOST_NAMED
     for keys in _chunks(targets, by_reference=1):
-        for id_, reference, origin in connection.execute(known.where(predictions.c.reference.in_(keys))).all():
+        rows = connection.execute(known.where(predictions.c.reference.in_(keys)).limit(room + 1)).all()
+        if len(rows) > room:
+            (reference, count), *_ = Counter(row.reference for row in rows).most_common(1)
+            raise FeedbackError(
+                "The references of a request name too many predictions.",
+                where="/items",
+                found=f"more than {MOST_NAMED}; {reference[:64]!r} names {count} or more",
+                expected=f"at most {MOST_NAMED}",
+                remedy="Send fewer items at once, or prediction_id where a reference is shared by many predictions.",
+            )
+        room -= len(rows)
+        for id_, reference, origin in rows:
             if origin in here:
                 names.setdefault(_Target(1, reference), []).append(_Target(0, id_))
     return names

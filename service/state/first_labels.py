@@ -56,19 +56,23 @@ def first_labels(connection: Connection, model: str, batch: int, targets: Sequen
         batch: Number of the request.
         targets: (0, prediction id) or (1, reference), each once.
     """
+    # Not joined: SQLite would walk through all predictions of the model to find these few.
+    query = select(origins.c.id, origins.c.revision, origins.c.model_digest).where(origins.c.model == model)
+    made_here = {origin: (revision, digest) for origin, revision, digest in connection.execute(query)}
     rows: dict[str, tuple[object, ...]] = {}
     found: set[tuple[int, str]] = set()
     for by_reference, name in enumerate((predictions.c.id, predictions.c.reference)):
         keys = [key for kind, key in targets if kind == by_reference]
         for start in range(0, len(keys), TARGETS_PER_QUERY):
-            query = select(*_COLUMNS).join(origins, origins.c.id == predictions.c.origin)
-            query = query.where(origins.c.model == model, name.in_(keys[start : start + TARGETS_PER_QUERY]))
-            for row in connection.execute(query):
-                rows[row.id] = tuple(row)
-                found.add((by_reference, row.reference if by_reference else row.id))
+            about = select(*_COLUMNS).where(name.in_(keys[start : start + TARGETS_PER_QUERY]))
+            for *row, origin in connection.execute(about):
+                if origin in made_here:
+                    key, reference, *_ = row
+                    rows[key] = (*row, *made_here[origin])
+                    found.add((by_reference, reference if by_reference else key))
     firsts = _firsts(connection, model, rows)
     ours = [(*row, *firsts[key][2:]) for key, row in rows.items() if key in firsts and firsts[key][0] == batch]
-    columns = list(zip(*ours, strict=True)) if ours else [()] * (len(_COLUMNS) + 2)
+    columns = list(zip(*ours, strict=True)) if ours else [()] * (len(_COLUMNS) + 3)
     ids, _, created_at, predicted, confidence, logits, propensity, sought, revision, digest, named, received = columns
     return FirstLabels(
         unknown=[target for target in targets if target not in found],
@@ -94,8 +98,7 @@ _COLUMNS = (
     predictions.c.logits,
     predictions.c.propensity,
     predictions.c.sought,
-    origins.c.revision,
-    origins.c.model_digest,
+    predictions.c.origin,
 )
 
 

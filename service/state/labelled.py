@@ -14,7 +14,7 @@ from service.state.columns import Codes, ascii_texts, booleans, integers, number
 from service.state.rescoring import Rescoring, with_inputs
 from service.state.resolution import PRIORITY, weight
 from service.state.tables import feedback, origins, predictions
-from service.state.window import Window
+from service.state.window import FOUND_OTHERWISE, Window
 
 _POSITIONS = 1 << 32  # more than a batch of feedback can have: batch and position make one number that sorts
 
@@ -187,8 +187,7 @@ def _read(
 
 def _queries(connection: Connection, window: Window, again: Rescoring | None) -> list[Select[Any]]:
     """Return the queries for labels that name their prediction by its id, and for those that do by its reference."""
-    # Without a start in time, "+ 0" keeps SQLite from walking through every prediction in search of its labels.
-    origin = predictions.c.origin + 0 if window.since_us is None else predictions.c.origin
+    origin = FOUND_OTHERWISE if window.since_us is None else predictions.c.origin
     made_here = window.origins(connection) if again is None else again.origins(connection, window)
     queries = [
         select(*_COLUMNS)
@@ -219,8 +218,7 @@ def _pending(connection: Connection, model: str, found: int) -> int:
     here = list(connection.scalars(select(origins.c.id).where(origins.c.model == model)))
     count = 0
     for by_reference, name in enumerate((predictions.c.id, predictions.c.reference)):
-        # "+ 0": else SQLite looks for each target among all predictions of the model's origins.
-        known = exists().where(name == feedback.c.target, (predictions.c.origin + 0).in_(here))
+        known = exists().where(name == feedback.c.target, FOUND_OTHERWISE.in_(here))
         query = select(func.count(distinct(feedback.c.target))).where(
             feedback.c.model == model, feedback.c.by_reference == by_reference, ~known
         )

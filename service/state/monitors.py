@@ -16,10 +16,12 @@ from service.state.insertion import insert_for
 from service.state.jobs import insert_job
 from service.state.numbering import take_number
 from service.state.tables import activations, estimates, monitors
+from service.state.tables import audit as audit_log
 
 Kind = Literal["certificate", "calibration"]
 BY = "monitor"
 """Who alarms and proposes, in the audit log."""
+_ALARM = "alarm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +130,13 @@ class MonitorStore:
         return {model: frozenset(keys) for model, keys in found.items()}
 
     def last_alarm(self, model: str) -> int | None:
-        """Return the latest `fired_at` of a model's monitors, None where no alarm has ever gone off."""
+        """Return when an alarm of a model went off last, None where none ever has.
+
+        That is later than the prediction with which it did: that one's label had to come, and to be counted.
+        """
+        alarms = audit_log.c.model == model, audit_log.c.action == _ALARM
         with self._database.connect() as connection:
-            latest: int | None = connection.scalar(
-                select(func.max(monitors.c.fired_at)).where(monitors.c.model == model)
-            )
+            latest: int | None = connection.scalar(select(func.max(audit_log.c.at)).where(*alarms))
         return latest
 
     def of(self, model: str) -> list[StoredMonitor]:
@@ -254,7 +258,7 @@ def _count(connection: Connection, model: str, one: Counted) -> None:
             "fired_at": one.fired_at,
             "job": job,
         }
-        audit.append(connection, model=model, by=BY, action="alarm", subject=was.name, detail=detail)
+        audit.append(connection, model=model, by=BY, action=_ALARM, subject=was.name, detail=detail)
 
 
 def _running(connection: Connection, model: str) -> list[StoredMonitor]:

@@ -15,6 +15,8 @@ from service.state.tables import predictions
 from service.state.window import Window
 
 NO_LABEL: Final = -1
+_LOGITS_BYTES: Final = 64 << 20
+_FEWEST_ROWS: Final = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,6 +47,21 @@ class RecentRows:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+
+def rows_at_once(classes: int, at_most: int, logits_bytes: int = _LOGITS_BYTES) -> int:
+    """Return how many rows a serving process reads at once: fewer where their logits are many.
+
+    Args:
+        classes: Number K of the model's labels.
+        at_most: Where they are few.
+        logits_bytes: That the rows' logits may have together; 256 rows are read all the same.
+
+    Example:
+        >>> rows_at_once(10, 50_000), rows_at_once(10_000, 50_000)
+        (50000, 1677)
+    """
+    return min(max(logits_bytes // (4 * classes), _FEWEST_ROWS), at_most)
 
 
 def load_recent_rows(

@@ -49,6 +49,7 @@ def load_window_rows(
     started = window
     if unlabelled.since_us is not None:  # where some are left out, labelled rows would speak for them
         window = replace(window, since_us=unlabelled.since_us)
+        unlabelled = unlabelled.since(unlabelled.since_us)
     labelled = load_labelled_rows(connection, window, label_names=label_names, at_most=at_most)
     if unlabelled.since_us is not None and len(labelled) < at_least:
         raise TooFewLabelsError(

@@ -239,7 +239,7 @@ def _carried_on(model: str, before_us: int) -> ColumnElement[bool]:
     younger = predictions.alias()
     return (
         select(younger.c.id)
-        .join(origins, origins.c.id == younger.c.origin)
+        .join(origins, origins.c.id == younger.c.origin + 0)  # as `FOUND_OTHERWISE`
         .where(
             younger.c.reference == predictions.c.reference,
             younger.c.created_at >= before_us,

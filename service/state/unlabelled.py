@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Exists, select
+from sqlalchemy import ColumnElement, Connection, Exists, select
 
 from service.state.columns import Codes, booleans, integers, numbers, read_columns, vectors
 from service.state.rescoring import Rescoring, other_origins, with_inputs
 from service.state.tables import feedback, predictions
-from service.state.window import Window
+from service.state.window import FOUND_OTHERWISE, Window
 
 # Older ones are left out, and `since_us` says so: a claim about all traffic then concerns the traffic since.
 MOST_ROWS = 500_000
@@ -120,15 +120,19 @@ def count_labelled(connection: Connection, window: Window, *, at_most: int, inpu
         at_most: Where to stop.
         input_spec: Count those of earlier models too that took the same inputs, whether or not they were kept.
     """
+    origin: ColumnElement[int] = predictions.c.origin
+    target: ColumnElement[str] = feedback.c.target
+    if window.since_us is None:  # from the labels to their predictions: `|| ''` keeps SQLite from the other way
+        origin, target = FOUND_OTHERWISE, target + ""
     made_here, found = window.origins(connection), set[str]()
     if input_spec is not None:
         made_here += other_origins(connection, window, input_spec)
     for by_reference, name in enumerate((predictions.c.id, predictions.c.reference)):
         query = (
             select(predictions.c.id)
-            .join(feedback, name == feedback.c.target)
+            .join(feedback, name == target)
             .where(feedback.c.model == window.model, feedback.c.by_reference == by_reference)
-            .where(predictions.c.origin.in_(made_here), *window.times())
+            .where(origin.in_(made_here), *window.times())
             .distinct()
             .limit(at_most)
         )

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, select
 
 from service.state.tables import origins, predictions
+
+FOUND_OTHERWISE: Final = predictions.c.origin + 0
+"""A prediction's origin, in queries that have its id or reference: "+ 0" keeps SQLite from finding it by its origin.
+
+SQLite takes an origin for a few rows, and would walk through all that a model has ever predicted.
+"""
 
 
 @dataclass(frozen=True, slots=True)

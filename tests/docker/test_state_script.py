@@ -95,6 +95,23 @@ def test_a_restore_that_fails_leaves_no_copy_behind(serving: Database, tmp_path:
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.parametrize("first", [0, 100], ids=["its header", "its first page"])
+def test_a_restore_over_a_damaged_state(serving: Database, tmp_path: Path, first: int) -> None:
+    """Where it is needed most."""
+    copy = run(tmp_path / "state.db", "backup").stdout
+    serving.close()
+    state = tmp_path / "state.db"
+    damaged = bytearray(state.read_bytes())
+    damaged[first : first + 1000] = bytes(1000)
+    state.write_bytes(damaged)
+    (tmp_path / "state.db-wal").write_bytes(b"not read any more")
+    restored = run(state, "restore", copy)
+    assert restored.returncode == 0, restored.stderr
+    assert names(state) == ["first"]
+    assert (tmp_path / "state.db.before-restore").read_bytes() == damaged
+    assert not (tmp_path / "state.db-wal").exists()
+
+
 def test_an_abandoned_lock_file_is_no_obstacle(tmp_path: Path) -> None:
     """A killed server leaves its pid behind, and in a container the next one has the same pid."""
     (tmp_path / "state.db.lock").write_text(str(os.getpid()))

@@ -159,13 +159,18 @@ def test_what_was_proposed_before_an_alarm_takes_a_reason(watched: Callable[...,
     service = watched()
     put_careful(service)
     before = service.propose_policy("before")
+    service.teach(digits.images[600:750], digits.labels[600:750])
+    job = service.http.post("/recalibrate", json={}, headers={"prefer": "wait=30"}).json()["job"]
     break_promise(service, digits)
     until(lambda: certificate(service)["valid"] is False)
     after = service.propose_policy("after")
     epoch = service.revisions()["epoch"]
-    refused = service.move(f"revisions/{before}/activate", epoch)
-    assert refused.status_code == 409
-    assert "was made before the alarm of" in refused.json()["detail"]
+    kept = service.http.post(f"/v1/jobs/{job}/propose")
+    assert kept.status_code == 201, kept.text
+    for early in (before, kept.json()["revision"]):
+        refused = service.move(f"revisions/{early}/activate", epoch)
+        assert (refused.status_code, refused.json()["where"]) == (409, "/reason")
+    assert "was made before the alarm of" in service.move(f"revisions/{before}/activate", epoch).json()["detail"]
     answer = service.move(f"revisions/{after}/activate", epoch)
     assert answer.status_code == 200, answer.text
     assert service.activate(before, reason="it is about something else")["active"] == before

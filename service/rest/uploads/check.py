@@ -6,6 +6,7 @@ a low priority and takes memory for some rows at a time; where a hostile file ma
 
 from __future__ import annotations
 
+import errno
 import math
 import resource
 import sys
@@ -25,6 +26,7 @@ from service.rest.uploads.line_rows import read_line_rows
 from service.rest.uploads.npz_rows import read_npz
 from service.rest.uploads.parquet_rows import PARQUET_TYPE, read_parquet_rows
 from service.rest.uploads.rows import Checker
+from service.rest.uploads.spool import cannot_write
 from service.state.labelled_sets import COLUMN_TYPES, Content
 from service.verified import verified
 
@@ -119,6 +121,10 @@ def main() -> None:
         answer = {"content": asdict(check(task, bundle))}
     except CandorError as error:
         answer = {"error": error_document(error)}
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            raise
+        answer = {"error": error_document(cannot_write(Path(task.folder).parent, error))}
     except MemoryError:
         answer = {
             "error": error_document(

@@ -44,7 +44,7 @@ class Spool:
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             self._stream = self.body.open("wb", buffering=0)
         except OSError as error:
-            raise _cannot_write(folder, error) from error
+            raise cannot_write(folder, error) from error
         self._hash = hashlib.sha256()
         self.bytes = 0
 
@@ -67,7 +67,7 @@ class Spool:
         try:
             self._stream.write(data)
         except OSError as error:
-            raise _cannot_write(self.path.parent, error) from error
+            raise cannot_write(self.path.parent, error) from error
         self._hash.update(data)
         self.bytes += len(data)
 
@@ -99,7 +99,8 @@ def sweep(folder: Path) -> int:
     return removed
 
 
-def _cannot_write(folder: Path, error: OSError) -> UnavailableError:
+def cannot_write(folder: Path, error: OSError) -> UnavailableError:
+    """Return what a client is told where an upload does not fit, or may not be written."""
     return UnavailableError(
         f"The upload cannot be written: {error.strerror}.",
         where="CANDOR_UPLOADS",
