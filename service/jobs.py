@@ -26,6 +26,7 @@ from service.errors import (
     CandorError,
     EpochStaleError,
     JobStateError,
+    OverloadedError,
     StateUnavailableError,
     error_document,
     error_from_document,
@@ -45,6 +46,9 @@ logger = structlog.get_logger(__name__)
 
 # A job that was started so often and never ended is not started again.
 _STARTS = 3
+# Refits of different models at once, in one process: each takes hundreds of megabytes.
+_AT_ONCE = 2
+_MOST_WAITING = 200
 # What kills a process that its service did not kill is mostly the kernel.
 _TOO_LITTLE_MEMORY = (
     "It probably had too little memory: give the service more, refit on a shorter window of feedback, or lower "
@@ -82,6 +86,7 @@ class Jobs:
         self._tracing = tracing
         self._running: dict[str, asyncio.Task[None]] = {}
         self._one_at_a_time: dict[str, asyncio.Lock] = {}
+        self._room = asyncio.Semaphore(_AT_ONCE)
         self._watch: asyncio.Task[None] | None = None
 
     async def resume(self) -> None:
@@ -90,7 +95,18 @@ class Jobs:
         self._watch = asyncio.create_task(self._take_up_for_ever(), name="unfinished jobs")
 
     async def submit(self, model: str, request: RefitRequest, *, by: str, by_key: str | None = None) -> Job:
-        """Queue a refit of `model` and return its job; `by_key` is the prefix of the API key that asks."""
+        """Queue a refit of `model` and return its job; `by_key` is the prefix of the API key that asks.
+
+        Raises:
+            OverloadedError: Too many jobs wait already.
+        """
+        if len(self._running) >= _MOST_WAITING:
+            raise OverloadedError(
+                "Too many refits wait.",
+                found=f"{len(self._running)} jobs that have not ended",
+                expected=f"fewer than {_MOST_WAITING}",
+                remedy="Wait for them, or cancel some: DELETE /v1/jobs/{job}.",
+            )
         job = await asyncio.to_thread(self._store.create, model, "recalibrate", asdict(request), by, by_key)
         self._start(job)
         return job
@@ -237,7 +253,7 @@ class Jobs:
     async def _execute(self, job: Job) -> None:
         """Run a job when its turn comes, unless somebody else has ended it by then."""
         structlog.contextvars.bind_contextvars(job=job.id)
-        async with self._one_at_a_time.setdefault(job.model, asyncio.Lock()), self._turn(job.model):
+        async with self._one_at_a_time.setdefault(job.model, asyncio.Lock()), self._room, self._turn(job.model):
             job = await asyncio.to_thread(self._store.start, job.id)
             if job.state not in UNFINISHED:
                 return

@@ -30,8 +30,8 @@ class Disk:
         self._image = image
         self._filler = path / "filler"
 
-    def fill(self) -> None:
-        """Leave no room on it."""
+    def fill(self, but: int = 0) -> None:
+        """Leave no room on it but so many bytes."""
         with self._filler.open("wb", buffering=0) as stream:
             for size in (1 << 16, 1 << 12, 1):
                 try:
@@ -39,6 +39,7 @@ class Disk:
                         pass
                 except OSError:
                     continue
+            stream.truncate(stream.tell() - but)
 
     def empty(self) -> None:
         """Make room again."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from service.errors import ConfigurationError
@@ -84,6 +86,20 @@ def test_a_disk_that_fills_up_and_is_cleared_again(start: Any, digits: Any, disk
     assert service.recalibrate().status_code == 200
     service.close()
     assert {*labels.acknowledged, *during} <= set(stored(disk.path / "state.db"))
+
+
+def test_an_upload_whose_columns_do_not_fit_is_told_to_come_again(start: Any, disk: Disk) -> None:
+    service = start(uploads=disk.path)
+    rows = 100_000
+    body = io.BytesIO()
+    np.savez_compressed(body, label=np.full(rows, "7"), logits=np.zeros((rows, 10), np.float64))
+    disk.fill(but=1 << 20)  # for the body, but not for 4 MB of logits
+    answer = service.http.post(
+        "/v1/models/digits/labelled-sets", content=body.getvalue(), headers={"content-type": "application/x-npz"}
+    )
+    assert (answer.status_code, answer.json()["type"]) == (503, "/errors/unavailable"), answer.text
+    assert "Make room" in answer.json()["remedy"]
+    assert service.http.get("/v1/models/digits/labelled-sets").json() == {"items": []}
 
 
 def test_where_predictions_must_be_durable_they_wait_for_room_no_longer_than_their_deadline(

@@ -130,7 +130,7 @@ def test_rows_may_be_the_body_of_a_refit(service: Any, digits: Any, logits: Any)
     names = [str(label) for label in range(K)]
     lines = [",".join(["label", *names])]
     lines += [",".join([label, *map(str, row)]) for label, row in zip(digits.labels, logits.tolist(), strict=True)]
-    options = {"mode": "propose", "calibrator": "temperature", "represents": "traffic"}
+    options = {"mode": "propose", "calibrator": "temperature", "represents": "traffic", "flipped": "0.0001"}
     response = service.http.post(
         "/recalibrate",
         params=options,
@@ -140,14 +140,15 @@ def test_rows_may_be_the_body_of_a_refit(service: Any, digits: Any, logits: Any)
     assert response.status_code == 200, response.text
     (found,) = service.http.get(SETS).json()["items"]
     assert response.json()["source"]["labelled_set"] == found["id"]
+    caps = [one for one in response.json()["gate"]["caps"] if one["name"] == "flipped"]
+    assert {one["at_most"] for one in caps} == {0.0001}
+    assert not all(one["holds"] for one in caps)
     by_array = made(upload(service, npz(label=np.array(digits.labels), logits=logits), represents="traffic"))
     same = refit(service, by_array["id"], mode="dry_run", calibrator="temperature")
     assert same["calibrator"]["after"] == response.json()["calibrator"]["after"], "the format makes no difference"
-    refused(
-        service.http.post("/recalibrate?calibrator=magic", content=b"", headers={"content-type": CSV}),
-        422,
-        "input-value",
-    )
+    for wrong in ("calibrator=magic", "flipped=much", "flipped=nan", "flipped=2", "limits=0.1"):
+        response = service.http.post(f"/recalibrate?{wrong}", content=b"", headers={"content-type": CSV})
+        refused(response, 422, "input-value")
 
 
 def test_every_format_says_the_same(shared: Any, digits: Any, logits: Any) -> None:

@@ -37,6 +37,11 @@ def send(service: Any, digits: Any, sevens: float, rows: int = 1500) -> list[str
     return labels[chosen].tolist()
 
 
+def test_known_shares_name_a_class(shared: Any) -> None:
+    for empty in ({"target": {}}, {"estimate": {}, "source": {}}):
+        assert shift(shared, **empty).status_code == 422
+
+
 def test_an_estimate_finds_the_shares_and_voids_what_they_void(on_both: Any, digits: Any) -> None:
     service = on_both
     proposed = service.http.put("/v1/models/digits/policies/sevens", json=POLICY)

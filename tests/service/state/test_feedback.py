@@ -48,6 +48,19 @@ def test_the_receipt_counts_each_item(database: Database, logged: Write) -> None
     assert count(database) == 4
 
 
+def test_references_that_name_too_many_predictions_are_refused_and_nothing_is_stored(
+    database: Database, logged: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.state.feedback.MOST_NAMED", 2)
+    logged([A, B, C], references=["batch", "batch", "batch"])
+    store = FeedbackStore(database)
+    with pytest.raises(FeedbackError, match="too many predictions") as refused:
+        store.add("pets", [by_id(A, "cat"), by_reference("batch", "cat")], by="till")
+    assert refused.value.found == "more than 2; 'batch' names 3 or more"
+    assert count(database) == 0
+    assert statuses(store.add("pets", [by_id(name, "cat") for name in (A, B, C)], by="till")) == ["stored"] * 3
+
+
 def test_a_repetition_is_stored_once(database: Database, logged: Write) -> None:
     logged([A])
     store = FeedbackStore(database)
