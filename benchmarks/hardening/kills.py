@@ -1,6 +1,6 @@
 """kill -9, again and again, of a service that predicts, takes feedback, refits, activates and rolls back: what is lost?
 
-    python -m benchmarks.hardening.kills [--kills 200] [--minutes 180] [--postgresql URL] [--bundles var/bundles]
+    python -m benchmarks.hardening.kills [--kills 200] [--minutes 180] [--postgresql URL] [--bundles examples/bundles]
 
 Each round starts `candor serve` on the state that the last kill left, waits until it is ready, checks that state, lets
 five clients work (predictions with CANDOR_LOG_MODE=sync, feedback under idempotency keys, refits, policies, activations
@@ -262,7 +262,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--minutes", type=float, default=180, help="After these no other kill.")
     parser.add_argument("--postgresql", help="URL of a server on which a database may be made.")
-    parser.add_argument("--bundles", type=Path, default=Path("var/bundles"))
+    parser.add_argument("--bundles", type=Path, default=Path("examples/bundles"))
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, new_database(arguments.postgresql, Path(folder)) as url:
