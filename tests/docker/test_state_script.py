@@ -59,10 +59,9 @@ def test_a_backup_beside_a_running_service_comes_back(serving: Database, tmp_pat
     assert sorted(path.name for path in tmp_path.glob(".*")) == []
 
 
-def test_a_restore_into_an_empty_folder(serving: Database, tmp_path: Path) -> None:
+def test_a_restore_makes_its_folder(serving: Database, tmp_path: Path) -> None:
     copy = run(tmp_path / "state.db", "backup").stdout
-    folder = tmp_path / "new"
-    folder.mkdir()
+    folder = tmp_path / "on a new" / "host"
     assert run(folder / "state.db", "restore", copy).returncode == 0
     assert names(folder / "state.db") == ["first"]
     assert (folder / "state.db").stat().st_mode & 0o777 == 0o600
