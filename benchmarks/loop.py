@@ -107,8 +107,10 @@ def state(folder: Path, server: str | None) -> Iterator[str]:
     name = f"candor_loop_{secrets.token_hex(4)}"
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"')
-        yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
-        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+        try:
+            yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
+        finally:
+            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 def refit(port: int, calibrator: str | None, poll_s: float = 0.02, until: str | None = None) -> dict[str, Any]:

@@ -17,27 +17,23 @@ import json
 import os
 import platform
 import random
-import secrets
 import signal
 import statistics
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import numpy as np
 import numpy.typing as npt
-import psycopg
 from sqlalchemy import func, select
 
 from benchmarks.hardening.clients import MODEL, Clients, Ledger
 from benchmarks.hardening.victim import Victim, gone_after_s
 from benchmarks.hardening.whole_state import History, half_done, label_counts, missing_predictions
+from benchmarks.loop import state
 from service.state.database import Database
 from service.state.tables import activations, exposures, feedback_batches, jobs, labelled_sets, revisions
 from training import TrainConfig
@@ -241,22 +237,6 @@ def dimmed_digits() -> tuple[npt.NDArray[np.uint8], list[str]]:
     return dim(data.inputs[rows], seed=7), [data.label_names[label] for label in data.labels[rows]]
 
 
-@contextmanager
-def new_database(server: str | None, folder: Path) -> Iterator[str]:
-    """Give the URL of an empty state; a database on a server is dropped at the end."""
-    if server is None:
-        yield f"sqlite:///{folder}/state/state.db"
-        return
-    name = f"candor_kills_{secrets.token_hex(4)}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')
-    try:
-        yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
-    finally:
-        with psycopg.connect(server, autocommit=True) as connection:
-            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
@@ -265,7 +245,7 @@ def main() -> None:
     parser.add_argument("--bundles", type=Path, default=Path("examples/bundles"))
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, new_database(arguments.postgresql, Path(folder)) as url:
+    with tempfile.TemporaryDirectory() as folder, state(Path(folder) / "state", arguments.postgresql) as url:
         trial = Trial(Path(folder), url, arguments.bundles, arguments.seed)
         try:
             give_up = time.monotonic() + 60 * arguments.minutes

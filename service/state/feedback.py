@@ -15,9 +15,9 @@ from service.state.labelled import LabelledRows, load_labelled_rows
 from service.state.numbering import take_number
 from service.state.rescoring import Rescoring
 from service.state.resolution import PRIORITY, rank
-from service.state.tables import feedback, feedback_batches, origins, predictions
+from service.state.tables import feedback, feedback_batches, predictions
 from service.state.unlabelled import UnlabelledRows, count_labelled, load_unlabelled_rows
-from service.state.window import Window
+from service.state.window import Window, origins_of
 
 Status = Literal["stored", "pending", "duplicate", "conflict"]
 TARGETS_PER_QUERY = 2_000
@@ -289,7 +289,7 @@ def _said_before(new: _Label, own: list[_Label]) -> bool:
 
 def _other_names(connection: Connection, model: str, targets: set[_Target]) -> dict[_Target, list[_Target]]:
     """Return, for each target with a known prediction, the other names under which that may have been labelled."""
-    here = set(connection.scalars(select(origins.c.id).where(origins.c.model == model)))
+    here = set(origins_of(connection, model))
     known = select(predictions.c.id, predictions.c.reference, predictions.c.origin)
     names: dict[_Target, list[_Target]] = {}
     for keys in _chunks(targets, by_reference=0):

@@ -13,8 +13,8 @@ from sqlalchemy import Connection, Select, distinct, exists, func, select, union
 from service.state.columns import Codes, ascii_texts, booleans, integers, numbers, read_columns, vectors
 from service.state.rescoring import Rescoring, with_inputs
 from service.state.resolution import PRIORITY, weight
-from service.state.tables import feedback, origins, predictions
-from service.state.window import FOUND_OTHERWISE, Window
+from service.state.tables import feedback, predictions
+from service.state.window import FOUND_OTHERWISE, Window, origins_of
 
 _POSITIONS = 1 << 32  # more than a batch of feedback can have: batch and position make one number that sorts
 
@@ -215,7 +215,7 @@ def _pending(connection: Connection, model: str, found: int) -> int:
     labels, by_reference = connection.execute(about).one()
     if labels == found and not by_reference:  # a label by id is of one prediction at most: each has found its own
         return 0
-    here = list(connection.scalars(select(origins.c.id).where(origins.c.model == model)))
+    here = origins_of(connection, model)
     count = 0
     for by_reference, name in enumerate((predictions.c.id, predictions.c.reference)):
         known = exists().where(name == feedback.c.target, FOUND_OTHERWISE.in_(here))

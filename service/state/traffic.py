@@ -8,7 +8,8 @@ from typing import Final
 from sqlalchemy import Connection, func, literal, select
 
 from service.state.database import Database
-from service.state.tables import origins, predictions
+from service.state.tables import predictions
+from service.state.window import origins_of
 
 HOURS: Final = 24
 MOST_PER_HOUR: Final = 50_000
@@ -41,7 +42,7 @@ class Traffic:
         with self._lock:
             known = {hour: count for hour in wanted if (count := self._over.get((model, hour))) is not None}
         with self._database.connect() as connection:
-            ids = list(connection.scalars(select(origins.c.id).where(origins.c.model == model)))
+            ids = origins_of(connection, model)
             found = {hour: _count(connection, ids, hour) for hour in wanted if hour not in known}
         settled = {hour: count for hour, count in found.items() if (hour + 1) * _HOUR_US + _SETTLED_US <= now_us}
         with self._lock:

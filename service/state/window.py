@@ -16,6 +16,11 @@ SQLite takes an origin for a few rows, and would walk through all that a model h
 """
 
 
+def origins_of(connection: Connection, model: str) -> list[int]:
+    """Return the numbers of a model's origins, whichever file made the logits."""
+    return list(connection.scalars(select(origins.c.id).where(origins.c.model == model)))
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """Predictions of one model file in [since_us, until_us).

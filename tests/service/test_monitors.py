@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +15,9 @@ from service.state import audit
 from service.state.database import now_us
 from service.state.monitors import MonitorStore
 from service.times import iso
+from tests.hardening.waiting import until
 
-from .conftest import PATIENCE_S, Digits, InThread
+from .conftest import Digits, InThread
 
 MATURITY_S = 3600.0
 CAREFUL = {
@@ -61,13 +61,6 @@ def certificate(service: InThread) -> dict[str, Any]:
     body = {"inputs": np.zeros((1, 8, 8, 1), np.uint8).tolist()}
     answer = service.http.post("/predict?policy=auto-read", json=body).json()
     return answer["policy"]["certified"]["accept"]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
 
 
 def put_careful(service: InThread, **changes: Any) -> None:
