@@ -369,6 +369,21 @@ def hold() -> Iterator[Callable[[Plane], HeldUp]]:
         one.go.set()
 
 
+def refit_processes() -> list[int]:
+    """Process ids of the refits that this process has started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                command = (entry / "cmdline").read_bytes()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if parent == os.getpid() and b"service.refit" in command:
+                found.append(int(entry.name))
+    return found
+
+
 @pytest.fixture
 def in_place_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Let a script, with its `#!` line, run where the service starts Python for a child process."""

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from service.client.answers import Job
 from service.rest import answers
 from service.state.keys import KeyStore
 
-from .conftest import BIN, PATIENCE_S
+from .conftest import BIN, PATIENCE_S, refit_processes
 
 
 @pytest.fixture(scope="module")
@@ -42,21 +41,6 @@ def started(service: Any) -> str:
     return location
 
 
-def sleeping() -> list[str]:
-    """Command lines of refits that this process has started and that live."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                command = (entry / "cmdline").read_text()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if parent == os.getpid() and "service.refit" in command:
-                found.append(command)
-    return found
-
-
 def test_a_running_job_is_cancelled_and_its_looks_stay_spent(used: Any, slow: Any) -> None:
     slow()
     location = started(used)
@@ -74,7 +58,7 @@ def test_a_running_job_is_cancelled_and_its_looks_stay_spent(used: Any, slow: An
         assert (refused.status_code, refused.json()["type"]) == (409, "/errors/job-state")
         assert used.http.get(path).json()["state"] == "cancelled"
     give_up = time.monotonic() + PATIENCE_S
-    while sleeping():
+    while refit_processes():
         assert time.monotonic() < give_up, "the child lives on"
     assert used.metric("candor_recalibrations_total", outcome="cancelled") == attempts + 2
     listed = used.http.get("/v1/jobs", params={"state": "cancelled", "limit": 1, "model": "digits"}).json()
@@ -112,7 +96,7 @@ def test_another_replica_stops_what_it_runs(
         location = started(one)
         assert other.http.delete(location).json()["state"] == "cancelled"
         give_up = time.monotonic() + PATIENCE_S
-        while one.runtime.jobs._running or other.runtime.jobs._running or sleeping():
+        while one.runtime.jobs._running or other.runtime.jobs._running or refit_processes():
             assert time.monotonic() < give_up, "it runs on"
         assert one.http.get(location).json()["state"] == "cancelled"
     finally:

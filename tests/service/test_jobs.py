@@ -19,6 +19,8 @@ from sqlalchemy import func, select, update
 from service.errors import StateUnavailableError
 from service.state import tables
 
+from .conftest import refit_processes
+
 
 @pytest.fixture
 def taught(start: Callable[..., Any], digits: Any) -> Callable[..., Any]:
@@ -32,21 +34,6 @@ def taught(start: Callable[..., Any], digits: Any) -> Callable[..., Any]:
     return run
 
 
-def children(service: Any) -> list[int]:
-    """Process ids of the refits that this process has started."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                command = (entry / "cmdline").read_bytes()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if parent == os.getpid() and b"service.refit" in command:
-                found.append(int(entry.name))
-    return found
-
-
 def ended(service: Any, location: str) -> dict[str, Any]:
     job = service.http.get(location).json()
     while job["state"] in ("queued", "running"):
@@ -58,7 +45,7 @@ def ended(service: Any, location: str) -> dict[str, Any]:
 def test_a_child_that_dies_fails_its_job_and_nothing_else(taught: Any, digits: Any) -> None:
     service = taught()
     answer = service.http.post("/recalibrate")
-    while not (found := children(service)):
+    while not (found := refit_processes()):
         time.sleep(0.02)
     os.kill(found[0], signal.SIGKILL)
     job = ended(service, answer.headers["location"])
@@ -77,7 +64,7 @@ def test_a_child_that_takes_too_long_is_stopped(taught: Any, digits: Any) -> Non
     assert document["found"] == "more than 0.05 s"
     assert "CANDOR_REFIT_TIMEOUT_S" in document["remedy"]
     assert service.predict(digits.images[:1])
-    assert children(service) == []
+    assert refit_processes() == []
 
 
 @pytest.fixture(scope="module")
