@@ -1,6 +1,6 @@
-"""Calibrators, calibration metrics and reliability diagrams for classifiers; numpy and scipy only.
+"""Calibrators, calibration metrics and reliability diagrams for classifiers; requires numpy and scipy only.
 
-Every calibrator takes logits (never guessed from probabilities: see `logits_from_probabilities`), and is used alike:
+Every calibrator takes logits, never probabilities (see `logits_from_probabilities`):
 
     >>> import numpy as np
     >>> logits = np.array([[4.0, 0.0], [3.0, 0.0], [0.0, 5.0], [0.0, 2.0]])
@@ -10,41 +10,41 @@ Every calibrator takes logits (never guessed from probabilities: see `logits_fro
     >>> from_dict(calibrator.to_dict()).predict_proba(logits).tolist() == probabilities.tolist()
     True
 
-`CALIBRATORS` names them all; `docs/calibrators.md` says what to use when.
+`CALIBRATORS` lists all methods; `docs/reference/calibrators.md` says which to use when.
 """
 
 from __future__ import annotations
 
 from calibrators import metrics
-from calibrators.auto import Auto
-from calibrators.bbq import BBQ
-from calibrators.beta import Beta
 from calibrators.calibrator import Calibrator
-from calibrators.centred_isotonic import CentredIsotonic
 from calibrators.diagrams import confidence_histogram, reliability_diagram
-from calibrators.dirichlet import Dirichlet
-from calibrators.enir import ENIR
-from calibrators.ensemble_temperature import EnsembleTemperature
 from calibrators.errors import CalibrationDataError, CalibrationError, CalibrationFitError
-from calibrators.histogram import Histogram
-from calibrators.identity import Identity
-from calibrators.inverse import inverse
-from calibrators.isotonic import Isotonic
-from calibrators.isotonic_multiclass import IsotonicMulticlass
-from calibrators.margins import margin_thresholds
-from calibrators.matrix import Matrix
-from calibrators.platt import Platt
-from calibrators.prior_shift import PriorShift
-from calibrators.quadratic import Quadratic
-from calibrators.scaling_binning import ScalingBinning
-from calibrators.segmented import SegmentedCalibrator
+from calibrators.methods.auto import Auto
+from calibrators.methods.bbq import BBQ
+from calibrators.methods.beta import Beta
+from calibrators.methods.centred_isotonic import CentredIsotonic
+from calibrators.methods.dirichlet import Dirichlet
+from calibrators.methods.enir import ENIR
+from calibrators.methods.ensemble_temperature import EnsembleTemperature
+from calibrators.methods.histogram import Histogram
+from calibrators.methods.identity import Identity
+from calibrators.methods.inverse import inverse
+from calibrators.methods.isotonic import Isotonic
+from calibrators.methods.isotonic_multiclass import IsotonicMulticlass
+from calibrators.methods.margins import margin_thresholds
+from calibrators.methods.matrix import Matrix
+from calibrators.methods.platt import Platt
+from calibrators.methods.prior_shift import PriorShift
+from calibrators.methods.quadratic import Quadratic
+from calibrators.methods.scaling_binning import ScalingBinning
+from calibrators.methods.spline import Spline
+from calibrators.methods.structured_matrix import StructuredMatrix
+from calibrators.methods.structured_vector import StructuredVector
+from calibrators.methods.temperature import Temperature
+from calibrators.methods.vector import Vector
+from calibrators.methods.venn_abers import VennAbers
+from calibrators.registry import restored
 from calibrators.softmax import logits_from_probabilities, softmax
-from calibrators.spline import Spline
-from calibrators.structured_matrix import StructuredMatrix
-from calibrators.structured_vector import StructuredVector
-from calibrators.temperature import Temperature
-from calibrators.vector import Vector
-from calibrators.venn_abers import VennAbers
 
 __all__ = [
     "BBQ",
@@ -68,7 +68,6 @@ __all__ = [
     "PriorShift",
     "Quadratic",
     "ScalingBinning",
-    "SegmentedCalibrator",
     "Spline",
     "StructuredMatrix",
     "StructuredVector",
@@ -112,13 +111,11 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
 
 
 def from_dict(document: object) -> Calibrator:
-    """Restores a fitted calibrator of any method from what its `to_dict` made.
-
-    Args:
-        document: The parsed JSON document.
+    """Restore a fitted calibrator of any method from the document of its `to_dict`.
 
     Raises:
-        CalibrationDataError: Not an object, an unknown method or version, a field missing, unknown or out of range.
+        CalibrationDataError: Not an object, an unknown method or version, or a field that is missing, unknown or out of
+            range.
 
     Example:
         >>> from_dict({"method": "magic"})
@@ -126,14 +123,4 @@ def from_dict(document: object) -> Calibrator:
         calibrators.errors.CalibrationDataError: Unknown method: field 'method' is 'magic'; expected
         one of 'identity', ...
     """
-    method = document.get("method") if isinstance(document, dict) else None
-    if not isinstance(document, dict) or not isinstance(method, str) or method not in CALIBRATORS:
-        raise CalibrationDataError(
-            "Unknown method",
-            where="field 'method'" if isinstance(document, dict) else "the document",
-            found=repr(method) if isinstance(document, dict) else f"a {type(document).__name__}",
-            expected="one that SegmentedCalibrator.from_dict restores"
-            if method == SegmentedCalibrator.name
-            else "one of " + ", ".join(map(repr, CALIBRATORS)),
-        )
-    return CALIBRATORS[method].from_dict(document)
+    return restored(document)

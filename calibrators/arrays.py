@@ -1,4 +1,4 @@
-"""Types of the arrays that pass through this package."""
+"""Array types of this package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bins over [0, 1], right-closed: (lo, hi], the first one closed on both sides."""
+"""Bins over [0, 1], right-closed: (lo, hi]; the first one is closed on both sides."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from calibrators.arrays import Doubles, Floats
 
 Scheme: TypeAlias = Literal["width", "mass"]
 SCHEMES: tuple[Scheme, ...] = ("width", "mass")
-# Equal-width bins are computed rather than searched for from this many scores, up to this many bins.
+# Equal-width bins are computed instead of searched from this many scores, up to this many bins.
 _FEW, _MANY = 256, 4_096
-# Up to this many bins, comparing all scores with every edge counts them faster than numbering their bins.
+# Up to this many bins, comparing all scores with every edge is faster than numbering their bins.
 _COMPARED = 32
 
 
 def bin_edges(scores: Floats, bins: int, scheme: Scheme, weight: Doubles | None = None) -> Floats:
-    """Edges of the bins, from 0 to 1, in the type of the scores.
+    """Return the edges of the bins, from 0 to 1, in the type of the scores.
 
-    In that type, so that a float32 score of 0.2 lies on the edge 0.2, as one would expect, and not just above it.
+    Edges in that type keep a float32 score of 0.2 on the edge 0.2 instead of just above it.
 
     Args:
         scores: (N,) in [0, 1]; N ≥ 1 for ``"mass"``.
         bins: Number of bins.
-        scheme: ``"width"``: equal width. ``"mass"``: equal total weight, as near as ties allow: equal scores are never
-            split, and bins that ties leave empty are left out.
+        scheme: ``"width"``: equal width. ``"mass"``: equal total weight; equal scores are never split, and bins left
+            empty by ties are dropped.
         weight: (N,) positive, or None.
 
     Returns:
@@ -41,27 +41,19 @@ def bin_edges(scores: Floats, bins: int, scheme: Scheme, weight: Doubles | None 
 
 
 def mass_edges(scores: Floats, bins: int, weight: Doubles | None = None) -> Floats:
-    """The edges of `bin_edges` with ``"mass"``, for scores (N,) that increase, N ≥ 1, and their weights (N,)."""
+    """Return the ``"mass"`` edges for N ≥ 1 increasing scores (N,) and their weights (N,) or None."""
     if weight is None:
         last = -(-np.arange(1, bins) * len(scores) // bins) - 1
     else:
         mass = np.cumsum(weight)
-        # The slack keeps a boundary that rounding has moved by an ulp where repeated rows would have put it.
+        # The slack undoes rounding by an ulp, so that weights act like repeated rows.
         last = np.searchsorted(mass, mass[-1] * (1 - 1e-12) * np.arange(1, bins) / bins)
     upper = np.unique(scores[last])
     return np.concatenate([[0], upper[upper < scores[-1]], [1]]).astype(scores.dtype)
 
 
 def bin_index(scores: Floats, edges: Floats) -> npt.NDArray[np.intp]:
-    """Number of the bin that each score falls in.
-
-    Args:
-        scores: Any shape, in [0, 1].
-        edges: (B + 1,) from `bin_edges`.
-
-    Returns:
-        Integers in 0 … B−1, of the shape of ``scores``.
-    """
+    """Return the bin number, 0 … B−1, of each score in [0, 1], for edges (B + 1,) from `bin_edges`."""
     bins = len(edges) - 1
     if scores.size < _FEW or bins > _MANY or scores.dtype == np.float16 or edges.dtype != scores.dtype:
         return np.searchsorted(edges[1:-1], scores, side="left")
@@ -77,12 +69,7 @@ def bin_index(scores: Floats, edges: Floats) -> npt.NDArray[np.intp]:
 
 
 def bin_counts(scores: Floats, edges: Floats) -> npt.NDArray[np.int64]:
-    """How many scores fall in each bin: (B,) counts of what `bin_index` gives.
-
-    Args:
-        scores: (n,) in [0, 1]; best a chunk that stays in the cache.
-        edges: (B + 1,) from `bin_edges`.
-    """
+    """Count the scores (n,) per bin, (B,); fastest on a chunk that fits the cache."""
     if len(edges) > _COMPARED + 1:
         return np.bincount(bin_index(scores, edges), minlength=len(edges) - 1)
     below = [np.count_nonzero(scores <= edge) for edge in edges[1:-1]]

@@ -1,10 +1,11 @@
-"""What every calibrator is."""
+"""The base class of all calibrators."""
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -12,55 +13,81 @@ from calibrators.arrays import ArrayLike, Doubles, Floats, Labels
 from calibrators.chunks import logit_chunks
 from calibrators.documents import Document, document_digest
 from calibrators.effective_rows import WeightKind, check_frequencies
-from calibrators.errors import CalibrationDataError, CalibrationFitError
-from calibrators.options import FixedOptions
+from calibrators.errors import CalibrationDataError, CalibrationFitError, shown
 from calibrators.softmax import result_array
-from calibrators.validation import LabelledRows, as_matrix, check_classes, labelled_rows
+from calibrators.validation import LabelledRows, as_matrix, check_classes, check_shape, labelled_rows
 
 
-class Calibrator(FixedOptions, ABC):
-    """Maps logits to probabilities that mean what they say, after learning how from labelled rows.
+class Calibrator(ABC):
+    """Learn a map from logits to calibrated probabilities, and apply it.
 
     Class attributes:
         name: Key in ``calibrators.CALIBRATORS`` and ``"method"`` in documents.
         version: Version of the document's form.
-        preserves_order: With two classes the fitted map never reverses the order of two rows: the calibrated
-            probability is a non-decreasing function of z_1 − z_0, whatever the fit, so a threshold on one side maps to
-            a threshold on the other (ties broken by the raw log-odds). That is up to rounding, here and wherever a
-            method says what it preserves: two rows close together may come out equal, or one unit in the last place
-            the wrong way round. With more classes no method but `identity` promises it for the probabilities of one
-            class.
+        preserves_order: With two classes, the calibrated probability never falls as z_1 − z_0 rises, whatever the fit.
+            A threshold before calibration then maps to a threshold after it. Rounding may make two close rows equal,
+            or swap them by one unit in the last place.
 
     Attributes:
-        top_label_only: The method calibrates the confidence of the largest logit's class, and spreads the rest over the
-            other classes, one of which may end up larger; `top_label` then still returns the raw label.
-        weight_kind: What sample weights count for, in methods that count rows and do not only average over them.
-        classes_: Number of classes K that the calibrator was fitted for; 0 where it works for any, or is not fitted.
+        top_label_only: The method calibrates the confidence of the class with the largest logit and spreads the rest
+            over the other classes. One of these may end up larger; `top_label` still returns the raw label.
+        weight_kind: Meaning of sample weights in methods that count rows.
+        classes_: Number of classes K of the fit; 0 if the calibrator works for any number, or is not fitted.
     """
 
     name: ClassVar[str]
-    version: ClassVar[int]
-    preserves_order: ClassVar[bool]
+    version: ClassVar[int] = 1
+    preserves_order: ClassVar[bool] = False
+    _needs_fit: ClassVar[bool] = True
+    _defaults: ClassVar[dict[str, Any]] = {}
 
     top_label_only: bool = False
     weight_kind: WeightKind = "importance"
+    classes_: int = 0
+
+    def __init_subclass__(cls) -> None:
+        """Note the names and defaults of the constructor's arguments."""
+        super().__init_subclass__()
+        cls._defaults = {name: one.default for name, one in inspect.signature(cls).parameters.items()}
+
+    def __repr__(self) -> str:
+        """Show the class, options other than the defaults, and the number of classes of the fit."""
+        options = ((name, default, getattr(self, name, default)) for name, default in self._defaults.items())
+        parts = [f"{name}={value!r}" for name, default, value in options if value != default]
+        if self.classes_ != 0 or self._needs_fit:
+            parts.append(f"fitted for {self.classes_} classes" if self.classes_ != 0 else "not fitted")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    # Hidden from type checkers, which would otherwise allow any attribute to be set.
+    if not TYPE_CHECKING:
+
+        def __setattr__(self, name: str, value: object) -> None:
+            """Set an attribute; raise CalibrationDataError when an option is set a second time."""
+            if name in self.__dict__ and name in self._defaults:
+                raise CalibrationDataError(
+                    "Options are fixed",
+                    where=f"{name} of {self!r}",
+                    found=f"set to {shown(value)}",
+                    expected="a new calibrator with that option",
+                )
+            super().__setattr__(name, value)
 
     def fit(self, logits: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Learns the map.
+        """Learn the map.
 
         Args:
             logits: (N, K) raw scores, N ≥ 1, K ≥ 2, of float16, float32 or float64; −inf means a probability of zero.
                 Read in row chunks and never copied, so it may be a memory map.
-            labels: (N,) integers in 0 … K−1. Some classes may be missing.
-            sample_weight: (N,) importance weights of 0 or more; only their ratios matter. Whole numbers, where
-                ``weight_kind`` is ``"frequency"``. None: all equal.
+            labels: (N,) integers in 0 … K−1. Classes may be missing.
+            sample_weight: (N,) importance weights of 0 or more; only ratios matter. With ``weight_kind="frequency"``,
+                whole numbers. None: equal weights.
 
         Returns:
             The calibrator itself.
 
         Raises:
-            CalibrationDataError: Data that cannot be used; the message says what was found and expected.
-            CalibrationFitError: The optimum was not reached. The calibrator is then as it was before.
+            CalibrationDataError: Wrong shapes, types or values; the message names the entry.
+            CalibrationFitError: No convergence. The calibrator keeps its previous state.
         """
         rows = labelled_rows(logits, labels, sample_weight)
         check_frequencies(sample_weight, self.weight_kind)
@@ -68,20 +95,19 @@ class Calibrator(FixedOptions, ABC):
         return self
 
     def predict_proba(self, logits: ArrayLike, out: Floats | None = None) -> Floats:
-        """Calibrated probabilities.
+        """Return calibrated probabilities.
 
         Args:
             logits: (N, K) raw scores, N ≥ 0; as in `fit`.
-            out: (N, K) of the result's type to write to; it may be ``logits`` itself, but share memory with it in no
-                other way. After an error its content is undefined.
+            out: (N, K) array of the result's type to write to: ``logits`` itself, or memory that does not overlap it.
+                After an error its content is undefined.
 
         Returns:
             (N, K) in [0, 1], rows sum to one; float32 for float32 and float16 input, float64 for float64. Computed in
-            float64 whatever the input, unless the method says otherwise. A row's result does not depend on the rows
-            beside it.
+            float64 unless the method says otherwise. Each row's result depends on that row alone.
 
         Raises:
-            CalibrationDataError: Another number of classes than fitted for, NaN, +inf, a row of nothing but −inf.
+            CalibrationDataError: A different number of classes than in the fit, NaN, +inf, or a row with only −inf.
             CalibrationFitError: Not fitted yet.
         """
         matrix = as_matrix(logits, "logits")
@@ -93,34 +119,28 @@ class Calibrator(FixedOptions, ABC):
         return result
 
     def top_label(self, logits: ArrayLike, probabilities: ArrayLike) -> tuple[Labels, Floats]:
-        """The predicted label of each row, and the probability that it is right.
+        """Return the predicted label of each row and its confidence.
 
         Args:
             logits: (N, K) raw scores.
-            probabilities: (N, K), what `predict_proba` gave for them.
+            probabilities: (N, K) from `predict_proba` on these logits.
 
         Returns:
-            Labels (N,) int64 and confidences (N,) of the probabilities' type. Top-label methods keep the class of the
-            largest logit; the others take the class of the largest probability. The first of equals wins.
+            Labels (N,) int64 and confidences (N,) in the probabilities' type. Top-label methods keep the class of the
+            largest logit; others take the class of the largest probability. The first of equals wins.
 
         Raises:
-            CalibrationDataError: Arrays that differ in shape, or are none; another number of classes than fitted for.
+            CalibrationDataError: Shapes that differ, or a different number of classes than in the fit.
             CalibrationFitError: Not fitted yet.
         """
         matrix, shares = as_matrix(logits, "logits"), as_matrix(probabilities, "probabilities")
         self.check_fitted(matrix.shape[1])
-        if shares.shape != matrix.shape:
-            raise CalibrationDataError(
-                "Wrong shape",
-                where="probabilities",
-                found=f"an array of shape {shares.shape}",
-                expected=f"shape {matrix.shape}, as the logits",
-            )
+        check_shape(shares, matrix.shape, "probabilities")
         labels = np.argmax(matrix if self.top_label_only else shares, axis=1)
         return labels.astype(np.int64, copy=False), shares[np.arange(len(labels)), labels]
 
     def to_dict(self) -> dict[str, Any]:
-        """The fitted calibrator as a document that `json` can write; `from_dict` restores it exactly.
+        """Return the fitted calibrator as a JSON document; `from_dict` restores it exactly.
 
         Raises:
             CalibrationFitError: Not fitted yet.
@@ -129,10 +149,9 @@ class Calibrator(FixedOptions, ABC):
         return {"method": self.name, "version": self.version, **self._parameters()}
 
     def fingerprint(self) -> str:
-        """SHA-256 of the document, 64 hexadecimal digits: equal for calibrators whose documents are equal.
+        """Return the SHA-256 of the document, 64 hexadecimal digits: the same on every machine and after a round trip.
 
-        The digest of `to_dict` as JSON with sorted keys and no spaces, so it is the same on every machine, after a
-        round trip through `from_dict`, and for whoever computes it from the document alone.
+        The digest is of `to_dict` as JSON with sorted keys and no spaces.
 
         Raises:
             CalibrationFitError: Not fitted yet.
@@ -140,29 +159,25 @@ class Calibrator(FixedOptions, ABC):
         return document_digest(self.to_dict())
 
     def check_fitted(self, classes: int | None = None, name: str = "logits") -> None:
-        """Refuses to go on without a fit, or with another number of classes than in the fit.
-
-        Args:
-            classes: Number of columns of what is to be used; None: any.
-            name: What to call that in an error.
+        """Refuse an unfitted calibrator, or ``classes`` columns of ``name`` that do not match the fit.
 
         Raises:
-            CalibrationDataError: Another number of classes.
+            CalibrationDataError: A different number of classes.
             CalibrationFitError: Not fitted yet.
         """
         if self.classes_ == 0 and self._needs_fit:
             raise CalibrationFitError(
-                "Not fitted", where=f"{self.name} calibrator", found="not fitted yet", expected="a call of fit first"
+                "Not fitted", where=f"{self.name} calibrator", found="not fitted yet", expected="a call of fit"
             )
         if classes is not None and self.classes_ != 0:
             check_classes(classes, self.classes_, name)
 
     @classmethod
     def from_dict(cls, document: object) -> Self:
-        """Restores a calibrator of this class from what `to_dict` made.
+        """Restore a calibrator of this class from the result of `to_dict`.
 
         Raises:
-            CalibrationDataError: Another method or version, a field missing, unknown, or outside its range.
+            CalibrationDataError: A different method or version, or a field that is missing, unknown or out of range.
         """
         reader = Document(document)
         reader.header(cls.name, cls.version)
@@ -170,22 +185,22 @@ class Calibrator(FixedOptions, ABC):
         reader.finish()
         return calibrator
 
-    # From this many classes on, float32 logits are transformed in float32: never, unless a method bounds what it costs.
+    # From this many classes on, float32 logits are transformed in float32; never, unless a method bounds the error.
     _single_precision_from: ClassVar[float] = math.inf
 
     @abstractmethod
     def _fit(self, rows: LabelledRows) -> None:
-        """Learns from checked rows; sets attributes only when all has gone well, `classes_` among them."""
+        """Learn from checked rows; set attributes, `classes_` among them, only after everything succeeded."""
 
     @abstractmethod
     def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
-        """Probabilities of one chunk: (n, K) float64 logits, free to overwrite, and their (n, 1) row maxima."""
+        """Return probabilities (n, K) of one chunk of float64 logits, free to overwrite, and its row maxima (n, 1)."""
 
     @abstractmethod
     def _parameters(self) -> dict[str, Any]:
-        """The fields of the document beside method and version."""
+        """Return the document's fields besides method and version."""
 
     @classmethod
     @abstractmethod
     def _restore(cls, document: Document) -> Self:
-        """Makes a calibrator from the fields that `_parameters` wrote, reading each through ``document``."""
+        """Build a calibrator from the fields of `_parameters`, reading each through ``document``."""

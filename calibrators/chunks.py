@@ -1,7 +1,7 @@
-"""Reading large matrices a few rows at a time, checking values on the way.
+"""Read large matrices a few rows or columns at a time, and check their values on the way.
 
-A chunk holds about 64 k entries, so that it and its temporaries stay in the second-level cache; whatever the size of
-the input, a pass over it adds a few MB.
+A chunk holds about 64 k entries, so it and its temporaries stay in the second-level cache, and a pass over an input of
+any size adds a few MB.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _FEW_CLASSES, _MANY_ROWS = 32, 64
 
 
 def row_chunks(rows: int, classes: int) -> Iterator[slice]:
-    """Yields slices that cover ``rows`` rows of ``classes`` entries, in order."""
+    """Yield slices that cover ``rows`` rows of ``classes`` entries, in order."""
     step = max(1, CHUNK_ENTRIES // classes)
     for start in range(0, rows, step):
         yield slice(start, min(start + step, rows))
 
 
 def row_maxima(chunk: AnyFloats) -> AnyFloats:
-    """Largest entry (n, 1) of each row of a chunk (n, K), NaN where there is one."""
+    """Return the largest entry (n, 1) of each row (n, K); NaN if the row has one."""
     rows, classes = chunk.shape
     if classes > _FEW_CLASSES or rows < _MANY_ROWS:
         reduced: AnyFloats = np.maximum.reduce(chunk, axis=1, keepdims=True)
         return reduced
-    # numpy walks short rows one by one; down the columns it is several times faster.
+    # numpy walks short rows one by one; columns are several times faster.
     maxima: AnyFloats = np.maximum(chunk[:, 0], chunk[:, 1])
     for k in range(2, classes):
         np.maximum(maxima, chunk[:, k], out=maxima)
@@ -41,9 +41,9 @@ def row_maxima(chunk: AnyFloats) -> AnyFloats:
 
 
 def row_sums(chunk: AnyFloats) -> AnyFloats:
-    """Sum (n, 1) of each row of a chunk (n, K); the same to the last bit whatever the number of rows."""
+    """Return the sum (n, 1) of each row (n, K), the same to the last bit for any number of rows."""
     rows, classes = chunk.shape
-    # From eight entries on, numpy adds up a row in another order than one by one.
+    # From eight entries on, numpy adds up a row in a different order.
     if classes >= 8 or rows < _MANY_ROWS:
         reduced: AnyFloats = np.add.reduce(chunk, axis=1, keepdims=True)
         return reduced
@@ -54,9 +54,9 @@ def row_sums(chunk: AnyFloats) -> AnyFloats:
 
 
 def check_maxima(maxima: Floats, chunk: Floats, start: int) -> None:
-    """Refuses a chunk of logits with NaN, +inf, or a row of nothing but −inf.
+    """Refuse a chunk of logits with NaN, +inf, or a row with only −inf.
 
-    The row maximum alone tells: NaN wins every comparison in it, and so does +inf.
+    The row maximum alone tells: NaN and +inf win every comparison in it.
 
     Args:
         maxima: Row maxima of ``chunk``, any shape.
@@ -87,7 +87,7 @@ def check_maxima(maxima: Floats, chunk: Floats, start: int) -> None:
 
 
 def check_label_logits(label_logits: Floats, labels: Labels, start: int) -> None:
-    """Refuses a row whose own label has a probability of zero: no map of finite logits gives it a finite NLL.
+    """Refuse a row whose own label has a probability of zero: no map of finite logits gives it a finite NLL.
 
     Args:
         label_logits: (n,) logit of each row's own label, or its distance from the row's largest.
@@ -103,23 +103,18 @@ def check_label_logits(label_logits: Floats, labels: Labels, start: int) -> None
         raise CalibrationDataError(
             "Impossible label",
             where=f"logits[{row}, {labels[row]}]",
-            found="a probability of zero for the row's own label: -inf, or beyond the type's range below the largest",
-            expected="a finite logit there, no farther below the row's largest than the type can say",
+            found="-inf, or below the row's largest by more than the type's range, for the row's own label",
+            expected="a finite logit within the type's range of the row's largest",
         )
 
 
 def logit_chunks(logits: Floats, single: bool = False) -> Iterator[tuple[slice, Doubles, Doubles]]:
-    """Reads logits chunk by chunk as float64.
+    """Yield row slices, their logits (n, K), a fresh float64 array, and the row maxima (n, 1).
 
-    Args:
-        logits: (N, K) of any floating point type; −inf allowed.
-        single: Read them as float32 instead.
-
-    Yields:
-        The rows, their logits (n, K) float64 (a fresh array, free to write to), and the row maxima (n, 1).
+    With ``single`` the logits are float32.
 
     Raises:
-        CalibrationDataError: NaN, +inf, or a row of nothing but −inf.
+        CalibrationDataError: NaN, +inf, or a row with only −inf.
     """
     count, classes = logits.shape
     step = max(1, CHUNK_ENTRIES // classes)
@@ -135,16 +130,11 @@ _SUM_TOLERANCE = {np.dtype(np.float16): 2e-2, np.dtype(np.float32): 1e-4, np.dty
 
 
 def probability_chunks(probabilities: Floats) -> Iterator[tuple[slice, Floats]]:
-    """Reads probabilities chunk by chunk, checking that each row is a distribution.
-
-    Args:
-        probabilities: (N, K), each entry in [0, 1]; rows sum to 1 within 1e-4 (0.02 for float16).
-
-    Yields:
-        The rows, and their probabilities (n, K), a view.
+    """Yield row slices and views (n, K) of their probabilities, after checking that each row is a distribution.
 
     Raises:
-        CalibrationDataError: NaN, an entry outside [0, 1], or a row that does not sum to one.
+        CalibrationDataError: NaN, an entry outside [0, 1], or a row that does not sum to 1 within 1e-4 (0.02 for
+            float16).
     """
     tolerance = _SUM_TOLERANCE[probabilities.dtype]
     classes = probabilities.shape[1]
@@ -174,3 +164,23 @@ def probability_chunks(probabilities: Floats) -> Iterator[tuple[slice, Floats]]:
                 expected="a sum of 1",
             )
         yield rows, chunk
+
+
+# Size of the columns held at once; a memory map of K classes is read N · K · itemsize / 32 MiB times.
+_BLOCK_BYTES = 32 * 2**20
+
+
+def class_columns(matrix: Floats) -> Iterator[tuple[int, Floats]]:
+    """Yield each class k = 0 … K−1 and its contiguous column (N,), valid until the next is requested.
+
+    A column of a large matrix touches every page of memory, so as many classes as fit into 32 MiB are read at once.
+    """
+    rows, classes = matrix.shape
+    width = min(max(1, _BLOCK_BYTES // (max(rows, 1) * matrix.itemsize)), classes)
+    block = np.empty((width, rows), matrix.dtype)
+    for first in range(0, classes, width):
+        last = min(first + width, classes)
+        for part in row_chunks(rows, classes):
+            block[: last - first, part] = matrix[part, first:last].T
+        for k in range(first, last):
+            yield k, block[k - first]

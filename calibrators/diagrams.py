@@ -1,7 +1,7 @@
 """Reliability diagrams and confidence histograms.
 
-matplotlib is an extra, and imported when a figure is drawn. Figures stand alone: no global state, no window, safe in
-threads; save them with ``figure.savefig(...)``. The colours stay apart for colour-blind eyes and in grey print.
+matplotlib is optional and imported on the first call. A figure uses no global state and opens no window, so it is
+thread-safe; save it with ``figure.savefig(...)``. The colours suit colour-blind readers and grey print.
 """
 
 from __future__ import annotations
@@ -43,37 +43,26 @@ def reliability_diagram(
     title: str = "Reliability",
     weight_kind: WeightKind = "importance",
 ) -> Figure:
-    """Draws accuracy against confidence: a bar per bin, its gap to the mean confidence, and the rows it holds.
+    """Draw accuracy against confidence: a bar per bin, its gap to the mean confidence, and the share of rows in it.
 
-    Below the title stands the expected calibration error, with the mean and 95 % quantile that a perfectly calibrated
-    model would score on these rows.
+    Below the title stands the expected calibration error (ECE), with the mean and 95 % quantile of a calibrated model
+    on these rows.
 
-    For rare events, ``positive=1, axis="logit", scheme="mass"`` draws the probability of that class on axes of
-    log-odds, where 0.001 and 0.01 are as far apart as 0.99 and 0.999: a point per bin, and the curve by isotonic
-    regression with its 90 % consistency band. A bin in which the event never (or always) came about has no place on
-    such an axis; it is drawn as a triangle at the edge.
+    For rare events use ``positive=1, axis="logit", scheme="mass"``: axes of log-odds, a point per bin, and the isotonic
+    curve with its 90 % consistency band. A bin in which the event never or always happened becomes a triangle at the
+    edge.
 
-    Args:
-        probabilities: (N, K), N ≥ 1, rows sum to one.
-        labels: (N,) integers in 0 … K−1.
-        bins: Number of bins.
-        scheme: ``"width"`` or ``"mass"``.
-        sample_weight: (N,) weights of 0 or more, or None.
-        predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
-        positive: None: the predicted label; a class: its probability, against how often it is the true one.
-        axis: ``"linear"`` or ``"logit"``.
-        title: What to write above, drawn as it stands.
-        weight_kind: ``"importance"``, or ``"frequency"``: whole numbers, how often each row was seen. The null and the
-            band depend on it.
+    `calibrators.metrics` describes the shared arguments. ``axis`` is ``"linear"`` or ``"logit"``; ``title`` is drawn as
+    given.
 
     Raises:
-        CalibrationDataError: Wrong shapes, types, values or options; for ``"logit"``, nothing but probabilities of
-            exactly 0 or 1.
+        CalibrationDataError: Wrong shapes, types, values or options; for ``"logit"``, only probabilities of exactly 0
+            or 1.
         ImportError: matplotlib is not installed.
 
     References:
-        DeGroot, Fienberg (1983); the form with gaps: Guo et al. (2017), figure 1; the isotonic curve: Dimitriadis,
-        Gneiting, Jordan (2021).
+        DeGroot, Fienberg (1983); gaps: Guo et al. (2017), figure 1; isotonic curve: Dimitriadis, Gneiting, Jordan
+        (2021).
     """
     check_choice(axis, AXES, "axis")
     stated, happened = "confidence", "accuracy"
@@ -122,20 +111,10 @@ def confidence_histogram(
     title: str = "Confidence",
     weight_kind: WeightKind = "importance",
 ) -> Figure:
-    """Draws how confidences are spread, right and wrong answers apart, with mean confidence and accuracy as lines.
+    """Draw the distribution of confidences, right and wrong answers apart, with lines at mean confidence and accuracy.
 
-    A calibrated model's two lines coincide. The expected calibration error stands below the title, with the mean and
-    95 % quantile that a perfectly calibrated model would score on these rows.
-
-    Args:
-        probabilities: (N, K), N ≥ 1, rows sum to one.
-        labels: (N,) integers in 0 … K−1.
-        bins: Number of bins of equal width.
-        sample_weight: (N,) weights of 0 or more, or None.
-        predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
-        title: What to write above, drawn as it stands.
-        weight_kind: ``"importance"``, or ``"frequency"``: whole numbers, how often each row was seen. The null and the
-            band depend on it.
+    The two lines of a calibrated model coincide. The ECE stands below the title, and the arguments are the same as in
+    `reliability_diagram`. Bins have equal width.
 
     Raises:
         CalibrationDataError: Wrong shapes, types, values or options.
@@ -172,14 +151,14 @@ def confidence_histogram(
 
 
 def _draw_log_odds(axes: Axes, strip: Axes, curve: ReliabilityCurve, band: CorpCurve) -> None:
-    """Points, isotonic curve and band on axes of log-odds; the rows' spread below."""
+    """Draw points, isotonic curve and band on axes of log-odds, and the distribution of rows below."""
     inner = (band.probability > 0) & (band.probability < 1)
     if not inner.any():
         raise CalibrationDataError(
             "Nothing to draw",
             where="probabilities",
             found="exactly 0 or 1 in every row",
-            expected="some inside (0, 1) for an axis of log-odds",
+            expected="some inside (0, 1), for a log-odds axis",
         )
     stated, share = band.probability[inner], band.share[inner]
     seen = curve.accuracy[(curve.accuracy > 0) & (curve.accuracy < 1)]
@@ -222,14 +201,14 @@ def _calibration_note(test: CalibrationTest) -> str:
 
 
 def _panels(title: str, note: str) -> tuple[Figure, Axes, Axes]:
-    """A figure with a tall panel above a strip that shares its horizontal axis."""
+    """Return a figure with a tall panel above a strip with the same horizontal axis."""
     from matplotlib.figure import Figure
 
     if not isinstance(title, str):
         raise CalibrationDataError("Bad option", where="title", found=shown(title), expected="a string")
     figure = Figure(figsize=(5.2, 5.6), layout="constrained")
     axes, strip = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
-    # Dollar signs are no formula here.
+    # A title with dollar signs must not be read as a formula.
     figure.suptitle(title, x=0.02, ha="left", fontsize=13, fontweight="bold", color=_INK, parse_math=False)
     axes.set_title(note, loc="left", fontsize=9.5, color=_INK)
     for panel in (axes, strip):

@@ -1,4 +1,4 @@
-"""What weights count for, where a method counts rows and does not only average over them."""
+"""The meaning of weights in methods that count rows."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from calibrators.errors import CalibrationDataError
 WeightKind: TypeAlias = Literal["importance", "frequency"]
 WEIGHT_KINDS: tuple[WeightKind, ...] = ("importance", "frequency")
 MOST_OFTEN = 2**31
-"""The most often that one row may have been seen: sums over any array of them are exact in float64 and int64."""
+"""Maximum frequency of a row: sums over any array of them are exact in float64 and int64."""
 
 
 def check_frequencies(sample_weight: ArrayLike | None, kind: WeightKind) -> None:
-    """Refuses frequencies that are not whole numbers, or absurdly large.
+    """Refuse frequencies that are not whole numbers, or above 2³¹.
 
     Args:
         sample_weight: (N,) weights that passed `as_weight`, or None.
-        kind: ``"importance"``, of which nothing is asked, or ``"frequency"``.
+        kind: ``"importance"`` (accepts any weights) or ``"frequency"``.
 
     Raises:
         CalibrationDataError: Naming the first weight at fault.
@@ -35,21 +35,18 @@ def check_frequencies(sample_weight: ArrayLike | None, kind: WeightKind) -> None
             "Bad weight",
             where=f"sample_weight[{row}]",
             found=str(weight[row]),
-            expected=f"a whole number up to {MOST_OFTEN}: how often a row was seen, as weight_kind 'frequency' has it",
+            expected=f"a whole number up to {MOST_OFTEN} (how often the row was seen) for weight_kind 'frequency'",
         )
 
 
 def counting_weight(weight: Doubles | None, rows: int, kind: WeightKind) -> Doubles:
-    """Weights whose sum is the number of rows that they are worth.
+    """Return weights (N,) float64 whose sum is the number of rows they are worth; ones for no weights.
 
     Args:
         weight: (N,) positive, or None for equal weights.
         rows: N.
         kind: ``"importance"``: only ratios matter, and the sum is the Kish effective number of rows (Σw)² / Σw².
-            ``"frequency"``: a weight is the number of times that its row was seen.
-
-    Returns:
-        (N,) float64; ones for no weights.
+            ``"frequency"``: a weight is the number of times its row was seen.
     """
     if weight is None:
         return np.ones(rows)

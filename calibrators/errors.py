@@ -1,8 +1,8 @@
-"""What can go wrong in calibration, drawn once.
+"""The errors of this package.
 
 CalibrationError
-  ├ CalibrationDataError     the caller's data, options or document cannot be used
-  └ CalibrationFitError      a fit did not reach its optimum, or a calibrator was used before it was fitted
+  ├ CalibrationDataError     invalid data, options or document from the caller
+  └ CalibrationFitError      a fit without convergence, or a calibrator used before its fit
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ class CalibrationError(Exception):
 
     Attributes:
         where: The argument, entry or document field at fault, such as ``"logits[12, 3]"``.
-        found: What stood there, in words.
-        expected: What can stand there, in words.
+        found: What was found there, in words.
+        expected: What is accepted there, in words.
     """
 
     def __init__(self, problem: str, *, where: str, found: str, expected: str) -> None:
@@ -25,18 +25,23 @@ class CalibrationError(Exception):
 
 
 class CalibrationDataError(CalibrationError):
-    """Logits, labels, weights, probabilities, options or a document that cannot be used."""
+    """Invalid logits, labels, weights, probabilities, options or document."""
 
 
 class CalibrationFitError(CalibrationError):
-    """A fit that did not reach its optimum, or a calibrator that has not been fitted."""
+    """A fit without convergence, or a calibrator that is not fitted."""
+
+
+def no_convergence(where: str, found: str, expected: str) -> CalibrationFitError:
+    """Return the error of a fit that stopped before its optimum."""
+    return CalibrationFitError("No convergence", where=where, found=found, expected=expected)
 
 
 def shown(value: object) -> str:
-    """What an error says was found: the value as Python writes it, at most 60 characters of it."""
+    """Return the value as Python writes it, at most 60 characters."""
     try:
         text = repr(value)
     except ValueError:
-        # Python writes no integer of more than some thousand digits.
+        # Python refuses to write integers of more than a few thousand digits.
         return f"a {type(value).__name__} too long to write"
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,6 +1,6 @@
-"""The registry, for calibrators that are made of others.
+"""Look up methods by name, for calibrators that contain others.
 
-The package imports every calibrator to fill `CALIBRATORS`, so these look it up when they are used, not when imported.
+The package fills `CALIBRATORS` after importing every method, so the registry reads it at the time of use.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ import inspect
 from collections.abc import Callable
 
 from calibrators.calibrator import Calibrator
+from calibrators.documents import Document
 from calibrators.effective_rows import WeightKind
 from calibrators.errors import CalibrationDataError
 
 
 def registered(name: object, where: str, without: tuple[str, ...] = ()) -> type[Calibrator]:
-    """The class of a method's name.
+    """Return the class of a method.
 
     Raises:
-        CalibrationDataError: No such method, or one of those in ``without``.
+        CalibrationDataError: An unknown name, or one of ``without``.
     """
     from calibrators import CALIBRATORS
 
@@ -34,7 +35,7 @@ def registered(name: object, where: str, without: tuple[str, ...] = ()) -> type[
 def unfitted(
     calibrator: str | Calibrator, where: str, weight_kind: WeightKind, without: tuple[str, ...] = ()
 ) -> Calibrator:
-    """A calibrator to fit: of a method's name, its weights counting for what ``weight_kind`` says, or the given one.
+    """Return the given unfitted calibrator, or make one by name with this ``weight_kind``.
 
     Raises:
         CalibrationDataError: As `registered`.
@@ -44,19 +45,16 @@ def unfitted(
             registered(calibrator.name, where, without)
         return calibrator
     method: Callable[..., Calibrator] = registered(calibrator, where, without)
-    # Methods that only average over rows need not be told.
+    # Methods that only average over rows do not have this option.
     counts = "weight_kind" in inspect.signature(method).parameters
     return method(weight_kind=weight_kind) if counts else method()
 
 
 def restored(document: object, without: tuple[str, ...] = ()) -> Calibrator:
-    """A calibrator of any method, but those in ``without``, from its document.
+    """Restore a calibrator of any method except ``without`` from its document.
 
     Raises:
         CalibrationDataError: As `calibrators.from_dict`.
     """
-    from calibrators import from_dict
-
-    if isinstance(document, dict) and document.get("method") in without:
-        registered(document["method"], "field 'method'", without)
-    return from_dict(document)
+    method = Document(document).anything("method")
+    return registered(method, "field 'method'", without).from_dict(document)

@@ -9,17 +9,15 @@ import numpy.typing as npt
 
 from calibrators.arrays import Floats
 
-# Copies of up to so many entries are made at once, since reading them is then faster.
+# Up to this many entries a copy is made at once, since reading is then faster.
 _ENTRIES_COPIED = 2_097_152
 
 
 @final
 class RowSubset:
-    """Rows of a matrix, read when they are asked for; where rows are read by slices, it takes the part of an array.
+    """Rows of a matrix (N, K) with the numbers ``index`` (n,), best in order, read on request.
 
-    Args:
-        matrix: (N, K).
-        index: (n,) numbers of the rows, best in order.
+    It replaces an array wherever rows are read by slices.
     """
 
     def __init__(self, matrix: Floats, index: npt.NDArray[np.intp]) -> None:
@@ -34,13 +32,13 @@ class RowSubset:
         return len(self._index)
 
     def __getitem__(self, key: Any) -> Floats:
-        """A copy of some rows, or, with a pair of keys, of some columns of them."""
+        """Return a copy of some rows; with a pair of keys, of some of their columns."""
         rows, *columns = key if isinstance(key, tuple) else (key,)
         return cast("Floats", self._matrix[(self._index[rows], *columns)])
 
 
 def take_rows(matrix: Floats, index: npt.NDArray[np.intp]) -> Floats:
-    """The rows of (N, K) with the numbers ``index`` (n,): a copy where they are few, else a `RowSubset`."""
+    """Return the rows of (N, K) with the numbers ``index`` (n,): a copy if they are few, else a `RowSubset`."""
     if len(index) * matrix.shape[1] <= _ENTRIES_COPIED:
         return matrix[index]
     return cast("Floats", RowSubset(matrix, index))

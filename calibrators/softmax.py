@@ -1,4 +1,4 @@
-"""Between logits and probabilities."""
+"""Convert between logits and probabilities."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from calibrators.errors import CalibrationDataError
 from calibrators.validation import as_matrix
 
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
-# Candidate solutions that are tried to tell whether two arrays share memory.
+# Limit on the work of deciding whether two arrays share memory.
 _OVERLAP_WORK = 10_000
 
 
 def softmax(logits: ArrayLike, out: Floats | None = None) -> Floats:
-    """Turns logits into probabilities, exp(z_k) / Σ_j exp(z_j) in each row.
+    """Convert logits to probabilities, exp(z_k) / Σ_j exp(z_j) in each row.
 
     Args:
         logits: (N, K), K ≥ 2; −inf gives a probability of exactly zero.
-        out: (N, K) of the result's type to write to; it may be ``logits`` itself, but share memory with it in no other
-            way. After an error its content is undefined.
+        out: (N, K) array of the result's type to write to: ``logits`` itself, or memory that does not overlap it. After
+            an error its content is undefined.
 
     Returns:
         (N, K) in [0, 1], rows sum to one; float32 for float32 and float16 input, float64 for float64. Computed in
-        float64 whatever the input.
+        float64.
 
     Raises:
-        CalibrationDataError: NaN or +inf, a row of nothing but −inf, wrong shape or type.
+        CalibrationDataError: NaN or +inf, a row with only −inf, wrong shape or type.
 
     Example:
         >>> softmax([[0.0, float("-inf"), 0.0]])
@@ -41,15 +41,12 @@ def softmax(logits: ArrayLike, out: Floats | None = None) -> Floats:
 
 
 def logits_from_probabilities(probabilities: ArrayLike) -> Floats:
-    """Turns probabilities into logits, for whoever has nothing better: z = log p.
+    """Convert probabilities to logits, z = log p, if the model's own logits are not available.
 
-    Softmax brings the probabilities back, so calibrators see what they would have seen, up to what rounding to
-    probabilities lost: a probability of zero becomes −inf, and no calibrator here makes it positive again but those
-    that say so.
+    A probability of zero becomes −inf; only calibrators that say so make it positive again.
 
     Args:
-        probabilities: (N, K) with entries of 0 or more, each row with a positive finite sum. Rows need not sum to one:
-            the logits do not depend on their scale.
+        probabilities: (N, K) entries of 0 or more; each row has a positive finite sum, which need not be one.
 
     Returns:
         (N, K); float32 for float32 and float16 input, float64 for float64.
@@ -81,15 +78,7 @@ def logits_from_probabilities(probabilities: ArrayLike) -> Floats:
 
 
 def softmax_in_place(logits: Doubles, maxima: Doubles) -> Doubles:
-    """Overwrites one chunk of logits with its softmax.
-
-    Args:
-        logits: (n, K) float64; overwritten.
-        maxima: (n, 1) finite row maxima.
-
-    Returns:
-        ``logits``, now probabilities.
-    """
+    """Overwrite a chunk of float64 logits (n, K) with finite row maxima (n, 1) by its softmax, and return it."""
     with np.errstate(over="ignore"):
         np.subtract(logits, maxima, out=logits)
     np.exp(logits, out=logits)
@@ -98,7 +87,7 @@ def softmax_in_place(logits: Doubles, maxima: Doubles) -> Doubles:
 
 
 def log_softmax_in_place(logits: Doubles, maxima: Doubles) -> Doubles:
-    """Overwrites one chunk of logits with log-probabilities; as `softmax_in_place`."""
+    """Overwrite a chunk of logits with log-probabilities; as `softmax_in_place`."""
     with np.errstate(over="ignore"):
         np.subtract(logits, maxima, out=logits)
     logits -= np.log(row_sums(np.exp(logits)))
@@ -106,16 +95,7 @@ def log_softmax_in_place(logits: Doubles, maxima: Doubles) -> Doubles:
 
 
 def normalise_in_place(chances: Doubles, logits: Doubles, maxima: Doubles) -> Doubles:
-    """Divides each row of one-vs-rest chances by its sum; a row of nothing but zeros gets its softmax.
-
-    Args:
-        chances: (n, K), each in [0, 1]; overwritten.
-        logits: (n, K) of the same rows.
-        maxima: (n, 1) finite row maxima.
-
-    Returns:
-        ``chances``, now probabilities.
-    """
+    """Divide each row of one-vs-rest chances (n, K) by its sum, in place; a row of zeros gets its softmax."""
     sums = np.add.reduce(chances, axis=1, keepdims=True)
     empty = sums[:, 0] == 0
     if empty.any():
@@ -126,11 +106,11 @@ def normalise_in_place(chances: Doubles, logits: Doubles, maxima: Doubles) -> Do
 
 
 def result_array(matrix: Floats, out: Floats | None) -> Floats:
-    """Makes or checks the array that probabilities for ``matrix`` are written to.
+    """Return ``out``, checked, or a new array for the probabilities of ``matrix``.
 
     Raises:
-        CalibrationDataError: ``out`` has another shape or type than the result, cannot be written to, or shares memory
-            with ``matrix`` without being the same view of it: rows would be overwritten before they are read.
+        CalibrationDataError: ``out`` has the wrong shape or type, is read-only, or overlaps ``matrix`` without being
+            the same view: rows would be overwritten before they are read.
     """
     dtype = _DOUBLE if matrix.dtype == _DOUBLE else _SINGLE
     if out is None:
@@ -141,19 +121,19 @@ def result_array(matrix: Floats, out: Floats | None) -> Floats:
             "Wrong output array", where="out", found=found, expected=f"{dtype} of shape {matrix.shape}"
         )
     if not out.flags.writeable:
-        raise CalibrationDataError("Wrong output array", where="out", found="read-only", expected="one to write to")
+        raise CalibrationDataError("Wrong output array", where="out", found="read-only", expected="a writable array")
     if out is not matrix and np.may_share_memory(out, matrix) and _overlaps(out, matrix):
         raise CalibrationDataError(
             "Wrong output array",
             where="out",
             found="another view of the memory of the input",
-            expected="memory of its own, or the very same view",
+            expected="separate memory, or the input itself",
         )
     return out
 
 
 def _overlaps(out: Floats, matrix: Floats) -> bool:
-    """Whether arrays of one shape share memory, or it is too hard to tell, and are not the same view."""
+    """Return whether arrays of one shape share memory without being the same view; True if undecided."""
     mine, other = out.__array_interface__, matrix.__array_interface__
     if out.dtype == matrix.dtype and mine["data"][0] == other["data"][0] and out.strides == matrix.strides:
         return False

@@ -1,12 +1,13 @@
-"""Checks of what callers hand in; each refusal says what was found and what was expected.
+"""Check the caller's arguments; each refusal says what was found and what was expected.
 
-Nothing here copies logits or probabilities, so a memory map stays on disk. Whether their values are usable is checked
-chunk by chunk where they are read (``chunks.py``).
+Logits and probabilities are never copied here, so a memory map stays on disk. ``chunks.py`` checks their values as they
+are read.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -16,7 +17,6 @@ import numpy.typing as npt
 from calibrators.arrays import ArrayLike, Doubles, Floats, Labels
 from calibrators.errors import CalibrationDataError, shown
 from calibrators.row_subset import RowSubset, take_rows
-from calibrators.segments import number_segments
 
 LEAST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100
 MOST_BINS, MOST_RESAMPLES = 1_000_000, 10_000_000
@@ -27,10 +27,10 @@ class LabelledRows:
     """Rows that passed the checks.
 
     Attributes:
-        logits: (N, K) floating point, N ≥ 1, K ≥ 2; the caller's own array, not a copy, where no row was dropped; else
-            a small copy or a `RowSubset`. Read by slices only.
+        logits: (N, K) floating point, N ≥ 1, K ≥ 2, read by slices only: the caller's own array, or, if rows of weight
+            zero were dropped, a small copy or a `RowSubset`.
         labels: (N,) int64 in 0 … K−1.
-        weight: (N,) float64, positive, or None for equal weights. Rows of weight zero are gone.
+        weight: (N,) float64, positive, or None for equal weights.
     """
 
     logits: Floats
@@ -38,22 +38,19 @@ class LabelledRows:
     weight: Doubles | None
 
     def relative(self) -> LabelledRows:
-        """The same rows, their largest weight brought to [0.5, 1) by a power of two, so that sums stay finite.
-
-        Only the ratios of weights are kept, and those exactly.
-        """
+        """Return the same rows with weights from `relative_weight`, so that sums stay finite."""
         if self.weight is None:
             return self
         return LabelledRows(self.logits, self.labels, relative_weight(self.weight))
 
 
 def relative_weight(weight: Doubles) -> Doubles:
-    """Weights (N,) divided by the power of two that brings the largest to [0.5, 1)."""
+    """Divide weights (N,) by the power of two that brings the largest to [0.5, 1); their ratios stay exact."""
     return np.asarray(np.ldexp(weight, -int(np.frexp(weight.max())[1])))
 
 
 def as_array(values: ArrayLike, name: str) -> npt.NDArray[Any]:
-    """Views ``values`` as an array of whatever type; refuses what cannot be one, such as rows of unequal lengths."""
+    """View ``values`` as an array of any type; refuse rows of unequal lengths."""
     try:
         return np.asarray(values)
     except (ValueError, TypeError):
@@ -62,18 +59,20 @@ def as_array(values: ArrayLike, name: str) -> npt.NDArray[Any]:
         ) from None
 
 
+def check_shape(array: npt.NDArray[Any], shape: tuple[int, ...], name: str) -> None:
+    """Refuse an array of another shape; ``name`` is what the error calls it."""
+    if array.shape != shape:
+        raise CalibrationDataError(
+            "Wrong shape", where=name, found=f"an array of shape {array.shape}", expected=f"shape {shape}"
+        )
+
+
 def as_matrix(values: ArrayLike, name: str) -> Floats:
-    """Views ``values`` as a floating point (N, K) matrix; integers become float64.
-
-    Args:
-        values: (N, K), K ≥ 2, of float16, float32, float64 or an integer type.
-        name: What to call it in an error.
-
-    Returns:
-        The same array, or `RowSubset`, where its type is a floating point type already.
+    """View ``values`` as a floating point matrix (N, K), K ≥ 2; integers become float64, a `RowSubset` stays itself.
 
     Raises:
-        CalibrationDataError: Wrong number of axes, fewer than two classes, or another type.
+        CalibrationDataError: Wrong number of axes, fewer than two classes, or a type other than float16, float32,
+            float64 and integers.
     """
     if isinstance(values, RowSubset):
         return cast("Floats", values)
@@ -96,25 +95,13 @@ def as_matrix(values: ArrayLike, name: str) -> Floats:
 
 
 def as_labels(values: ArrayLike, rows: int, classes: int, name: str = "labels") -> Labels:
-    """Checks labels against the matrix that they belong to.
-
-    Args:
-        values: (N,) integers in 0 … classes − 1.
-        rows: N, the number of rows that they must match.
-        classes: Number of classes.
-        name: What to call them in an error.
-
-    Returns:
-        (N,) int64.
+    """Check labels (N,) against N ``rows`` and the number of ``classes``; return them as int64.
 
     Raises:
         CalibrationDataError: Wrong shape, not integers, or out of range.
     """
     labels = as_array(values, name)
-    if labels.shape != (rows,):
-        raise CalibrationDataError(
-            "Wrong shape", where=name, found=f"an array of shape {labels.shape}", expected=f"shape ({rows},)"
-        )
+    check_shape(labels, (rows,), name)
     if labels.dtype.kind not in "iu":
         raise CalibrationDataError("Wrong type", where=name, found=f"of type {labels.dtype}", expected="integers")
     if rows and (labels.min() < 0 or labels.max() >= classes):
@@ -129,26 +116,17 @@ def as_labels(values: ArrayLike, rows: int, classes: int, name: str = "labels") 
 
 
 def as_weight(values: ArrayLike | None, rows: int) -> Doubles | None:
-    """Checks sample weights.
+    """Check sample weights (N,), and return them as float64; None stays None.
 
-    Args:
-        values: (N,) numbers, each 0 or from 1e-100 to 1e100, so that no product of two overflows or vanishes; not all
-            of them 0. Or None.
-        rows: N.
-
-    Returns:
-        (N,) float64, or None.
+    Each weight is 0, or from 1e-100 to 1e100, so that no product of two overflows or vanishes.
 
     Raises:
-        CalibrationDataError: Wrong shape, negative or beyond that range, or nothing but zeros.
+        CalibrationDataError: Wrong shape or type, a weight out of range, or only zeros.
     """
     if values is None:
         return None
     weight = as_array(values, "sample_weight")
-    if weight.shape != (rows,):
-        raise CalibrationDataError(
-            "Wrong shape", where="sample_weight", found=f"an array of shape {weight.shape}", expected=f"shape ({rows},)"
-        )
+    check_shape(weight, (rows,), "sample_weight")
     if weight.dtype.kind not in "fiub":
         raise CalibrationDataError(
             "Wrong type", where="sample_weight", found=f"of type {weight.dtype}", expected="numbers"
@@ -165,29 +143,41 @@ def as_weight(values: ArrayLike | None, rows: int) -> Doubles | None:
         )
     if rows and not weight.any():
         raise CalibrationDataError(
-            "No weight", where="sample_weight", found="zero in every row", expected="a positive weight somewhere"
+            "No weight", where="sample_weight", found="zero in every row", expected="at least one positive weight"
         )
     return weight
 
 
 def as_groups(values: ArrayLike | None, rows: int) -> Labels | None:
-    """Numbers the groups (clusters) of rows from zero.
-
-    Args:
-        values: (N,) integers or strings, equal where rows belong together, or None.
-        rows: N.
-
-    Returns:
-        (N,) int64 in 0 … G−1, or None.
+    """Number groups (N,) of strings or integers from zero, integers before strings; None stays None.
 
     Raises:
         CalibrationDataError: Wrong shape, or an entry that is neither a string nor an integer.
     """
-    return None if values is None else number_segments(values, rows, "groups")[1]
+    if values is None:
+        return None
+    try:
+        # As objects: numpy would turn the integers of a mixed list into strings.
+        given = values if isinstance(values, np.ndarray) else np.array([*cast("Iterable[Any]", values)], np.object_)
+    except (TypeError, ValueError):
+        raise CalibrationDataError(
+            "Wrong shape", where="groups", found=shown(values), expected="one string or integer per row"
+        ) from None
+    check_shape(given, (rows,), "groups")
+    if given.dtype.kind in "iuU":
+        return np.unique(given, return_inverse=True)[1].astype(np.int64, copy=False)
+    for row, value in enumerate(given.tolist()):
+        if isinstance(value, bool) or not isinstance(value, str | int | np.integer):
+            raise CalibrationDataError(
+                "Wrong type", where=f"groups[{row}]", found=shown(value), expected="a string or an integer"
+            )
+    names = [(isinstance(value, str), value) for value in given.tolist()]
+    numbers = {name: number for number, name in enumerate(sorted(set(names)))}
+    return np.array([numbers[name] for name in names], np.int64)
 
 
 def check_classes(found: int, fitted: int, name: str) -> None:
-    """Refuses a number of columns other than that of the fit; ``name`` says whose in the error."""
+    """Refuse a number of columns that differs from the fit; ``name`` is what the error calls the array."""
     if found != fitted:
         raise CalibrationDataError(
             "Wrong number of classes",
@@ -198,7 +188,7 @@ def check_classes(found: int, fitted: int, name: str) -> None:
 
 
 def check_choice(value: object, choices: tuple[object, ...], name: str) -> None:
-    """Refuses a ``value`` that is none of ``choices``, strings or numbers, listing them."""
+    """Refuse a ``value`` that is not among ``choices``, and list them."""
     if isinstance(value, bool) or not isinstance(value, str | int | float | np.number) or value not in choices:
         raise CalibrationDataError(
             "Unknown option", where=name, found=shown(value), expected="one of " + ", ".join(map(repr, choices))
@@ -206,7 +196,7 @@ def check_choice(value: object, choices: tuple[object, ...], name: str) -> None:
 
 
 def check_count(value: object, name: str, least: int = 1, most: float = sys.float_info.max) -> None:
-    """Refuses a ``value`` that is not an integer from ``least`` to ``most``; float64 must be able to hold it."""
+    """Refuse a ``value`` that is not an integer from ``least`` to ``most``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
         limit = "more" if most == sys.float_info.max else f"more, up to {most:g}"
         raise CalibrationDataError(
@@ -215,34 +205,35 @@ def check_count(value: object, name: str, least: int = 1, most: float = sys.floa
 
 
 def check_bin_count(value: object) -> None:
-    """Refuses a number of bins that is not an integer from 1 to 1,000,000."""
+    """Refuse a number of bins that is not an integer from 1 to 1,000,000."""
     check_count(value, "bins", most=MOST_BINS)
 
 
 def check_resamples(value: object) -> None:
-    """Refuses a number of resamples that is not an integer from 1 to 10,000,000."""
+    """Refuse a number of resamples that is not an integer from 1 to 10,000,000."""
     check_count(value, "resamples", most=MOST_RESAMPLES)
 
 
-def labelled_rows(logits: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None) -> LabelledRows:
-    """Checks the three arguments of every ``fit`` together and drops rows of weight zero.
-
-    Args:
-        logits: (N, K), N ≥ 1, K ≥ 2.
-        labels: (N,) integers in 0 … K−1.
-        sample_weight: (N,) non-negative, or None.
-
-    Raises:
-        CalibrationDataError: As the checks above, or no rows at all.
-    """
-    matrix = as_matrix(logits, "logits")
+def checked_rows(
+    values: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None, name: str
+) -> tuple[Floats, Labels, Doubles | None]:
+    """Check a matrix (N, K), N ≥ 1, called ``name`` in errors, with its labels (N,) and weights (N,) or None."""
+    matrix = as_matrix(values, name)
     rows, classes = matrix.shape
     if rows == 0:
         raise CalibrationDataError(
-            "No data", where="logits", found=f"an array of shape {matrix.shape}", expected="at least one row"
+            "No data", where=name, found=f"an array of shape {matrix.shape}", expected="at least one row"
         )
-    checked = as_labels(labels, rows, classes)
-    weight = as_weight(sample_weight, rows)
+    return matrix, as_labels(labels, rows, classes), as_weight(sample_weight, rows)
+
+
+def labelled_rows(logits: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None) -> LabelledRows:
+    """Check the arguments of ``fit`` and drop rows of weight zero.
+
+    Raises:
+        CalibrationDataError: As the checks above, or no rows.
+    """
+    matrix, checked, weight = checked_rows(logits, labels, sample_weight, "logits")
     if weight is not None and not weight.all():
         kept = np.flatnonzero(weight)
         return LabelledRows(take_rows(matrix, kept), checked[kept], weight[kept])

@@ -1,7 +1,17 @@
-"""Metrics of calibration, proper scores and refinement; functions of probabilities (N, K) and labels (N,).
+"""Calibration errors, proper scores, refinement and tests, as functions of probabilities and labels.
 
-A plug-in calibration error means little without its noise: `calibration_test` gives what the same rows would score
-under perfect calibration.
+A calibration error alone means little: `calibration_test` gives the error of a calibrated model on the same rows.
+
+Metrics share these arguments, and raise `CalibrationDataError` for wrong shapes, types, values or options:
+
+- ``probabilities``: (N, K), N ≥ 1, K ≥ 2, rows sum to one. ``labels``: (N,) integers in 0 … K−1.
+- ``sample_weight``: (N,) weights of 0 or more, or None for equal weights.
+- ``weight_kind``: ``"importance"``, or ``"frequency"``: weights are whole numbers, how often each row was seen.
+- ``predicted``: (N,) predicted labels of a top-label method. Default: the class of the largest probability.
+- ``positive``: A class whose own probability is judged in every row. Default: the predicted label is judged.
+- ``bins``: Number of bins, at most 1,000,000. ``scheme``: ``"width"`` (equal width over [0, 1]) or ``"mass"`` (equal
+  numbers of rows; equal confidences are never split).
+- ``resamples``, ``seed``: Number of random draws, and the seed of the random generator.
 """
 
 from __future__ import annotations
@@ -19,6 +29,7 @@ from calibrators.metrics.kernel_calibration import KernelCalibrationTest, kernel
 from calibrators.metrics.kolmogorov_smirnov import kolmogorov_smirnov_error
 from calibrators.metrics.null_test import CalibrationTest, calibration_test
 from calibrators.metrics.overconfidence import overconfidence_error
+from calibrators.metrics.precision_recall import PrecisionRecallCurve, precision_recall_curve
 from calibrators.metrics.refinement import refinement_aupr, refinement_auroc
 from calibrators.metrics.reliability import ReliabilityCurve, reliability_curve
 from calibrators.metrics.risk_coverage import area_under_risk_coverage, excess_area_under_risk_coverage
@@ -44,6 +55,7 @@ __all__ = [
     "EceDecomposition",
     "Interval",
     "KernelCalibrationTest",
+    "PrecisionRecallCurve",
     "ReliabilityCurve",
     "SlopeIntercept",
     "SpiegelhalterTest",
@@ -67,6 +79,7 @@ __all__ = [
     "negative_log_likelihood",
     "overconfidence_error",
     "paired_interval",
+    "precision_recall_curve",
     "refinement_aupr",
     "refinement_auroc",
     "reliability_curve",

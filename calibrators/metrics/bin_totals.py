@@ -15,18 +15,18 @@ from calibrators.validation import check_bin_count, check_choice
 
 @dataclass(frozen=True, slots=True)
 class BinTotals:
-    """Sums over each bin that holds a row; B of them.
+    """Sums over each bin with rows; B bins.
 
     Attributes:
         lower: (B,) edges; a bin is (lower, upper], the first one closed.
         upper: (B,).
         count: (B,) number of rows.
-        weight: (B,) their weights' sum, positive.
+        weight: (B,) sum of their weights, positive.
         confidence: (B,) weighted sum of confidences.
         correct: (B,) weight of the right answers.
-        noise: (B,) sum of what each row's variance counts for (`noise_weight`).
-        noise_correct: (B,) that of the right answers.
-        noise_weight: (B,) sum of what each row's variance counts for, times its weight.
+        noise: (B,) sum of `noise_weight`.
+        noise_correct: (B,) sum of `noise_weight` over the right answers.
+        noise_weight: (B,) sum of `noise_weight` times weight.
     """
 
     lower: Doubles
@@ -41,20 +41,13 @@ class BinTotals:
 
 
 def check_bins(bins: int, scheme: Scheme) -> None:
-    """Refuses options that are not bins; raises CalibrationDataError."""
+    """Refuse invalid ``bins`` or ``scheme``; raises CalibrationDataError."""
     check_bin_count(bins)
     check_choice(scheme, SCHEMES, "scheme")
 
 
 def bin_totals(rows: TopLabels, bins: int, scheme: Scheme, noise: Doubles | None = None) -> BinTotals:
-    """Adds up rows over bins of their confidence.
-
-    Args:
-        rows: N ≥ 1 of them.
-        bins: Number of bins.
-        scheme: ``"width"`` or ``"mass"``.
-        noise: (N,) what each row's variance counts for, or None: its weight.
-    """
+    """Add up rows over bins of their confidence; ``noise`` (N,) is each row's `noise_weight`, None its weight."""
     edges = bin_edges(rows.confidence, bins, scheme, rows.weight)
     size = len(edges) - 1
     counts = np.zeros((size, 2), np.int64)

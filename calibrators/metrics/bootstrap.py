@@ -1,4 +1,4 @@
-"""Bootstrap intervals of the metrics for which they cover."""
+"""Confidence intervals of the metrics, for those with valid coverage."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _OPTIONS: dict[Callable[..., float], tuple[str, ...]] = {
     debiased_calibration_error: ("predicted", "positive", "bins", "scheme"),
 }
 _PLUG_IN = (expected_calibration_error, classwise_calibration_error, overconfidence_error)
-# So many entries, 80 kB, stay in the cache.
+# 80 kB, which stays in the cache.
 _DRAWS_AT_ONCE = 10_000
 
 
@@ -59,42 +59,27 @@ def bootstrap_interval(
     seed: int = 0,
     weight_kind: WeightKind = "importance",
 ) -> Interval:
-    """Interval of a metric; whole groups are drawn where rows are not independent.
+    """Return the interval of a metric; whole groups are drawn if rows are not independent.
 
-    Percentile bootstrap for `negative_log_likelihood`, `brier_score`, `accuracy`, `refinement_auroc`,
-    `refinement_aupr`, `area_under_risk_coverage` and its excess. At 95 % they cover 93 to 97 % from about 500 rows and
-    100 right and wrong answers each on; below that, or with losses of which a few carry the mean, some less.
+    ``metric`` is one of `negative_log_likelihood`, `brier_score`, `accuracy`, `refinement_auroc`, `refinement_aupr`,
+    `area_under_risk_coverage` and its excess (percentile bootstrap), or `debiased_calibration_error`; or a
+    ``functools.partial`` of one with its options. ``groups`` are those of `paired_interval`. At 95 % the bootstrap
+    covers 93 to 97 % from about 500 rows and 100 right and wrong answers each; below that, or with losses dominated by
+    a few rows, somewhat less.
 
-    For the squared `debiased_calibration_error` the bootstrap does not cover near perfect calibration; its interval
-    inverts a test instead (``resamples`` and ``seed`` are not used). At 95 % it covers 93 to 97 % in worlds of 300 to
-    5,000 rows, 2 and 10 classes, 15 bins and true temperatures 1 (perfect calibration) to 2, also with weights and
-    with groups of three rows on average; at perfect calibration ``low`` is above 0 in 5 % of them. It wants some dozens
-    of wrong answers: with four in 300 rows it covers 90 %. What it covers is the error over these bins in the
-    population; miscalibration that cancels within a bin is not in it.
+    For the squared `debiased_calibration_error` the interval inverts a test (``resamples`` and ``seed`` are not used).
+    At 95 % it covers 93 to 97 % in worlds of 300 to 5,000 rows, 2 and 10 classes, 15 bins and true temperatures 1
+    (perfect calibration) to 2, also with weights and with groups of three rows on average. It needs some dozens of
+    wrong answers: with four in 300 rows it covers 90 %. It is about the error over these bins; miscalibration that
+    cancels within a bin does not count. With groups its estimate removes the noise of whole groups.
 
-    The plug-in errors are refused: they are biased upwards, twice so when resampled, and the interval would miss the
-    truth; give them the null distribution of `calibration_test` instead. So is the debiased error with ``norm=1``,
-    which keeps some of that bias.
-
-    Args:
-        metric: One of those, or ``functools.partial`` of one with its options (``bins``, ``scheme``, ``predicted``,
-            ``positive``, ``detect``).
-        probabilities: (N, K), rows sum to one.
-        labels: (N,) integers in 0 … K−1.
-        sample_weight: (N,) weights of 0 or more, or None.
-        groups: (N,) integers or strings, equal for rows that belong together, or None: every row on its own.
-        level: Coverage, in (0, 1).
-        resamples: Number of bootstrap samples.
-        seed: Seed of their draws.
-        weight_kind: ``"importance"``, or ``"frequency"``: whole numbers, and a row is drawn as often as it was seen.
-
-    Returns:
-        The metric on all rows, and its interval. With groups, the estimate of the debiased error takes off the noise
-        of whole groups, which the metric by itself takes for independent rows.
+    Plug-in errors are refused: they are biased upwards, twice so when resampled, and the interval would miss the truth.
+    Use the null distribution of `calibration_test` instead. `debiased_calibration_error` with ``norm=1`` keeps some of
+    that bias and is refused too.
 
     Raises:
-        CalibrationDataError: A metric without a valid interval, fewer than two groups, an infinite loss, wrong shapes,
-            types, values or options; or more than 1 % of the samples leave the metric undefined.
+        CalibrationDataError: Also for a metric without a valid interval, fewer than two groups, an infinite loss, or a
+            metric that is undefined in more than 1 % of the samples.
 
     References:
         Efron (1979); clusters: Davison, Hinkley (1997), Bootstrap methods and their application, section 3.8.
@@ -152,14 +137,14 @@ def bootstrap_interval(
             "No interval",
             where="the metric",
             found=f"undefined in {int(undefined.sum())} of {resamples} bootstrap samples",
-            expected="more rows of the rarer kind",
+            expected="more rows of the rarer outcome",
         )
     low, high = np.quantile(values[~undefined], [(1 - level) / 2, (1 + level) / 2])
     return Interval(estimate, float(low), float(high), level)
 
 
 def _named(metric: Callable[..., float]) -> tuple[Callable[..., float], dict[str, Any]]:
-    """The metric and its options, where it has an interval."""
+    """Return the metric and its options, or refuse a metric without an interval."""
     options = dict(metric.keywords) if isinstance(metric, functools.partial) else {}
     function = metric.func if isinstance(metric, functools.partial) else metric
     norm = options.pop("norm", 2) if function is debiased_calibration_error else 2
@@ -183,7 +168,7 @@ def _named(metric: Callable[..., float]) -> tuple[Callable[..., float], dict[str
             "Unknown option",
             where="metric",
             found=f"{function.__name__} with {', '.join(others) or 'positional arguments'}",
-            expected=f"keywords among: {', '.join(_OPTIONS[function]) or 'none'}; the rest goes to bootstrap_interval",
+            expected=f"only keywords: {', '.join(_OPTIONS[function]) or 'none'}; pass others to bootstrap_interval",
         )
     return function, options
 
@@ -195,7 +180,7 @@ def _statistic(
     labels: Labels,
     kept: slice | npt.NDArray[np.intp],
 ) -> Statistic | Doubles:
-    """The metric of the kept rows as a function of their weights; for a plain mean, the values themselves."""
+    """Return the metric of the kept rows as a function of their weights; for a plain mean, the values themselves."""
     if function is negative_log_likelihood:
         return log_losses(probabilities, labels)[kept]
     if function is brier_score:
@@ -218,9 +203,9 @@ def _added(values: Doubles, cluster: Labels) -> Doubles:
 def _multiplicities(
     rng: np.random.Generator, resamples: int, count: int, chance: Doubles | None, rows: int
 ) -> Iterator[Doubles]:
-    """Yields, some samples at a time, how often each unit was drawn (n, units) among ``count`` draws.
+    """Yield, a few samples at a time, how often each unit was drawn (n, units) among ``count`` draws.
 
-    So many at a time that n times the number of rows, of which a unit may have several, stays small.
+    n times the number of rows stays small, so that the draws stay in the cache.
     """
     units = count if chance is None else len(chance)
     step = max(1, _DRAWS_AT_ONCE // rows)

@@ -12,26 +12,16 @@ from calibrators.chunks import probability_chunks
 from calibrators.metrics.bin_totals import BinTotals, bin_totals
 from calibrators.metrics.rows import check_rows, class_columns
 
-# With more sums than this, which each chunk adds to, classes are read one by one instead.
+# Above this many sums, classes are read one by one.
 _SUMS_AT_ONCE = 2**20
 
 
 def class_totals(
     probabilities: ArrayLike, labels: ArrayLike, bins: int, scheme: Scheme, sample_weight: ArrayLike | None
 ) -> Iterator[BinTotals]:
-    """Yields, for each class in turn, the sums over bins of its probability and of how often it is the true one.
+    """Yield, for each class, the sums over bins of its probability and of its labels.
 
     Equal-width bins are known beforehand and take one pass over the matrix for all classes.
-
-    Args:
-        probabilities: (N, K), rows sum to one.
-        labels: (N,) true labels.
-        bins: Number of bins.
-        scheme: ``"width"`` or ``"mass"``.
-        sample_weight: (N,) or None.
-
-    Raises:
-        CalibrationDataError: Wrong shapes, types or values.
     """
     matrix, truth, weight = check_rows(probabilities, labels, sample_weight)
     classes = matrix.shape[1]

@@ -1,4 +1,4 @@
-"""CORP: reliability by isotonic regression, with no bins to choose, and the decomposition of a score that it gives."""
+"""CORP: reliability by isotonic regression, without bins, and the decomposition of a score."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
-from scipy import optimize, special
+import scipy
+from scipy import special
 
 from calibrators.arrays import ArrayLike, Doubles
 from calibrators.effective_rows import WeightKind
@@ -25,10 +26,10 @@ class CorpDecomposition:
     """Parts of a mean score: ``score = miscalibration − discrimination + uncertainty`` exactly.
 
     Attributes:
-        score: Of the probabilities as they are.
-        miscalibration: What the best non-decreasing recalibration would save; 0 or more.
-        discrimination: What that recalibration gains over one constant probability; 0 or more, higher is better.
-        uncertainty: The score of the constant probability, the event's frequency: the rows' own doing.
+        score: Score of the probabilities as they are.
+        miscalibration: Gain of the best non-decreasing recalibration; 0 or more.
+        discrimination: Gain of that recalibration over one constant probability; 0 or more, higher is better.
+        uncertainty: Score of the constant probability, the event's frequency.
     """
 
     score: float
@@ -39,13 +40,14 @@ class CorpDecomposition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CorpCurve:
-    """A reliability curve without bins; one entry for each distinct probability, increasing; U of them.
+    """A reliability curve without bins; one entry per distinct probability, increasing; U of them.
 
     Attributes:
         probability: (U,) stated.
-        frequency: (U,) the isotonic estimate of how often the event comes about there.
-        lower: (U,) a calibrated model's curve lies between these two with the given probability at each point.
-        upper: (U,).
+        frequency: (U,) isotonic estimate of the event's frequency there.
+        lower: (U,) lower end of the band that holds a calibrated model's curve with the given probability at each
+            point.
+        upper: (U,) upper end.
         share: (U,) of all weight; sums to one.
     """
 
@@ -65,23 +67,12 @@ def corp_decomposition(
     predicted: ArrayLike | None = None,
     positive: int | None = None,
 ) -> CorpDecomposition:
-    """Splits a proper score of one probability a row into miscalibration, discrimination and uncertainty.
+    """Split a proper score of one probability per row into miscalibration, discrimination and uncertainty.
 
-    With c the isotonic regression of the outcomes on the probabilities and m their mean: miscalibration is
-    score(p) − score(c), discrimination score(m) − score(c), uncertainty score(m). No bins, nothing to tune.
-    Miscalibration is biased upwards on finite data, since the curve also fits noise.
-
-    Args:
-        probabilities: (N, K), N ≥ 1, rows sum to one.
-        labels: (N,) integers in 0 … K−1.
-        score: ``"brier"``: mean of (p − y)², 0 … 1, half of `brier_score` with two classes; ``"log"``: mean of
-            −log of the probability given to what happened, infinite where that was zero.
-        sample_weight: (N,) importance weights of 0 or more, or None.
-        predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
-        positive: None: the event is that the predicted label is right; a class: that this class is the true one.
-
-    Raises:
-        CalibrationDataError: Wrong shapes, types, values or options.
+    ``score`` is ``"brier"``: mean of (p − y)², half of `brier_score` with two classes; or ``"log"``: mean of −log of
+    the probability of the outcome, infinite if that was zero. With c the isotonic regression of the outcomes on the
+    probabilities and m their mean, miscalibration is score(p) − score(c), discrimination score(m) − score(c),
+    uncertainty score(m). Miscalibration is biased upwards on finite data, since the curve also fits noise.
 
     References:
         Dimitriadis, Gneiting, Jordan (2021), Stable reliability diagrams for probabilistic classifiers, eq. 4 to 6.
@@ -113,25 +104,11 @@ def corp_reliability(
     seed: int = 0,
     weight_kind: WeightKind = "importance",
 ) -> CorpCurve:
-    """A reliability curve by isotonic regression, with consistency bands.
+    """Return a reliability curve by isotonic regression, with consistency bands.
 
-    The bands show where the curve of a calibrated model would lie: outcomes are drawn from the probabilities
-    themselves, for the same rows and weights, and the regression repeated. They hold at each point, not for all
-    at once. Above 1,024 distinct probabilities the draws are pooled over neighbours of about equal weight.
-
-    Args:
-        probabilities: (N, K), N ≥ 1, rows sum to one.
-        labels: (N,) integers in 0 … K−1.
-        sample_weight: (N,) weights of 0 or more, or None.
-        predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
-        positive: None: the event is that the predicted label is right; a class: that this class is the true one.
-        level: Probability that a calibrated model's curve lies inside the band, at each point.
-        resamples: Number of calibrated worlds drawn.
-        seed: Seed of their draws.
-        weight_kind: ``"importance"``, or ``"frequency"``: whole numbers, and a row is drawn as often as it was seen.
-
-    Raises:
-        CalibrationDataError: Wrong shapes, types, values or options.
+    The bands show where the curve of a calibrated model would lie at each point (not at all points at once), with
+    probability ``level``: outcomes are drawn from the probabilities for the same rows and weights, and the regression
+    is repeated. Above 1,024 distinct probabilities, neighbours of about equal weight share their draws.
 
     References:
         Dimitriadis, Gneiting, Jordan (2021), Stable reliability diagrams for probabilistic classifiers; consistency
@@ -155,13 +132,13 @@ def corp_reliability(
 
 
 def _pooled(rows: TopLabels) -> tuple[Doubles, Doubles, Doubles]:
-    """Distinct probabilities, the event's frequency at each, and the weight there."""
+    """Return distinct probabilities, the event's frequency at each, and the weight there."""
     stated, residuals, weight = residuals_by_confidence(rows)
     return stated, np.clip(stated - residuals / weight, 0, 1), weight
 
 
 def _isotonic(frequency: Doubles, weight: Doubles) -> Doubles:
-    return np.clip(optimize.isotonic_regression(frequency, weights=weight).x, 0, 1)
+    return np.clip(scipy.optimize.isotonic_regression(frequency, weights=weight).x, 0, 1)
 
 
 def _mean_score(guess: Doubles, frequency: Doubles, share: Doubles, score: Score) -> float:
@@ -179,7 +156,7 @@ def _bands(
     seed: int,
     weight_kind: WeightKind,
 ) -> tuple[Doubles, Doubles]:
-    """Pointwise quantiles (U,) of the curves of calibrated worlds."""
+    """Return pointwise quantiles (U,) of the curves of calibrated worlds."""
     place = (np.cumsum(weight) - weight / 2) / weight.sum() * _BAND_POINTS
     point = np.unique(place.astype(np.intp), return_inverse=True)[1] if len(stated) > _BAND_POINTS else None
     number = np.searchsorted(stated, rows.confidence)

@@ -3,7 +3,7 @@
 Near zero neither the normal approximation nor the percentile bootstrap holds: the debiased estimate is a quadratic
 form there, skewed, and its first-order variance vanishes with the gaps. With h the vector of √share · gap, about
 normal with mean η and covariance S, |h|² has cumulants 2 tr S² + 4 η'Sη (variance) and 8 tr S³ + 24 η'S²η (third)
-about its mean, at η = 0 as well as far from it; a shifted gamma distribution with these gives the p-values.
+about its mean, at η = 0 and far from it; a shifted gamma distribution with these gives the p-values.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, sparse, special
+import scipy
+from scipy import special
 
 from calibrators.arrays import Doubles, Labels
 from calibrators.binning import Scheme, bin_edges, bin_index
@@ -22,14 +23,14 @@ from calibrators.errors import CalibrationDataError
 from calibrators.metrics.bin_totals import check_bins
 from calibrators.metrics.rows import TopLabels, noise_weight
 
-# At zero the test looks upwards alone, so that a calibrated model is rejected with probability 1 − level exactly and
-# the interval is never empty; from this many standard deviations of the null on it has two equal tails.
+# At zero the test is one-sided, so that a calibrated model is rejected with probability 1 − level exactly and
+# the interval is never empty; from this many standard deviations of the null on, it has two equal tails.
 _DEVIATIONS_TO_TWO_TAILS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Spread:
-    """Gaps over bins, and how they scatter; B bins that hold a row.
+    """Gaps over bins, and how they scatter; B bins with rows.
 
     Attributes:
         estimate: Unbiased estimate of the squared error, from pairs of independent rows.
@@ -45,15 +46,9 @@ class _Spread:
 def debiased_interval(
     rows: TopLabels, cluster: Labels | None, level: float, bins: int, scheme: Scheme, weight_kind: WeightKind
 ) -> tuple[float, float, float]:
-    """Estimate and interval (low, high) of Σ share · gap² over the bins.
+    """Return estimate and interval (low, high) of Σ share · gap² over the bins.
 
-    Args:
-        rows: N ≥ 1 of them.
-        cluster: (N,) integers from zero, equal for rows that belong together, or None.
-        level: Coverage, in (0, 1).
-        bins: Number of bins.
-        scheme: ``"width"`` or ``"mass"``.
-        weight_kind: ``"importance"`` or ``"frequency"``.
+    ``cluster`` (N,) numbers the rows' groups from zero; None: independent rows.
 
     Raises:
         CalibrationDataError: Bad options, or no bin with two independent rows.
@@ -65,13 +60,13 @@ def debiased_interval(
     if second == 0:
         return spread.estimate, max(spread.estimate, 0.0), max(spread.estimate, 0.0)
     length = float(gaps @ gaps)
-    # η'Sη and η'S²η of a hypothesised error, in the direction in which the gaps were seen.
+    # η'Sη and η'S²η of a hypothesised error, in the direction of the observed gaps.
     along = float(gaps @ spread.covariance @ gaps) / length
     along_square = float(gaps @ square @ gaps) / length
     ramp = _DEVIATIONS_TO_TWO_TAILS * math.sqrt(2 * second)
 
     def below(truth: float) -> float:
-        """Probability of an estimate as low as the one seen."""
+        """Return the probability of an estimate as low as the observed one."""
         variance = 2 * second + 4 * truth * along
         skewed = 8 * third + 24 * truth * along_square
         shape = 4 * variance**3 / skewed**2
@@ -81,11 +76,11 @@ def debiased_interval(
         return (1 - level) / 2 * min(1.0, truth / ramp)
 
     def above(truth: float) -> float:
-        """Negative where the estimate is too high for this truth."""
+        """Return a negative number if the estimate is too high for this truth."""
         return level + lower_tail(truth) - below(truth)
 
     def under(truth: float) -> float:
-        """Negative where it is too low."""
+        """Return a negative number if the estimate is too low for this truth."""
         return below(truth) - lower_tail(truth)
 
     return spread.estimate, _crossing(above), _crossing(under)
@@ -101,7 +96,7 @@ def _spread(rows: TopLabels, cluster: Labels | None, bins: int, scheme: Scheme, 
     share = np.bincount(index, weight, size) / total
     mean = np.bincount(index, weight * residuals, size) / total
     gaps = mean / np.sqrt(share)
-    # What a row moves h by, up to a part that is the same for all rows: its bin's mean and its bin's share.
+    # A row's effect on h, up to a constant: through its bin's mean and its bin's share.
     moves = (residuals - (mean / share)[index] / 2) / np.sqrt(share)[index]
     products: Doubles
     if cluster is None:
@@ -112,8 +107,8 @@ def _spread(rows: TopLabels, cluster: Labels | None, bins: int, scheme: Scheme, 
     else:
         count = int(cluster.max()) + 1
 
-        def summed(values: Doubles) -> sparse.csr_array[np.float64]:
-            return sparse.csr_array((weight * values / total, (cluster, index)), shape=(count, size))
+        def summed(values: Doubles) -> scipy.sparse.csr_array[np.float64]:
+            return scipy.sparse.csr_array((weight * values / total, (cluster, index)), shape=(count, size))
 
         moved, mass = summed(moves), np.bincount(cluster, weight, count) / total
         products, crossed, every = (moved.T @ moved).toarray(), moved.T @ mass, float(mass @ mass)
@@ -128,8 +123,8 @@ def _spread(rows: TopLabels, cluster: Labels | None, bins: int, scheme: Scheme, 
         raise CalibrationDataError(
             "Too few rows",
             where="probabilities",
-            found="no bin that holds two independent rows",
-            expected="more rows, or fewer bins",
+            found="without two independent rows in any bin",
+            expected="more rows or fewer bins",
         )
     # Residuals about a bin's own mean are too small by the share of independent pairs.
     scale = np.sqrt(np.divide(share**2, free, out=np.ones(size), where=known))
@@ -138,8 +133,8 @@ def _spread(rows: TopLabels, cluster: Labels | None, bins: int, scheme: Scheme, 
 
 
 def _crossing(test: Callable[[float], float]) -> float:
-    """Where a monotone function changes its sign in [0, 1], the range of a squared error; else the end nearer to it."""
+    """Return where a monotone function changes its sign in [0, 1]; else the end nearer to it."""
     first, last = test(0.0), test(1.0)
     if first * last >= 0:
         return 0.0 if abs(first) <= abs(last) else 1.0
-    return float(optimize.brentq(test, 0.0, 1.0, xtol=1e-15, rtol=1e-10))
+    return float(scipy.optimize.brentq(test, 0.0, 1.0, xtol=1e-15, rtol=1e-10))

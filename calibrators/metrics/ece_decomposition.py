@@ -13,15 +13,15 @@ from calibrators.metrics.rows import top_labels, weighted_mean
 
 @dataclass(frozen=True, slots=True)
 class EceDecomposition:
-    """Terms of equation 9; with π the share of right answers and r the refinement AUROC.
+    """Terms of equation 9, with π the share of right answers and r the refinement AUROC.
 
     Attributes:
         confidence: α, the mean confidence.
         refinement: β = 2 r π (1 − π).
         constant: γ = (π² + (1 − π)²) / 2.
-        value: α − β − γ, what the equation gives for the calibration error.
-        gap: Mean confidence − accuracy: what the error is when every bin is overconfident (equation 7). It differs
-            from ``value`` as accuracy differs from the expected accuracy of telling right from wrong.
+        value: α − β − γ, the calibration error by that equation.
+        gap: Mean confidence − accuracy, the error if every bin is overconfident (equation 7). It differs from ``value``
+            as accuracy differs from the expected accuracy of telling right from wrong.
     """
 
     confidence: float
@@ -38,21 +38,14 @@ def ece_decomposition(
     *,
     predicted: ArrayLike | None = None,
 ) -> EceDecomposition:
-    """Splits the calibration error of an overconfident model into confidence, refinement and constant terms.
+    """Split the calibration error of an overconfident model into confidence, refinement and constant terms.
 
-    The source puts accuracy equal to that of telling right answers from wrong ones by a threshold on confidence,
-    averaged over all shares of rows above it, ½ + π(1 − π)(2r − 1). That is another quantity than the model's accuracy:
-    read the terms to compare models (does a method lower confidence, or separate better?), not as a way to compute an
-    error; `expected_calibration_error` does that.
-
-    Args:
-        probabilities: (N, K), rows sum to one; at least one right and one wrong answer.
-        labels: (N,) integers in 0 … K−1.
-        sample_weight: (N,) importance weights of 0 or more, or None.
-        predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
+    The paper replaces accuracy by the accuracy of telling right answers from wrong ones by a threshold on confidence,
+    averaged over all thresholds: ½ + π(1 − π)(2r − 1). Use the terms to compare models (does a method lower confidence,
+    or separate better?), and `expected_calibration_error` to compute an error.
 
     Raises:
-        CalibrationDataError: Wrong shapes, types or values; all answers right, or all wrong.
+        CalibrationDataError: Also if all answers are right, or all wrong.
 
     References:
         Singh et al. (2021), On the dark side of calibration for modern neural networks, eq. 7 to 9;

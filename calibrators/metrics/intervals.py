@@ -1,4 +1,4 @@
-"""An estimate with its confidence interval, and the interval of a mean difference of losses, clustered by group."""
+"""Confidence intervals, and the interval of a mean difference of losses, clustered by group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from calibrators.arrays import ArrayLike, Doubles
 from calibrators.effective_rows import WeightKind
 from calibrators.errors import CalibrationDataError, shown
 from calibrators.metrics.rows import check_weight_kind, noise_weight, weighted_mean
-from calibrators.validation import as_array, as_groups, as_weight
+from calibrators.validation import as_array, as_groups, as_weight, check_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Interval:
     """An estimate with its confidence interval.
 
     Attributes:
-        estimate: The estimate itself.
+        estimate: The estimate.
         low: Lower end.
         high: Upper end.
         level: Nominal coverage, such as 0.95.
@@ -41,19 +41,12 @@ def paired_interval(
     level: float = 0.95,
     weight_kind: WeightKind = "importance",
 ) -> Interval:
-    """Interval for the mean of ``first − second``, two losses of the same rows, clustered by group.
+    """Return the interval of the mean of ``first − second``, two losses (N,) of the same rows, clustered by group.
 
-    The standard error adds up residuals within groups (cluster-robust), and Student's t with one degree of freedom
-    less than there are groups gives the width. Right for differences with moderate tails; for a rare class, whose few
-    rows carry the difference, it is too narrow, and a bound that always holds is wanted instead.
-
-    Args:
-        first: (N,) finite losses, N ≥ 2.
-        second: (N,) finite losses of the same rows.
-        groups: (N,) integers or strings, equal for rows that belong together, or None: every row on its own.
-        sample_weight: (N,) weights of 0 or more, or None.
-        level: Coverage, in (0, 1).
-        weight_kind: ``"importance"``, or ``"frequency"``: whole numbers, how often each row was seen.
+    ``groups`` (N,) are integers or strings, equal for rows that belong together; None: independent rows. The standard
+    error adds up residuals within groups (cluster-robust), and Student's t with one degree of freedom less than there
+    are groups gives the width. It suits differences with moderate tails; it is too narrow for a rare class, whose few
+    rows carry the difference.
 
     Raises:
         CalibrationDataError: Wrong shapes, values or options, or fewer than two groups.
@@ -91,18 +84,18 @@ def paired_interval(
 
 
 def independent_rows(weight: Doubles | None, rows: int, kind: WeightKind) -> int:
-    """How many rows there are, a row that was seen w times counted w times."""
+    """Return the number of rows; a row seen w times counts w times."""
     return rows if weight is None or kind == "importance" else int(weight.sum())
 
 
 def check_level(level: float) -> None:
-    """Refuses a coverage outside (0, 1)."""
+    """Refuse a coverage outside (0, 1)."""
     if isinstance(level, bool) or not isinstance(level, int | float | np.number) or not 0 < level < 1:
         raise CalibrationDataError("Bad option", where="level", found=shown(level), expected="a number in (0, 1)")
 
 
 def check_clusters(count: int) -> int:
-    """Refuses fewer than two independent groups."""
+    """Refuse fewer than two independent groups."""
     if count < 2:
         raise CalibrationDataError(
             "Too few rows", where="groups", found=f"{count} independent group(s)", expected="2 or more"
@@ -115,10 +108,7 @@ def _losses(values: ArrayLike, name: str, shape: tuple[int, ...] | None) -> Doub
     if losses.dtype.kind not in "fiu":
         raise CalibrationDataError("Wrong type", where=name, found=f"of type {losses.dtype}", expected="numbers")
     losses = losses.astype(np.float64, copy=False)
-    if losses.ndim != 1 or (shape is not None and losses.shape != shape):
-        raise CalibrationDataError(
-            "Wrong shape", where=name, found=f"an array of shape {losses.shape}", expected=f"shape {shape or '(rows,)'}"
-        )
+    check_shape(losses, (losses.size,) if shape is None else shape, name)
     if not np.isfinite(losses).all():
         row = int(np.argmin(np.isfinite(losses)))
         raise CalibrationDataError(

@@ -1,4 +1,4 @@
-"""Kernel calibration error: whole distributions, without bins, however many classes there are."""
+"""Kernel calibration error of whole distributions, without bins, for any number of classes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class KernelCalibrationTest:
         error: Unbiased estimate of the squared kernel calibration error; scatters about 0 for a calibrated model.
         p_value: Share of calibrated worlds with an error at least as large, counting the observed one; in (0, 1].
         null_quantile: The 95 % quantile of the error in calibrated worlds.
-        width: Of the kernel.
+        width: Width of the kernel.
     """
 
     error: float
@@ -44,28 +44,19 @@ def kernel_calibration_test(
     seed: int = 0,
     weight_kind: WeightKind = "importance",
 ) -> KernelCalibrationTest:
-    """Tests calibration of the whole distribution, not of the top label alone.
+    """Test the calibration of the whole distribution instead of the top label alone.
 
     With r_i the residual (one-hot label − probabilities) and k(p, q) = exp(−‖p − q‖₂ / width), the error is the mean
-    over pairs of different rows of k(p_i, p_j) · r_i · r_j. If some probabilities nearby are all off in the same
-    direction, whichever the class, it is above zero; for a calibrated model its mean is zero, with no bias. Pairs are
-    taken within blocks of 512 rows, put together at random, so the cost grows linearly in N.
+    over pairs of different rows of k(p_i, p_j) · r_i · r_j. It is above zero if nearby probabilities are off in the
+    same direction, and its mean is zero for a calibrated model. Pairs come from random blocks of 512 rows, so the cost
+    is linear in N: 0.3 ms per resample and block. ``width`` defaults to the median distance between the rows of the
+    first block.
 
-    The null draws labels from the probabilities themselves for the same rows and weights, so the level is exact. A
-    large p-value is not evidence of calibration: the data may be few.
-
-    Args:
-        probabilities: (N, K), N ≥ 2, rows sum to one.
-        labels: (N,) integers in 0 … K−1.
-        sample_weight: (N,) weights of 0 or more, or None.
-        width: Of the kernel, above 0; None: the median distance between the first block's rows (its mean, where that
-            is 0).
-        resamples: Number of calibrated worlds; 0.3 ms each and block.
-        seed: Seed of the blocks and of the worlds.
-        weight_kind: ``"importance"``, or ``"frequency"``: whole numbers, how often each row was seen.
+    The null draws labels from the probabilities for the same rows and weights, so the level is exact. A large p-value
+    is not a proof of calibration: the data may be few.
 
     Raises:
-        CalibrationDataError: Wrong shapes, types, values or options, or fewer than two rows.
+        CalibrationDataError: Also for fewer than two rows.
 
     References:
         Widmann, Lindsten, Zachariah (2019), Calibration tests in multi-class classification, section 4 and lemma 2;
@@ -99,7 +90,7 @@ def kernel_calibration_test(
     rng = np.random.default_rng(seed)
     scale = 0.0 if width is None else float(width)
     if len(rows) > _ROWS_A_BLOCK:
-        # Rows may lie in the order of their labels.
+        # Rows may be sorted by label.
         rows = rng.permutation(rows)
     sums, pairs = np.zeros(1 + resamples), 0.0
     for block in np.array_split(rows, -(-len(rows) // _ROWS_A_BLOCK)):
@@ -121,7 +112,7 @@ def kernel_calibration_test(
 
 
 def _distances(values: Floats) -> Doubles:
-    """Euclidean distances (n, n) between rows."""
+    """Return Euclidean distances (n, n) between rows."""
     squares = np.vecdot(values, values)
     return np.asarray(np.sqrt(np.maximum(squares[:, None] + squares - 2 * values @ values.T, 0)))
 
@@ -129,7 +120,7 @@ def _distances(values: Floats) -> Doubles:
 def _quadratic_forms(
     products: Doubles, values: Doubles, truth: Labels, resamples: int, rng: np.random.Generator
 ) -> Doubles:
-    """Σ products_ij · r_i · r_j (1 + resamples,), for the true labels and then for labels drawn from the values.
+    """Return Σ products_ij · r_i · r_j (1 + resamples,), for the true labels and then for labels drawn from the values.
 
     With y the labels, r_i · r_j = 1[y_i = y_j] − p_i[y_j] − p_j[y_i] + p_i · p_j.
     """

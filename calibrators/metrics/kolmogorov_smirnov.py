@@ -16,24 +16,11 @@ def kolmogorov_smirnov_error(
     predicted: ArrayLike | None = None,
     positive: int | None = None,
 ) -> float:
-    """Largest distance between the cumulative sums of confidence and of right answers, in order of confidence.
+    """Return the largest distance between cumulated confidence and cumulated right answers, in order of confidence.
 
-    max over s of |mean of (confidence − correct) · 1[confidence ≤ s]|. It needs no bins; a gap of constant sign shows
-    in full (it is then the mean gap), gaps that alternate cancel. Rows of equal confidence enter together, so the order
-    of rows does not matter. On finite data it is above zero even for a calibrated model, by some 0.5 / √N or less.
-
-    Args:
-        probabilities: (N, K), N ≥ 1, rows sum to one.
-        labels: (N,) integers in 0 … K−1.
-        sample_weight: (N,) importance weights of 0 or more, or None.
-        predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
-        positive: None: the predicted label; a class: its probability, against whether it is the true one.
-
-    Returns:
-        In [0, 1].
-
-    Raises:
-        CalibrationDataError: Wrong shapes, types, values or options.
+    max over s of |mean of (confidence − correct) · 1[confidence ≤ s]|, in [0, 1]. A gap of constant sign shows in full;
+    gaps that alternate cancel. Rows of equal confidence enter together. On finite data a calibrated model scores up to
+    about 0.5 / √N.
 
     References:
         Gupta et al. (2021), Calibration of neural networks using splines, section 3.1, eq. 6.
@@ -48,7 +35,7 @@ def kolmogorov_smirnov_error(
 
 
 def residuals_by_confidence(rows: TopLabels) -> tuple[Doubles, Doubles, Doubles]:
-    """Distinct confidences (U,), increasing, with the sums of weight · (confidence − correct) and of weight there."""
+    """Return distinct confidences (U,), increasing, and the sums of weight · (confidence − correct) and of weight."""
     order, starts = tied_runs(rows.confidence)
     values = rows.confidence[order].astype(np.float64)
     weight = np.ones(len(order)) if rows.weight is None else rows.weight[order]

@@ -1,4 +1,4 @@
-"""What a calibration error would be if the model were calibrated."""
+"""The calibration error of a calibrated model on the same rows."""
 
 from __future__ import annotations
 
@@ -52,30 +52,13 @@ def calibration_test(
     seed: int = 0,
     weight_kind: WeightKind = "importance",
 ) -> CalibrationTest:
-    """Tests whether an expected calibration error is more than noise, by drawing labels from the probabilities.
+    """Test whether an expected calibration error is more than noise, by drawing labels from the probabilities.
 
-    In each of ``resamples`` worlds every predicted label is right with exactly its confidence; the same rows, bins and
-    weights give that world's error, so the level is exact whatever the number of rows: if every confidence holds,
-    P(p-value ≤ α) ≤ α. Above 4,096 rows without importance weights, rows of one bin whose confidences differ by less
-    than 1/2048 are drawn together, with their mean. A large p-value is not evidence of calibration: the data may be
-    few.
-
-    Args:
-        probabilities: (N, K), N ≥ 1, rows sum to one.
-        labels: (N,) integers in 0 … K−1.
-        bins: Number of bins, as in `expected_calibration_error`.
-        scheme: ``"width"`` or ``"mass"``.
-        norm: 1, 2 or ``"max"``.
-        sample_weight: (N,) weights of 0 or more, or None.
-        predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
-        positive: None: the predicted label; a class: its probability, against whether it is the true one.
-        resamples: Number of worlds.
-        seed: Seed of their draws.
-        weight_kind: ``"importance"``: a row is drawn once and counts with its weight; ``"frequency"``: whole numbers,
-            and a row is drawn as often as it was seen.
-
-    Raises:
-        CalibrationDataError: Wrong shapes, types, values or options.
+    In each of ``resamples`` worlds every judged label is right with exactly its confidence; the same rows, bins and
+    weights give that world's error. So the level is exact for any number of rows: if every confidence holds, P(p-value
+    ≤ α) ≤ α. With frequency weights a row is drawn as often as it was seen. Above 4,096 rows without importance
+    weights, rows of one bin whose confidences differ by less than 1/2048 are drawn together. A large p-value is not a
+    proof of calibration: the data may be few.
 
     References:
         Bröcker, Smith (2007), Increasing the reliability of reliability diagrams (consistency resampling);
@@ -113,7 +96,7 @@ def null_errors(
     seed: int,
     weight_kind: WeightKind = "importance",
 ) -> Doubles:
-    """Errors (resamples,) of worlds in which every confidence is right; arguments as `calibration_test`."""
+    """Return errors (resamples,) of worlds in which every confidence is right; arguments as `calibration_test`."""
     index = bin_index(rows.confidence, bin_edges(rows.confidence, bins, scheme, rows.weight))
     confidence, weight = rows.confidence.astype(np.float64), rows.weight
     counts = np.ones(len(index), np.int64)

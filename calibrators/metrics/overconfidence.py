@@ -1,4 +1,4 @@
-"""Overconfidence error: only the bins that promise too much."""
+"""Overconfidence error: only bins with too much confidence count."""
 
 from __future__ import annotations
 
@@ -19,24 +19,10 @@ def overconfidence_error(
     *,
     predicted: ArrayLike | None = None,
 ) -> float:
-    """How far confidence exceeds accuracy, weighted by the confidence itself: Σ share · conf · max(conf − acc, 0).
+    """Return Σ share · conf · max(conf − acc, 0) over bins of confidence, in [0, 1].
 
-    For uses where only too much confidence does harm; a model that is too modest scores zero. Biased upwards on finite
-    data, as every plug-in calibration error is.
-
-    Args:
-        probabilities: (N, K), N ≥ 1, rows sum to one.
-        labels: (N,) integers in 0 … K−1.
-        bins: Number of bins.
-        scheme: ``"width"`` or ``"mass"``.
-        sample_weight: (N,) importance weights of 0 or more, or None.
-        predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
-
-    Returns:
-        In [0, 1].
-
-    Raises:
-        CalibrationDataError: Wrong shapes, types, values or options.
+    Use it if only too much confidence does harm; an underconfident model scores zero. Biased upwards on finite data,
+    like every plug-in calibration error.
 
     References:
         Thulasidasan et al. (2019), On mixup training, section 3.1.

@@ -23,25 +23,14 @@ def refinement_auroc(
     predicted: ArrayLike | None = None,
     positive: int | None = None,
 ) -> float:
-    """Probability that a right answer has a higher confidence than a wrong one, ties counted half.
+    """Return the probability that a right answer has a higher confidence than a wrong one; ties count half.
 
     Calibration alone says nothing about use: a model that always answers with its accuracy is calibrated, and scores ½
-    here. A calibrator that keeps the order of confidences leaves this as it was. With ``positive`` it is the area
+    here. A calibrator that keeps the order of confidences leaves this score unchanged. With ``positive`` it is the area
     under the ROC curve of that class against all others.
 
-    Args:
-        probabilities: (N, K), rows sum to one; at least one right and one wrong answer.
-        labels: (N,) integers in 0 … K−1.
-        sample_weight: (N,) importance weights of 0 or more, or None.
-        predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
-        positive: None: the predicted label; a class: its probability, against whether it is the true one.
-
-    Returns:
-        In [0, 1].
-
     Raises:
-        CalibrationDataError: Wrong shapes, types, values or options; all answers right, or all wrong; with
-            ``positive``, all labels of that class, or none.
+        CalibrationDataError: Also if all answers are right, or all wrong.
 
     References:
         Singh et al. (2021), On the dark side of calibration for modern neural networks, section 3.
@@ -64,26 +53,15 @@ def refinement_aupr(
     positive: int | None = None,
     detect: Detect = "right",
 ) -> float:
-    """Area under the precision-recall curve of telling right from wrong answers by confidence (average precision).
+    """Return the area under the precision-recall curve of detecting right answers by confidence (average precision).
 
-    Σ over confidences, from the highest, of precision · gain in recall; rows of equal confidence enter together.
-    Chance level is the share of what is detected, so `refinement_auroc` compares better between models; with
-    ``"wrong"`` this one shows how well rare errors are found, with ``positive`` a rare class.
-
-    Args:
-        probabilities: (N, K), rows sum to one; at least one right and one wrong answer.
-        labels: (N,) integers in 0 … K−1.
-        sample_weight: (N,) importance weights of 0 or more, or None.
-        predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
-        positive: None: the predicted label; a class: its probability, against whether it is the true one.
-        detect: ``"right"``: right answers, by high confidence; ``"wrong"``: wrong ones, by low confidence.
-
-    Returns:
-        In (0, 1].
+    Σ over confidences, from the highest, of precision · gain in recall, in (0, 1]; rows of equal confidence enter
+    together. ``detect="wrong"`` detects wrong answers, by low confidence. Chance level is the share of what is
+    detected, so `refinement_auroc` compares better between models; this score shows how well rare errors, or with
+    ``positive`` a rare class, are found.
 
     Raises:
-        CalibrationDataError: Wrong shapes, types, values or options; all answers right, or all wrong; with
-            ``positive``, all labels of that class, or none.
+        CalibrationDataError: Also if all answers are right, or all wrong.
 
     References:
         Davis, Goadrich (2006), The relationship between precision-recall and ROC curves; for errors: Hendrycks,
@@ -100,18 +78,18 @@ def refinement_aupr(
 
 
 def require_both(rows: TopLabels) -> None:
-    """Refuses rows that are all right or all wrong: they have no refinement."""
+    """Refuse rows that are all right or all wrong: their refinement is not defined."""
     if rows.correct.all() or not rows.correct.any():
         raise CalibrationDataError(
             "Refinement is not defined",
             where="labels",
-            found=f"the label that is judged is {'right' if rows.correct.all() else 'wrong'} in every row",
-            expected="right and wrong answers both",
+            found=f"such that the judged label is {'right' if rows.correct.all() else 'wrong'} in every row",
+            expected="both right and wrong answers",
         )
 
 
 def auroc_statistic(rows: TopLabels) -> Statistic:
-    """The area as a function of the rows' weights, sorted once; NaN where it is not defined."""
+    """Return the area as a function of the rows' weights, sorted once; NaN if it is not defined."""
     order, starts = tied_runs(rows.confidence)
     correct = rows.correct[order]
 
@@ -127,7 +105,7 @@ def auroc_statistic(rows: TopLabels) -> Statistic:
 
 
 def aupr_statistic(rows: TopLabels, detect: Detect) -> Statistic:
-    """Average precision as a function of the rows' weights, sorted once; NaN where it is not defined."""
+    """Return average precision as a function of the rows' weights, sorted once; NaN if it is not defined."""
     check_choice(detect, DETECTS, "detect")
     order, starts = tied_runs(rows.confidence, descending=detect == "right")
     wanted = rows.correct[order] == (detect == "right")

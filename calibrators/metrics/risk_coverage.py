@@ -1,4 +1,4 @@
-"""Risk against coverage: what is gained by answering only where confidence is high."""
+"""Risk against coverage: the gain from answering only at high confidence."""
 
 from __future__ import annotations
 
@@ -16,23 +16,11 @@ def area_under_risk_coverage(
     *,
     predicted: ArrayLike | None = None,
 ) -> float:
-    """Mean error rate among the most confident share c of rows, over all c from 0 to 1 (AURC).
+    """Return the mean error rate among the most confident share c of rows, over all c from 0 to 1 (AURC), in [0, 1].
 
-    Low where confidence puts the right answers first. Taken as the integral over c, with a fraction of a row allowed
-    and rows of equal confidence mixed evenly: so neither the order of rows nor the scale of weights matters, and a
-    weight of 2 equals a row repeated. The usual sum over whole rows is the same up to about (log N) / N.
-
-    Args:
-        probabilities: (N, K), N ≥ 1, rows sum to one.
-        labels: (N,) integers in 0 … K−1.
-        sample_weight: (N,) importance weights of 0 or more, or None.
-        predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
-
-    Returns:
-        In [0, 1].
-
-    Raises:
-        CalibrationDataError: Wrong shapes, types or values.
+    Low if confidence ranks the right answers first. It is the integral over c, with fractions of a row allowed and rows
+    of equal confidence mixed evenly, so a weight of 2 equals a repeated row. The usual sum over whole rows differs by
+    about (log N) / N at most.
 
     References:
         Geifman, Uziel, El-Yaniv (2019), Bias-reduced uncertainty estimation for deep neural classifiers, section 2.
@@ -52,24 +40,13 @@ def excess_area_under_risk_coverage(
     *,
     predicted: ArrayLike | None = None,
 ) -> float:
-    """What of `area_under_risk_coverage` a perfect order of the same answers would save (E-AURC).
+    """Return the part of `area_under_risk_coverage` that a perfect order of the same answers would save (E-AURC).
 
-    With error rate e the best order, all right answers first, has an area of e + (1 − e) log(1 − e).
-
-    Args:
-        probabilities: (N, K), N ≥ 1, rows sum to one.
-        labels: (N,) integers in 0 … K−1.
-        sample_weight: (N,) importance weights of 0 or more, or None.
-        predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
-
-    Returns:
-        In [0, 1]; 0 where every right answer has a higher confidence than every wrong one.
-
-    Raises:
-        CalibrationDataError: Wrong shapes, types or values.
+    It is in [0, 1], and 0 if every right answer has a higher confidence than every wrong one. With error rate e the
+    best order has an area of e + (1 − e) log(1 − e).
 
     References:
-        Geifman, Uziel, El-Yaniv (2019), Bias-reduced uncertainty estimation for deep neural classifiers, section 2.
+        Geifman, Uziel, El-Yaniv (2019), section 2.
 
     Example:
         >>> excess_area_under_risk_coverage([[0.9, 0.1], [0.6, 0.4]], [0, 1])
@@ -80,7 +57,7 @@ def excess_area_under_risk_coverage(
 
 
 def area_statistic(rows: TopLabels) -> Statistic:
-    """The area as a function of the rows' weights, sorted once.
+    """Return the area as a function of the rows' weights, sorted once.
 
     Over a run of equal confidence from coverage a to b the errors grow evenly, E(c) = E_a + s (c − a), and
     ∫ E(c)/c dc = s (b − a) + (E_a − s a) log(b / a). A run of weight zero adds nothing.
@@ -104,7 +81,7 @@ def area_statistic(rows: TopLabels) -> Statistic:
 
 
 def excess_statistic(rows: TopLabels) -> Statistic:
-    """The area less that of the best order, as a function of the rows' weights."""
+    """Return the area minus that of the best order, as a function of the rows' weights."""
     area, failed = area_statistic(rows), ~rows.correct
 
     def statistic(weight: Doubles) -> Doubles:

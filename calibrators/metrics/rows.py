@@ -1,4 +1,4 @@
-"""What metrics read from probabilities and labels, once, in row chunks."""
+"""Read probabilities and labels for the metrics, in row chunks."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrators.arrays import ArrayLike, Doubles, Floats, Labels
+from calibrators.chunks import class_columns as columns
 from calibrators.chunks import probability_chunks
-from calibrators.class_columns import class_columns as columns
 from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, check_frequencies
 from calibrators.errors import CalibrationDataError
-from calibrators.validation import as_labels, as_matrix, as_weight, check_choice, check_count
+from calibrators.validation import as_labels, check_choice, check_count, checked_rows
 
 
 @dataclass(frozen=True, slots=True)
 class TopLabels:
-    """The label of each row that is judged: the predicted one, or one and the same class in all rows.
+    """The judged label of each row: the predicted one, or the same class in all rows.
 
     Attributes:
-        confidence: (N,) the probability of that label, in the probabilities' own type.
-        correct: (N,) whether it is the true one.
+        confidence: (N,) probability of that label, in the probabilities' own type.
+        correct: (N,) whether it is the true label.
         weight: (N,) float64, positive, or None.
     """
 
@@ -32,7 +32,7 @@ class TopLabels:
     weight: Doubles | None
 
     def weights(self) -> Doubles:
-        """(N,) the weights, of one each where there are none."""
+        """Return the weights (N,), ones if there are none."""
         return np.ones(len(self.correct)) if self.weight is None else self.weight
 
 
@@ -43,23 +43,8 @@ Statistic: TypeAlias = Callable[[Doubles], Doubles]
 def check_rows(
     probabilities: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None
 ) -> tuple[Floats, Labels, Doubles | None]:
-    """Checks the arguments that all metrics share, all but the values of the probabilities.
-
-    Args:
-        probabilities: (N, K), N ≥ 1, K ≥ 2.
-        labels: (N,) integers in 0 … K−1.
-        sample_weight: (N,) of 0 or more, or None.
-
-    Raises:
-        CalibrationDataError: Saying what was found and expected.
-    """
-    matrix = as_matrix(probabilities, "probabilities")
-    rows, classes = matrix.shape
-    if rows == 0:
-        raise CalibrationDataError(
-            "No data", where="probabilities", found=f"an array of shape {matrix.shape}", expected="at least one row"
-        )
-    return matrix, as_labels(labels, rows, classes), as_weight(sample_weight, rows)
+    """Check the arguments of all metrics, except the values of the probabilities."""
+    return checked_rows(probabilities, labels, sample_weight, "probabilities")
 
 
 def top_labels(
@@ -69,18 +54,7 @@ def top_labels(
     predicted: ArrayLike | None = None,
     positive: int | None = None,
 ) -> TopLabels:
-    """Reads the labels that are judged; rows of weight zero are dropped.
-
-    Args:
-        probabilities: (N, K), rows sum to one.
-        labels: (N,) true labels.
-        sample_weight: (N,) or None.
-        predicted: (N,) labels that were predicted; None: the class of the largest probability, the first of equals.
-        positive: None: the predicted labels; a class: this one in every row, whatever its probability.
-
-    Raises:
-        CalibrationDataError: Wrong shapes, types, values or options.
-    """
+    """Read the judged labels, without rows of weight zero; arguments as in `calibrators.metrics`."""
     matrix, truth, weight = check_rows(probabilities, labels, sample_weight)
     rows, classes = matrix.shape
     if positive is not None:
@@ -108,28 +82,19 @@ def top_labels(
 
 
 def check_positive(positive: int, classes: int, predicted: ArrayLike | None) -> None:
-    """Refuses a positive class that is none of the classes, or one beside predicted labels."""
+    """Refuse a positive class out of range, or together with predicted labels."""
     check_count(positive, "positive", least=0)
     if positive >= classes or predicted is not None:
         raise CalibrationDataError(
             "Bad option",
             where="positive",
             found=str(positive) if predicted is None else "given together with predicted",
-            expected=f"a class from 0 to {classes - 1}" if predicted is None else "one of the two",
+            expected=f"a class from 0 to {classes - 1}" if predicted is None else "either positive or predicted",
         )
 
 
 def class_columns(probabilities: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None) -> Iterator[TopLabels]:
-    """Yields, for each class in turn, its probability as confidence and whether it is the true one as correct.
-
-    Args:
-        probabilities: (N, K), rows sum to one.
-        labels: (N,) true labels.
-        sample_weight: (N,) or None.
-
-    Raises:
-        CalibrationDataError: Wrong shapes, types or values.
-    """
+    """Yield, for each class, its probability as confidence and whether it is the true class as correct."""
     matrix, truth, weight = check_rows(probabilities, labels, sample_weight)
     for _ in probability_chunks(matrix):
         pass  # checks every value before the first class is answered
@@ -141,7 +106,7 @@ def class_columns(probabilities: ArrayLike, labels: ArrayLike, sample_weight: Ar
 
 
 def tied_runs(confidence: Floats, *, descending: bool = False) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """The order (N,) of rows by confidence, and where in it each run of equal ones starts (U,)."""
+    """Return the order (N,) of rows by confidence, and the start (U,) of each run of equal values in it."""
     order = np.argsort(confidence)
     order = order[::-1] if descending else order
     values = confidence[order]
@@ -149,23 +114,15 @@ def tied_runs(confidence: Floats, *, descending: bool = False) -> tuple[npt.NDAr
 
 
 def check_weight_kind(sample_weight: ArrayLike | None, kind: WeightKind) -> None:
-    """Refuses a kind that is none, and frequencies that are not whole numbers.
-
-    Args:
-        sample_weight: (N,) weights that passed `as_weight`, or None.
-        kind: ``"importance"`` or ``"frequency"``.
-
-    Raises:
-        CalibrationDataError: Naming the first weight at fault.
-    """
+    """Refuse an unknown kind, and frequencies that are not whole numbers."""
     check_choice(kind, WEIGHT_KINDS, "weight_kind")
     check_frequencies(sample_weight, kind)
 
 
 def noise_weight(weight: Doubles | None, rows: int, kind: WeightKind) -> Doubles:
-    """What a row's variance counts for in the variance of a weighted sum, (N,).
+    """Return the factor (N,) of each row's variance in the variance of a weighted sum.
 
-    The square of its weight; but a row that was seen w times is w independent rows, whose variances add up.
+    It is the squared weight; but a row seen w times is w independent rows, whose variances add up.
     """
     if weight is None:
         return np.ones(rows)
@@ -173,7 +130,7 @@ def noise_weight(weight: Doubles | None, rows: int, kind: WeightKind) -> Doubles
 
 
 def weighted_mean(values: Doubles, weight: Doubles | None) -> float:
-    """Mean of (N,) values; one of weight zero does not count, even if it is infinite."""
+    """Return the mean of (N,) values; a value of weight zero does not count, even if it is infinite."""
     if weight is None:
         return float(values.mean())
     kept = weight > 0

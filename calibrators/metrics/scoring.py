@@ -17,18 +17,7 @@ from calibrators.metrics.rows import check_rows, top_labels, weighted_mean
 def negative_log_likelihood(
     probabilities: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None = None
 ) -> float:
-    """Mean of −log p(label), in nats.
-
-    Args:
-        probabilities: (N, K), N ≥ 1, rows sum to one.
-        labels: (N,) integers in 0 … K−1.
-        sample_weight: (N,) importance weights of 0 or more, or None.
-
-    Returns:
-        0 or more; infinite when a label had a probability of zero, which nothing here clips away.
-
-    Raises:
-        CalibrationDataError: Wrong shapes, types or values.
+    """Return the mean of −log p(label), in nats; infinite if a label has a probability of zero.
 
     Example:
         >>> round(negative_log_likelihood([[0.5, 0.5]], [1]), 6)
@@ -38,17 +27,9 @@ def negative_log_likelihood(
 
 
 def brier_score(probabilities: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-    """Mean over rows of Σ_k (p_k − 1[label = k])², from 0 to 2.
+    """Return the mean over rows of Σ_k (p_k − 1[label = k])², from 0 to 2.
 
     With two classes this is twice the score of the positive class alone.
-
-    Args:
-        probabilities: (N, K), N ≥ 1, rows sum to one.
-        labels: (N,) integers in 0 … K−1.
-        sample_weight: (N,) importance weights of 0 or more, or None.
-
-    Raises:
-        CalibrationDataError: Wrong shapes, types or values.
 
     References:
         Brier (1950), Verification of forecasts expressed in terms of probability.
@@ -67,16 +48,7 @@ def accuracy(
     *,
     predicted: ArrayLike | None = None,
 ) -> float:
-    """Share of rows whose predicted label is right.
-
-    Args:
-        probabilities: (N, K), N ≥ 1, rows sum to one.
-        labels: (N,) integers in 0 … K−1.
-        sample_weight: (N,) importance weights of 0 or more, or None.
-        predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
-
-    Raises:
-        CalibrationDataError: Wrong shapes, types or values.
+    """Return the share of rows with the right predicted label.
 
     Example:
         >>> accuracy([[0.9, 0.1], [0.2, 0.8]], [0, 0])
@@ -87,7 +59,7 @@ def accuracy(
 
 
 def log_losses(probabilities: ArrayLike, labels: ArrayLike) -> Doubles:
-    """−log p(label) of each row, (N,) float64; arguments as `negative_log_likelihood`."""
+    """Return −log p(label) of each row, (N,) float64."""
     matrix, truth, _ = check_rows(probabilities, labels, None)
     losses = np.empty(len(truth))
     with np.errstate(divide="ignore"):
@@ -97,7 +69,7 @@ def log_losses(probabilities: ArrayLike, labels: ArrayLike) -> Doubles:
 
 
 def squared_errors(probabilities: ArrayLike, labels: ArrayLike) -> Doubles:
-    """Σ_k (p_k − 1[label = k])² of each row, (N,) float64; arguments as `brier_score`."""
+    """Return Σ_k (p_k − 1[label = k])² of each row, (N,) float64."""
     matrix, truth, _ = check_rows(probabilities, labels, None)
     errors = np.empty(len(truth))
     for part, chunk in probability_chunks(matrix):
@@ -112,11 +84,11 @@ class BrierDecomposition:
     """Parts of a Brier score: ``score = calibration + refinement + within_bins`` exactly.
 
     Attributes:
-        score: The Brier score itself, 0 … 2.
+        score: The Brier score, 0 … 2.
         calibration: Squared distance between mean probability and frequency in the bins; 0 is calibrated. Biased
-            upwards on finite data, as every plug-in calibration error is.
-        refinement: Variance of the labels that is left inside the bins; low where bins separate the classes well.
-        within_bins: What is lost by taking the probabilities of a bin as equal; small when there are many bins.
+            upwards on finite data, like every plug-in calibration error.
+        refinement: Variance of the labels inside the bins; low if bins separate the classes well.
+        within_bins: The loss from treating the probabilities of a bin as equal; small with many bins.
     """
 
     score: float
@@ -132,17 +104,7 @@ def brier_decomposition(
     scheme: Scheme = "width",
     sample_weight: ArrayLike | None = None,
 ) -> BrierDecomposition:
-    """Splits the Brier score into calibration and refinement, class by class over bins of the class's probability.
-
-    Args:
-        probabilities: (N, K), N ≥ 1, rows sum to one.
-        labels: (N,) integers in 0 … K−1.
-        bins: Number of bins for each class.
-        scheme: ``"width"`` or ``"mass"``.
-        sample_weight: (N,) importance weights of 0 or more, or None.
-
-    Raises:
-        CalibrationDataError: Wrong shapes, types, values or options.
+    """Split the Brier score into calibration and refinement, class by class over bins of the class's probability.
 
     References:
         Murphy (1973), A new vector partition of the probability score; DeGroot, Fienberg (1983), The comparison and

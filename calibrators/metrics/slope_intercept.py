@@ -13,7 +13,7 @@ from calibrators.arrays import ArrayLike, Doubles
 from calibrators.chunks import CHUNK_ENTRIES, probability_chunks
 from calibrators.effective_rows import WeightKind
 from calibrators.errors import CalibrationDataError
-from calibrators.logistic import fit_logistic
+from calibrators.fitting.logistic import fit_logistic
 from calibrators.metrics.rows import check_positive, check_rows, check_weight_kind, noise_weight
 from calibrators.validation import as_labels
 
@@ -23,14 +23,13 @@ class SlopeIntercept:
     """The line log-odds(event) = intercept + slope · log-odds(stated); (0, 1) is calibrated.
 
     Attributes:
-        slope: Below 1: probabilities too extreme (overconfident); above 1: too modest.
-        intercept: Where 0.5 was stated, the true log-odds.
-        slope_error: Its standard error.
-        intercept_error: Likewise.
-        in_the_large: The intercept that fits when the slope is held at 1: above 0 the event is more frequent than
-            stated.
-        p_value: Of the joint hypothesis slope = 1 and intercept = 0 (likelihood ratio). A large one is no evidence
-            of calibration.
+        slope: Below 1: probabilities too extreme (overconfident); above 1: underconfident.
+        intercept: The true log-odds at a stated 0.5.
+        slope_error: Standard error of the slope.
+        intercept_error: Standard error of the intercept.
+        in_the_large: The intercept with the slope held at 1; above 0 the event is more frequent than stated.
+        p_value: Of the joint hypothesis slope = 1 and intercept = 0 (likelihood ratio). A large one is not a proof of
+            calibration.
     """
 
     slope: float
@@ -50,32 +49,24 @@ def calibration_slope_intercept(
     positive: int | None = None,
     weight_kind: WeightKind = "importance",
 ) -> SlopeIntercept:
-    """Logistic regression of what happened on the log-odds that were stated.
+    """Fit a logistic regression of the outcome on the stated log-odds.
 
-    The odds are those of the probability against the sum of all others, so a float32 probability that rounds to one
-    keeps its place. A row whose event was certain (probability 0 or 1) and came out so has a likelihood of one for
-    every positive slope and is left out; certain and wrong is refused. Standard errors come from per-row influence
-    (sandwich), with the Kish effective number of rows; with few events they are too small. The p-value does not use
-    them: it is that of the likelihood ratio, with importance weights divided by the mean of what these multiply its
-    variance by. It keeps its level with as few as 8 events, where a Wald test rejects three times too often at 1 %.
-
-    Args:
-        probabilities: (N, K), rows sum to one.
-        labels: (N,) integers in 0 … K−1.
-        sample_weight: (N,) weights of 0 or more, or None.
-        predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
-        positive: None: the event is that the predicted label is right; a class: that this class is the true one.
-        weight_kind: ``"importance"``, or ``"frequency"``: whole numbers, how often each row was seen.
+    The event is that the judged label is right, and its odds are the probability against the sum of all others, so a
+    float32 probability that rounds to one keeps its place. A row with a certain event (0 or 1) and that outcome is left
+    out; certain and wrong is refused. Standard errors come from per-row influence (sandwich) with the Kish effective
+    number of rows; with few events they are too small. The p-value is that of the likelihood ratio, scaled for
+    importance weights: it keeps its level with as few as 8 events, where a Wald test rejects three times too often at 1
+    %.
 
     Raises:
-        CalibrationDataError: Wrong shapes, types, values or options; all outcomes alike, fewer than two distinct
-            log-odds, outcomes that the log-odds separate perfectly (no finite line), or a certain event that failed.
+        CalibrationDataError: Also if all outcomes are alike, fewer than two log-odds differ, the log-odds separate the
+            outcomes perfectly (no finite line), or a certain event failed.
         CalibrationFitError: No convergence.
 
     References:
         Cox (1958), Two further applications of a model for binary regression; Van Calster et al. (2019), Calibration:
-        the Achilles heel of predictive analytics; sandwich: White (1982); the scaled
-        likelihood ratio: Rao, Scott (1984), On chi-squared tests for multiway contingency tables.
+        the Achilles heel of predictive analytics; sandwich: White (1982); the scaled likelihood ratio: Rao, Scott
+        (1984), On chi-squared tests for multiway contingency tables.
 
     Example:
         >>> import numpy as np
@@ -117,7 +108,7 @@ def _stated_log_odds(
     predicted: ArrayLike | None,
     positive: int | None,
 ) -> tuple[Doubles, npt.NDArray[np.bool_], Doubles | None]:
-    """Finite log-odds (n,), whether the event came about, and weights, of the rows that say something."""
+    """Return finite log-odds (n,), whether the event happened, and weights, of the rows that are not certain."""
     matrix, truth, weight = check_rows(probabilities, labels, sample_weight)
     rows, classes = matrix.shape
     if positive is not None:
@@ -142,8 +133,8 @@ def _stated_log_odds(
         raise CalibrationDataError(
             "Certain and wrong",
             where=f"probabilities[{row}]",
-            found="a probability of exactly 0 or 1 for what turned out otherwise",
-            expected="probabilities inside (0, 1), or a row that came out as stated",
+            found="certain (0 or 1), but the outcome contradicts it",
+            expected="a probability inside (0, 1)",
         )
     kept = counted & ~certain
     return log_odds[kept], event[kept], None if weight is None else weight[kept]
@@ -164,7 +155,7 @@ def _check_line_exists(log_odds: Doubles, event: npt.NDArray[np.bool_]) -> None:
 
 
 def _covariance(features: Doubles, targets: Doubles, share: Doubles, noise: Doubles, theta: Doubles) -> Doubles:
-    """Sandwich covariance (2, 2), with the degrees of freedom of the effective number of rows."""
+    """Return the sandwich covariance (2, 2), with the degrees of freedom of the effective number of rows."""
     curvature, scatter = np.zeros((2, 2)), np.zeros((2, 2))
     for start in range(0, len(targets), CHUNK_ENTRIES):
         part = slice(start, start + CHUNK_ENTRIES)
@@ -180,11 +171,11 @@ def _covariance(features: Doubles, targets: Doubles, share: Doubles, noise: Doub
 def _p_value(
     features: Doubles, targets: Doubles, share: Doubles, noise: Doubles, theta: Doubles, calibrated: Doubles
 ) -> float:
-    """Of the likelihood ratio between the fitted line and that of calibration.
+    """Return the p-value of the likelihood ratio between the fitted line and the calibrated one.
 
-    Under calibration its mean is tr(H⁻¹ V), where H is the curvature and V the covariance of the slope of the mean log
-    likelihood, both as the stated probabilities have them; divided by the mean eigenvalue it is about χ² with two
-    degrees of freedom.
+    Under calibration its mean is tr(H⁻¹ V), with H the curvature and V the covariance of the slope of the mean log
+    likelihood, both at the stated probabilities; divided by the mean eigenvalue it is about χ² with two degrees of
+    freedom.
     """
     curvature, scatter, gain = np.zeros((2, 2)), np.zeros((2, 2)), 0.0
     for start in range(0, len(targets), CHUNK_ENTRIES):
@@ -202,7 +193,7 @@ def _p_value(
 
 
 def _shift(log_odds: Doubles, targets: Doubles, share: Doubles) -> float:
-    """The a at which the mean of σ(a + log-odds) is the event's frequency, by Newton's method inside a bracket."""
+    """Return the a at which the mean of σ(a + log-odds) is the event's frequency, by bracketed Newton steps."""
     wanted = float(share @ targets)
     low, high = special.logit(wanted) - log_odds.max(), special.logit(wanted) - log_odds.min()
     shift = 0.0 if low <= 0 <= high else (low + high) / 2

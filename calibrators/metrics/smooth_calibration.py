@@ -1,4 +1,4 @@
-"""Smooth calibration error: a kernel in place of bins, its width chosen by the error itself.
+"""Smooth calibration error: a kernel instead of bins, with a width set by the error itself.
 
 The reflected Gaussian kernel on [0, 1] is the heat kernel of a rod with insulated ends, diagonal in cosines:
 K_σ(t, f) = 1 + 2 Σ_m exp(−π² m² σ² / 2) cos(π m t) cos(π m f). One cosine transform of the residuals serves every σ.
@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import fft, optimize
+import scipy
 
 from calibrators.arrays import ArrayLike, Doubles
 from calibrators.metrics.rows import TopLabels, top_labels
 
 _COARSEST, _FINEST = 2**14, 2**20
-# A kernel this many grid cells wide or wider sees no grid: spreading a row over its two neighbours adds less than
-# 1 / (8 · 64²) = 3e-5 of the error, and most of that is taken off again.
+# The grid is invisible to a kernel of at least this many cells: spreading a row over two neighbours adds less than
+# 1 / (8 · 64²) = 3e-5 of the error, and most of that is removed again.
 _CELLS_PER_WIDTH = 64
 
 
@@ -28,28 +28,15 @@ def smooth_calibration_error(
     predicted: ArrayLike | None = None,
     positive: int | None = None,
 ) -> float:
-    """Smooth expected calibration error (smECE): without bins, and continuous in the probabilities.
+    """Return the smooth expected calibration error (smECE), in [0, 1] to about six decimals.
 
-    With r_σ(t) = mean of K_σ(t, confidence) · (confidence − correct), the error at width σ is ∫ |r_σ(t)| dt over
-    [0, 1]; it falls with σ, and the smECE is where it equals σ. K is the Gaussian kernel reflected at 0 and 1, as often
-    as it takes, so that every row spreads a mass of exactly one, those at the very edges too.
-
-    Args:
-        probabilities: (N, K), N ≥ 1, rows sum to one.
-        labels: (N,) integers in 0 … K−1.
-        sample_weight: (N,) importance weights of 0 or more, or None.
-        predicted: (N,) predicted labels of a top-label method; None: the class of the largest probability.
-        positive: None: the predicted label; a class: its probability, against whether it is the true one.
-
-    Returns:
-        In [0, 1], to about six decimals.
-
-    Raises:
-        CalibrationDataError: Wrong shapes, types, values or options.
+    It needs no bins and is continuous in the probabilities. With r_σ(t) = mean of K_σ(t, confidence) · (confidence −
+    correct), the error at width σ is ∫ |r_σ(t)| dt over [0, 1]. It falls with σ; the smECE is the point at which it
+    equals σ. K is the Gaussian kernel reflected at 0 and 1, so every row spreads a mass of exactly one.
 
     References:
-        Błasiok, Nakkiran (2024), Smooth ECE, definitions 8 and 9. At the edges the continuous extension of the kernel
-        is meant here, which their code halves.
+        Błasiok, Nakkiran (2024), Smooth ECE, definitions 8 and 9. At the edges this uses the continuous extension of
+        the kernel, which their code halves.
 
     Example:
         >>> round(smooth_calibration_error([[1.0, 0.0]] * 4, [0, 0, 0, 1]), 6)
@@ -65,7 +52,7 @@ def smooth_calibration_error(
 
 
 def _cosine_transform(rows: TopLabels, cells: int) -> Doubles:
-    """(cells + 1,) means of cos(π m f) · (f − correct) for m = 0 … cells, each row shared by two grid points."""
+    """Return means (cells + 1,) of cos(π m f) · (f − correct) for m = 0 … cells, each row shared by two grid points."""
     position = rows.confidence.astype(np.float64)
     residuals = position - rows.correct
     if rows.weight is not None:
@@ -80,22 +67,22 @@ def _cosine_transform(rows: TopLabels, cells: int) -> Doubles:
     masses -= moved
     masses[1:] += moved[:-1]
     masses[[0, -1]] *= 2
-    return np.asarray(fft.dct(masses, type=1, overwrite_x=True), dtype=np.float64) / (2 * total)
+    return np.asarray(scipy.fft.dct(masses, type=1, overwrite_x=True), dtype=np.float64) / (2 * total)
 
 
 def _fixed_point(transform: Doubles) -> float:
-    """The σ at which the smoothed error equals σ; 0 where none above the grid's resolution does."""
+    """Return the σ at which the smoothed error equals σ; 0 if that lies below the grid's resolution."""
     least = 1 / len(transform)
     if _smoothed_error(transform, least) <= least:
         return _smoothed_error(transform, least)
     if _smoothed_error(transform, 1.0) >= 1.0:
         return 1.0
-    width = optimize.brentq(lambda width: _smoothed_error(transform, width) - width, least, 1.0, xtol=1e-9)
+    width = scipy.optimize.brentq(lambda width: _smoothed_error(transform, width) - width, least, 1.0, xtol=1e-9)
     return float(width)
 
 
 def _smoothed_error(transform: Doubles, width: float) -> float:
-    """∫ |r_σ(t)| dt, with the spread over neighbouring grid points (a variance of a sixth of a cell's) taken off."""
+    """Return ∫ |r_σ(t)| dt without the spread over neighbouring grid points (a variance of a sixth of a cell's)."""
     cells = len(transform) - 1
     # Beyond these modes the kernel is below 1e-16; this many points resolve it.
     points = min(cells, max(256, 2 ** math.ceil(math.log2(32 / width))))
@@ -103,8 +90,8 @@ def _smoothed_error(transform: Doubles, width: float) -> float:
     variance = max(width**2 - 1 / (6 * cells**2), 0.0)
     spectrum = np.zeros(points + 1)
     spectrum[: len(modes)] = transform[: len(modes)] * np.exp(-0.5 * variance * (np.pi * modes) ** 2)
-    curve = np.asarray(fft.dct(spectrum, type=1, overwrite_x=True), dtype=np.float64)
-    # Exact for the broken line through the points, also where it crosses zero.
+    curve = np.asarray(scipy.fft.dct(spectrum, type=1, overwrite_x=True), dtype=np.float64)
+    # Exact for the line through the points, also if it crosses zero.
     size = np.abs(curve)
     sums = size[:-1] + size[1:]
     crossing = curve[:-1] * curve[1:] < 0

@@ -1,4 +1,4 @@
-"""Spiegelhalter's test: is the Brier score what the probabilities themselves predict?"""
+"""Spiegelhalter's test: does the Brier score match what the probabilities predict?"""
 
 from __future__ import annotations
 
@@ -36,24 +36,15 @@ def spiegelhalter_test(
     positive: int | None = None,
     weight_kind: WeightKind = "importance",
 ) -> SpiegelhalterTest:
-    """Compares the Brier score with its mean and variance under perfect calibration.
+    """Compare the Brier score with its mean and variance under perfect calibration.
 
     If the probabilities hold, a row's score Σ_k (p_k − y_k)² has mean 1 − Σ p² and variance 4 (Σ p³ − (Σ p²)²). With
-    two classes this is Spiegelhalter's z; the form for K classes follows from the same two moments. Importance weights
-    enter the variance squared, row by row. It sees only what moves the Brier score on average: a large p-value is not
-    evidence of calibration.
-
-    Args:
-        probabilities: (N, K), N ≥ 1, rows sum to one.
-        labels: (N,) integers in 0 … K−1.
-        sample_weight: (N,) weights of 0 or more, or None.
-        positive: None: all classes; a class: its probability alone, against whether it is the true one. With two
-            classes both are the same test.
-        weight_kind: ``"importance"``, or ``"frequency"``: whole numbers, how often each row was seen.
+    two classes this is Spiegelhalter's z; the form for K classes follows from the same two moments, and ``positive``
+    tests one class against the rest. Importance weights enter the variance squared. The test sees only errors that move
+    the Brier score on average: a large p-value is not a proof of calibration.
 
     Raises:
-        CalibrationDataError: Wrong shapes, types, values or options; or every row says 0, 1 or the same for all
-            classes and none is contradicted, so that there is nothing to test.
+        CalibrationDataError: Also if every row says 0, 1 or the same for all classes and none is contradicted.
 
     References:
         Spiegelhalter (1986), Probabilistic prediction in patient management and clinical trials, section 4.

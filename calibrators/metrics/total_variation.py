@@ -1,4 +1,4 @@
-"""Total variation calibration error: whole distributions, not one confidence."""
+"""Total variation calibration error of whole distributions."""
 
 from __future__ import annotations
 
@@ -10,31 +10,18 @@ from calibrators.chunks import probability_chunks, row_chunks
 from calibrators.metrics.rows import check_rows
 from calibrators.validation import check_bin_count
 
-# Cells times classes whose sums are held at a time, 16 MiB; the matrix is read once for each such part.
+# Maximum cells times classes held at once (16 MiB); the matrix is read once per part of that size.
 _SUMS_AT_ONCE = 2**21
 
 
 def total_variation_calibration_error(
     probabilities: ArrayLike, labels: ArrayLike, bins: int = 10, sample_weight: ArrayLike | None = None
 ) -> float:
-    """Distance between mean probabilities and class frequencies over cells of the simplex.
+    """Return the distance between mean probabilities and class frequencies over cells of the simplex, in [0, 1].
 
-    A cell holds the rows whose every class probability lies in the same one of ``bins`` equal bins; the error is
-    Σ over cells of share · ½ ‖frequencies − mean probabilities‖₁. It sees miscalibration that no top label shows. With
-    many classes or bins the cells hold few rows each and the error is mostly noise (an upper bound is reached when each
-    row has a cell of its own); compare it only between equal N, K and bins.
-
-    Args:
-        probabilities: (N, K), N ≥ 1, rows sum to one.
-        labels: (N,) integers in 0 … K−1.
-        bins: Number of equal-width bins for each class, right-closed.
-        sample_weight: (N,) importance weights of 0 or more, or None.
-
-    Returns:
-        In [0, 1].
-
-    Raises:
-        CalibrationDataError: Wrong shapes, types, values or options.
+    A cell holds the rows with every class probability in the same one of ``bins`` equal bins; the error is Σ over cells
+    of share · ½ ‖frequencies − mean probabilities‖₁. It sees miscalibration that no top label shows. With many classes
+    or bins the cells hold few rows, and the error is mostly noise: compare it only at equal N, K and bins.
 
     References:
         Vaicenavicius et al. (2019), Evaluating model calibration in classification, section 4; Widmann, Lindsten,
@@ -51,7 +38,7 @@ def total_variation_calibration_error(
     alone = np.bincount(cell)[cell] == 1
     distance = 0.0
     for part in row_chunks(*matrix.shape):
-        # The distance of one row from its own label; the same for every class but that one.
+        # The distance of a row from its own label equals that from all other classes together.
         single = np.flatnonzero(alone[part]) + part.start
         distance += 2 * float(weight[single] @ (1 - matrix[single, truth[single]].astype(np.float64)))
     if not alone.all():
@@ -60,7 +47,7 @@ def total_variation_calibration_error(
 
 
 def _shared(matrix: Floats, truth: Labels, weight: Doubles, cell: Labels) -> float:
-    """Σ over cells and classes of |weighted sum of probabilities − weight of the labels|; rows of cell −1 left out."""
+    """Return Σ over cells and classes of |weighted sum of probabilities − weight of labels|, without cell −1."""
     used = cell >= 0
     cell = np.where(used, np.cumsum(np.bincount(cell[used]) > 0)[cell] - 1, -1)
     size, classes = int(cell.max()) + 1, matrix.shape[1]
@@ -85,15 +72,15 @@ def _shared(matrix: Floats, truth: Labels, weight: Doubles, cell: Labels) -> flo
 
 
 def _cells(probabilities: Floats, bins: int) -> Labels:
-    """(N,) number of each row's cell.
+    """Return the number (N,) of each row's cell.
 
-    A row sums to one, so hardly more than ``bins`` of its classes lie above their first bin; these, each with its bin,
-    are what tells its cell. The j-th of them are appended to a row's number like digits, one j after the other, and
-    the numbers in use then counted from zero.
+    A row sums to one, so hardly more than ``bins`` of its classes lie above their first bin; these and their bins
+    identify the cell. They are appended to a row's number like digits, the j-th of all rows at once, and the numbers in
+    use are then counted from zero.
     """
     rows, classes = probabilities.shape
     edges = bin_edges(probabilities[:0, 0], bins, "width")
-    # Rounding may leave a probability above 1, which is no second bin where there is but one.
+    # Rounding may leave a probability above 1, which must not make a second bin.
     first_edge = edges[1] if bins > 1 else np.inf
     digits = np.int32 if classes * bins <= np.iinfo(np.int32).max else np.int64
     found, count = [], np.zeros(rows, np.int32)
@@ -107,7 +94,7 @@ def _cells(probabilities: Floats, bins: int) -> Labels:
     cell = np.zeros(rows, np.int64)
     for j in range(int(count.max())):
         has = np.flatnonzero(count > j)
-        # A digit is at least 1, for a bin above the first; 0 says that the row has no j-th.
+        # A digit is at least 1, for a bin above the first; 0 means that the row has no j-th digit.
         cell *= classes * bins
         cell[has] += digit[first[has] + j]
         cell = np.unique(cell, return_inverse=True)[1].astype(np.int64, copy=False)

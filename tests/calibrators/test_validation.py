@@ -9,7 +9,6 @@ from calibrators import (
     CalibrationError,
     Histogram,
     ScalingBinning,
-    SegmentedCalibrator,
     StructuredMatrix,
     StructuredVector,
     Temperature,
@@ -82,12 +81,10 @@ def test_lists_of_unequal_lengths_are_refused():
         "logits": [
             lambda: Temperature().fit(RAGGED, [0, 1]),
             lambda: softmax(RAGGED),
-            lambda: SegmentedCalibrator().fit(RAGGED, [0, 1], ["a", "b"]),
         ],
         "labels": [lambda: Temperature().fit(LOGITS, [[0], [0, 1], 1])],
         "sample_weight": [lambda: Temperature().fit(LOGITS, [0, 1, 0], RAGGED)],
         "groups": [lambda: Auto().fit_grouped(LOGITS, [0, 1, 0], RAGGED)],
-        "segments": [lambda: SegmentedCalibrator().fit(LOGITS, [0, 1, 0], RAGGED)],
         "probabilities": [lambda: metrics.brier_score(RAGGED, [0, 1])],
     }
     for where, wrong in calls.items():

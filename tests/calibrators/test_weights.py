@@ -7,7 +7,7 @@ import inspect
 import numpy as np
 import pytest
 
-from calibrators import CALIBRATORS, CalibrationDataError, SegmentedCalibrator, metrics, softmax
+from calibrators import CALIBRATORS, CalibrationDataError, metrics, softmax
 
 # What counts rows, or has a prior, a penalty or a number of folds that rows outweigh.
 COUNTING = {
@@ -73,22 +73,6 @@ def test_frequencies_are_rows_seen_again(name, classes, world):
     np.testing.assert_allclose(weighted.predict_proba(logits), repeated.predict_proba(logits), atol=2e-6)
 
 
-def test_frequencies_are_rows_seen_again_in_each_segment(world):
-    logits, labels, counts = rows_with_counts(world, 2)
-    segments = np.arange(300) % 2
-    rows = np.repeat(np.arange(300), counts)
-    options = {"min_rows": 50, "min_errors": 5}
-    weighted = SegmentedCalibrator("platt", **options, weight_kind="frequency").fit(logits, labels, segments, counts)
-    repeated = SegmentedCalibrator("platt", **options).fit(logits[rows], labels[rows], segments[rows])
-    assert len(weighted.calibrators_) == len(repeated.calibrators_) == 2
-    for where in (segments, segments + 2):
-        np.testing.assert_allclose(
-            weighted.predict_proba(logits, where), repeated.predict_proba(logits, where), rtol=1e-9
-        )
-    with pytest.raises(CalibrationDataError, match="whole number"):
-        weighted.fit(logits, labels, segments, counts + 0.5)
-
-
 @pytest.mark.parametrize("name", FREQUENCIES)
 @pytest.mark.parametrize("frequency", [1.5, 2.0**31 + 1])
 def test_frequencies_are_whole_numbers_that_can_be(name, frequency, world):
@@ -135,7 +119,7 @@ def test_every_metric_with_weights_is_here():
     }
     # Tests, intervals and curves have noise beside their points; debiasing takes it off.
     beyond_points = {name for name in weighed if name.endswith(("_test", "_interval"))}
-    beyond_points |= {"corp_reliability", "debiased_calibration_error", "reliability_curve"}
+    beyond_points |= {"corp_reliability", "debiased_calibration_error", "precision_recall_curve", "reliability_curve"}
     assert weighed - beyond_points == {name.partition(",")[0] for name in POINT_ESTIMATES}
 
 

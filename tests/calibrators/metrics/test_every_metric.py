@@ -48,8 +48,11 @@ DRAWS = {
     "corp_reliability": partial(metrics.corp_reliability, resamples=1_500),
     "bootstrap_interval": partial(metrics.bootstrap_interval, metrics.refinement_auroc, resamples=1_500),
 }
-# Their counts of rows are those of the rows as given.
-CURVES = {"reliability_curve": metrics.reliability_curve}
+# Their points and counts are those of the rows as given.
+CURVES = {
+    "precision_recall_curve": metrics.precision_recall_curve,
+    "reliability_curve": metrics.reliability_curve,
+}
 EVERY = {**ESTIMATES, **COUNTS, **DRAWS, **CURVES}
 
 

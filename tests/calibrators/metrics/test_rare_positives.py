@@ -20,6 +20,7 @@ POSITIVE = {
     "debiased_calibration_error": metrics.debiased_calibration_error,
     "expected_calibration_error": metrics.expected_calibration_error,
     "kolmogorov_smirnov_error": metrics.kolmogorov_smirnov_error,
+    "precision_recall_curve": metrics.precision_recall_curve,
     "refinement_aupr": metrics.refinement_aupr,
     "refinement_auroc": metrics.refinement_auroc,
     "reliability_curve": metrics.reliability_curve,
