@@ -1,31 +1,39 @@
-"""The contract between training and service: what is written once and verified before it is served.
+"""The contract between training and service: a folder written once and verified before it is served.
 
     bundle.write(root, contents)   → <root>/<model>/<version>/, whole or absent
     bundle.verify(path)            → Bundle, every byte checked
-    bundle.find(root)              → where bundles lie
+    bundle.find(root)              → locations of bundles
 
-What a client has becomes the model's input in `bundle.text`, `bundle.table` and `bundle.images`; the last is imported
-on its own, since it needs Pillow.
+`bundle.text`, `bundle.tokenizer`, `bundle.table` and `bundle.images` turn a client's data into the model's input.
+Import `bundle.images` separately; it requires Pillow. `bundle.upstream_client` asks a model that runs
+elsewhere; it requires httpx.
 """
 
 from bundle.contents import Bundle, BundleContents
-from bundle.errors import BundleDamagedError, BundleError, BundleFormatError, ImageError, RowError
+from bundle.errors import BundleDamagedError, BundleError, BundleFormatError, ImageError, RemoteError, RowError
 from bundle.golden import EncodedImage, EncodedText, Golden
-from bundle.locations import BundleLocation, find
-from bundle.manifest import (
+from bundle.graph import Graph, GraphInput, GraphOutput
+from bundle.inputs import InputSpec, TensorSpec
+from bundle.locations import BundleLocation, find, locate
+from bundle.manifest import Manifest
+from bundle.profile import ColumnProfile, Profile
+from bundle.reader import verify
+from bundle.records import (
     Architecture,
     DataRecord,
-    InputSpec,
+    ImportRecord,
     Loss,
-    Manifest,
+    NativeCheck,
     Part,
     PublishedWeights,
     TrainingRecord,
 )
-from bundle.reader import verify
 from bundle.reference import LabelledLogits, Reference
+from bundle.scores import Scores
 from bundle.table import Column, Columns
 from bundle.text import Vocabulary
+from bundle.tokenizer import Tokenizer
+from bundle.upstream import Upstream
 from bundle.writer import write
 
 __all__ = [
@@ -37,23 +45,36 @@ __all__ = [
     "BundleFormatError",
     "BundleLocation",
     "Column",
+    "ColumnProfile",
     "Columns",
     "DataRecord",
     "EncodedImage",
     "EncodedText",
     "Golden",
+    "Graph",
+    "GraphInput",
+    "GraphOutput",
     "ImageError",
+    "ImportRecord",
     "InputSpec",
     "LabelledLogits",
     "Loss",
     "Manifest",
+    "NativeCheck",
     "Part",
+    "Profile",
     "PublishedWeights",
     "Reference",
+    "RemoteError",
     "RowError",
+    "Scores",
+    "TensorSpec",
+    "Tokenizer",
     "TrainingRecord",
+    "Upstream",
     "Vocabulary",
     "find",
+    "locate",
     "verify",
     "write",
 ]

@@ -1,12 +1,13 @@
 """Every error that reading or writing a bundle raises, as one tree.
 
 BundleError
-├── BundleDamagedError    a file is missing, extra, or not the one that was written
-├── BundleFormatError     the bytes are those that were written, but they do not make a bundle
-├── ImageError            an encoded image that cannot become the model's input
-└── RowError              a row of a table that cannot become the model's input
+├── BundleDamagedError    a file is missing, unexpected, or differs from what was written
+├── BundleFormatError     the files are as written, but they are not a valid bundle
+├── RemoteError           a file or folder that lies elsewhere cannot be reached
+├── ImageError            an encoded image cannot become the model's input
+└── RowError              a row of a table cannot become the model's input
 
-All of them say what was found and what was expected, where that can be said.
+Each says what was found and what was expected, if possible.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ class BundleError(Exception):
     """Root of the tree.
 
     Args:
-        message: One sentence for a person.
-        file: Path inside the bundle of the file at fault, `/`-separated; None when no file is.
+        message: One sentence for people.
+        file: Path of the faulty file inside the bundle, `/`-separated; None if no file is at fault.
         found: What was found.
         expected: What was expected.
     """
@@ -40,12 +41,16 @@ class BundleDamagedError(BundleError):
 
 
 class BundleFormatError(BundleError):
-    """A file of the bundle does not hold what its schema asks for; `file` names it."""
+    """A file of the bundle does not follow its schema; `file` names it."""
+
+
+class RemoteError(BundleError):
+    """A file or folder that lies elsewhere cannot be reached, listed or read in time."""
 
 
 class ImageError(BundleError):
-    """An encoded image is unreadable, too large, or does not fit the model; `found` and `expected` say how."""
+    """An encoded image is unreadable, too large, or does not fit the model; `found` and `expected` say why."""
 
 
 class RowError(BundleError):
-    """A value of a table's row is none that the model takes; `found` and `expected` say how."""
+    """The model does not accept a value in a row of a table; `found` and `expected` say why."""

@@ -1,7 +1,7 @@
-"""From an encoded image to the model's input, in the one place that both sides use.
+"""From an encoded image to the model's input, for training and service alike.
 
-What a client sends is hostile until decoded: the format is one of three, the size is read from the header and held
-against a limit before a pixel is unpacked, checksums are checked, and whatever goes wrong is an ImageError.
+Clients' bytes are untrusted: only three formats are accepted, the size in the header is checked against a limit before
+any pixel is decoded, checksums are verified, and every failure is an ImageError.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from bundle.errors import BundleFormatError, ImageError
 from bundle.golden import Golden
-from bundle.manifest import GOLDEN_FILE, InputSpec
+from bundle.inputs import InputSpec
+from bundle.manifest import GOLDEN_FILE
 
 _FORMATS = ("PNG", "JPEG", "WEBP")
 _UPRIGHT = {
@@ -33,14 +34,14 @@ _UPRIGHT = {
 def decode_image(data: bytes, spec: InputSpec, *, max_pixels: int) -> NDArray[np.uint8]:
     """Decode a PNG, JPEG or WebP image into one example.
 
-    The EXIF orientation is applied; transparent pixels are laid over white; 16-bit grey is brought to 8 bits; grey is
-    repeated to RGB and RGB weighed to grey (ITU-R 601) as the model asks. An image of another size is resized
-    (bilinear, anti-aliased, aspect not kept) if `spec.resize` says so.
+    The EXIF orientation is applied, transparent pixels are blended with white, 16-bit grey is reduced to 8 bits, and
+    grey is converted to RGB or RGB to grey (ITU-R 601) as the model requires. Images of another size are resized
+    (bilinear, anti-aliased, aspect not kept) if `spec.resize` is set.
 
     Args:
         data: The encoded image.
         spec: The model's input; its kind must be `image`.
-        max_pixels: Limit on width × height, held against the header before anything is decoded.
+        max_pixels: Maximum width × height, checked in the header before anything is decoded.
 
     Returns:
         uint8 (H, W, C) as in `spec.shape`, C-contiguous.
@@ -55,16 +56,16 @@ def decode_image(data: bytes, spec: InputSpec, *, max_pixels: int) -> NDArray[np
                [7, 7]], dtype=uint8)
     """
     if spec.kind != "image":
-        raise ImageError("this model takes no images", found="an image", expected=spec.kind)
+        raise ImageError("this model does not accept images", found="an image", expected=spec.kind)
     with _pillows_errors_as_ours(data, max_pixels):
         return _decode(data, spec, max_pixels)
 
 
 def pixels_of(data: bytes) -> int:
-    """Width × height that an encoded image's header claims; nothing is decoded.
+    """Return width × height from an encoded image's header; nothing is decoded.
 
     Raises:
-        ImageError: This is no PNG, JPEG or WebP image, or Pillow's own limit refuses its size.
+        ImageError: The bytes are not a PNG, JPEG or WebP image, or exceed Pillow's own limit.
 
     Example:
         >>> pixels_of(encode_png(np.zeros((2, 3, 1), np.uint8)))
@@ -85,7 +86,7 @@ def encode_png(array: NDArray[np.uint8]) -> bytes:
     """
     if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] not in (1, 3, 4) or 0 in array.shape:
         raise ImageError(
-            "this array is no image",
+            "the array is not an image",
             found=f"{array.dtype} {array.shape}",
             expected="uint8 (H, W, 1), (H, W, 3) or (H, W, 4)",
         )
@@ -95,10 +96,10 @@ def encode_png(array: NDArray[np.uint8]) -> bytes:
 
 
 def check_golden(golden: Golden, spec: InputSpec) -> None:
-    """Check that the encoded golden images decode, here and now, to their golden inputs.
+    """Check that the encoded golden images decode to their golden inputs on this machine.
 
     Raises:
-        BundleFormatError: One does not: this machine's decoder would give the model something else.
+        BundleFormatError: One does not, so this machine's decoder would change the model's inputs.
     """
     for image in golden.encoded:
         try:
@@ -107,7 +108,7 @@ def check_golden(golden: Golden, spec: InputSpec) -> None:
             raise BundleFormatError(f"a golden image cannot be decoded: {error}", file=GOLDEN_FILE) from error
         if not np.array_equal(decoded, golden.inputs[image.row]):
             raise BundleFormatError(
-                "a golden image decodes to something else than its golden input",
+                "a golden image does not decode to its golden input",
                 file=GOLDEN_FILE,
                 found=f"{image.media_type}, row {image.row}, another array",
                 expected="equal arrays",
@@ -116,15 +117,13 @@ def check_golden(golden: Golden, spec: InputSpec) -> None:
 
 @contextmanager
 def _pillows_errors_as_ours(data: bytes, max_pixels: int | None) -> Iterator[None]:
-    """Whatever Pillow raises over `data` becomes an ImageError."""
+    """Turn everything that Pillow raises into an ImageError."""
     try:
         yield
     except ImageError:
         raise
     except UnidentifiedImageError:
-        raise ImageError(
-            "not an image that can be read", found=_magic(data), expected="a PNG, JPEG or WebP image"
-        ) from None
+        raise ImageError("the image cannot be read", found=_magic(data), expected="a PNG, JPEG or WebP image") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise ImageError(
             "the image has too many pixels", found="more than Pillow's own limit", expected=f"at most {max_pixels}"
@@ -135,7 +134,7 @@ def _pillows_errors_as_ours(data: bytes, max_pixels: int | None) -> Iterator[Non
         raise ImageError(
             f"the image cannot be decoded: {error}",
             found=f"{len(data)} bytes",
-            expected="a whole PNG, JPEG or WebP image",
+            expected="a complete PNG, JPEG or WebP image",
         ) from error
 
 
@@ -146,10 +145,10 @@ def _decode(data: bytes, spec: InputSpec, max_pixels: int) -> NDArray[np.uint8]:
     _limit(image.size, max_pixels)
     if image.format in ("PNG", "WEBP") and getattr(image, "is_animated", False):
         raise ImageError(
-            "an animation is no input", found=f"{getattr(image, 'n_frames', 2)} frames", expected="one image"
+            "animations are not accepted", found=f"{getattr(image, 'n_frames', 2)} frames", expected="one image"
         )
     if not spec.resize and sorted(image.size) != sorted((width, height)):
-        raise _other_size(image.size, width, height)  # before its pixels are unpacked; turning it would not help
+        raise _other_size(image.size, width, height)  # before decoding its pixels; rotation would not help
     if image.format == "PNG":
         image.verify()  # the only step that checks every chunk's CRC; it leaves the image unusable
         image = Image.open(io.BytesIO(data), formats=_FORMATS)
@@ -178,7 +177,7 @@ def _eight_bits(image: Image.Image, mode: str) -> Image.Image:
 
 def _other_size(size: tuple[int, int], width: int, height: int) -> ImageError:
     return ImageError(
-        "the image has another size than the model takes",
+        "the image has the wrong size for the model",
         found=f"{size[0]} × {size[1]} pixels",
         expected=f"{width} × {height} pixels",
     )
@@ -194,7 +193,7 @@ def _limit(size: tuple[int, int], max_pixels: int) -> None:
 
 
 def _webp_canvas(data: bytes) -> tuple[int, int]:
-    """Width and height that a WebP header claims, (0, 0) for anything else; libwebp allocates them on opening.
+    """Return width and height from a WebP header, (0, 0) for other formats; libwebp allocates them on opening.
 
     Source: RFC 9649, sections 2.5 to 2.7.
     """

@@ -1,4 +1,4 @@
-"""Where bundles lie under a root: `<root>/<model>/<version>/`."""
+"""Locations of bundles under a root: `<root>/<model>/<version>/`, or a single bundle that is the root itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bundle.errors import BundleError
-from bundle.manifest import MODEL_NAME
+from bundle.manifest import MANIFEST_FILE, MODEL_NAME
+from bundle.reader import read_manifest
 
 _MODEL = re.compile(MODEL_NAME)
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")
@@ -15,7 +16,7 @@ _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 
 @dataclass(frozen=True, order=True)
 class BundleLocation:
-    """A folder that is named like a bundle; nothing in it has been read.
+    """A folder that should contain a bundle; its files have not been verified.
 
     Attributes:
         model: Name of the model.
@@ -29,17 +30,20 @@ class BundleLocation:
 
 
 def find(root: Path) -> list[BundleLocation]:
-    """The bundles under a root, by model, then by version.
-
-    Folders of a write that was interrupted have other names and are not among them.
+    """List the bundles under a root, by model, then by version, without those of interrupted writes.
 
     Args:
-        root: Folder of bundles; it need not exist.
+        root: Folder of bundles, or of a single one; may be missing.
 
     Raises:
+        BundleDamagedError: The root is a single bundle and its manifest is damaged.
+        BundleFormatError: The root is a single bundle of an unknown schema.
         BundleError: The folder cannot be read.
     """
     try:
+        if is_single(root):
+            manifest = read_manifest(root)
+            return [BundleLocation(manifest.model, manifest.version, root)]
         return sorted(
             BundleLocation(model.name, version, model / str(version))
             for model in (root.iterdir() if root.is_dir() else ())
@@ -50,6 +54,16 @@ def find(root: Path) -> list[BundleLocation]:
         raise BundleError(f"{root} cannot be read", found=str(error), expected="a readable folder") from error
 
 
+def locate(root: Path, model: str, version: int) -> BundleLocation:
+    """Return where a root has a bundle, if it has it."""
+    return BundleLocation(model, version, root if is_single(root) else root / model / str(version))
+
+
+def is_single(root: Path) -> bool:
+    """Return whether a root is a bundle itself, as KServe mounts one."""
+    return (root / MANIFEST_FILE).is_file()
+
+
 def versions(folder: Path) -> list[int]:
-    """The versions in a model's folder, ascending."""
+    """Return the versions in a model's folder, ascending."""
     return sorted(int(entry.name) for entry in folder.iterdir() if _VERSION.fullmatch(entry.name) and entry.is_dir())

@@ -1,7 +1,7 @@
 """Reading and writing `.npz` archives without pickle and within limits.
 
-`numpy.load` allocates what a header claims before it looks at the data, and follows any member name. This reader knows
-beforehand which members there are and how much they may hold, and takes nothing else.
+`numpy.load` allocates the size in a header before it reads the data, and accepts any member name. This reader accepts
+only the expected members, up to a limit.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def dump(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """The arrays as one compressed archive; equal arrays give equal bytes.
+    """Return the arrays as one compressed archive; equal arrays give equal bytes.
 
     Args:
-        arrays: Arrays by name, of numbers or fixed-width bytes; never of objects.
+        arrays: Arrays by name, of numbers, booleans or fixed-width bytes or text, not objects.
     """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -41,28 +41,37 @@ def dump(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     return buffer.getvalue()
 
 
-def load(data: bytes, names: frozenset[str], *, file: str, max_bytes: int = MAX_BYTES) -> dict[str, NDArray[Any]]:
-    """Read an archive that holds exactly `names`.
+def load(
+    data: bytes,
+    names: frozenset[str],
+    *,
+    file: str,
+    optional: frozenset[str] = frozenset(),
+    max_bytes: int = MAX_BYTES,
+) -> dict[str, NDArray[Any]]:
+    """Read an archive that contains exactly `names`, and perhaps some of `optional`.
 
     Args:
         data: The archive's bytes.
-        names: Names of the arrays that must be there, and of no others.
+        names: Names of the required arrays; others are refused.
+        optional: Names of arrays that may be absent.
         file: Name of the archive for error messages.
-        max_bytes: Limit on the sum of the arrays' unpacked sizes.
+        max_bytes: Maximum sum of the arrays' unpacked sizes.
 
     Returns:
         The arrays by name, read-only.
 
     Raises:
-        BundleFormatError: Not such an archive: other members, an object array, a size beyond the limit, damaged data.
+        BundleFormatError: The archive has other members, object arrays, too large a size, or damaged data.
     """
     with _broken_as_ours(file), zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = archive.infolist()
         found = sorted(member.filename for member in members)
         expected = sorted(f"{name}.npy" for name in names)
-        if found != expected:
+        extra = {f"{name}.npy" for name in optional}
+        if sorted(name for name in found if name not in extra) != expected or len(set(found)) < len(found):
             raise BundleFormatError(
-                "the archive holds other arrays",
+                "the archive contains other arrays",
                 file=file,
                 found=", ".join(found)[:300],
                 expected=", ".join(expected),
@@ -70,17 +79,14 @@ def load(data: bytes, names: frozenset[str], *, file: str, max_bytes: int = MAX_
         total = sum(member.file_size for member in members)
         if total > max_bytes:
             raise BundleFormatError(
-                "the archive is too large unpacked",
-                file=file,
-                found=f"{total} bytes",
-                expected=f"at most {max_bytes}",
+                "the archive is too large unpacked", file=file, found=f"{total} bytes", expected=f"at most {max_bytes}"
             )
         return {member.filename.removesuffix(".npy"): _array(archive.read(member)) for member in members}
 
 
 @contextmanager
 def _broken_as_ours(file: str) -> Iterator[None]:
-    """Whatever zipfile and NumPy raise over an archive becomes a BundleFormatError."""
+    """Turn everything that zipfile and NumPy raise into a BundleFormatError."""
     try:
         yield
     except (BundleFormatError, MemoryError):
@@ -95,8 +101,8 @@ def _array(member: bytes) -> NDArray[Any]:
     if version != (1, 0):
         raise ValueError(f"npy format version {version}, expected (1, 0)")
     shape, fortran, dtype = npy.read_array_header_1_0(stream, max_header_size=_MAX_HEADER)
-    if dtype.kind not in "uifS" or fortran:
-        raise ValueError(f"an array of type {dtype.str}, expected row-major numbers or bytes")
+    if dtype.kind not in "buifSU" or fortran:
+        raise ValueError(f"an array of type {dtype.str}, expected row-major numbers, booleans or fixed-width text")
     body = member[stream.tell() :]
     if any(size < 0 for size in shape) or math.prod(shape) * dtype.itemsize != len(body):
         raise ValueError(f"{len(body)} bytes do not make an array {shape} of {dtype.str}")

@@ -1,4 +1,4 @@
-"""Verifying a bundle: every file read once, every digest taken over the very bytes that are handed on."""
+"""Verifying a bundle: every file is read once, and its digest is taken over the same bytes that are returned."""
 
 from __future__ import annotations
 
@@ -8,72 +8,87 @@ import os
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from bundle import external_data
+from bundle import external_data, functions
 from bundle.contents import Bundle
 from bundle.errors import BundleDamagedError, BundleFormatError
 from bundle.golden import Golden
+from bundle.inputs import InputSpec
 from bundle.manifest import (
     CALIBRATOR_FILE,
     COLUMNS_FILE,
     GOLDEN_FILE,
     MANIFEST_FILE,
     MODEL_FILE,
+    PROFILE_FILE,
     REFERENCE_FILE,
     REPORT_FILE,
+    SCORES_FILE,
+    TOKENIZER_FILE,
+    UPSTREAM_FILE,
     VOCABULARY_FILE,
-    InputSpec,
     Manifest,
     load,
 )
+from bundle.profile import Profile
 from bundle.reference import Reference
+from bundle.scores import Scores
 from bundle.table import Columns
 from bundle.text import Vocabulary
+from bundle.tokenizer import MAX_BYTES, Tokenizer
+from bundle.upstream import Upstream
 from calibrators import CalibrationError, Calibrator, from_dict
 
 _MAX_DOCUMENT = 2**24
 _MAX_BINARY = 2**31
-_MAX_FILES = 256
+_MAX_BYTES = {TOKENIZER_FILE: MAX_BYTES}
+MAX_FILES = 256
 
 
 def verify(path: Path) -> Bundle:
     """Read a bundle and check all of it.
 
-    The checks, in this order: the manifest's own checksum and schema; the folder holds exactly the files that the
-    manifest names, all of them regular; each file's sha256; then the content: the model keeps all its values inside,
-    the calibrator is one of ours, reference and golden rows fit the labels and the input, and so do a vocabulary, which
-    must give the golden tokens for the golden texts, and a table's columns. Nothing is unpickled and no
-    link is followed. What is not checked here is that the model *runs* and gives the golden logits: that takes a
-    runtime, and is for whoever has one.
+    The checks, in this order: the manifest's own checksum and schema; the folder contains exactly the files in the
+    manifest, all of them regular; each file's sha256; then the content: the model is self-contained, the calibrator is
+    a known method, and reference rows, golden rows, vocabulary or tokenizer (which must give the golden tokens for the
+    golden texts), columns and their profile fit the labels and the input. Nothing is unpickled and no link is followed.
+    Running the model on the golden inputs requires a runtime and is left to the caller.
 
     Args:
         path: The bundle's folder.
 
     Returns:
-        The bundle, made of the bytes that were hashed.
+        The bundle, from the bytes that were hashed.
 
     Raises:
-        BundleDamagedError: A file is missing, extra, unreadable, or not what was written; `file` names it.
-        BundleFormatError: The files are what was written, but do not make a bundle of this schema.
+        BundleDamagedError: A file is missing, unexpected, unreadable or altered; `file` names it.
+        BundleFormatError: The files are as written, but not a valid bundle of this schema.
     """
     listing = _listing(path)
     if MANIFEST_FILE not in listing:
-        raise BundleDamagedError(f"{path} holds no bundle", file=MANIFEST_FILE, found="no such file")
+        raise BundleDamagedError(f"{path} does not contain a bundle", file=MANIFEST_FILE, found="no such file")
     manifest_bytes = _read(path, MANIFEST_FILE)
     manifest = load(manifest_bytes)
     files = _files(path, manifest, listing - {MANIFEST_FILE})
-    reference, golden = Reference.load(files[REFERENCE_FILE]), Golden.load(files[GOLDEN_FILE])
+    reference, golden = Reference.load(files[REFERENCE_FILE]), Golden.load(files[GOLDEN_FILE], manifest.input)
     reference.check(len(manifest.labels))
     golden.check(manifest.input, len(manifest.labels))
-    external_data.refuse(files[MODEL_FILE], file=MODEL_FILE)
+    model_file = manifest.model_file
+    if model_file == MODEL_FILE:
+        external_data.refuse(files[MODEL_FILE], file=MODEL_FILE)
+        functions.refuse(files[MODEL_FILE], file=MODEL_FILE)
     vocabulary = Vocabulary.load(files[VOCABULARY_FILE]) if VOCABULARY_FILE in files else None
     columns = Columns.load(files[COLUMNS_FILE]) if COLUMNS_FILE in files else None
-    check_encoders(vocabulary, columns, golden, manifest.input)
+    tokenizer = Tokenizer(files[TOKENIZER_FILE], manifest.input) if TOKENIZER_FILE in files else None
+    check_encoders(vocabulary, columns, tokenizer, golden, manifest.input)
+    profile = Profile.load(files[PROFILE_FILE]) if PROFILE_FILE in files else None
+    if profile is not None:
+        profile.check(columns)
     return Bundle(
         id=hashlib.sha256(manifest_bytes).hexdigest(),
         path=path,
         manifest=manifest,
-        model_bytes=files[MODEL_FILE],
-        model_digest=manifest.files[MODEL_FILE],
+        model_bytes=files[model_file],
+        model_digest=manifest.files[model_file],
         calibrator=_calibrator(files[CALIBRATOR_FILE]),
         reference=reference,
         golden=golden,
@@ -81,18 +96,44 @@ def verify(path: Path) -> Bundle:
         diagrams={PurePosixPath(name).stem: data for name, data in files.items() if name.endswith(".svg")},
         vocabulary=vocabulary,
         columns=columns,
+        profile=profile,
+        tokenizer=tokenizer,
+        scores=Scores.load(files[SCORES_FILE]) if model_file == SCORES_FILE else None,
+        upstream=Upstream.load(files[UPSTREAM_FILE]) if model_file == UPSTREAM_FILE else None,
     )
 
 
-def check_encoders(vocabulary: Vocabulary | None, columns: Columns | None, golden: Golden, spec: InputSpec) -> None:
-    """Raise BundleFormatError unless what encodes texts and rows fits the input and the golden examples."""
-    if vocabulary is not None:
-        vocabulary.check(spec)
-        vocabulary.check_golden(golden)
+def read_manifest(path: Path) -> Manifest:
+    """Return the manifest in a bundle's folder; the other files are not verified.
+
+    Raises:
+        BundleDamagedError: It is missing, unreadable or altered.
+        BundleFormatError: It has another schema.
+    """
+    return load(_read(path, MANIFEST_FILE))
+
+
+def check_encoders(
+    vocabulary: Vocabulary | None,
+    columns: Columns | None,
+    tokenizer: Tokenizer | None,
+    golden: Golden,
+    spec: InputSpec,
+) -> None:
+    """Raise BundleFormatError unless vocabulary, columns and tokenizer fit the input and the golden examples."""
+    texts = vocabulary or tokenizer
+    if texts is not None:
+        texts.check(spec)
+        texts.check_golden(golden)
     elif golden.texts:
-        raise BundleFormatError("a golden text needs a vocabulary", file=GOLDEN_FILE, expected=VOCABULARY_FILE)
+        expected = f"{VOCABULARY_FILE} or {TOKENIZER_FILE}"
+        raise BundleFormatError("a golden text requires a vocabulary", file=GOLDEN_FILE, expected=expected)
     if columns is not None:
         columns.check(spec)
+        if tokenizer is not None:
+            raise BundleFormatError(
+                "the tensors have two sources", found=f"{COLUMNS_FILE} and {TOKENIZER_FILE}", expected="one of them"
+            )
 
 
 def _files(path: Path, manifest: Manifest, present: set[str]) -> dict[str, bytes]:
@@ -106,17 +147,14 @@ def _files(path: Path, manifest: Manifest, present: set[str]) -> dict[str, bytes
         found = hashlib.sha256(data).hexdigest()
         if found != expected:
             raise BundleDamagedError(
-                "differs from what was written",
-                file=name,
-                found=f"sha256 {found}",
-                expected=f"sha256 {expected}",
+                "differs from what was written", file=name, found=f"sha256 {found}", expected=f"sha256 {expected}"
             )
         files[name] = data
     return files
 
 
 def _listing(path: Path) -> set[str]:
-    """Paths of all files below `path`; anything that is neither a file nor a folder is damage."""
+    """Return the paths of all files below `path`; raises BundleDamagedError for anything but files and folders."""
     found: set[str] = set()
     folders = [""]
     while folders:
@@ -131,11 +169,11 @@ def _listing(path: Path) -> set[str]:
                         found.add(name)
                     else:
                         raise BundleDamagedError(
-                            "no regular file", file=name, found="a link or device", expected="a file"
+                            "not a regular file", file=name, found="a link or device", expected="a file"
                         )
-                    if len(found) + len(folders) > _MAX_FILES:
+                    if len(found) + len(folders) > MAX_FILES:
                         raise BundleDamagedError(
-                            f"{path} holds too many files", found=f"over {_MAX_FILES}", expected="a bundle's files"
+                            f"{path} contains too many files", found=f"over {MAX_FILES}", expected="a bundle's files"
                         )
         except OSError as error:
             raise BundleDamagedError(
@@ -144,8 +182,13 @@ def _listing(path: Path) -> set[str]:
     return found
 
 
+def limit_of(name: str) -> int:
+    """Return the maximum size in bytes of a bundle's file."""
+    return _MAX_DOCUMENT if name.endswith((".json", ".svg")) else _MAX_BINARY
+
+
 def _read(path: Path, name: str) -> bytes:
-    limit = _MAX_DOCUMENT if name.endswith((".json", ".svg")) else _MAX_BINARY
+    limit = _MAX_BYTES.get(name) or (_MAX_DOCUMENT if name.endswith((".json", ".svg")) else _MAX_BINARY)
     try:
         descriptor = os.open(path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as stream:
@@ -162,9 +205,9 @@ def _document(data: bytes, name: str) -> dict[str, Any]:
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise BundleFormatError(f"no JSON: {error}", file=name) from error
+        raise BundleFormatError(f"not valid JSON: {error}", file=name) from error
     if not isinstance(document, dict):
-        raise BundleFormatError("no JSON object", file=name, found=type(document).__name__, expected="object")
+        raise BundleFormatError("not a JSON object", file=name, found=type(document).__name__, expected="object")
     return document
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,19 +13,34 @@ from bundle.errors import BundleFormatError
 from bundle.manifest import REFERENCE_FILE
 
 PARTS = ("fit", "certify", "gate")
+_KINDS: Final = {"group": "i", "segment": "U", "weight": "f", "time": "i"}
+OPTIONAL: Final = tuple(_KINDS)
+"""Columns that reference rows of an imported model may have beside logits and labels."""
 
 
 @dataclass(frozen=True)
 class LabelledLogits:
-    """Rows whose label is known.
+    """Rows with known labels.
 
     Attributes:
         logits: Pre-softmax scores, float32 (n, K); finite or −inf (a probability of zero).
         labels: Column of the true class, int64 (n,), in 0 … K − 1.
+        group: Number of the row's group, int64 (n,); None where each row is its own group.
+        segment: The row's segment, str (n,), "" for none; None where no row has one.
+        weight: The row's weight, float64 (n,), above 0; None for 1.
+        time: When the row was observed, int64 (n,), microseconds since the epoch; None where unknown.
     """
 
     logits: NDArray[np.float32]
     labels: NDArray[np.int64]
+    group: NDArray[np.int64] | None = None
+    segment: NDArray[np.str_] | None = None
+    weight: NDArray[np.float64] | None = None
+    time: NDArray[np.int64] | None = None
+
+    def given(self) -> dict[str, NDArray[Any]]:
+        """Return the optional columns that these rows have, by name."""
+        return {name: getattr(self, name) for name in OPTIONAL if getattr(self, name) is not None}
 
     def check(self, classes: int, where: str) -> None:
         """Raise BundleFormatError unless these are rows of a model with that many classes."""
@@ -53,6 +68,16 @@ class LabelledLogits:
                 found=f"{labels.min()} … {labels.max()}",
                 expected=f"0 … {classes - 1}",
             )
+        for name, column in self.given().items():
+            if column.shape != labels.shape or column.dtype.kind != _KINDS[name]:
+                raise BundleFormatError(
+                    f"{where}: wrong {name}s",
+                    file=REFERENCE_FILE,
+                    found=f"{column.dtype} {column.shape}",
+                    expected=f"kind {_KINDS[name]!r}, shape {labels.shape}",
+                )
+        if self.weight is not None and not ((self.weight > 0) & np.isfinite(self.weight)).all():
+            raise BundleFormatError(f"{where}: a weight is not a finite number above 0", file=REFERENCE_FILE)
 
 
 @dataclass(frozen=True)
@@ -60,9 +85,9 @@ class Reference:
     """Held-out rows, disjoint from the training rows and from one another.
 
     Attributes:
-        fit: Rows that the calibrator was fitted on; thresholds are chosen on them.
-        certify: Rows that nothing was chosen on; they certify.
-        gate: Rows that a proposal is judged on.
+        fit: Rows for fitting the calibrator and choosing thresholds.
+        certify: Rows for certification; nothing is chosen on them.
+        gate: Rows for judging proposals.
     """
 
     fit: LabelledLogits
@@ -76,17 +101,30 @@ class Reference:
             part.check(classes, name)
 
     def dump(self) -> bytes:
-        """The bytes of `reference.npz`."""
-        arrays: dict[str, NDArray[np.float32] | NDArray[np.int64]] = {}
+        """Return the bytes of `reference.npz`."""
+        arrays: dict[str, NDArray[Any]] = {}
         for name in PARTS:
             part: LabelledLogits = getattr(self, name)
             arrays[f"{name}_logits"] = part.logits
             arrays[f"{name}_labels"] = part.labels
+            arrays |= {f"{name}_{column}": values for column, values in part.given().items()}
         return npz.dump(arrays)
 
     @classmethod
     def load(cls, data: bytes) -> Self:
         """Read `reference.npz`; raises BundleFormatError."""
-        names = frozenset(f"{name}_{column}" for name in PARTS for column in ("logits", "labels"))
-        arrays = npz.load(data, names, file=REFERENCE_FILE)
-        return cls(**{name: LabelledLogits(arrays[f"{name}_logits"], arrays[f"{name}_labels"]) for name in PARTS})
+        required, optional = (
+            frozenset(f"{name}_{column}" for name in PARTS for column in columns)
+            for columns in (("logits", "labels"), OPTIONAL)
+        )
+        arrays = npz.load(data, required, file=REFERENCE_FILE, optional=optional)
+        return cls(
+            **{
+                name: LabelledLogits(
+                    arrays[f"{name}_logits"],
+                    arrays[f"{name}_labels"],
+                    **{column: arrays.get(f"{name}_{column}") for column in OPTIONAL},
+                )
+                for name in PARTS
+            }
+        )

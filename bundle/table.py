@@ -1,29 +1,37 @@
-"""From a row of a table to the model's input, in the one place that both sides use.
+"""From a row of a table to the model's input, for training, import and service alike.
 
-A number stays what it is; a missing one is NaN, for which the graph takes the mean of the training rows. A category
-becomes its place among those that the model has seen, counted from 1; any other, and a missing one, is 0.
+Numbers stay unchanged, true and false are 1 and 0, and a missing number is NaN. A category becomes its code, or stays
+the text it is where the graph takes text. What happens to missing and unknown values is a rule of each column.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bundle import tensors
 from bundle.errors import BundleFormatError, RowError
-from bundle.manifest import COLUMNS_FILE, InputSpec
+from bundle.inputs import InputSpec
+from bundle.manifest import COLUMNS_FILE
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
 UNKNOWN = 0
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2
 _MAX_COLUMNS = 100_000
 _MAX_CATEGORIES = 1_000_000
 _LARGEST = float(np.finfo(np.float32).max)
+_BOOLEANS = {"true": 1.0, "false": 0.0}
+
+Rule = Literal["accept", "refuse"]
+Cell = str | float | None
 
 
 @dataclass(frozen=True)
@@ -32,22 +40,118 @@ class Column:
 
     Attributes:
         name: Its heading.
-        categories: The values of a categorical column, of which the first has code 1; None for a column of numbers.
+        categories: Known values of a categorical column, in the order of their codes; None for other columns.
+        kind: `number`, `category` (a known value becomes its code) or `text` (the graph takes the text itself). By
+            default `category` with categories, `number` without.
+        tensor: Input of the graph that the column fills; "" where there is only one input.
+        first_code: Code of the first category.
+        absent: Code of a missing or unknown category; NaN where the model knows missing values.
+        fill: Text of a missing text.
+        on_missing: Whether a missing value is accepted, or the row refused.
+        on_unknown: Whether a value outside `categories` is accepted, or the row refused.
     """
 
     name: str
     categories: tuple[str, ...] | None = None
+    kind: Literal["number", "category", "text"] | None = None
+    tensor: str = ""
+    first_code: int = UNKNOWN + 1
+    absent: float = UNKNOWN
+    fill: str = ""
+    on_missing: Rule = "accept"
+    on_unknown: Rule = "accept"
+    codes: Mapping[str, float] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        given = self.categories or ()
+        if self.kind is None:
+            object.__setattr__(self, "kind", "number" if self.categories is None else "category")
+        if (self.kind == "category" and self.categories is None) or (self.kind == "number" and given):
+            raise _wrong(f"the column {self.name!r} has the wrong kind", str(self.kind), "categories, or none")
+        if len(given) > _MAX_CATEGORIES or len(set(given)) != len(given):
+            raise _wrong(f"the categories of {self.name!r} are not distinct", str(given), "distinct values")
+        object.__setattr__(self, "codes", {value: float(code) for code, value in enumerate(given, self.first_code)})
+
+    def encode(self, values: Sequence[Cell], absent: Counter[tuple[str, str]] | None = None) -> list[Any]:
+        """Return the column's values for the graph: numbers, codes, or texts.
+
+        Args:
+            values: Cells of the column.
+            absent: Counts accepted values by the column's name and "missing" or "unknown".
+
+        Raises:
+            RowError: A value is not of the column's kind, or the column's rules refuse it.
+        """
+        encoded: list[Any] = []
+        missing = 0
+        for value in values:
+            if is_missing(value):
+                missing += 1
+                if self.on_missing == "refuse":
+                    raise RowError(
+                        f"column {self.name!r} requires a value", found=repr(value), expected=self._expected()
+                    )
+                encoded.append(self._missing())
+            else:
+                encoded.append(self._number(value) if self.kind == "number" else self._category(str(value).strip()))
+        if absent is not None and (missing or self.categories is not None):
+            self._count(encoded, missing, absent)
+        return encoded
+
+    def _count(self, encoded: list[Any], missing: int, absent: Counter[tuple[str, str]]) -> None:
+        unknown = 0
+        if self.kind == "category":
+            unknown = encoded.count(self.absent) - missing
+        elif self.categories is not None:
+            unknown = sum(value not in self.codes for value in encoded) - missing * (self.fill not in self.codes)
+        if missing:
+            absent[self.name, "missing"] += missing
+        if unknown:
+            absent[self.name, "unknown"] += unknown
+
+    def _missing(self) -> float | str:
+        if self.kind == "text":
+            return self.fill
+        return math.nan if self.kind == "number" else self.absent
+
+    def _number(self, value: Cell) -> float:
+        try:
+            number = float(value)  # type: ignore[arg-type]  # None is missing
+        except (TypeError, ValueError):
+            number = _BOOLEANS.get(str(value).strip().lower(), math.inf)
+        if abs(number) > _LARGEST:
+            raise RowError(
+                f"a value in column {self.name!r} is not a number",
+                found=repr(value)[:100],
+                expected="a finite number or a missing value",
+            )
+        return number
+
+    def _category(self, value: str) -> float | str:
+        code = self.codes.get(value)
+        if code is None and self.on_unknown == "refuse" and self.categories is not None:
+            raise RowError(
+                f"column {self.name!r} has an unknown value", found=repr(value)[:100], expected=self._expected()
+            )
+        if self.kind == "text":
+            return value
+        return self.absent if code is None else code
+
+    def _expected(self) -> str:
+        if self.categories is None:
+            return "a number" if self.kind == "number" else "a text"
+        return f"one of {', '.join(self.categories[:20])}{', …' if len(self.categories) > 20 else ''}"
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that a model takes, in the order of its input.
+    """The columns of a model's input, in order.
 
     Attributes:
-        columns: At least one; names are distinct, and so are the categories of each.
+        columns: At least one; with distinct names and distinct categories.
 
     Raises:
-        BundleFormatError: These make no table.
+        BundleFormatError: The columns are invalid.
 
     Example:
         >>> columns = Columns((Column("age"), Column("fault", ("driver", "third party"))))
@@ -62,90 +166,159 @@ class Columns:
         if not 1 <= len(self.columns) <= _MAX_COLUMNS:
             raise _wrong("the number of columns is out of bounds", str(len(self.columns)), f"1 … {_MAX_COLUMNS}")
         if len({column.name for column in self.columns}) != len(self.columns):
-            raise _wrong("a column's name stands there twice", str([c.name for c in self.columns]), "distinct names")
-        for column in self.columns:
-            values = column.categories
-            if values is not None and (len(values) > _MAX_CATEGORIES or len(set(values)) != len(values)):
-                raise _wrong(f"the categories of {column.name!r} are not distinct", str(values), "distinct values")
+            raise _wrong("duplicate column name", str([c.name for c in self.columns]), "distinct names")
 
     def __len__(self) -> int:
         return len(self.columns)
 
-    def encode(self, rows: Iterable[Mapping[str, str | float | None]]) -> NDArray[np.float32]:
-        """Rows as the graph takes them, float32 (N, F).
+    @cached_property
+    def required(self) -> NDArray[np.bool_]:
+        """Whether a column refuses missing numbers, or both missing and unknown categories, bool (F,)."""
+        return np.array(
+            [
+                column.on_missing == "refuse" and (column.kind == "number" or column.on_unknown == "refuse")
+                for column in self.columns
+            ]
+        )
+
+    @cached_property
+    def requires(self) -> bool:
+        """Whether any column is `required`."""
+        return bool(self.required.any())
+
+    def encode(
+        self,
+        rows: Iterable[Mapping[str, Cell]],
+        spec: InputSpec | None = None,
+        absent: Counter[tuple[str, str]] | None = None,
+    ) -> NDArray[Any]:
+        """Encode rows for the graph.
 
         Args:
-            rows: Value by column name; a column that a row lacks is missing there, other names are ignored.
+            rows: Values by column name; absent columns are missing values, unknown names are ignored.
+            spec: Input of the model; None for one float32 array.
+            absent: Counts accepted values by column and "missing" or "unknown".
+
+        Returns:
+            (N, F), float32 or of the input's type, or a structured array (N,) for tensors.
 
         Raises:
-            RowError: A value of a column of numbers is no finite number.
+            RowError: A value is not of its column's kind, or the column's rules refuse it.
         """
         table = list(rows)
-        encoded = np.empty((len(table), len(self.columns)), np.float32)
-        for place, column in enumerate(self.columns):
-            values = [row.get(column.name) for row in table]
-            encoded[:, place] = _numbers(column.name, values) if column.categories is None else _codes(column, values)
-        return encoded
+        values = {column.name: [row.get(column.name) for row in table] for column in self.columns}
+        return self.encode_columns(values, len(table), spec, absent)
+
+    def encode_columns(
+        self,
+        values: Mapping[str, Sequence[Cell]],
+        rows: int,
+        spec: InputSpec | None = None,
+        absent: Counter[tuple[str, str]] | None = None,
+    ) -> NDArray[Any]:
+        """Encode the values of each column for the graph, as `encode` does.
+
+        Args:
+            values: Values by column name, N each; the values of absent columns are missing.
+            rows: Number N of rows.
+            spec: Input of kind `tensors`, whose tensors the columns fill; None for one array.
+            absent: Counts accepted values by column and "missing" or "unknown".
+
+        Raises:
+            RowError: A value is not of its column's kind, or the column's rules refuse it.
+        """
+        missing: Sequence[Cell] = [None] * rows
+        if spec is None or spec.kind != "tensors":
+            encoded = np.empty((rows, len(self.columns)), np.float32 if spec is None else spec.numpy)
+            for place, column in enumerate(self.columns):
+                encoded[:, place] = column.encode(values.get(column.name, missing), absent)
+            return encoded
+        records = np.empty(rows, spec.numpy)
+        for tensor in spec.tensors:
+            own = [column for column in self.columns if column.tensor == tensor.name]
+            cells = {column.name: column.encode(values.get(column.name, missing), absent) for column in own}
+            records[tensor.name] = tensors.cells(cells, tensor)
+        return records
+
+    def missing_in(self, encoded: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return which values of encoded rows (N, F) are missing: NaN, or the code of absent categories.
+
+        Example:
+            >>> Columns((Column("age"), Column("fault", ("driver",)))).missing_in(np.array([[np.nan, 1], [41, 0]]))
+            array([[ True, False],
+                   [False,  True]])
+        """
+        missing: NDArray[np.bool_] = np.isnan(encoded)
+        return missing if self._absent is None else missing | (encoded == self._absent)
+
+    @cached_property
+    def _absent(self) -> NDArray[np.float32] | None:
+        """Codes of absent categories, NaN for other columns, float32 (F,); None without a code."""
+        codes = [column.absent if column.kind == "category" else math.nan for column in self.columns]
+        return None if all(map(math.isnan, codes)) else np.array(codes, np.float32)
 
     def check(self, spec: InputSpec) -> None:
-        """Raise BundleFormatError unless these are the columns of a model with such an input."""
-        if spec.kind != "array" or spec.shape != (len(self.columns),):
+        """Raise BundleFormatError unless the columns fit this input."""
+        if spec.kind == "tensors":
+            sizes = {tensor.name: math.prod(tensor.shape) for tensor in spec.tensors}
+            if any(len(tensor.shape) > 1 for tensor in spec.tensors):
+                raise _wrong(
+                    "columns fill vectors only", str([tensor.shape for tensor in spec.tensors]), "at most 1 axis"
+                )
+            filled = {name: sum(column.tensor == name for column in self.columns) for name in sizes}
+            if filled != sizes or sum(filled.values()) != len(self.columns):
+                raise _wrong("the columns do not fit the tensors", str(filled), str(sizes))
+        elif spec.kind != "array" or spec.shape != (len(self.columns),):
             raise _wrong(
                 "the columns do not fit the model", f"{len(self.columns)} columns", f"{spec.kind} {spec.shape}"
             )
 
     def dump(self) -> bytes:
-        """The bytes of `columns.json`."""
-        columns = [{"name": column.name, "categories": column.categories} for column in self.columns]
+        """Return the bytes of `columns.json`."""
+        columns = [asdict(column) | {"absent": _finite(column.absent)} for column in self.columns]
+        for column in columns:
+            del column["codes"]
         document = {"schema_version": _SCHEMA_VERSION, "columns": columns}
         return json.dumps(document, ensure_ascii=False, indent=1).encode() + b"\n"
 
     @classmethod
     def load(cls, data: bytes) -> Self:
-        """Read `columns.json`; raises BundleFormatError."""
+        """Read `columns.json`, of this schema version or of version 1; raises BundleFormatError."""
         try:
             document: Any = json.loads(data)
-            if document.keys() != {"schema_version", "columns"} or document["schema_version"] != _SCHEMA_VERSION:
-                raise _wrong("other fields", str(document)[:100], f"columns, of schema version {_SCHEMA_VERSION}")
+            if document.keys() != {"schema_version", "columns"} or document["schema_version"] not in (1, 2):
+                raise _wrong("unexpected fields", str(document)[:100], f"columns, of schema version {_SCHEMA_VERSION}")
             return cls(tuple(_column(**column) for column in document["columns"]))
         except (ValueError, RecursionError, AttributeError, TypeError) as error:
-            raise BundleFormatError(f"these are no columns: {error}", file=COLUMNS_FILE) from error
+            raise BundleFormatError(f"invalid columns: {error}", file=COLUMNS_FILE) from error
 
 
 def is_missing(value: str | float | None) -> bool:
-    """Whether a cell of a table holds nothing: one of `MISSING` in any case, NaN or None."""
+    """Return whether a cell of a table is missing: one of `MISSING` in any case, NaN or None."""
     if isinstance(value, str):
         return value.strip().lower() in MISSING
-    return value is None or math.isnan(value)
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def _numbers(name: str, values: list[str | float | None]) -> list[float]:
-    numbers = []
-    for value in values:
-        try:
-            number = math.nan if is_missing(value) else float(value)  # type: ignore[arg-type]  # None is missing
-        except (TypeError, ValueError):
-            number = math.inf
-        if abs(number) > _LARGEST:
-            raise RowError(
-                f"a value of column {name!r} is no number",
-                found=repr(value)[:100],
-                expected="a finite number, or nothing",
-            )
-        numbers.append(number)
-    return numbers
+def _column(*, name: str, categories: list[str] | None, absent: float | None = UNKNOWN, **rules: Any) -> Column:
+    kind = rules.get("kind") or "number"
+    texts = [name, rules.get("tensor", ""), rules.get("fill", ""), *(categories or [])]
+    rest = [kind, rules.get("on_missing", "accept"), rules.get("on_unknown", "accept")]
+    known = [{"number", "category", "text"}, {"accept", "refuse"}, {"accept", "refuse"}]
+    numbers = [rules.get("first_code", 0), 0 if absent is None else absent]
+    if (
+        not isinstance(categories, list | None)
+        or not all(isinstance(text, str) for text in texts)
+        or not all(value in values for value, values in zip(rest, known, strict=True))
+        or not all(type(number) in (int, float) for number in numbers)
+    ):
+        raise TypeError(f"a column of {[*texts, *rest, *numbers]!r}")
+    absent = math.nan if absent is None else absent
+    return Column(name, None if categories is None else tuple(categories), absent=absent, **rules)
 
 
-def _codes(column: Column, values: list[str | float | None]) -> list[int]:
-    codes = {category: code for code, category in enumerate(column.categories or (), start=UNKNOWN + 1)}
-    return [UNKNOWN if is_missing(value) else codes.get(str(value).strip(), UNKNOWN) for value in values]
-
-
-def _column(*, name: str, categories: list[str] | None) -> Column:
-    strings = [name, *(categories or [])]
-    if not isinstance(categories, list | None) or not all(isinstance(string, str) for string in strings):
-        raise TypeError(f"a column of {strings!r}")
-    return Column(name, None if categories is None else tuple(categories))
+def _finite(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def _wrong(message: str, found: str, expected: str) -> BundleFormatError:

@@ -1,9 +1,8 @@
-"""From a text to the model's input, in the one place that both sides use.
+"""From a text to the model's input, for training and service alike.
 
-A text is lower-cased and normalised (NFC); its words are the longest runs of letters and digits, which an apostrophe
-between two of them does not end (`don't`, `o'clock`). Everything else parts words and is dropped. A word becomes the
-number that the vocabulary has for it, or that of unknown words; a text of fewer words than the model takes is filled up
-with padding at its end, and of a longer one only the first words count.
+A text is lower-cased and normalised (NFC). Its words are the longest runs of letters and digits, including apostrophes
+between them (`don't`, `o'clock`); everything else separates words and is dropped. A word becomes its number in the
+vocabulary, or that of unknown words. Short texts are padded at the end, long texts are cut.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ from numpy.typing import NDArray
 
 from bundle.errors import BundleFormatError
 from bundle.golden import Golden
-from bundle.manifest import GOLDEN_FILE, VOCABULARY_FILE, InputSpec
+from bundle.inputs import InputSpec
+from bundle.manifest import GOLDEN_FILE, VOCABULARY_FILE
 
 PAD, UNKNOWN = 0, 1
 SPECIAL = ("<pad>", "<unknown>")
@@ -34,7 +34,7 @@ _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 
 def words_of(text: str) -> Iterator[str]:
-    """The words of a text, in order.
+    """Yield the words of a text, in order.
 
     Example:
         >>> list(words_of("Don't PANIC: it's 42_000 km."))
@@ -45,14 +45,14 @@ def words_of(text: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words that a model knows, and how many of a text it takes.
+    """A model's words and its number of tokens per text.
 
     Attributes:
         words: Word of each token id; the first two are `<pad>` and `<unknown>`, which no text contains.
         length: Tokens per text, L.
 
     Raises:
-        BundleFormatError: These make no vocabulary: a word twice, one that no text can contain, a size out of bounds.
+        BundleFormatError: A word is duplicate or cannot occur in a text, or a size is out of bounds.
 
     Example:
         >>> vocabulary = Vocabulary.count(["the cat and the dog", "a dog"], size=4, length=5)
@@ -72,23 +72,23 @@ class Vocabulary:
         if not len(SPECIAL) <= len(self.words) <= _MAX_WORDS:
             raise _wrong("the number of words is out of bounds", str(len(self.words)), f"2 … {_MAX_WORDS}")
         if self.words[: len(SPECIAL)] != SPECIAL:
-            raise _wrong("the first words are others", ", ".join(map(repr, self.words[:2])), "<pad>, <unknown>")
+            raise _wrong("the first two words are wrong", ", ".join(map(repr, self.words[:2])), "<pad>, <unknown>")
         ids = {word: number for number, word in enumerate(self.words)}
         if len(ids) != len(self.words):
             twice = Counter(self.words).most_common(1)[0][0]
-            raise _wrong("a word stands there twice", repr(twice), "distinct words")
+            raise _wrong("duplicate word", repr(twice), "distinct words")
         for word in self.words[len(SPECIAL) :]:
             if not isinstance(word, str) or next(words_of(word), None) != word:
-                raise _wrong("this is no word that a text can contain", repr(word), "one lower-case word")
+                raise _wrong("this word cannot occur in a text", repr(word), "one lower-case word")
         object.__setattr__(self, "_ids", ids)
 
     @classmethod
     def count(cls, texts: Iterable[str], *, size: int, length: int) -> Self:
-        """The most frequent words of the first `length` words of each text; of equally frequent ones the first by code.
+        """Return the most frequent words among the first `length` of each text; equally frequent ones in code order.
 
         Args:
             texts: The texts to learn from.
-            size: Largest number of words, `<pad>` and `<unknown>` included.
+            size: Maximum number of words, including `<pad>` and `<unknown>`.
             length: Tokens per text, L.
         """
         counts = Counter(word for text in texts for word in islice(words_of(text), length))
@@ -99,7 +99,7 @@ class Vocabulary:
         return len(self.words)
 
     def encode(self, texts: Iterable[str]) -> NDArray[np.int32]:
-        """Token ids of texts, int32 (N, L)."""
+        """Return the token ids of texts, int32 (N, L)."""
         known = self._ids
         rows = [[known.get(word, UNKNOWN) for word in islice(words_of(text), self.length)] for text in texts]
         encoded = np.full((len(rows), self.length), PAD, np.int32)
@@ -108,16 +108,16 @@ class Vocabulary:
         return encoded
 
     def decode(self, tokens: NDArray[np.int32]) -> str:
-        """The known words of one row of tokens, parted by blanks; padding and unknown words are left out."""
+        """Return the known words of one row of tokens, separated by spaces, without padding and unknown words."""
         return " ".join(self.words[token] for token in tokens.tolist() if token >= len(SPECIAL))
 
     def check(self, spec: InputSpec) -> None:
-        """Raise BundleFormatError unless this is the vocabulary of a model with such an input."""
+        """Raise BundleFormatError unless the vocabulary fits this input."""
         if spec.kind != "tokens" or spec.shape != (self.length,):
             raise _wrong("the vocabulary does not fit the model", f"{self.length} tokens", f"{spec.kind} {spec.shape}")
 
     def check_golden(self, golden: Golden) -> None:
-        """Raise BundleFormatError unless the golden tokens are of this vocabulary and the golden texts give them."""
+        """Raise BundleFormatError unless golden tokens are in the vocabulary and golden texts encode to them."""
         if golden.inputs.size and not 0 <= int(golden.inputs.min()) <= int(golden.inputs.max()) < len(self):
             raise BundleFormatError(
                 "a golden input is outside the vocabulary",
@@ -125,17 +125,10 @@ class Vocabulary:
                 found=f"tokens {golden.inputs.min()} … {golden.inputs.max()}",
                 expected=f"0 … {len(self) - 1}",
             )
-        for example in golden.texts:
-            if not np.array_equal(self.encode([example.text])[0], golden.inputs[example.row]):
-                raise BundleFormatError(
-                    "a golden text is encoded to something else than its golden input",
-                    file=GOLDEN_FILE,
-                    found=f"row {example.row}, other tokens",
-                    expected="equal tokens",
-                )
+        golden.check_texts(self.encode)
 
     def dump(self) -> bytes:
-        """The bytes of `vocabulary.json`."""
+        """Return the bytes of `vocabulary.json`."""
         document = {
             "schema_version": _SCHEMA_VERSION,
             "tokeniser": _TOKENISER,
@@ -150,10 +143,10 @@ class Vocabulary:
         try:
             document: Any = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise BundleFormatError(f"no JSON: {error}", file=VOCABULARY_FILE) from error
+            raise BundleFormatError(f"not valid JSON: {error}", file=VOCABULARY_FILE) from error
         expected = {"schema_version", "tokeniser", "length", "words"}
         if not isinstance(document, dict) or document.keys() != expected:
-            raise _wrong("other fields", str(sorted(document))[:300], ", ".join(sorted(expected)))
+            raise _wrong("unexpected fields", str(sorted(document))[:300], ", ".join(sorted(expected)))
         if (document["schema_version"], document["tokeniser"]) != (_SCHEMA_VERSION, _TOKENISER):
             raise _wrong(
                 "another tokeniser",
@@ -161,7 +154,7 @@ class Vocabulary:
                 f"{_TOKENISER!r}, version {_SCHEMA_VERSION}",
             )
         if not isinstance(document["words"], list) or not all(isinstance(word, str) for word in document["words"]):
-            raise _wrong("the words are no list of strings", type(document["words"]).__name__, "a list of strings")
+            raise _wrong("the words are not a list of strings", type(document["words"]).__name__, "a list of strings")
         return cls(tuple(document["words"]), document["length"])
 
 

@@ -1,4 +1,4 @@
-"""Writing a bundle: whole or absent, whatever happens in between."""
+"""Writing a bundle: whole or not at all, even if interrupted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from bundle import external_data, locations
+from bundle import external_data, functions, locations
 from bundle.contents import BundleContents
 from bundle.errors import BundleFormatError
 from bundle.manifest import (
@@ -23,8 +23,11 @@ from bundle.manifest import (
     GOLDEN_FILE,
     MANIFEST_FILE,
     MODEL_FILE,
+    MODEL_FILES,
+    PROFILE_FILE,
     REFERENCE_FILE,
     REPORT_FILE,
+    TOKENIZER_FILE,
     VOCABULARY_FILE,
     Manifest,
     dump,
@@ -37,19 +40,19 @@ _UNFINISHED = ".unfinished-"
 def write(root: Path, contents: BundleContents) -> Path:
     """Write a bundle as the model's next version.
 
-    The files go to a folder with a temporary name, are flushed to the disk, and the folder is renamed into place. A
-    writer that dies leaves at most such a folder, which `find` ignores and the next writer of the model removes.
+    The files are written to a temporary folder and flushed to the disk; then the folder is renamed. A killed writer
+    leaves at most the temporary folder, which `find` ignores and the model's next writer removes.
 
     Args:
-        root: Folder of bundles; made if it is not there.
-        contents: What to write.
+        root: Folder of bundles; created if missing.
+        contents: The contents.
 
     Returns:
         The bundle's folder, `<root>/<model>/<version>`.
 
     Raises:
-        BundleFormatError: The contents do not make a bundle; nothing was written.
-        OSError: The disk refused; nothing was written.
+        BundleFormatError: The contents are not a valid bundle; nothing was written.
+        OSError: Writing failed; nothing was written.
     """
     files = _serialise(contents)
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())}
@@ -59,21 +62,28 @@ def write(root: Path, contents: BundleContents) -> Path:
             version=1,
             labels=contents.labels,
             input=contents.input,
+            source=contents.source,
+            graph=contents.graph,
             files=digests,
             architecture=contents.architecture,
             training=contents.training,
+            imported=contents.imported,
             versions=contents.versions,
             metrics=contents.metrics,
             created_at=datetime.now(UTC).replace(microsecond=0),
         )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise BundleFormatError(f"these contents make no bundle: {first['loc']}: {first['msg']}") from None
+        raise BundleFormatError(f"the contents are not a valid bundle: {first['loc']}: {first['msg']}") from None
     classes = len(contents.labels)
     contents.reference.check(classes)
     contents.golden.check(contents.input, classes)
-    external_data.refuse(contents.model_bytes, file=MODEL_FILE)
-    check_encoders(contents.vocabulary, contents.columns, contents.golden, contents.input)
+    if manifest.model_file == MODEL_FILE:
+        external_data.refuse(contents.model_bytes, file=MODEL_FILE)
+        functions.refuse(contents.model_bytes, file=MODEL_FILE)
+    check_encoders(contents.vocabulary, contents.columns, contents.tokenizer, contents.golden, contents.input)
+    if contents.profile is not None:
+        contents.profile.check(contents.columns)
 
     folder = root / contents.model
     folder.mkdir(parents=True, exist_ok=True)
@@ -106,21 +116,26 @@ def _serialise(contents: BundleContents) -> dict[str, bytes]:
             REPORT_FILE: json.dumps(contents.report, indent=2, allow_nan=False, ensure_ascii=False),
         }
     except (TypeError, ValueError) as error:
-        raise BundleFormatError(f"calibrator or report is no JSON: {error}") from error
-    encoders = {VOCABULARY_FILE: contents.vocabulary, COLUMNS_FILE: contents.columns}
+        raise BundleFormatError(f"calibrator or report cannot be written as JSON: {error}") from error
+    documented = {
+        VOCABULARY_FILE: contents.vocabulary,
+        COLUMNS_FILE: contents.columns,
+        PROFILE_FILE: contents.profile,
+        TOKENIZER_FILE: contents.tokenizer,
+    }
     return {
-        MODEL_FILE: contents.model_bytes,
+        MODEL_FILES[contents.source]: contents.model_bytes,
         REFERENCE_FILE: contents.reference.dump(),
         GOLDEN_FILE: contents.golden.dump(),
         **{name: text.encode() + b"\n" for name, text in documents.items()},
-        **{name: encoder.dump() for name, encoder in encoders.items() if encoder is not None},
+        **{name: part.dump() for name, part in documented.items() if part is not None},
         **{f"report/{name}.svg": data for name, data in contents.diagrams.items()},
     }
 
 
 @contextmanager
 def _only_writer(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; the kernel gives it back even when the process is killed."""
+    """Hold the folder's lock; the kernel releases it even if the process is killed."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -135,7 +135,7 @@ def test_another_size_is_refused_or_resized_as_the_model_says() -> None:
 
 
 def test_a_model_without_images_takes_none() -> None:
-    with pytest.raises(ImageError, match="no images"):
+    with pytest.raises(ImageError, match="does not accept images"):
         decode_image(
             encode_png(np.zeros((1, 1, 1), np.uint8)),
             InputSpec(kind="array", dtype="float32", shape=(1,)),

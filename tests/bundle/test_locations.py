@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import bundle
 
 
@@ -19,3 +21,16 @@ def test_sorted_by_model_then_version_and_nothing_else(tmp_path: Path) -> None:
 
 def test_no_root_no_bundles(tmp_path: Path) -> None:
     assert bundle.find(tmp_path / "nowhere") == []
+
+
+def test_a_root_that_is_a_bundle_is_the_only_one(tmp_path: Path, contents: bundle.BundleContents) -> None:
+    single = bundle.write(tmp_path / "written", contents).rename(tmp_path / "models")
+    (location,) = bundle.find(single)
+    manifest = bundle.verify(single).manifest
+    assert (location.model, location.version, location.path) == (manifest.model, manifest.version, single)
+    assert bundle.locate(single, manifest.model, manifest.version) == location
+    assert bundle.locate(tmp_path, "a", 3).path == tmp_path / "a" / "3"
+    text = (single / "manifest.json").read_text()
+    (single / "manifest.json").write_text(text.replace(manifest.model, "other"))
+    with pytest.raises(bundle.BundleDamagedError, match="differs from what was written"):
+        bundle.find(single)

@@ -185,7 +185,7 @@ def test_reference_rows_that_do_not_fit_the_model(written: Path, change: dict[st
 def test_a_manifest_of_another_schema_is_refused_as_such(written: Path) -> None:
     file = written / "manifest.json"
     document = json.loads(file.read_bytes())
-    document |= {"schema_version": 2, "checksum": "0" * 64}
+    document |= {"schema_version": 3, "checksum": "0" * 64}
     unsigned = json.dumps(document, indent=2).encode() + b"\n"
     digest = hashlib.sha256(unsigned).hexdigest().encode()
     file.write_bytes(unsigned.replace(b'"checksum": "' + b"0" * 64, b'"checksum": "' + digest))
@@ -200,7 +200,7 @@ def test_a_manifest_that_names_other_paths_is_refused(written: Path, name: str) 
     file = written / "manifest.json"
     manifest = manifest_module.load(file.read_bytes())
     file.write_bytes(manifest_module.dump(manifest.model_copy(update={"files": manifest.files | {name: "0" * 64}})))
-    with pytest.raises(bundle.BundleFormatError, match="no file of a bundle"):
+    with pytest.raises(bundle.BundleFormatError, match="does not belong to a bundle"):
         bundle.verify(written)
 
 

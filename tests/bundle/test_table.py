@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import bundle
-from bundle import Column, Columns
+from bundle import Column, Columns, InputSpec, TensorSpec
 
 COLUMNS = Columns((Column("age"), Column("fault", ("driver", "third party")), Column("value")))
 WEIGHTS = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
@@ -99,3 +101,28 @@ def test_other_documents_are_no_columns(columns: object) -> None:
 def test_other_bytes_are_no_columns(data: bytes) -> None:
     with pytest.raises(bundle.BundleFormatError):
         Columns.load(data)
+
+
+@pytest.mark.parametrize("kind", ["category", "text"])
+def test_accepted_values_that_are_missing_or_unknown_are_counted(kind: Any) -> None:
+    columns = Columns((Column("age"), Column("fault", ("driver", "other"), kind)))
+    rows = [
+        {"age": None, "fault": "driver"},
+        {"age": 3.0, "fault": "nobody"},
+        {"age": math.nan, "fault": None},
+        {"fault": " other "},
+        {"age": "4", "fault": "somebody"},
+    ]
+    spec = InputSpec(
+        kind="tensors",
+        dtype="record",
+        tensors=(TensorSpec(name="a", dtype="float32"), TensorSpec(name="f", dtype="string")),
+    )
+    absent: Counter[tuple[str, str]] = Counter()
+    if kind == "text":
+        Columns(tuple(replace(c, tensor=t) for c, t in zip(columns.columns, "af", strict=True))).encode(
+            rows, spec, absent
+        )
+    else:
+        columns.encode(rows, absent=absent)
+    assert absent == {("age", "missing"): 3, ("fault", "missing"): 1, ("fault", "unknown"): 2}

@@ -1,0 +1,101 @@
+"""Copies of bundles that lie elsewhere: exactly the files that the manifest names, each with its digest."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bundle import remote
+from bundle.errors import BundleDamagedError, RemoteError
+from bundle.manifest import MANIFEST_FILE, Manifest, load
+from bundle.reader import MAX_FILES, limit_of
+from bundle.references import OCI
+from bundle.registry import Artifact
+
+MAX_BYTES = 2**32
+"""Maximum size of a copied bundle."""
+
+_MAX_MANIFEST = limit_of(MANIFEST_FILE)
+
+
+def pinned(url: str) -> str:
+    """Return the address of a remote bundle: of an artifact in a registry with the digest that its tag has now.
+
+    Raises:
+        BundleFormatError: The artifact is not one of files.
+        RemoteError: It does not exist, or cannot be reached.
+    """
+    if not url.startswith(OCI):
+        return url
+    try:
+        return Artifact(url).address
+    except BundleDamagedError as error:
+        raise RemoteError(f"{url} cannot be found: {error}") from error
+
+
+def remote_manifest(url: str) -> tuple[Manifest, bytes]:
+    """Return the manifest of a remote bundle, and its bytes.
+
+    Raises:
+        BundleDamagedError: It is missing or altered.
+        BundleFormatError: It has another schema.
+        RemoteError: It cannot be reached.
+    """
+    data = _artifact_s(url) if url.startswith(OCI) else remote.read(f"{url}/{MANIFEST_FILE}", limit=_MAX_MANIFEST)
+    return load(data), data
+
+
+def copy(url: str, manifest: Manifest, manifest_bytes: bytes, target: Path) -> None:
+    """Write a remote bundle into a new folder. The remote is not listed: other files there are not read.
+
+    Args:
+        url: The bundle's folder, or an artifact in a registry.
+        manifest: Its manifest; its schema allows no other file names than those of bundles.
+        manifest_bytes: The bytes of the manifest.
+        target: Folder to create; incomplete after an error.
+
+    Raises:
+        BundleDamagedError: A file is missing, too large, or differs from the manifest.
+        RemoteError: A file cannot be reached.
+    """
+    if len(manifest.files) >= MAX_FILES:
+        raise BundleDamagedError("the bundle has too many files", found=str(len(manifest.files)))
+    if url.startswith(OCI):
+        with TemporaryDirectory(dir=target) as folder:
+            files = Artifact(url).pull(Path(folder), limit=MAX_BYTES)
+            for name, expected in manifest.files.items():
+                _take(files / name, target / name, expected, name)
+    else:
+        left = MAX_BYTES
+        for name, expected in manifest.files.items():
+            file = target / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            _check(name, remote.fetch(f"{url}/{name}", file, limit=min(left, limit_of(name))), expected)
+            left -= file.stat().st_size
+    (target / MANIFEST_FILE).write_bytes(manifest_bytes)
+
+
+def _take(source: Path, target: Path, expected: str, name: str) -> None:
+    if not source.is_file():
+        raise BundleDamagedError("no such file", file=name)
+    if source.stat().st_size > limit_of(name):
+        raise BundleDamagedError("too large", file=name, expected=f"at most {limit_of(name)} bytes")
+    with source.open("rb") as stream:
+        _check(name, hashlib.file_digest(stream, "sha256").hexdigest(), expected)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    source.rename(target)
+
+
+def _check(name: str, found: str, expected: str) -> None:
+    if found != expected:
+        raise BundleDamagedError(
+            "differs from the manifest", file=name, found=f"sha256 {found}", expected=f"sha256 {expected}"
+        )
+
+
+@lru_cache(maxsize=16)
+def _artifact_s(address: str) -> bytes:
+    """Return the manifest of a bundle by the digest of its artifact; of a tar file, this fetches all of it."""
+    return Artifact(address).read(MANIFEST_FILE, limit=_MAX_MANIFEST)
