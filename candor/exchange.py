@@ -1,7 +1,7 @@
-"""One request and its answer: over httpx, again when that helps, with a pause in between.
+"""One request and its answer over httpx, with retries.
 
-Whether the caller blocks or awaits is decided here and nowhere else: all of the client is written in coroutines, and
-over `BlockingHttp` none of them is ever suspended.
+Only this module knows whether the caller blocks or awaits: the whole client is written in coroutines, and over
+`BlockingHttp` none of them is ever suspended.
 """
 
 from __future__ import annotations
@@ -14,32 +14,36 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import httpx
+from pydantic import ValidationError
 
-from service.client.errors import UnexpectedAnswerError, UnreachableError, error_for
+from candor.contract.documents import Answer
+from candor.errors import UnexpectedAnswerError, UnreachableError, error_for
+
+T = TypeVar("T", bound=Answer)
 
 _PIECE = 1 << 20
 _UNAVAILABLE = frozenset({429, 502, 503, 504})
 _TOO_MANY = 429  # refused before anything was done
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 _LONGEST_RETRY_AFTER_S = 60.0
-# What goes wrong before a byte has been sent: such a request may always be sent again.
+# Raised before a byte is sent: such a request may always be sent again.
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _LOST = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What goes to the service.
+    """A request to the service.
 
     Attributes:
         method: HTTP method.
         path: Below the service's URL.
-        repeatable: Whether to send it twice does no harm.
-        options: What httpx takes beside: params, headers, content, json, files, data.
-        file: File whose bytes are the body; read as they are sent, each time that they are.
+        repeatable: Whether sending it twice does no harm.
+        options: Other arguments of httpx: params, headers, content, json, files, data.
+        file: File to stream as the body, opened again for each attempt.
     """
 
     method: str
@@ -53,7 +57,7 @@ class Http(Protocol):
     """Sends requests, and lets time pass."""
 
     async def send(self, request: Request) -> httpx.Response:
-        """Send a request once and return whatever comes back; raises httpx.RequestError."""
+        """Send a request once and return the response; raises httpx.RequestError."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
@@ -69,7 +73,7 @@ async def _pieces(path: Path) -> AsyncIterator[bytes]:
 
 
 class AsyncHttp:
-    """Over httpx.AsyncClient, for an event loop of asyncio's."""
+    """Send over httpx.AsyncClient, on an asyncio event loop."""
 
     def __init__(self, **options: Any) -> None:
         self._client = httpx.AsyncClient(**options)
@@ -82,7 +86,7 @@ class AsyncHttp:
         return await self._client.request(request.method, request.path, **request.options, content=content)
 
     async def sleep(self, seconds: float) -> None:
-        """Let others run meanwhile."""
+        """Wait, and let other tasks run."""
         await asyncio.sleep(seconds)
 
     async def close(self) -> None:
@@ -91,7 +95,7 @@ class AsyncHttp:
 
 
 class BlockingHttp:
-    """Over httpx.Client; its coroutines block, and end without ever being suspended."""
+    """Send over httpx.Client; the coroutines block and are never suspended."""
 
     def __init__(self, **options: Any) -> None:
         self._client = httpx.Client(**options)
@@ -104,8 +108,8 @@ class BlockingHttp:
             return self._client.request(request.method, request.path, **request.options, content=content)
 
     async def sleep(self, seconds: float) -> None:
-        """Hold up this thread."""
-        time.sleep(seconds)  # noqa: ASYNC251 - it is meant to block
+        """Block this thread."""
+        time.sleep(seconds)  # noqa: ASYNC251 - meant to block
 
     async def close(self) -> None:
         """Close the connections."""
@@ -113,14 +117,14 @@ class BlockingHttp:
 
 
 class Exchange:
-    """Sends requests until they are answered or nothing is gained by sending them again.
+    """Sends requests, and sends them again while that can help.
 
-    A request that is not repeatable goes out again only where it cannot have arrived. Pauses double, are drawn at
-    random below their bound so that clients do not come back in step, and never end before `Retry-After` says.
+    A request that is not repeatable is sent again only if it cannot have arrived. The bound of the pauses doubles; each
+    is drawn at random below it, so that clients do not return in step, and is never shorter than `Retry-After`.
 
     Args:
-        http: What sends.
-        url: For messages.
+        http: Sends the requests.
+        url: Shown in messages.
         retries: How often a request may be sent again.
     """
 
@@ -129,36 +133,33 @@ class Exchange:
         self._url = url
         self._retries = retries
 
-    async def document(self, request: Request, *, also: int = 200) -> Any:
-        """Return the JSON of a successful answer.
+    async def success(self, request: Request, *, also: int = 200) -> httpx.Response:
+        """Return a successful answer.
 
         Args:
             request: What to send.
-            also: A status beside those of success whose answer is wanted too.
+            also: A status that counts as success too.
 
         Raises:
             ApiError: The service refused the request, or failed.
-            UnreachableError: No service answers, or not in time.
-            UnexpectedAnswerError: What answers sends no JSON.
+            UnreachableError: The service does not answer, or not in time.
         """
         response = await self.response(request)
-        try:
-            document = response.json()
-        except ValueError:
-            document = None
         if response.is_success or response.status_code == also:
-            if document is None:
-                raise UnexpectedAnswerError(f"What answers at {self._url}{request.path} sends no JSON.")
-            return document
-        if not isinstance(document, dict):
-            document = {"title": f"HTTP {response.status_code}", "detail": response.text[:500]}
-        raise error_for(response.status_code, document, retry_after_s=_retry_after_s(response))
+            return response
+        try:
+            problem = response.json()
+        except ValueError:
+            problem = None
+        if not isinstance(problem, dict):
+            problem = {"title": f"HTTP {response.status_code}", "detail": response.text[:500]}
+        raise error_for(response.status_code, problem, retry_after_s=_retry_after_s(response))
 
     async def response(self, request: Request) -> httpx.Response:
-        """Return the last answer, whatever it is.
+        """Return the last response, whatever its status.
 
         Raises:
-            UnreachableError: No service answers, or not in time.
+            UnreachableError: The service does not answer, or not in time.
         """
         attempt = 0
         while True:
@@ -169,7 +170,7 @@ class Exchange:
                 again = isinstance(error, _NOT_SENT) or (request.repeatable and isinstance(error, _LOST))
                 if not again or attempt == self._retries:
                     raise UnreachableError(
-                        f"No service answers at {self._url}: {error or type(error).__name__}"
+                        f"The service at {self._url} does not answer: {error or type(error).__name__}"
                     ) from error
             else:
                 again = response.status_code == _TOO_MANY or (
@@ -182,12 +183,29 @@ class Exchange:
             attempt += 1
 
 
+def read(kind: type[T], response: httpx.Response) -> T:
+    """Return an answer as a type of the contract.
+
+    Raises:
+        UnexpectedAnswerError: It is not one.
+    """
+    try:
+        return kind.model_validate_json(response.content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = "/".join(map(str, first["loc"]))
+        raise UnexpectedAnswerError(
+            f"Unexpected response from {response.url}: not a valid {kind.__name__} "
+            f"({where or 'body'}: {first['msg']}). Does the URL lead to a Candor service of this version?"
+        ) from error
+
+
 def pause_s(attempt: int, retry_after_s: float, draw: float) -> float:
     """Seconds to wait before the next attempt.
 
     Args:
         attempt: Attempts made before the last one.
-        retry_after_s: Seconds that the service asked for; 0 for none.
+        retry_after_s: Seconds that the service asks to wait; 0 for none.
         draw: Drawn from [0, 1).
 
     Example:

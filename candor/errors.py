@@ -1,17 +1,17 @@
 """Every error that the client raises, as one tree.
 
 ClientError
-├── UnreachableError           no service answers, or not in time
-├── UnexpectedAnswerError      something answers that is no Candor service, or a much newer one
+├── UnreachableError           the service does not answer, or not in time
+├── UnexpectedAnswerError      the answer is not one of this version of Candor
 └── ApiError                   the service answered with a problem
-    ├── InvalidRequestError    400, 413, 415, 422, 428: the request must be another one
-    ├── UnauthenticatedError   401: no API key, or none that is valid
+    ├── InvalidRequestError    400, 413, 415, 422, 428: the request must change
+    ├── UnauthenticatedError   401: the API key is missing or invalid
     ├── ForbiddenError         403: the key may not do this
-    ├── NotFoundError          404: no such model, revision, policy or job
-    ├── ConflictError          409, 412: the service's state does not allow it, or has moved on
+    ├── NotFoundError          404: unknown model, revision, policy or job
+    ├── ConflictError          409, 412: the service's state does not allow it, or has changed
     ├── UnavailableError       429, 502, 503, 504: still so after the last attempt
-    ├── JobFailedError         a refit came to no result
-    └── JobTimeoutError        a refit is not done yet
+    ├── JobFailedError         a recalibration ended without a result
+    └── JobTimeoutError        a recalibration is not finished yet
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class ClientError(Exception):
 
 
 class UnreachableError(ClientError):
-    """No service answers at this URL, or it did not in time."""
+    """The service does not answer at this URL, or not in time."""
 
 
 class UnexpectedAnswerError(ClientError):
-    """What answered does not speak like this client's service."""
+    """The answer is not one of this version of Candor."""
 
 
 class ApiError(ClientError):
@@ -37,8 +37,8 @@ class ApiError(ClientError):
 
     Attributes:
         status: HTTP status.
-        problem: The problem document (RFC 9457), as it came.
-        retry_after_s: Seconds after which the service wants to be asked again, if it said so.
+        problem: The problem document (RFC 9457) as received.
+        retry_after_s: Seconds that the service asks to wait before another attempt, if it does.
     """
 
     def __init__(self, status: int, problem: Mapping[str, Any], *, retry_after_s: float | None = None) -> None:
@@ -55,8 +55,14 @@ class ApiError(ClientError):
 
     @property
     def where(self) -> str | None:
-        """JSON pointer or field name of the part that is at fault."""
+        """JSON pointer or field name of the faulty part."""
         return self.problem.get("where")
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Parts of `where` if it is a JSON pointer into the body, else ()."""
+        where = self.where or ""
+        return tuple(where[1:].split("/")) if where.startswith("/") else ()
 
     @property
     def found(self) -> Any:
@@ -70,16 +76,16 @@ class ApiError(ClientError):
 
     @property
     def remedy(self) -> str | None:
-        """What can be done about it."""
+        """What to do about it."""
         return self.problem.get("remedy")
 
 
 class InvalidRequestError(ApiError):
-    """The request cannot be answered as it is."""
+    """The request is invalid."""
 
 
 class UnauthenticatedError(ApiError):
-    """No API key, or none that is valid."""
+    """The API key is missing or invalid."""
 
 
 class ForbiddenError(ApiError):
@@ -87,23 +93,23 @@ class ForbiddenError(ApiError):
 
 
 class NotFoundError(ApiError):
-    """Something was named that does not exist."""
+    """The request names something that does not exist."""
 
 
 class ConflictError(ApiError):
-    """The service's state does not allow it, or has moved on since the caller looked."""
+    """The service's state does not allow it, or has changed since the caller looked."""
 
 
 class UnavailableError(ApiError):
-    """The request is fine; the service cannot serve it now."""
+    """The service cannot answer this valid request now."""
 
 
 class JobFailedError(ApiError):
-    """A refit came to no result; the problem says why."""
+    """A recalibration ended without a result; the problem says why."""
 
 
 class JobTimeoutError(ApiError):
-    """A refit is not done within the time that the caller would wait. It goes on."""
+    """A recalibration did not finish in time. It continues."""
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {
@@ -119,7 +125,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 def error_for(status: int, problem: Mapping[str, Any], *, retry_after_s: float | None = None) -> ApiError:
     """Return the error that belongs to a status.
 
-    >>> error_for(404, {"detail": "There is no model."})
-    NotFoundError('There is no model.')
+    >>> error_for(404, {"detail": "Unknown model."})
+    NotFoundError('Unknown model.')
     """
     return _BY_STATUS.get(status, ApiError)(status, problem, retry_after_s=retry_after_s)

@@ -1,4 +1,4 @@
-"""What callers have in hand to the bodies that the service reads."""
+"""Request bodies from arrays, nested lists, images, files and documents."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ LABELLED_TYPES = {
     ".ndjson": "application/x-ndjson",
     ".jsonl": "application/x-ndjson",
 }
-"""Content types of labelled sets, by a file's ending."""
+"""Content types of labelled sets, by file ending."""
 
 
 def labelled_body(rows: bytes | Path | str, media_type: str | None) -> tuple[dict[str, Any], Path | None]:
-    """Return what httpx takes to send labelled rows, and the file that they are read from where they are in one.
+    """Return httpx's arguments to send labelled rows, and the file to stream them from, if any.
 
     Args:
-        rows: A file's path, or its bytes.
-        media_type: Its content type; None goes by the path's ending.
+        rows: Path of a file, or its bytes.
+        media_type: Content type; None goes by the file's ending.
 
     Raises:
-        ValueError: Neither says what it is.
+        ValueError: The content type is unknown.
     """
     path = None if isinstance(rows, bytes) else Path(rows)
     if media_type is None:
@@ -53,16 +53,16 @@ def labelled_body(rows: bytes | Path | str, media_type: str | None) -> tuple[dic
 
 
 def inputs_body(inputs: Any, names: Mapping[str, Sequence[str | None] | None]) -> dict[str, Any]:
-    """Return what httpx takes to send inputs.
+    """Return httpx's arguments to send inputs.
 
-    An array goes as `.npy`, or as JSON where names go along. NaN becomes null, for what is missing from a table's row.
+    An array is sent as `.npy`, or as JSON if names go with it. NaN becomes null, the missing value of a table row.
 
     Args:
         inputs: A NumPy array, nested lists, texts, or rows of a table as mappings.
-        names: `references`, `groups` and `segments`, where given.
+        names: `references`, `groups` and `segments`; None where not given.
 
     Raises:
-        TypeError: This is a single text or row, or holds something that JSON does not have.
+        TypeError: The input is a single text or row, or contains a value that JSON cannot hold.
     """
     _check_batch(inputs)
     given = {key: list(value) for key, value in names.items() if value is not None}
@@ -70,18 +70,42 @@ def inputs_body(inputs: Any, names: Mapping[str, Sequence[str | None] | None]) -
         return json_body({"inputs": list(inputs), **given})
     if given:
         return json_body({"inputs": inputs.tolist(), **given})
-    import numpy as np  # whoever has an array has it
+    import numpy as np  # installed wherever arrays come from
 
     stream = io.BytesIO()
     np.save(stream, np.asarray(inputs), allow_pickle=False)
     return {"content": stream.getvalue(), "headers": {"content-type": MEDIA_TYPES[".npy"]}}
 
 
-def images_body(images: Sequence[bytes | Path | str], names: Mapping[str, Sequence[str] | None]) -> dict[str, Any]:
-    """Return what httpx takes to send encoded images, or files of them, as one form.
+def prediction_body(
+    inputs: Any, scores: Mapping[str, Any], names: Mapping[str, Sequence[str | None] | None]
+) -> dict[str, Any]:
+    """Return httpx's arguments to send inputs, or scores in their place.
+
+    Args:
+        inputs: As in `inputs_body`, or None.
+        scores: Values by name of field; None where not given.
+        names: As in `inputs_body`.
 
     Raises:
-        TypeError: This is a single image.
+        TypeError: There is not exactly one of them, it is not a batch, or it contains a value that JSON cannot hold.
+    """
+    given = {name: values for name, values in scores.items() if values is not None}
+    if len(given) + (inputs is not None) != 1:
+        found = [*(["inputs"] if inputs is not None else []), *given]
+        raise TypeError(f"found {' and '.join(found) or 'nothing'}, expected one of inputs, {', '.join(scores)}")
+    if inputs is not None:
+        return inputs_body(inputs, names)
+    ((field, values),) = given.items()
+    _check_batch(values)
+    return json_body({field: list(values), **{key: list(value) for key, value in names.items() if value is not None}})
+
+
+def images_body(images: Sequence[bytes | Path | str], names: Mapping[str, Sequence[str] | None]) -> dict[str, Any]:
+    """Return httpx's arguments to send encoded images, or files of them, as one form.
+
+    Raises:
+        TypeError: The input is a single image.
     """
     _check_batch(images)
     files = [
@@ -92,10 +116,10 @@ def images_body(images: Sequence[bytes | Path | str], names: Mapping[str, Sequen
 
 
 def file_body(path: Path | str) -> dict[str, Any]:
-    """Return what httpx takes to send a file.
+    """Return httpx's arguments to send a file.
 
     Raises:
-        ValueError: Its ending is none that the service reads.
+        ValueError: The service does not accept files with this ending.
     """
     path = Path(path)
     media_type = MEDIA_TYPES.get(path.suffix.lower())
@@ -105,10 +129,10 @@ def file_body(path: Path | str) -> dict[str, Any]:
 
 
 def json_body(document: Any) -> dict[str, Any]:
-    """Return what httpx takes to send JSON."""
+    """Return httpx's arguments to send JSON."""
     try:
         text = json.dumps(document, allow_nan=False, default=_plain)
-    except ValueError:  # NaN among the numbers; looking for it takes longer than writing
+    except ValueError:  # NaN among the numbers; a search beforehand would cost more than this
         text = json.dumps(_without_nan(document), allow_nan=False, default=_plain)
     return {"content": text.encode(), "headers": {"content-type": MEDIA_TYPES[".json"]}}
 
@@ -125,7 +149,7 @@ def _plain(value: Any) -> Any:
         return dict(value)
     if hasattr(value, "tolist"):  # NumPy's arrays and numbers
         return _without_nan(value.tolist())
-    raise TypeError(f"found {type(value).__name__}, expected what JSON has: numbers, texts, lists, mappings")
+    raise TypeError(f"found {type(value).__name__}, expected numbers, texts, lists or mappings")
 
 
 def _without_nan(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The client for asyncio, in which every method is written; `blocking` makes the other one of it."""
+"""The client for asyncio; `blocking` derives the other client from it."""
 
 from __future__ import annotations
 
@@ -14,64 +14,56 @@ from urllib.parse import quote
 
 import httpx
 
-from service.client import answers
-from service.client.answers import (
-    AuditPage,
-    Erasure,
-    FeedbackReceipt,
-    Health,
-    Job,
-    JobPage,
-    LabelledSet,
-    Model,
-    Pointer,
-    PolicyInForce,
-    PolicyProposal,
-    Predictions,
-    PriorShift,
-    ProposedJob,
-    Recalibration,
-    Rejection,
-    Revision,
-    RevisionPage,
-)
-from service.client.errors import JobFailedError, JobTimeoutError, NotFoundError
-from service.client.exchange import AsyncHttp, Exchange, Http, Request
-from service.client.label_files import joined, named_by_line, read_labels
-from service.client.monitoring import Monitoring
-from service.client.payloads import file_body, images_body, inputs_body, json_body, labelled_body
-from service.client.simulation import Simulation
+from candor.contract.audit import AuditPage
+from candor.contract.certificates import SolvedPolicy
+from candor.contract.documents import Answer
+from candor.contract.erasure import Erasure
+from candor.contract.feedback import FeedbackReceipt
+from candor.contract.gate import GateMode
+from candor.contract.health import Health
+from candor.contract.jobs import Job, JobPage, JobState, ProposedJob
+from candor.contract.labelled_sets import LabelledSet, LabelledSetPage
+from candor.contract.models import Model, ModelPage
+from candor.contract.monitoring import Monitoring
+from candor.contract.predictions import Predictions
+from candor.contract.prior_shift import PriorShift
+from candor.contract.recalibration import Mode, Recalibration, UnknownPropensity
+from candor.contract.revisions import Pointer, PolicyProposal, Rejection, Revision, RevisionPage
+from candor.contract.simulation import Simulation
+from candor.errors import JobFailedError, JobTimeoutError, NotFoundError
+from candor.exchange import AsyncHttp, Exchange, Http, Request, read
+from candor.label_files import joined, named_by_line, read_labels
+from candor.payloads import file_body, images_body, json_body, labelled_body, prediction_body
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Answer)
 Name = TypeVar("Name", str, str | None)
-Mode = Literal["dry_run", "propose", "activate"]
-GateMode = Literal["superior", "non_inferior"]
 
 DEFAULT_URL = "http://127.0.0.1:8000"
+_ACCEPTED = 202  # a job, where 200 is a result
 _SERVER_WAIT_S = 30
 _LABELS_PER_REQUEST = 5_000
 _FIRST_POLL_S, _LONGEST_POLL_S = 0.1, 2.0
 
 
 class AsyncClient:
-    """Speaks to one service, for asyncio. `Client` has the same methods and blocks.
+    """A client of one service, for asyncio. `Client` has the same methods and blocks.
 
     Requests that change nothing, or that carry an idempotency key, are sent again when the service is unavailable or a
-    connection breaks, up to `retries` times; all others only where they cannot have arrived.
+    connection breaks, up to `retries` times; other requests only if they cannot have arrived.
 
-    Every method that asks the service something raises ApiError where it refuses or fails, UnreachableError where
-    nothing answers in time, and UnexpectedAnswerError where something else than a service does.
+    Every method that sends a request raises ApiError if the service refuses or fails, UnreachableError if it does not
+    answer in time, and UnexpectedAnswerError if the answer is not one of this version of Candor.
 
     Args:
-        url: Where the service is.
+        url: URL of the service.
         api_key: Sent as a bearer token.
-        model: Model name; None is the service's default model.
-        timeout_s: How long each part of one attempt (connecting, sending, the answer) may take.
-        retries: How often a request may be sent again.
-        http: What sends requests, made with httpx's `base_url`, `headers` and `timeout`.
+        model: Model name; None for the service's default model.
+        timeout_s: Timeout in seconds of each part of an attempt (connect, send, receive).
+        retries: Maximum number of further attempts.
+        http: Class that sends requests; called with httpx's `base_url`, `headers` and `timeout`.
 
     Raises:
-        ValueError: The URL is none, or the key cannot be one.
+        ValueError: The URL or the key is not valid.
     """
 
     def __init__(
@@ -85,14 +77,12 @@ class AsyncClient:
         http: Callable[..., Http] = AsyncHttp,
     ) -> None:
         if api_key is not None and not re.fullmatch(r"[\x21-\x7e]+", api_key):
-            raise ValueError(
-                "The API key has characters that no key has; it begins with cnd_ and is one line of ASCII."
-            )
+            raise ValueError("The API key is not valid. Expected: one line of ASCII that begins with cnd_.")
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         try:
             connections = http(base_url=url, headers=headers, timeout=timeout_s)
         except httpx.InvalidURL as error:
-            raise ValueError(f"{url} is no URL: {error}") from error
+            raise ValueError(f"{url} is not a valid URL: {error}") from error
         self._exchange = Exchange(connections, url=url, retries=retries)
         self._model = model
 
@@ -112,8 +102,11 @@ class AsyncClient:
 
     async def predict(
         self,
-        inputs: Any,
+        inputs: Any = None,
         *,
+        scores: Any = None,
+        probabilities: Any = None,
+        logits: Any = None,
         policy: str | None = None,
         top: int | None = None,
         references: Sequence[str | None] | None = None,
@@ -124,17 +117,24 @@ class AsyncClient:
 
         Args:
             inputs: A NumPy array, nested lists of numbers, texts, or rows of a table as mappings by column name.
-            policy: Policy that decides; None is the service's choice.
-            top: Only this many probabilities of each, largest first; 0 for none, None for all.
-            references: Your own names of the rows, by which feedback may come.
+            scores: In place of inputs, for a model that others run: one number per row.
+            probabilities: Likewise, one probability per class and row.
+            logits: Likewise, one logit per class and row.
+            policy: Policy that decides; None for the service's choice.
+            top: Number of probabilities of each row, largest first; 0 for none, None for all.
+            references: Your own ids of the rows; feedback can refer to them.
             groups: What each row belongs to: card, patient …
-            segments: The part of the traffic that each row belongs to (country, shop …), or one for all.
+            segments: Part of the traffic that each row belongs to (country, shop …), or one for all.
 
         Raises:
-            TypeError: `inputs` is no batch, or holds what cannot be sent.
+            TypeError: Not exactly one of them is given, it is not a batch, or contains values that JSON cannot hold.
         """
         whole, each = _of_whole(segments)
-        body = inputs_body(inputs, {"references": references, "groups": groups, "segments": each})
+        body = prediction_body(
+            inputs,
+            {"scores": scores, "probabilities": probabilities, "logits": logits},
+            {"references": references, "groups": groups, "segments": each},
+        )
         return await self._predict(body, policy, top, whole)
 
     async def predict_images(
@@ -147,10 +147,10 @@ class AsyncClient:
         groups: Sequence[str] | None = None,
         segments: Sequence[str] | str | None = None,
     ) -> Predictions:
-        """Predict PNG, JPEG or WebP images, given as their bytes or as paths of files, in one request.
+        """Predict PNG, JPEG or WebP images in one request, given as bytes or file paths.
 
         Raises:
-            TypeError: `images` is a single one.
+            TypeError: `images` is a single image.
             OSError: A file cannot be read.
         """
         whole, each = _of_whole(segments)
@@ -160,10 +160,10 @@ class AsyncClient:
     async def predict_file(
         self, path: Path | str, *, policy: str | None = None, top: int | None = None, segment: str | None = None
     ) -> Predictions:
-        """Predict a PNG, JPEG, WebP, `.npy`, JSON or text file; `segment` is the part of the traffic that it is of.
+        """Predict a PNG, JPEG, WebP, `.npy`, JSON or text file; `segment` names its part of the traffic.
 
         Raises:
-            ValueError: The file's ending is none of these.
+            ValueError: The file has another ending.
             OSError: It cannot be read.
         """
         return await self._predict(file_body(path), policy, top, segment)
@@ -174,8 +174,8 @@ class AsyncClient:
         """Send true labels.
 
         Args:
-            items: `{"prediction_id" or "reference": …, "label": …}` each, and `source` and `labelled_at` where known.
-            idempotency_key: The same key with the same items stores them once; None is a new key.
+            items: `{"prediction_id" or "reference": …, "label": …}` each, optionally with `source` and `labelled_at`.
+            idempotency_key: The same key with the same items stores them once; None for a new key.
         """
         body = json_body({"items": list(items)})
         body["headers"]["idempotency-key"] = idempotency_key or uuid.uuid4().hex
@@ -184,20 +184,20 @@ class AsyncClient:
     async def feedback_file(
         self, path: Path | str, *, source: str = "client", idempotency_key: str | None = None
     ) -> FeedbackReceipt:
-        """Send the true labels of a file, some thousands in a request.
+        """Send the true labels of a file, in requests of some thousands.
 
-        Nothing is sent of a file that cannot be read to its end. Where the service refuses a label, the error's `where`
-        names its line; those of earlier requests are stored, and sent again they are duplicates, which do no harm.
+        The whole file is read before anything is sent. If the service refuses a label, the error's `where` names its
+        line. Labels of earlier requests are stored; sent again, they count as duplicates and do no harm.
 
         Args:
-            path: `.csv` with a header, or `.ndjson` or `.jsonl` with an object a line, of prediction_id or reference,
-                label, and source and labelled_at where known.
-            source: Who says so, where a row does not say.
-            idempotency_key: The same key with the same file stores it once; None is a new key. At most 190 characters.
+            path: `.csv` with a header, or `.ndjson` or `.jsonl` with one object a line: prediction_id or reference,
+                label, optionally source and labelled_at.
+            source: Source of rows that name none.
+            idempotency_key: The same key with the same file stores it once; None for a new key. Maximum 190 characters.
 
         Raises:
-            ValueError: It is no such file; the message says which line.
-            OSError: It cannot be read.
+            ValueError: A line is not a valid label, or the file has another ending.
+            OSError: The file cannot be read.
         """
         path = Path(path)
         labels = read_labels(path)
@@ -213,12 +213,12 @@ class AsyncClient:
     async def erase(
         self, *, group: str | None = None, reference: str | None = None, prediction_id: str | None = None
     ) -> Erasure:
-        """Delete all that is stored of one subject, named by one of the three. It cannot be undone.
+        """Delete everything stored about one subject, named by one of the three. This cannot be undone.
 
         Args:
-            group: What its predictions were sent with in `groups`.
-            reference: Your own reference of predictions, or of labels.
-            prediction_id: A prediction's id.
+            group: Group that its predictions were sent with in `groups`.
+            reference: Your own reference of predictions or labels.
+            prediction_id: Id of a prediction.
         """
         body = json_body(_given(group=group, reference=reference, prediction_id=prediction_id))
         return await self._ask(Erasure, Request("POST", await self._named_path("erase"), True, body))
@@ -233,16 +233,16 @@ class AsyncClient:
         media_type: str | None = None,
         timeout_s: float = 600.0,
     ) -> LabelledSet:
-        """Upload labelled rows to refit with; the same bytes again are the same set.
+        """Upload labelled rows to recalibrate on; the same bytes again are the same set.
 
         Args:
-            rows: Path of an `.npz`, `.parquet`, `.csv` or `.ndjson` file, which is read as it is sent; or its bytes.
-            represents: "traffic" declares them to be a random sample of the model's traffic: only then they certify.
-            media_type: What the rows are, where no ending says it.
-            timeout_s: How long the service may take to check them.
+            rows: Path of an `.npz`, `.parquet`, `.csv` or `.ndjson` file, which is streamed; or its bytes.
+            represents: "traffic" declares the rows a random sample of the model's traffic: only then they certify.
+            media_type: Content type of the rows; None goes by the file's ending.
+            timeout_s: Timeout in seconds for the service to check them.
 
         Raises:
-            ValueError: Neither an ending nor `media_type` says what they are.
+            ValueError: The content type is unknown.
             OSError: The file cannot be read.
         """
         options, file = labelled_body(rows, media_type)
@@ -252,11 +252,10 @@ class AsyncClient:
 
     async def labelled_sets(self) -> tuple[LabelledSet, ...]:
         """Return the labelled sets of the model, newest first."""
-        document = await self._exchange.document(Request("GET", await self._named_path("labelled-sets"), True))
-        return tuple(answers.read(LabelledSet, item) for item in document["items"])
+        return (await self._ask(LabelledSetPage, Request("GET", await self._named_path("labelled-sets"), True))).items
 
     async def delete_labelled_set(self, labelled_set: str) -> LabelledSet:
-        """Delete a labelled set, unless a job is about to read it; return what it was."""
+        """Delete a labelled set, unless a job is about to read it; return its description."""
         path = await self._named_path(f"labelled-sets/{quote(labelled_set, safe='')}")
         return await self._ask(LabelledSet, Request("DELETE", path, False))
 
@@ -270,41 +269,39 @@ class AsyncClient:
         gate: GateMode = "superior",
         since: datetime | str | None = None,
         until: datetime | str | None = None,
-        unknown_propensity: Literal["exclude", "fit"] = "exclude",
+        unknown_propensity: UnknownPropensity = "exclude",
         rescore: bool = False,
         implicit_negative: Mapping[str, Any] | None = None,
         labelled_set: str | None = None,
         limits: Mapping[str, float] | None = None,
         timeout_s: float = 600.0,
     ) -> Recalibration:
-        """Refit on labelled feedback and wait for the result.
+        """Recalibrate on labelled rows and wait for the result.
 
         Args:
-            mode: What may come of it.
-            calibrator: Method; None is the one in service, `unchanged` solves the policies only.
-            gate: What must be shown.
+            mode: What to do with the result.
+            calibrator: Method; None for that of the active calibrator, `unchanged` to solve only the policies.
+            gate: What the gate must show.
             since: Predictions made at or after this time.
             until: Predictions made before this time.
-            unknown_propensity: Whether labels that nobody sought may enter the fit.
-            rescore: Whether rows of earlier bundles whose inputs were kept are scored again, and join.
-            implicit_negative: What it means that a source has said nothing: `label`, `source`, `maturity_days` and
-                `actions`; None is that it means nothing.
-            labelled_set: Id of an uploaded set, whose rows take the place of labelled traffic.
-            limits: How much the refit may change, such as `flipped`, where that is less than the operator allows.
-            timeout_s: How long to wait.
+            unknown_propensity: Whether labels that were not sought may enter the fit.
+            rescore: Whether to score stored inputs of earlier bundles again, and add them.
+            implicit_negative: Use a source's silence as a label: `label`, `source`, `maturity_days` and `actions`.
+            labelled_set: Id of a labelled set to use instead of labelled traffic.
+            limits: Limits on what may change, such as `flipped`, tighter than the operator's.
+            timeout_s: Seconds to wait.
 
         Raises:
-            JobFailedError: The refit came to no result.
-            JobTimeoutError: It is not done within `timeout_s`; it goes on.
+            JobFailedError: The recalibration ended without a result.
+            JobTimeoutError: It did not finish within `timeout_s`; it continues.
         """
         give_up = time.monotonic() + timeout_s
         wait_s = int(min(_SERVER_WAIT_S, timeout_s))
         source = _source(since, until, unknown_propensity, implicit_negative, labelled_set, rescore=rescore)
-        document = await self._start(mode, calibrator, gate, source, limits, wait_s=wait_s)
-        if "result" not in document:  # done already: a result stands alone
-            return answers.read(Recalibration, document)
-        job = answers.read(Job, document)
-        return await self.wait(job.job, timeout_s=give_up - time.monotonic())
+        response = await self._start(mode, calibrator, gate, source, limits, wait_s=wait_s)
+        if response.status_code != _ACCEPTED:
+            return read(Recalibration, response)
+        return await self.wait(read(Job, response).job, timeout_s=give_up - time.monotonic())
 
     async def start_recalibration(
         self,
@@ -314,61 +311,61 @@ class AsyncClient:
         gate: GateMode = "superior",
         since: datetime | str | None = None,
         until: datetime | str | None = None,
-        unknown_propensity: Literal["exclude", "fit"] = "exclude",
+        unknown_propensity: UnknownPropensity = "exclude",
         rescore: bool = False,
         implicit_negative: Mapping[str, Any] | None = None,
         labelled_set: str | None = None,
         limits: Mapping[str, float] | None = None,
     ) -> Job:
-        """Start a refit, as `recalibrate` does, and do not wait for it."""
+        """Start a recalibration, as `recalibrate` does, without waiting for it."""
         source = _source(since, until, unknown_propensity, implicit_negative, labelled_set, rescore=rescore)
-        return answers.read(Job, await self._start(mode, calibrator, gate, source, limits, wait_s=0))
+        return read(Job, await self._start(mode, calibrator, gate, source, limits, wait_s=0))
 
     async def job(self, job: str) -> Job:
-        """Return how far a refit is."""
+        """Return a recalibration job: its progress, and its result when it is done."""
         return await self._ask(Job, Request("GET", f"/v1/jobs/{quote(job, safe='')}", True))
 
     async def jobs(
         self,
         *,
         model: str | None = None,
-        state: Literal["queued", "running", "done", "failed", "cancelled"] | None = None,
+        state: JobState | None = None,
         limit: int = 50,
         before: str | None = None,
     ) -> JobPage:
-        """Return a page of refits, newest first, without their results."""
+        """Return a page of recalibration jobs, newest first, without their results."""
         options = {"params": _given(model=model, state=state, limit=limit, before=before)}
         return await self._ask(JobPage, Request("GET", "/v1/jobs", True, options))
 
     async def cancel(self, job: str) -> Job:
-        """End a refit that waits or runs; looks that it has spent stay spent.
+        """Cancel a queued or running job; looks that it has used stay used.
 
         Raises:
-            ConflictError: It has ended.
+            ConflictError: The job has ended.
         """
         return await self._ask(Job, Request("DELETE", f"/v1/jobs/{quote(job, safe='')}", False))
 
     async def propose_job(self, job: str) -> ProposedJob:
-        """Keep what a dry run has found as a proposal, without another look.
+        """Keep the result of a dry run as a proposal, without another look.
 
         Raises:
-            ConflictError: It is no dry run that is done, or what it started from is no longer in service.
+            ConflictError: The job is not a finished dry run, or its base is no longer active.
         """
         return await self._ask(ProposedJob, Request("POST", f"/v1/jobs/{quote(job, safe='')}/propose", True))
 
     async def wait(
         self, job: str, *, timeout_s: float = 600.0, progress: Callable[[Job], object] | None = None
     ) -> Recalibration:
-        """Wait for a refit's result.
+        """Wait for the result of a recalibration.
 
         Args:
             job: Its id.
-            timeout_s: How long to wait.
-            progress: Called with the job each time that it is looked at.
+            timeout_s: Seconds to wait.
+            progress: Called with the job after each poll.
 
         Raises:
-            JobFailedError: It came to none, or was cancelled.
-            JobTimeoutError: It is not done within `timeout_s`; it goes on.
+            JobFailedError: It failed, or was cancelled.
+            JobTimeoutError: It did not finish within `timeout_s`; it continues.
         """
         give_up = time.monotonic() + timeout_s
         pause_s = _FIRST_POLL_S
@@ -377,14 +374,18 @@ class AsyncClient:
             if progress is not None:
                 progress(found)
             if found.state == "cancelled":
-                raise JobFailedError(409, {"title": "Refit cancelled", "detail": found.summary, **found.document})
+                raise JobFailedError(
+                    409, {"title": "Recalibration cancelled", "detail": found.summary, **found.document}
+                )
             if found.error is not None:
-                problem = {"title": "Refit failed", "detail": found.error.get("message"), **found.error}
+                problem = {"title": "Recalibration failed", "detail": found.error.message, **found.error.document}
                 raise JobFailedError(422, problem)
             if found.result is not None:
-                return answers.read(Recalibration, found.result)
+                return found.result
             if time.monotonic() + pause_s > give_up:
-                raise JobTimeoutError(504, {"title": "Refit not done", "detail": f"Job {job} still runs."})
+                raise JobTimeoutError(
+                    504, {"title": "Recalibration not finished", "detail": f"Job {job} is still running."}
+                )
             await self._exchange.http.sleep(pause_s)
             pause_s = min(_LONGEST_POLL_S, 1.5 * pause_s)
 
@@ -397,39 +398,39 @@ class AsyncClient:
         return await self._ask(RevisionPage, Request("GET", path, True, options))
 
     async def revision(self, revision: str) -> Revision:
-        """Return one revision whole."""
+        """Return one revision with its calibrator, policies and report."""
         path = await self._named_path(f"revisions/{quote(revision, safe='')}")
         return await self._ask(Revision, Request("GET", path, True))
 
     async def activate(self, revision: str, *, epoch: int, reason: str | None = None) -> Pointer:
-        """Put a revision into service; `epoch` is the one that the decision is based on."""
+        """Activate a revision; `epoch` is the epoch that the decision is based on."""
         return await self._move(f"revisions/{quote(revision, safe='')}/activate", epoch, reason)
 
     async def reject(self, revision: str, *, reason: str) -> Rejection:
-        """Turn a proposal down.
+        """Reject a proposal.
 
         Raises:
-            ConflictError: It is none.
+            ConflictError: The revision is not a proposal.
         """
         path = await self._named_path(f"revisions/{quote(revision, safe='')}/reject")
         return await self._ask(Rejection, Request("POST", path, False, json_body({"reason": reason})))
 
     async def audit(self, *, limit: int = 100, before: int | None = None) -> AuditPage:
-        """Return a page of what was done to the model, newest first."""
+        """Return a page of the model's audit log, newest first."""
         path = await self._named_path("audit")
         return await self._ask(AuditPage, Request("GET", path, True, {"params": _given(limit=limit, before=before)}))
 
     async def rollback(self, *, epoch: int, reason: str | None = None) -> Pointer:
-        """Put the revision before back into service."""
+        """Activate the previous revision again."""
         return await self._move("rollback", epoch, reason)
 
-    async def policy(self, policy: str) -> PolicyInForce:
+    async def policy(self, policy: str) -> SolvedPolicy:
         """Return a policy as it is in force."""
         path = await self._named_path(f"policies/{quote(policy, safe='')}")
-        return await self._ask(PolicyInForce, Request("GET", path, True))
+        return await self._ask(SolvedPolicy, Request("GET", path, True))
 
     async def put_policy(self, policy: str, document: Mapping[str, Any]) -> PolicyProposal:
-        """Propose a new or changed policy; it takes force when the revision that this makes is activated."""
+        """Propose a new or changed policy; activate the returned revision to put it into force."""
         path = await self._named_path(f"policies/{quote(policy, safe='')}")
         return await self._ask(PolicyProposal, Request("PUT", path, True, json_body(document)))
 
@@ -443,15 +444,15 @@ class AsyncClient:
         until: datetime | str | None = None,
         rows: int = 20_000,
     ) -> PriorShift:
-        """Carry the calibrator in service over to other shares of the classes.
+        """Adjust the active calibrator to new class frequencies.
 
         Args:
             mode: "dry_run" keeps nothing, "propose" keeps a proposal.
-            target: Known shares by label; None estimates them from recent predictions.
-            source: Shares that the calibrator is right for; None takes those of the bundle's reference rows.
+            target: Known class frequencies by label; None estimates them from recent predictions.
+            source: Class frequencies that the calibrator was fitted for; None for those of the bundle's reference rows.
             since: For an estimate, predictions made at or after this time.
             until: For an estimate, predictions made before this time.
-            rows: For an estimate, newest predictions that are taken, at most.
+            rows: For an estimate, maximum number of predictions, newest first.
         """
         known = (
             {"estimate": _given(since=since, until=until, rows=rows)} if target is None else {"target": dict(target)}
@@ -472,16 +473,16 @@ class AsyncClient:
         rows: int = 20_000,
         flips: int = 100,
     ) -> Simulation:
-        """Say what a policy would have done with the newest predictions.
+        """Return what a policy would have done on recent predictions.
 
         Args:
-            policy: Its name.
-            document: What it would be; it is kept as a proposal, as by `put_policy`. None is the one in force.
-            against: Policy in force that it is compared with; None is the one of the same name.
+            policy: Its id.
+            document: Policy document, kept as a proposal as by `put_policy`; None for the policy in force.
+            against: Policy in force to compare with; None for the one of the same name.
             since: Predictions made at or after this time.
             until: Predictions made before this time.
-            rows: Predictions that are tried, at most.
-            flips: Changed rows that are named, at most.
+            rows: Maximum number of predictions, newest first.
+            flips: Maximum number of changed rows to list.
         """
         path = await self._named_path(f"policies/{quote(policy, safe='')}/simulate")
         wanted = _given(document=document, against=against, since=since, until=until)
@@ -489,30 +490,29 @@ class AsyncClient:
         return await self._ask(Simulation, Request("POST", path, True, body))
 
     async def monitoring(self) -> Monitoring:
-        """Return whether certificates still hold, whether probabilities are calibrated, and what labels say."""
+        """Return whether certificates and calibration still hold, and what labels say about the traffic."""
         return await self._ask(Monitoring, Request("GET", await self._named_path("monitoring"), True))
 
     # Models and health
 
     async def models(self) -> tuple[Model, ...]:
         """Return the models, and what each serves."""
-        document = await self._exchange.document(Request("GET", "/v1/models", True))
-        return tuple(answers.read(Model, item) for item in document["items"])
+        return (await self._ask(ModelPage, Request("GET", "/v1/models", True))).items
 
     async def load(self, model: str) -> Model:
         """Serve a model, on every replica; newer bundles in its folder become proposals."""
         return await self._ask(Model, Request("POST", f"/v1/models/{quote(model, safe='')}/load", True))
 
     async def unload(self, model: str) -> Model:
-        """Serve a model no longer, on any replica."""
+        """Stop serving a model, on every replica."""
         return await self._ask(Model, Request("POST", f"/v1/models/{quote(model, safe='')}/unload", True))
 
     async def health(self) -> Health:
-        """Return whether every model serves what it should; a service that is not ready says so at once."""
-        return answers.read(Health, await self._exchange.document(Request("GET", "/readyz"), also=503))
+        """Return whether every model serves its active revision, without waiting for a service that is not ready."""
+        return read(Health, await self._exchange.success(Request("GET", "/readyz"), also=503))
 
     async def ready(self) -> bool:
-        """Say whether the service answers and is ready; asked once."""
+        """Return whether the service answers and is ready, in one attempt."""
         try:
             return (await self._exchange.http.send(Request("GET", "/readyz"))).status_code == 200
         except httpx.RequestError:
@@ -533,11 +533,11 @@ class AsyncClient:
         limits: Mapping[str, float] | None,
         *,
         wait_s: int,
-    ) -> Any:
+    ) -> httpx.Response:
         more = _given(calibrator=calibrator, limits=None if limits is None else dict(limits))
         body = json_body({"mode": mode, "gate": gate, "source": source, **more})
         body["headers"]["prefer"] = f"wait={wait_s}"
-        return await self._exchange.document(Request("POST", self._path("recalibrate"), False, body))
+        return await self._exchange.success(Request("POST", self._path("recalibrate"), False, body))
 
     async def _move(self, rest: str, epoch: int, reason: str | None) -> Pointer:
         body = json_body(_given(reason=reason))
@@ -545,23 +545,23 @@ class AsyncClient:
         return await self._ask(Pointer, Request("POST", await self._named_path(rest), False, body))
 
     async def _ask(self, kind: type[T], request: Request) -> T:
-        return answers.read(kind, await self._exchange.document(request))
+        return read(kind, await self._exchange.success(request))
 
     def _path(self, verb: str) -> str:
         return f"/{verb}" if self._model is None else f"/v1/models/{quote(self._model, safe='')}/{verb}"
 
     async def _named_path(self, rest: str) -> str:
-        """Return a path below the model's own, which has no short form: the only model's where none was named."""
+        """Return a path below the model's own; without a model name, that of the only model."""
         if self._model is None:
             names = [model.model for model in await self.models()]
             if len(names) != 1:
-                raise NotFoundError(404, {"title": "Unknown model", "detail": f"Name one of the models {names}."})
+                raise NotFoundError(404, {"title": "Unknown model", "detail": f"Name one of the models: {names}."})
             self._model = names[0]
         return self._path(rest)
 
 
 def _of_whole(segments: Sequence[Name] | str | None) -> tuple[str | None, Sequence[Name] | None]:
-    """Return what goes into the query, for the whole request, and what goes into the body, for each row."""
+    """Return the segment for the query (whole request) and the segments for the body (one a row)."""
     return (segments, None) if isinstance(segments, str) else (None, segments)
 
 
@@ -574,10 +574,10 @@ def _source(
     *,
     rescore: bool,
 ) -> dict[str, Any]:
-    """Return where a refit's rows come from.
+    """Return the source of a recalibration's rows.
 
     Raises:
-        ValueError: A set was named, and a window of the traffic too.
+        ValueError: Both a labelled set and options of labelled traffic are given.
     """
     if labelled_set is None:
         given = _given(since=since, until=until, unknown_propensity=unknown_propensity, rescore=rescore)
@@ -586,7 +586,7 @@ def _source(
         }
     of_traffic = since is not None or until is not None or rescore or implicit_negative is not None
     if of_traffic or unknown_propensity != "exclude":
-        raise ValueError("A refit takes its rows from a labelled set or from a window of the traffic, never from both.")
+        raise ValueError("Rows come from a labelled set or from labelled traffic, never from both.")
     return {"labelled_set": labelled_set}
 
 

@@ -1,4 +1,4 @@
-"""The client that blocks: each of AsyncClient's methods, run to its end without an event loop."""
+"""The blocking client: each method of AsyncClient, run to its end without an event loop."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from service.client.async_client import DEFAULT_URL, AsyncClient
-from service.client.exchange import BlockingHttp
+from candor.async_client import DEFAULT_URL, AsyncClient
+from candor.exchange import BlockingHttp
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -17,7 +17,7 @@ T = TypeVar("T")
 def _blocking(
     method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Client, P], T]:
-    """Return a method of AsyncClient as one that blocks, with its signature and its docstring."""
+    """Return a blocking version of a method of AsyncClient, with its signature and docstring."""
 
     @wraps(method)
     def call(self: Client, /, *arguments: P.args, **options: P.kwargs) -> T:
@@ -27,18 +27,18 @@ def _blocking(
 
 
 def _finish(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that is never suspended, since all that it waits for blocks."""
+    """Run a coroutine that is never suspended, because everything it awaits blocks."""
     try:
         coroutine.send(None)
     except StopIteration as end:
         value: T = end.value
         return value
     coroutine.close()
-    raise RuntimeError("a call that should block was suspended")
+    raise RuntimeError("a blocking call was suspended")
 
 
 class Client:
-    """Speaks to one service, and blocks; its methods and arguments are those of AsyncClient, which documents them.
+    """A client of one service that blocks. AsyncClient documents the methods and their arguments.
 
     Example:
         with Client("http://127.0.0.1:8000") as candor:

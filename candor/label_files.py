@@ -1,22 +1,21 @@
-"""Files of true labels: the rows that feedback takes, and where in the file a refused one stands."""
+"""Files of true labels: read them as feedback, and name the line of a refused label."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from service.client.answers import FeedbackReceipt
-from service.client.errors import ApiError
+from candor.contract.feedback import FeedbackEntry, FeedbackReceipt
+from candor.errors import ApiError
 
-FIELDS: Final = ("prediction_id", "reference", "label", "source", "labelled_at")
-"""What a label may say; the service checks it."""
+FIELDS: Final = tuple(FeedbackEntry.model_fields)
+"""Fields of a label; the service checks them."""
 
 _COUNTS: Final = ("stored", "pending", "duplicates", "conflicts")
 
@@ -27,7 +26,7 @@ class Label:
 
     Attributes:
         line: Number of its first line, from 1; a CSV's header counts.
-        fields: What it says, by name; of a CSV, texts without the empty ones.
+        fields: Values by name; in a CSV, texts without the empty ones.
     """
 
     line: int
@@ -41,11 +40,11 @@ def read_labels(path: Path) -> list[Label]:
         path: `.csv` with a header of some of `FIELDS`, or `.ndjson` or `.jsonl` with one object a line; in UTF-8.
 
     Returns:
-        At least one.
+        At least one label.
 
     Raises:
-        ValueError: It is no such file; the message says which line.
-        OSError: It cannot be read.
+        ValueError: The file has another ending, or a line is not a valid label.
+        OSError: The file cannot be read.
     """
     readers = {".csv": _csv, ".ndjson": _ndjson, ".jsonl": _ndjson}
     reader = readers.get(path.suffix.lower())
@@ -58,37 +57,35 @@ def read_labels(path: Path) -> list[Label]:
         _refuse(path, body.count(b"\n", 0, error.start) + 1, "it is not UTF-8")
     labels = list(reader(path, text))
     if not labels:
-        _refuse(path, 1, "there are no labels")
+        _refuse(path, 1, "the file has no labels")
     return labels
 
 
 @contextmanager
 def named_by_line(path: Path, labels: Sequence[Label]) -> Iterator[None]:
-    """Have a refusal of one of the items that are sent name the line of the file that it came from.
+    """Make a refusal of a sent item name the line of the file.
 
     Args:
         path: The file.
-        labels: Those that are sent, in order.
+        labels: The labels sent, in order.
     """
     try:
         yield
     except ApiError as error:
-        item = re.fullmatch(r"/items/(\d+)(?:/(\w+))?", error.where or "")
-        if item is None:
-            raise
-        place = f"{path}, line {labels[int(item[1])].line}"
-        if item[2]:
-            place += f", {'column' if path.suffix.lower() == '.csv' else 'field'} {item[2]}"
+        match error.path:
+            case ("items", index, *field) if index.isdecimal():
+                place = f"{path}, line {labels[int(index)].line}"
+            case _:
+                raise
+        if field:
+            place += f", {'column' if path.suffix.lower() == '.csv' else 'field'} {field[0]}"
         raise type(error)(error.status, {**error.problem, "where": place}, retry_after_s=error.retry_after_s) from error
 
 
 def joined(receipts: Sequence[FeedbackReceipt]) -> FeedbackReceipt:
-    """Return the receipts of a file's parts as one."""
+    """Combine the receipts of a file's parts into one."""
     counts = {name: sum(getattr(receipt, name) for receipt in receipts) for name in _COUNTS}
-    document = {**counts, "items": [item for receipt in receipts for item in receipt.document["items"]]}
-    return FeedbackReceipt(
-        **counts, items=tuple(item for receipt in receipts for item in receipt.items), document=document
-    )
+    return FeedbackReceipt(**counts, items=tuple(item for receipt in receipts for item in receipt.items))
 
 
 def _csv(path: Path, text: str) -> Iterator[Label]:
@@ -132,7 +129,7 @@ def _ndjson(path: Path, text: str) -> Iterator[Label]:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is none of its numbers")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _refuse(path: Path, line: int, why: str) -> NoReturn:

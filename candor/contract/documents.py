@@ -1,0 +1,30 @@
+"""The two kinds of JSON documents: what the service answers, and what it reads."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+Text = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00]*$")]
+"""Text that every database stores: not empty, and without NUL, which PostgreSQL refuses."""
+
+Interval = Annotated[tuple[float, float], Field(description="Lower and upper end.")]
+
+
+class Answer(BaseModel):
+    """Base of everything that the service answers: frozen, and open to fields that a newer service adds."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, serialize_by_alias=True)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The answer as a JSON-able document, without the fields that the service left out."""
+        # Without warnings: the service hands on what it stored as documents, also of earlier versions, as it is.
+        return self.model_dump(mode="json", exclude_unset=True, warnings=False)
+
+
+class Body(BaseModel):
+    """Base of everything that the service reads: frozen, and closed to unknown fields, so that typos are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)

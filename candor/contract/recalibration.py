@@ -1,0 +1,201 @@
+"""Recalibration: fit the calibrator again on labelled rows, and what came of it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import AwareDatetime, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from candor.contract.certificates import PolicyCertificates, Thresholds
+from candor.contract.changes import DecisionChanges
+from candor.contract.documents import Answer, Body, Text
+from candor.contract.gate import Gate, GateMode
+from candor.contract.metrics import ConfidenceHistogram, Decomposition, MetricChange, Reliability
+
+Mode = Literal["dry_run", "propose", "activate"]
+UnknownPropensity = Literal["exclude", "fit"]
+
+
+class ImplicitNegative(Body):
+    """The meaning of a source's silence. It is an assumption: such rows fit, but never certify or gate."""
+
+    label: Text = Field(description="Label that silence means.")
+    source: Text = Field(max_length=100, description="Source that is silent: chargebacks, complaints …")
+    maturity_days: float = Field(gt=0, le=3650, description="Days after which the source would have reported.")
+    actions: list[Text] = Field(
+        min_length=1,
+        max_length=20,
+        description="Silence counts only for rows with one of these actions: nobody complains about what was blocked.",
+    )
+
+
+class FeedbackSource(Body):
+    """The labelled traffic to recalibrate on."""
+
+    since: AwareDatetime | None = Field(None, description="Predictions made at or after this time.")
+    until: AwareDatetime | None = Field(None, description="Predictions made before this time.")
+    unknown_propensity: UnknownPropensity = Field(
+        "exclude", description="Whether labels that were not sought may enter the fit. They never certify or gate."
+    )
+    implicit_negative: ImplicitNegative | None = Field(
+        None, description="Use a source's silence as a label; default: silence means nothing."
+    )
+    rescore: bool = Field(
+        False,
+        description="Score stored inputs of earlier bundles (CANDOR_KEEP_INPUTS) again with the active model, and add "
+        "them. Not for a model that was trained on these rows.",
+    )
+
+
+class RecalibrationSource(Body):
+    """The rows to recalibrate on: labelled traffic or an uploaded labelled set."""
+
+    feedback: FeedbackSource | None = Field(None, description="Labelled traffic; the default.")
+    labelled_set: str | None = Field(None, description="Id of a labelled set, such as `ls1`.")
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if self.feedback is not None and self.labelled_set is not None:
+            raise PydanticCustomError("one_source", "Rows come from one of feedback and labelled_set, never from both")
+        return self
+
+
+class RecalibrationLimits(Body):
+    """Limits on what a recalibration may change. They can only tighten the operator's. Upper bounds must meet them."""
+
+    unidentified: float | None = Field(None, ge=0, le=1, description="Share of rows that no label represents.")
+    missing: float | None = Field(None, ge=0, le=1, description="Share of sought labels that have not arrived.")
+    flipped: float | None = Field(None, ge=0, le=1, description="Share of a policy's decisions that change.")
+    flag_rate: float | None = Field(None, ge=0, le=1, description="Share of rows that get the first band's action.")
+    flag_rate_ratio: float | None = Field(None, gt=0, description="That share after divided by before.")
+    probability_change: float | None = Field(
+        None, ge=0, le=1, description="Largest change of a class probability in 99 % of the rows."
+    )
+
+
+class RecalibrationRequest(Body):
+    """What to recalibrate, on which rows, and what to do with the result."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "mode": "dry_run",
+                "calibrator": "temperature",
+                "source": {"feedback": {"since": "2026-11-01T00:00:00Z"}},
+            }
+        }
+    )
+
+    mode: Mode = Field(
+        "dry_run",
+        description="`dry_run` keeps nothing, `propose` keeps a proposal, `activate` also activates it if the gate "
+        "passes (scope `approve`).",
+    )
+    calibrator: str | None = Field(
+        None,
+        description="Calibration method, such as `temperature`; an unknown name is refused with the list of known "
+        "ones. Default: the method of the active calibrator. `unchanged` keeps the calibrator and solves only the "
+        "policies on labelled traffic.",
+    )
+    gate: GateMode = Field("superior", description="What the gate must show; `activate` requires `superior`.")
+    limits: RecalibrationLimits = RecalibrationLimits()
+    source: RecalibrationSource = RecalibrationSource()
+
+
+class TrafficUsed(Answer):
+    """The labelled traffic that was asked for."""
+
+    since: str | None = None
+    until: str | None = None
+    unknown_propensity: UnknownPropensity | None = None
+    rescore: bool | None = None
+
+
+class SourceUsed(Answer):
+    """Where the rows came from: `feedback`, or the other three fields."""
+
+    feedback: TrafficUsed | None = None
+    labelled_set: str | None = None
+    sha256: str | None = Field(None, description="Digest of the labelled set.")
+    represents: Literal["traffic"] | None = Field(
+        None, description="Whether the labelled set was declared a random sample of the traffic."
+    )
+
+
+class CalibratorChange(Answer):
+    """Calibrators before and after; `omitted` in one of them lists fields that are too long to show."""
+
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
+class RowCounts(Answer):
+    """Rows of a recalibration by what they were used for."""
+
+    fit: int
+    certify: int
+    gate: int
+    implicit: int = Field(description="Fit rows labelled by a source's silence.")
+    pending: int = Field(description="Labels whose prediction is unknown so far.")
+    rescored: int = Field(description="Rows of earlier bundles that were scored again.")
+    conflicts: int = Field(description="Rows with conflicting labels.")
+    unknown_labels: int = Field(description="Labels that the model does not know.")
+    effective_fit: float = Field(description="Number of equally weighted rows that the weighted fit rows are worth.")
+    left_out_before: str | None = Field(
+        None, description="Rows before this time were left out by the row limit; null when none were."
+    )
+
+
+class PolicyReport(PolicyCertificates):
+    """What a recalibration makes of a policy."""
+
+    before: Thresholds
+    after: Thresholds
+    lost: tuple[str | None, ...] = Field(
+        description="Segments that lost their certificates; null stands for a policy without segments."
+    )
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...] = Field(description="Where nothing is certified, and how many labels are missing.")
+
+
+class Took(Answer):
+    """What a recalibration cost."""
+
+    seconds: dict[str, float] = Field(description="By step.")
+    processor_seconds: float
+    peak_memory_mib: int
+
+
+class RecalibrationReport(Answer):
+    """What a recalibration found."""
+
+    job: str
+    model: str
+    base: str = Field(description="Revision that it was compared with.")
+    epoch: int = Field(description="Epoch to activate it with.")
+    mode: Mode
+    source: SourceUsed
+    calibrator: CalibratorChange
+    rows: RowCounts
+    implicit_negative: ImplicitNegative | None
+    gate: Gate
+    metrics: dict[str, MetricChange] = Field(
+        description="On the gate rows: `nll`, `brier`, `accuracy`, `refinement_auroc`, `debiased_calibration_error` "
+        "(squared), `ece`."
+    )
+    decomposition: Decomposition
+    reliability: Reliability
+    confidence: ConfidenceHistogram
+    decisions: DecisionChanges = Field(description="On the gate rows.")
+    policies: dict[str, PolicyReport]
+    summary: str = Field(description="One sentence.")
+    read_at: str = Field(description="When the rows were read (ISO 8601, UTC).")
+    took: Took
+
+
+class Recalibration(RecalibrationReport):
+    """What a recalibration found, and what came of it."""
+
+    revision: str | None = Field(description="The proposal; null for a dry run.")
+    state: Literal["dry_run", "refused", "proposed", "active"]

@@ -1,0 +1,71 @@
+"""A model of the caller's own process, as a bundle. The application does the work, where it is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+
+def import_model(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    *,
+    name: str,
+    out: str | Path = "var/bundles",
+    group: Any = None,
+    segment: Any = None,
+    time: Any = None,
+    weight: Any = None,
+    calibrator: str = "auto",
+    split: Sequence[float] = (0.5, 0.45, 0.05),
+    seed: int = 0,
+) -> Path:
+    """Convert a fitted classifier to ONNX, compare it with itself on X, calibrate it, and write a bundle.
+
+    Args:
+        estimator: A classifier or Pipeline of scikit-learn, or a classifier of LightGBM, XGBoost or CatBoost.
+        X: Rows as the estimator takes them, unseen in its training: a pandas DataFrame, or an array (N, F).
+        y: Class of each row, (N,).
+        name: Name of the model in the service.
+        out: Folder of bundles.
+        group: Group of each row, (N,), such as a card's: rows that belong together.
+        segment: Segment of each row, (N,); each gets certificates of its own.
+        time: Time of each row, (N,), UTC.
+        weight: Weight of each row, (N,), above 0.
+        calibrator: Name of a calibrator, or `auto` to choose one.
+        split: Shares of fit, certify and gate rows.
+        seed: Seed of the split.
+
+    Returns:
+        The bundle's folder.
+
+    Raises:
+        ImportError: The application is not installed.
+        importing.errors.ImportRefusedError: The model cannot become ONNX without changing its answers, or the rows
+            cannot be used; nothing was written.
+    """
+    try:
+        importing = import_module("importing.estimators")
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"candor.import_model requires the application, of which {error.name} is not installed. "
+            "Run: pip install 'candor-server[import,cpu]'"
+        ) from error
+    path: Path = importing.import_model(
+        estimator,
+        X,
+        y,
+        name=name,
+        out=out,
+        group=group,
+        segment=segment,
+        time=time,
+        weight=weight,
+        calibrator=calibrator,
+        split=split,
+        seed=seed,
+    )
+    return path

@@ -1,0 +1,31 @@
+"""The client and the contract are tested against real services: those of the service's own tests."""
+
+from __future__ import annotations
+
+from tests.service.conftest import (
+    _no_settings_from_outside,
+    _plain_logs,
+    hold,
+    in_place_of_python,
+    launch,
+    migrated,
+    service,
+    shared,
+    slow,
+    spawn,
+    start,
+)
+
+__all__ = [
+    "_no_settings_from_outside",
+    "_plain_logs",
+    "hold",
+    "in_place_of_python",
+    "launch",
+    "migrated",
+    "service",
+    "shared",
+    "slow",
+    "spawn",
+    "start",
+]
