@@ -1,0 +1,152 @@
+"""Images for a graph: which axes are what, and how pixels become its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from bundle import GraphInput, InputSpec
+from bundle.errors import ImageError
+from bundle.images import decode_image
+from importing.errors import AmbiguousModelError, RowsError, UnsupportedModelError
+from importing.examples.result import Examples
+from importing.model import Port
+from importing.rows import Rows
+
+_CHANNELS = (1, 3)
+_MAX_PIXELS = 100_000_000
+
+
+def _layout(text: str) -> str:
+    if text not in ("NCHW", "NHWC"):
+        raise ValueError(text)
+    return text
+
+
+def _size(text: str) -> tuple[int, int]:
+    height, width = map(int, text.split("x"))
+    return height, width
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    return tuple(map(float, text.split()))
+
+
+_OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "layout": ("layout", _layout),
+    "scale": ("scale", float),
+    "mean": ("mean", _numbers),
+    "std": ("deviation", _numbers),
+    "size": ("size", _size),
+}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the user says of an input: `NAME[:layout=NCHW,scale=…,mean=…,std=…,size=HxW]`.
+
+    Attributes:
+        name: Its name; "" for the only one.
+        layout: `NCHW` or `NHWC`.
+        scale: Factor of pixels; None for 1/255 where the graph takes floats.
+        mean: Subtracted from each channel.
+        deviation: Divisor of each channel.
+        size: Height and width where the graph does not fix them.
+    """
+
+    name: str = ""
+    layout: str | None = None
+    scale: float | None = None
+    mean: tuple[float, ...] = ()
+    deviation: tuple[float, ...] = ()
+    size: tuple[int, int] | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Wanted:
+        """Read the option; raises UnsupportedModelError."""
+        name, _, rest = text.partition(":")
+        fields: dict[str, Any] = {"name": name}
+        try:
+            for part in rest.split(",") if rest else ():
+                key, _, value = part.partition("=")
+                field, read = _OPTIONS[key]
+                fields[field] = read(value)
+        except (KeyError, ValueError):
+            raise UnsupportedModelError(
+                f"cannot read the option --input {text}",
+                expected="NAME:layout=NCHW,scale=0.0039,mean=0.485 0.456 0.406,std=0.229 0.224 0.225,size=224x224",
+            ) from None
+        return cls(**fields)
+
+
+def image_examples(rows: Rows, ports: Sequence[Port], option: Wanted) -> Examples:
+    """Decode images for the only input of the graph.
+
+    Args:
+        rows: Rows of an image folder.
+        ports: Inputs of the graph.
+        option: What the user says of the input.
+
+    Raises:
+        AmbiguousModelError: The order of the axes or the size is not clear.
+        UnsupportedModelError: The graph does not take images, or not as the user says.
+        RowsError: An image cannot be decoded.
+    """
+    port = ports[0]
+    if len(ports) != 1 or len(port.row) != 3 or port.dtype not in ("uint8", "float16", "float32", "float64"):
+        raise UnsupportedModelError(
+            "the model does not take images",
+            found="; ".join(map(str, ports)),
+            expected="one input of pixels with 4 axes: NCHW or NHWC",
+        )
+    layouts = [name for name, axis in (("NCHW", 0), ("NHWC", 2)) if port.row[axis] in _CHANNELS]
+    if option.layout is None and len(layouts) != 1:
+        raise AmbiguousModelError(
+            "the order of the image's axes is not clear", found=str(port), expected=f"--input {port.name}:layout=NCHW"
+        )
+    layout = option.layout or layouts[0]
+    channels, *sides = port.row if layout == "NCHW" else (port.row[2], *port.row[:2])
+    if channels not in _CHANNELS:
+        raise UnsupportedModelError(
+            f"{layout} images have another number of channels", found=str(port), expected="1 or 3, fixed"
+        )
+    given = option.size or (None, None)
+    height, width = (side or size for side, size in zip(sides, given, strict=True))
+    if height is None or width is None:
+        raise AmbiguousModelError(
+            "the graph takes images of any size", found=str(port), expected=f"--input {port.name}:size=224x224"
+        )
+    shape = (height, width, channels)
+    scale = option.scale if option.scale is not None else (1.0 if port.dtype == "uint8" else 1 / 255)
+    try:
+        spec = InputSpec(kind="image", dtype="uint8", shape=shape, resize=True)
+        feed = GraphInput(
+            name=port.name,
+            dtype=port.dtype,
+            shape=(channels, height, width) if layout == "NCHW" else shape,
+            layout=layout,
+            scale=scale,
+            mean=option.mean,
+            deviation=option.deviation,
+        )
+    except ValidationError as error:
+        (wrong, *_) = error.errors(include_url=False)
+        raise UnsupportedModelError(
+            f"cannot feed images to the model: {wrong['msg']}",
+            where=" ".join(map(str, wrong["loc"])) or str(port),
+            found=str(option),
+        ) from error
+    values = np.empty((len(rows), *shape), np.uint8)
+    for row, data in enumerate(rows.features["image"]):
+        try:
+            values[row] = decode_image(data, spec, max_pixels=_MAX_PIXELS)
+        except ImageError as error:
+            raise RowsError(error.message, where=rows.where(row), found=error.found, expected=error.expected) from error
+    note = f"input {port.name}: images of {height} × {width} × {channels} as {layout} {port.dtype}, scale {scale:.4g}"
+    if option.mean or option.deviation:
+        note += f", mean {option.mean}, deviation {option.deviation}"
+    return Examples(spec, (feed,), None, values, (note,))

@@ -1,0 +1,123 @@
+"""The last steps of every import: calibrate, report, write the bundle."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+
+import bundle as bundles
+from bundle import BundleError, ImportRecord, NativeCheck
+from bundle.manifest import MODEL_NAME
+from calibrators import CALIBRATORS
+from importing.build import Scored, make_contents
+from importing.class_order import SHOWN, check_order
+from importing.errors import ImportRefusedError, UnsupportedModelError
+from importing.policy import PolicyFile
+from importing.rows import Rows
+
+
+@dataclass(frozen=True)
+class Options:
+    """What every import is told; see the options of `candor import`."""
+
+    name: str
+    labels: str | None
+    calibrator: str
+    shares: tuple[float, float, float]
+    seed: int
+    dry_run: bool
+    out: Path
+    allow_reversed: bool
+    policy: PolicyFile | None = None
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(MODEL_NAME, self.name):
+            raise ImportRefusedError(
+                "the name of the model is not valid",
+                found=self.name,
+                expected="1 to 64 lower-case letters, digits, - and _; the first is a letter or digit",
+            )
+        if self.calibrator not in CALIBRATORS:
+            raise UnsupportedModelError(f"unknown calibrator {self.calibrator!r}", expected=", ".join(CALIBRATORS))
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model comes from: its format, the name of its file or class, and the sha256 of its file."""
+
+    format: str
+    name: str
+    sha256: str | None
+
+
+def record_of(source: Source, rows: Rows, options: Options, check: NativeCheck | None) -> ImportRecord:
+    """Return what the manifest says about an import."""
+    return ImportRecord(
+        format=source.format,
+        source=source.name,
+        source_sha256=source.sha256,
+        rows_sha256=rows.sha256,
+        options={"split": list(options.shares), "seed": options.seed, "calibrator": options.calibrator},
+        native=check,
+    )
+
+
+def finish(
+    scored: Scored, rows: Rows, keys: Sequence[str], labels: Sequence[str], options: Options, console: Console
+) -> Path | None:
+    """Calibrate, report, and write the bundle; return its folder, None for a dry run.
+
+    Raises:
+        ImportRefusedError: The rows do not suffice, or the bundle cannot be written.
+    """
+    place = {key: column for column, key in enumerate(keys)}
+    codes = np.fromiter((place[key] for key in rows.label), np.int64, len(rows))
+    named = [key if key == name else f"{key} ({name})" for key, name in zip(keys, labels, strict=True)]
+    shown = ", ".join(named[:SHOWN]) + ", …" * (len(named) > SHOWN)
+    console.print(escape(f"classes in the order of the scores: {shown}"), soft_wrap=True)
+    warning = check_order(scored.logits, codes, labels, allow_reversed=options.allow_reversed)
+    if warning is not None:
+        console.print(f"[yellow]Warning[/yellow]: {escape(warning)}", soft_wrap=True)
+    with console.status("calibrating"):
+        contents = make_contents(
+            scored,
+            rows,
+            codes,
+            name=options.name,
+            labels=labels,
+            calibrator=options.calibrator,
+            shares=options.shares,
+            seed=options.seed,
+        )
+    sizes = {part: len(getattr(contents.reference, part).labels) for part in ("fit", "certify", "gate")}
+    console.print(f"rows: {', '.join(f'{count:,} {part}' for part, count in sizes.items())}")
+    for name in ("nll", "ece"):
+        before, after = (contents.metrics[f"{name}_{side}"] for side in ("before", "after"))
+        console.print(f"{name}: {before:.4f} → {after:.4f}")
+    positive = contents.report.get("positive")
+    if positive is not None:
+        told = ", ".join(
+            f"{name} {positive['after'][key]['value']:.4f}"
+            for key, name in (("average_precision", "average precision"), ("auroc", "AUROC"))
+            if positive["after"][key]["value"] is not None
+        )
+        console.print(escape(f"{positive['label']}: {told or 'no rows to rank'}"), soft_wrap=True)
+    if options.dry_run:
+        console.print("Dry run: nothing was written.")
+        return None
+    try:
+        path = bundles.write(options.out, contents)
+    except (BundleError, OSError) as error:
+        raise ImportRefusedError(f"the bundle cannot be written: {error}") from error
+    console.print(f"[bold green]Imported[/bold green] {escape(str(path))}")
+    if options.policy is not None:
+        options.policy.attach(path)
+    elif positive is not None:
+        console.print(f"Next: candor policy suggest {path} --positive {escape(positive['label'])}", soft_wrap=True)
+    return path

@@ -1,0 +1,178 @@
+"""Open an ONNX model as it came: its inputs and outputs, and runs with a limit on time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol
+
+import numpy.typing as npt
+import onnxruntime as ort
+
+from bundle import BundleFormatError, external_data, functions
+from bundle.inputs import TensorType
+from importing.errors import UnsupportedModelError
+
+TYPES: dict[str, TensorType] = {
+    "tensor(bool)": "bool",
+    "tensor(uint8)": "uint8",
+    "tensor(int8)": "int8",
+    "tensor(uint16)": "uint16",
+    "tensor(int16)": "int16",
+    "tensor(int32)": "int32",
+    "tensor(int64)": "int64",
+    "tensor(float16)": "float16",
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(string)": "string",
+}
+"""Type of a tensor by ONNX Runtime's name."""
+
+RUN_S = 60.0
+"""Time that one run may take; a graph can loop for ever."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of a graph.
+
+    Attributes:
+        name: Its name.
+        dtype: Type of its elements; None for sequences and maps.
+        shape: Its shape with the batch axis first, None for dynamic sizes; None where the graph does not say.
+        type: ONNX Runtime's name of its type.
+    """
+
+    name: str
+    dtype: TensorType | None
+    shape: tuple[int | None, ...]
+    type: str
+
+    @property
+    def row(self) -> tuple[int | None, ...]:
+        """Shape of one row, without the batch axis."""
+        return self.shape[1:]
+
+    def __str__(self) -> str:
+        sizes = ", ".join("N" if size is None else str(size) for size in self.shape)
+        return f"{self.name}: {self.dtype or self.type} [{sizes}]"
+
+
+class Model(Protocol):
+    """What an import needs of a model.
+
+    Attributes:
+        origin: Source of the bundle's model.
+        content: Bytes of the bundle's model file.
+        inputs: Its inputs, in order.
+        outputs: Its outputs, in order.
+        batch: Number of rows in every run where it fixes it; None for any number.
+    """
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+    @property
+    def origin(self) -> Literal["imported", "remote"]:
+        """Source of the bundle's model."""
+
+    @property
+    def content(self) -> bytes:
+        """Bytes of the bundle's model file."""
+
+    @property
+    def batch(self) -> int | None:
+        """Number of rows in every run where it fixes it; None for any number."""
+
+    def run(self, names: list[str], feeds: dict[str, npt.NDArray[Any]]) -> Sequence[Any]:
+        """Return outputs for a batch; see `bundle.graph.Run`."""
+
+
+class OnnxModel:
+    """An ONNX model with one thread.
+
+    Args:
+        content: The file.
+        where: Its name, for errors.
+
+    Attributes:
+        content: The file.
+        inputs: Inputs of the graph, in order.
+        outputs: Outputs of the graph, in order.
+        origin: Source of the bundle's model.
+
+    Raises:
+        UnsupportedModelError: The model has external data or too many nodes, or ONNX Runtime cannot load it.
+    """
+
+    origin: Final = "imported"
+
+    def __init__(self, content: bytes, where: str) -> None:
+        self.content = content
+        self._where = where
+        try:
+            external_data.refuse(content, file=where)
+            functions.refuse(content, file=where)
+        except BundleFormatError as error:
+            raise UnsupportedModelError(
+                error.message,
+                where=where,
+                found=error.found,
+                expected=error.expected,
+                remedy="Save the model as one valid ONNX file, with its weights inside and its functions inlined.",
+            ) from error
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        try:
+            self._session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # ONNX Runtime raises bare C++ exceptions of many types
+            raise UnsupportedModelError(
+                "ONNX Runtime cannot load the model",
+                where=where,
+                found=str(error)[:500],
+                remedy="Custom operators are not supported; export the model with standard ones.",
+            ) from error
+        self.inputs = tuple(map(_port, self._session.get_inputs()))
+        self.outputs = tuple(map(_port, self._session.get_outputs()))
+
+    @property
+    def batch(self) -> int | None:
+        """Number of rows in every run where the graph fixes it; None for any number."""
+        return fixed_batch(self.inputs)
+
+    def run(self, names: list[str], feeds: dict[str, npt.NDArray[Any]]) -> Sequence[Any]:
+        """Run the graph; see `bundle.graph.Run`.
+
+        Raises:
+            UnsupportedModelError: The graph fails, or takes longer than `RUN_S`.
+        """
+        options = ort.RunOptions()
+        watch = threading.Timer(RUN_S, setattr, (options, "terminate", True))
+        watch.start()
+        try:
+            found: Sequence[Any] = self._session.run(names, feeds, options)
+        except Exception as error:  # ONNX Runtime raises bare C++ exceptions of many types
+            slow = options.terminate
+            raise UnsupportedModelError(
+                f"a run took longer than {RUN_S:g} s" if slow else "the model cannot run these rows",
+                where=self._where,
+                found=None if slow else str(error)[:500],
+                expected=", ".join(map(str, self.inputs)),
+            ) from error
+        finally:
+            watch.cancel()
+        return found
+
+
+def fixed_batch(inputs: Sequence[Port]) -> int | None:
+    """Return the number of rows that all inputs fix; None for any number."""
+    sizes = {port.shape[0] for port in inputs if port.shape}
+    fixed = {size for size in sizes if size is not None}
+    return fixed.pop() if len(fixed) == 1 and len(sizes) == 1 else None
+
+
+def _port(found: Any) -> Port:
+    shape = tuple(size if isinstance(size, int) and size > 0 else None for size in found.shape or ())
+    return Port(found.name, TYPES.get(found.type), shape, found.type)

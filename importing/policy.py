@@ -1,0 +1,17 @@
+"""What `--policy` needs of the application: importing knows neither policies nor the service."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+
+class PolicyFile(Protocol):
+    """A policy that an import certifies; an unusable one ends the command."""
+
+    def check(self, labels: Sequence[str]) -> None:
+        """Refuse a policy that does not fit the labels of the model."""
+
+    def attach(self, bundle: Path) -> None:
+        """Certify the policy on the bundle's reference rows, and put it where the service reads it."""

@@ -1,0 +1,99 @@
+"""CSV and TSV: UTF-8, a header, then as many cells in each line."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from importing.errors import RowsError
+from importing.rows.block import Block
+from importing.rows.roles import Roles
+from importing.rows.stream import Hashed, lines_of
+
+_BLOCK = 20_000
+
+
+def blocks(path: Path, file: Hashed, roles: Roles) -> Iterator[Block]:
+    """Yield the rows in blocks of str.
+
+    Args:
+        path: The file; with `.tsv` in its name cells are separated by tabs, else by commas.
+        file: The same file, opened.
+        roles: What the columns are.
+
+    Raises:
+        RowsError: The file is not CSV, a line has more or fewer cells than the header, or a role names no column.
+    """
+    tabs = ".tsv" in (suffix.lower() for suffix in path.suffixes)
+    reader = csv.reader(lines_of(path, file), delimiter="\t" if tabs else ",", strict=True)
+    names: list[str] = []
+    line = 1
+    while True:
+        rows: list[list[str]] = []
+        try:
+            rows.extend(islice(reader, _BLOCK if names else 1))
+        except csv.Error as error:
+            where = f"{path}, line {line + sum(map(_height, rows))}"
+            raise RowsError(f"The line is not valid CSV: {error}.", where=where) from None
+        if not rows:
+            return
+        lines = _lines(rows, line, reader.line_num)
+        line = reader.line_num + 1
+        if not names:
+            names = [name.strip() for name in rows[0]]
+            if names:
+                _check_header(names, roles, f"{path}, line {lines[0]}")
+        elif (block := _block(path, names, rows, lines)) is not None:
+            yield block
+
+
+def _lines(rows: list[list[str]], first: int, last: int) -> NDArray[np.int64]:
+    """Return the number of each row's first line, given the first and last line of all."""
+    if last - first == len(rows) - 1:
+        return np.arange(first, last + 1)
+    heights = np.fromiter(map(_height, rows), np.int64, len(rows))
+    return first + np.cumsum(heights) - heights
+
+
+def _height(row: list[str]) -> int:
+    """Return the number of lines that a row takes: its cells may contain line ends."""
+    return 1 + sum(cell.count("\n") for cell in row)
+
+
+def _block(path: Path, names: list[str], rows: list[list[str]], lines: NDArray[np.int64]) -> Block | None:
+    """Return the rows without blank lines by column; None if all are blank."""
+    if not all(rows):
+        full = np.fromiter(map(bool, rows), np.bool_, len(rows))
+        rows, lines = [row for row in rows if row], lines[full]
+    if not set(map(len, rows)) <= {len(names)}:
+        place = next(place for place, row in enumerate(rows) if len(row) != len(names))
+        raise _ragged(path, int(lines[place]), rows[place], names)
+    return Block(dict(zip(names, zip(*rows, strict=True), strict=True)), lines) if rows else None
+
+
+def _check_header(names: list[str], roles: Roles, where: str) -> None:
+    other = next((mark for mark in (";", "\t", "|") if len(names) == 1 and mark in names[0]), None)
+    if other is not None:
+        raise RowsError(
+            "The header has one column.",
+            where=where,
+            found=f"{names[0][:100]!r}",
+            expected="cells separated by commas (.csv) or tabs (.tsv)",
+        )
+    roles.check(names, where)
+
+
+def _ragged(path: Path, line: int, row: list[str], names: list[str]) -> RowsError:
+    last = f"the last is {row[-1][:50]!r}"
+    return RowsError(
+        "The line does not have one cell for each column.",
+        where=f"{path}, line {line}",
+        found=f"{len(row)} cells; {last}",
+        expected=f"{len(names)} cells, as in the header",
+        remedy="A cell with a comma needs quotes." if len(row) > len(names) else None,
+    )

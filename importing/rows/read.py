@@ -1,0 +1,186 @@
+"""Read validation rows by the ending of their file."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import re
+from collections.abc import Collection, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from importing.errors import RowsError
+from importing.rows import csv_file, ndjson, npz, parquet
+from importing.rows.image_folder import read_folder
+from importing.rows.result import Rows
+from importing.rows.roles import Roles
+from importing.rows.stream import COMPRESSED, Hashed, readable
+from importing.rows.table import Table, gather
+from importing.rows.values import Where
+
+_LINES: Final = {".csv": csv_file.blocks, ".tsv": csv_file.blocks, ".ndjson": ndjson.blocks, ".jsonl": ndjson.blocks}
+_ENDINGS: Final = (*_LINES, ".parquet", ".npz")
+_MAX_LABEL = 256
+_WHOLE = re.compile(r"(-?\d+)\.0+")
+
+
+def read_rows(
+    path: Path,
+    *,
+    label: str | None = None,
+    group: str | None = None,
+    segment: str | None = None,
+    part: str | None = None,
+    time: str | None = None,
+    weight: str | None = None,
+    scores: Sequence[str] = (),
+    columns: Sequence[str] | None = None,
+    text: Sequence[str] | None = (),
+    drop: Sequence[str] = (),
+    named: Collection[str] = (),
+) -> Rows:
+    r"""Read labelled rows from a file, or from a folder of images.
+
+    Columns with a role are not inputs of the model, unless `columns` or `named` contains them. A column of CSV is a
+    number if all its values are finite numbers, or all are true or false; in Parquet and NDJSON its type says so. A
+    cell is missing if it is empty, `NA`, `N/A`, `NaN`, `null` or `?`.
+
+    Args:
+        path: A file ending in .csv, .tsv, .ndjson or .jsonl (each also .gz or .bz2), .parquet or .npz; or a folder with
+            one sub-folder of images per class.
+        label: Column of the true class; None for a folder.
+        group: Column of groups.
+        segment: Column of segments.
+        part: Column whose values say which part a row belongs to (`fit`, `certify`, `gate`).
+        time: Column of times: ISO 8601, or seconds or milliseconds since the epoch.
+        weight: Column of weights.
+        scores: Columns of the model's own scores.
+        columns: Inputs of the model, in order; None for all columns without a role.
+        text: Inputs that are texts even if each value is a number, those of them that exist; None for all inputs.
+        drop: Columns to leave out.
+        named: Names that the model gives to its inputs.
+
+    Raises:
+        RowsError: The file cannot be read or used; `where` names file, line and column.
+
+    Example:
+        >>> import tempfile
+        >>> file = Path(tempfile.mkdtemp()) / "rows.csv"
+        >>> _ = file.write_text("amount,country,is_fraud\n9.5,DE,0\n,FR,1\n")
+        >>> rows = read_rows(file, label="is_fraud")
+        >>> rows.features["amount"], rows.features["country"], rows.classes
+        (array([9.5, nan]), array(['DE', 'FR'], dtype=object), ('0', '1'))
+    """
+    given = {"group": group, "segment": segment, "part": part, "time": time, "weight": weight}
+    if path.is_dir():
+        _check_no_columns({"label": label, **given, "scores": scores, "columns": columns, "drop": drop}, path)
+        with readable(path):
+            rows = read_folder(path)
+    else:
+        if label is None:
+            raise RowsError("The label column is not given.", where=str(path), expected="the name of a column: --label")
+        order = None if columns is None else tuple(columns)
+        roles = Roles(
+            label,
+            **given,
+            scores=tuple(scores),
+            columns=order,
+            text=None if text is None else tuple(text),
+            drop=tuple(drop),
+            named=frozenset(named),
+        )
+        rows = _read_file(path, roles)
+    rows.check_classes()
+    return rows
+
+
+def _check_no_columns(given: dict[str, Any], path: Path) -> None:
+    """Refuse roles of columns for a folder: its classes are its sub-folders."""
+    for name, value in given.items():
+        if value:
+            raise RowsError(
+                f"An image folder has no columns, so `{name}` cannot be given.",
+                where=str(path),
+                expected="classes as sub-folders alone",
+            )
+
+
+def _read_file(path: Path, roles: Roles) -> Rows:
+    ending = _ending(path)
+    with readable(path), path.open("rb", buffering=0) as file:
+        sha256, table = _read_once(path, ending, file, roles)
+        if table.turned:
+            file.seek(0)
+            digest, again = _read_once(path, ending, file, Roles(roles.label), table.turned)
+            if digest != sha256:
+                raise RowsError("The file changed while it was read.", where=str(path))
+            table = dataclasses.replace(table, features=table.features | again.features)
+    others = table.others
+    return Rows(
+        path=path,
+        sha256=sha256,
+        features=table.features,
+        label=_classes(
+            others["label"], lambda row: f"{path}, {_unit(ending)} {table.lines[row]}, column {roles.label}"
+        ),
+        label_name=roles.label,
+        group=others.get("group"),
+        segment=others.get("segment"),
+        part=others.get("part"),
+        time=others.get("time"),
+        weight=others.get("weight"),
+        scores=others.get("scores"),
+        lines=table.lines,
+        unit=_unit(ending),
+    )
+
+
+def _read_once(
+    path: Path, ending: str, file: io.FileIO, roles: Roles, again: frozenset[str] = frozenset()
+) -> tuple[str, Table]:
+    """Return the file's sha256 and its columns."""
+    gathered = partial(gather, path, again=again, spelled=ending in (".csv", ".tsv"), unit=_unit(ending))
+    if ending in _LINES:
+        hashed = Hashed(file)
+        table = gathered(_LINES[ending](path, hashed, roles), roles)
+        return hashed.sha256(), table
+    digest = hashlib.file_digest(file, "sha256").hexdigest()
+    file.seek(0)
+    if ending == ".parquet":
+        return digest, gathered(parquet.blocks(path, file, roles), roles)
+    inputs, block = npz.arrays(path, file, roles)
+    table = gathered([block] if len(block.lines) else [], dataclasses.replace(roles, columns=()))
+    return digest, dataclasses.replace(table, features=inputs)
+
+
+def _ending(path: Path) -> str:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    ending = suffixes[-2] if len(suffixes) > 1 and suffixes[-1] in COMPRESSED else "".join(suffixes[-1:])
+    if ending not in _ENDINGS or (suffixes[-1] in COMPRESSED and ending not in _LINES):
+        expected = f"{', '.join(_ENDINGS)}, or a folder with one sub-folder of images per class"
+        raise RowsError("The file has an unknown ending.", where=str(path), found=path.name, expected=expected)
+    return ending
+
+
+def _unit(ending: str) -> str:
+    return "line" if ending in _LINES else "row"
+
+
+def _classes(label: NDArray[np.object_], where: Where) -> NDArray[np.object_]:
+    """Return the labels; whole numbers that are all written as floats (1.0) lose their decimals."""
+    names = dict.fromkeys(label.tolist())
+    for name in names:
+        if len(name) > _MAX_LABEL:
+            row = label.tolist().index(name)
+            raise RowsError("The label is too long.", where=where(row), expected=f"at most {_MAX_LABEL} characters")
+    whole = {name: match[1] for name in names if (match := _WHOLE.fullmatch(name)) is not None}
+    if len(whole) < len(names):
+        return label
+    shorter = np.empty(len(label), np.object_)
+    shorter[:] = [whole[name] for name in label]
+    return shorter

@@ -1,0 +1,292 @@
+"""Import a graph: report the rows, find inputs and output, score, check; `finish` does the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from bundle import Golden, Graph, NativeCheck
+from bundle.graph import feed_all
+from calibrators import softmax
+from importing.build import GOLDEN_ROWS, Scored, digest, score
+from importing.class_order import class_order
+from importing.columns import describe, print_report
+from importing.converted import Converted
+from importing.converters import CONVERTERS
+from importing.documents import read_json
+from importing.errors import (
+    ModelReferenceError,
+    NativeDifferenceError,
+    UnsupportedModelError,
+)
+from importing.examples import Examples, Wanted, make_examples, text_columns
+from importing.finish import Options, Source, finish, record_of
+from importing.huggingface import Export, read_export
+from importing.model import Model, OnnxModel
+from importing.native import compare
+from importing.outputs import choose_output
+from importing.references import SUFFIXES
+from importing.rows import Rows
+from importing.split import split
+from importing.texts import Texts, text_examples, without_padding
+
+_PROBED = 512
+_FORMATS = {ending: name for name, endings in SUFFIXES.items() if name in CONVERTERS for ending in endings}
+
+
+def import_model_file(
+    path: Path,
+    file_format: str,
+    read: Callable[..., Rows],
+    options: Options,
+    console: Console,
+    *,
+    order: Sequence[str] | None,
+    categories: Path | None,
+    inputs: Sequence[str],
+    output: str | None,
+    native: Path | None,
+    refuse_unknown: bool,
+    tokenizer: Path | None,
+    text: str | None,
+    max_length: int | None,
+    sha256: str | None,
+) -> None:
+    """Import an ONNX file, a folder that optimum exported, or a file of a library that a converter reads.
+
+    `read` is `read_rows` without `text`, `columns` and `named`, which the model says. `sha256` is the digest that the
+    model's file must have, None for any.
+
+    Raises:
+        ImportRefusedError: The model or the rows cannot be used; nothing was written.
+    """
+    export = _export(path, file_format, tokenizer, max_length)
+    content = export.model.read_bytes()
+    found = digest(content)
+    if sha256 not in (None, found):
+        raise ModelReferenceError(
+            "the model's file differs from its pinned digest", where=export.model.name, found=found, expected=sha256
+        )
+    converted = CONVERTERS[file_format](path) if file_format in CONVERTERS else None
+    import_graph(
+        OnnxModel(content if converted is None else converted.model, str(export.model)),
+        read,
+        options,
+        console,
+        source=Source(file_format, path.name, found),
+        converted=converted,
+        native=CONVERTERS[_format_of(native)](native) if native is not None else converted,
+        order=order,
+        categories=categories,
+        inputs=inputs,
+        output=output,
+        refuse_unknown=refuse_unknown,
+        export=export,
+        text=text,
+    )
+
+
+def import_graph(
+    model: Model,
+    read: Callable[..., Rows],
+    options: Options,
+    console: Console,
+    *,
+    source: Source,
+    converted: Converted | None,
+    native: Converted | None,
+    order: Sequence[str] | None = None,
+    categories: Path | None = None,
+    inputs: Sequence[str] = (),
+    output: str | None = None,
+    refuse_unknown: bool = False,
+    export: Export | None = None,
+    text: str | None = None,
+) -> Path | None:
+    """Import a graph: one that came as it is, one that a converter made, or one on a server.
+
+    Args:
+        model: The graph.
+        read: Reads the rows, given `text`, `columns` and `named`, as `read_rows` takes them.
+        options: What every import is told.
+        console: Where the steps are told.
+        source: Where the model comes from.
+        converted: The conversion that made the graph; None for a graph as it came.
+        native: What answers the same rows, to compare with; None for no comparison.
+        order: Names of the columns in the order of the graph's only input.
+        categories: File of known values by column.
+        inputs: What the user says of inputs.
+        output: What the user says of the output.
+        refuse_unknown: Whether rows with unknown categories are refused later.
+        export: What came beside the graph, such as a tokenizer; None for nothing.
+        text: Column of the texts, where the rows have more inputs.
+
+    Returns:
+        The bundle's folder; None for a dry run.
+
+    Raises:
+        ImportRefusedError: The model or the rows cannot be used; nothing was written.
+    """
+    export = export or Export(Path(source.name))
+    given = {} if categories is None else read_json(categories, "categories", dict)
+    columns = None if converted is None else converted.columns
+    known = given if columns is None else {each.name: each.categories for each in columns.columns if each.categories}
+    chosen = order if order is not None or columns is None else [each.name for each in columns.columns]
+    if export.texts is None:
+        rows = read(text=text_columns(model.inputs, known), columns=chosen, named=[port.name for port in model.inputs])
+    else:
+        rows = read(text=None, columns=None if text is None else [text])
+    keys, labels = class_order(rows, options.labels, export.labels if converted is None else converted.labels)
+    if options.policy is not None:
+        options.policy.check(labels)
+    print_report(describe(rows, certify=options.shares[1], categories=known), console)
+    split(rows, options.shares, seed=options.seed)  # scoring takes long: refuse first
+    if export.texts is None:
+        wanted = [Wanted.parse(each) for each in inputs]
+        if not wanted and rows.files and export.image is not None:
+            wanted = [export.image]
+        examples = make_examples(
+            rows,
+            model.inputs,
+            wanted=wanted,
+            order=order,
+            categories=given,
+            columns=columns,
+            refuse_unknown=refuse_unknown,
+        )
+    else:
+        examples = text_examples(rows, model.inputs, export.texts)
+    graph, note = _graph(model, examples, keys, output, converted)
+    graph = without_padding(graph, model.run, examples, model.inputs, len(labels))
+    for line in (*export.notes, *examples.notes, note):
+        console.print(escape(line), soft_wrap=True)
+    if graph.batch is not None:
+        console.print(f"The graph fixes its batch: it runs {graph.batch} row{'s' * (graph.batch > 1)} at a time.")
+    if graph.mask is not None:
+        console.print("Padding is left out of each run: the answers stay the same.")
+    with progress(console, "scoring", len(rows)) as step:
+        logits = score(graph, model.run, examples.values, rows, len(labels), step)
+    _check_alone(graph, model, examples, logits, rows)
+    check = None
+    if native is not None:
+        check = _compared(native, graph, examples, logits, rows)
+        console.print(
+            f"{check.library} gives the same answers on {check.rows:,} rows: largest difference "
+            f"{check.difference:.2g} (tolerance {check.tolerance:g}).",
+            soft_wrap=True,
+        )
+    record = record_of(source, rows, options, check)
+    scored = Scored(
+        examples.spec,
+        examples.values,
+        logits,
+        model.content,
+        model.origin,
+        record,
+        graph,
+        columns=examples.columns,
+        tokenizer=examples.tokenizer,
+        texts=examples.texts,
+    )
+    return finish(scored, rows, keys, labels, options, console)
+
+
+@contextmanager
+def progress(console: Console, what: str, total: int) -> Iterator[Any]:
+    """Show a bar; yields a function of the number of rows done."""
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def _export(path: Path, file_format: str, tokenizer: Path | None, max_length: int | None) -> Export:
+    """Return what is known of a model before it is opened."""
+    if not path.exists():
+        raise ModelReferenceError("no such file or folder", where=str(path))
+    folder = file_format == "huggingface"
+    if path.is_dir() != folder:
+        raise UnsupportedModelError(
+            "the model is " + ("a file" if folder else "a folder"),
+            where=str(path),
+            expected="a folder with model.onnx and config.json" if folder else "a file",
+        )
+    if folder and tokenizer is None:
+        return read_export(path, max_length=max_length)
+    if tokenizer is None:
+        return Export(path)
+    if file_format != "onnx":
+        raise UnsupportedModelError("--tokenizer belongs to candor import onnx", found=file_format, expected="onnx")
+    return Export(path, texts=Texts(tokenizer.read_bytes(), max_length))
+
+
+def _graph(
+    model: Model, examples: Examples, keys: Sequence[str], output: str | None, converted: Converted | None
+) -> tuple[Graph, str]:
+    if converted is not None:
+        if converted.classes != len(keys):
+            raise UnsupportedModelError(
+                "the model has another number of classes than the rows",
+                found=f"{converted.classes} classes",
+                expected=", ".join(keys),
+                remedy="Name all classes in the order of the model's scores: --labels 0=genuine,1=fraud.",
+            )
+        return converted.graph, f"output {converted.graph.output.name}: {converted.graph.output.form}"
+    rows = examples.values[: model.batch or _PROBED]
+    if model.batch is not None and len(rows) < model.batch:
+        rows = np.resize(rows, model.batch)
+    names = [port.name for port in model.outputs]
+    found, note = choose_output(model.outputs, model.run(names, feed_all(examples.inputs, rows)), keys, output)
+    return Graph(inputs=examples.inputs, output=found, batch=model.batch), note
+
+
+def _compared(
+    native: Converted, graph: Graph, examples: Examples, logits: npt.NDArray[np.float32], rows: Rows
+) -> NativeCheck:
+    """Compare with the library; the rows enter its graph by the converter's own description."""
+    if len(native.graph.inputs) != 1 or len(graph.inputs) != 1:
+        feeds = native.graph.feeds(examples.values)
+    else:
+        values = next(iter(graph.feeds(examples.values).values()))
+        if values.shape[1:] != native.graph.inputs[0].shape:
+            raise NativeDifferenceError(
+                "the graph and the native model take rows of different shapes",
+                found=f"{values.shape[1:]} and {native.graph.inputs[0].shape}",
+                expected="the same features",
+            )
+        feeds = {native.graph.inputs[0].name: values.astype(native.graph.inputs[0].dtype)}
+    probabilities = softmax(logits.astype(np.float64))
+    return compare(probabilities, native.native(feeds), rows, library=native.library)
+
+
+def _check_alone(graph: Graph, model: Model, examples: Examples, logits: npt.NDArray[np.float32], rows: Rows) -> None:
+    """Refuse a model that answers a row alone differently than among others: the service would not start with it."""
+    first = Golden(examples.values[:GOLDEN_ROWS], logits[:GOLDEN_ROWS])
+    alone = [
+        score(graph, model.run, row[None], rows.take(np.array([place])), logits.shape[1], lambda _: None)
+        for place, row in enumerate(first.inputs)
+    ]
+    if (differs := first.difference(np.concatenate(alone))) is not None:
+        raise UnsupportedModelError(
+            "the model answers a row alone differently than among other rows",
+            found=str(differs.found),
+            expected=str(differs.expected),
+            remedy="Export the model for inference: no layer may use the statistics of its batch.",
+        )
+
+
+def _format_of(path: Path) -> str:
+    try:
+        return _FORMATS[path.suffix]
+    except KeyError:
+        raise UnsupportedModelError(
+            "unknown format of the native model", where=str(path), expected=", ".join(_FORMATS)
+        ) from None

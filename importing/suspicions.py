@@ -1,0 +1,92 @@
+"""Inputs that look wrong: empty, constant, identifiers, or giving the label away; and repeated rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from importing.fingerprints import fingerprints
+from importing.rows import Rows
+from importing.rows.values import missing
+
+_MANY_IDS = 50
+_FEW_ROWS = 5
+_SENTENCE = 3  # spaces in an average text that is no identifier
+_SAMPLE = 10_000  # rows that rule most columns out quickly
+
+
+def column_warnings(rows: Rows, name: str, distinct: int, absent: float) -> list[str]:
+    """Say what is suspicious about an input of numbers or texts.
+
+    Args:
+        rows: The rows.
+        name: Name of the input.
+        distinct: Number of its distinct values that are not missing.
+        absent: Share of missing values.
+    """
+    values = rows.features[name]
+    if distinct == 0:
+        return [f"`{name}` is empty."]
+    if distinct == 1 and not absent:
+        return [f"`{name}` is constant."]
+    if distinct == len(rows) >= _MANY_IDS and _may_be_id(values):
+        return [f"`{name}` has another value in each row, like an identifier. Drop it unless the model reads it."]
+    if (how := _leak(rows, values, distinct)) is not None:
+        return [f"`{name}` {how}. Is it known before the label is?"]
+    return []
+
+
+def duplicate_warnings(rows: Rows) -> list[str]:
+    """Say how many rows repeat the inputs of an earlier row."""
+    _, first, place = np.unique(fingerprints(rows), return_index=True, return_inverse=True)
+    repeated = len(rows) - len(first)
+    if not repeated:
+        return []
+    other = int((rows.codes != rows.codes[first][place]).sum())
+    also = f", {other:,} of them with another label" if other else ""
+    kept = "" if rows.group is not None else " The split keeps equal rows in one part."
+    rows_repeat = "row repeats" if repeated == 1 else "rows repeat"
+    return [f"{repeated:,} {rows_repeat} the inputs of an earlier row{also}.{kept}"]
+
+
+def _may_be_id(values: NDArray[Any]) -> bool:
+    if values.dtype.kind == "f":
+        return bool((values == np.floor(values)).all())
+    texts: list[str] = [value for value in values[:_SAMPLE].tolist() if value is not None]
+    return sum(text.count(" ") for text in texts) < _SENTENCE * len(texts)
+
+
+def _leak(rows: Rows, values: NDArray[Any], distinct: int) -> str | None:
+    """Return how a column gives the label away, if it does."""
+    sizes = np.bincount(rows.codes)
+    if sizes.min() < _FEW_ROWS:
+        return None
+    absent = missing(values)
+    if distinct * _FEW_ROWS <= len(rows) and all(
+        _decides(values[:end], absent[:end], rows.codes[:end]) for end in (_SAMPLE, len(rows))
+    ):
+        return "equals the label" if values.tolist() == rows.label.tolist() else "predicts the label perfectly"
+    if len(sizes) == 2 and any(np.array_equal(absent, rows.codes == code) for code in (0, 1)):
+        return "is missing for exactly the rows of one class"
+    numbers = values.dtype.kind in "biuf" and not absent.any()
+    if numbers and all(_separates(values[:end], rows.codes[:end]) for end in (_SAMPLE, len(rows))):
+        return "separates the classes perfectly"
+    return None
+
+
+def _decides(values: NDArray[Any], absent: NDArray[np.bool_], codes: NDArray[np.int64]) -> bool:
+    """Return whether rows with one value, missing included, have one class."""
+    cells = [None if none else cell for cell, none in zip(values.tolist(), absent.tolist(), strict=True)]
+    classes: dict[Any, int] = {}
+    return all(classes.setdefault(cell, code) == code for cell, code in zip(cells, codes.tolist(), strict=True))
+
+
+def _separates(values: NDArray[Any], codes: NDArray[np.int64]) -> bool:
+    """Return whether the classes' ranges of values are disjoint."""
+    order = np.argsort(codes, kind="stable")
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    low, high = np.minimum.reduceat(values[order], starts), np.maximum.reduceat(values[order], starts)
+    ranks = np.argsort(low)
+    return bool((high[ranks][:-1] < low[ranks][1:]).all())

@@ -1,0 +1,65 @@
+"""What ends the child of an import becomes a refusal, and leaves nothing."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import until
+
+from . import graphs
+
+START = "from importing.cli import isolate\nisolate()\nimport os, signal, tempfile, time\ntempfile.mkdtemp()\n"
+
+
+def begin(code: str, folder: Path) -> subprocess.Popen[str]:
+    folder.mkdir()
+    return subprocess.Popen(
+        [sys.executable, "-c", START + code],
+        env={"TMPDIR": str(folder), "PYTHONPATH": str(Path(__file__).parents[2])},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+OPEN = "from importing.model import OnnxModel\nOnnxModel(open({!r}, 'rb').read(), 'it')"
+
+
+def test_a_model_that_crashes_onnx_runtime_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "crash.onnx"
+    path.write_bytes(graphs.crashing())
+    running = begin(OPEN.format(str(path)), tmp_path / "temporary")
+    _, told = running.communicate()
+    assert running.returncode == 2
+    assert "Refused: The model crashes the import." in told
+    assert "signal SIGSEGV" in told
+    assert list((tmp_path / "temporary").glob("candor-*")) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "told"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", 2, "probably because memory ran out"),
+        ("os.kill(os.getpid(), signal.SIGTERM)", 128 + 15, ""),
+        ("raise SystemExit(5)", 5, ""),
+    ],
+)
+def test_other_ends_keep_their_status(tmp_path: Path, code: str, status: int, told: str) -> None:
+    running = begin(code, tmp_path / "temporary")
+    _, complaint = running.communicate()
+    assert (running.returncode, told in complaint, bool(complaint)) == (status, True, bool(told))
+    assert list((tmp_path / "temporary").glob("candor-*")) == []
+
+
+def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
+    running = begin("print('begun', flush=True)\ntime.sleep(60)", tmp_path / "temporary")
+    assert running.stdout is not None
+    assert running.stdout.readline() == "begun\n"
+    running.send_signal(signal.SIGKILL)
+    assert running.communicate() == ("", "")  # the child held the pipes, too
+    until(lambda: not list((tmp_path / "temporary").glob("candor-*")), "its temporary files stay")

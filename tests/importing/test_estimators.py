@@ -1,0 +1,165 @@
+"""candor.import_model: from an object and rows in memory to a bundle that answers as the object does."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import lightgbm
+import numpy as np
+import onnxruntime as ort
+import pandas as pd
+import pytest
+import xgboost
+from scipy.special import softmax
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import bundle
+import candor
+from importing.errors import NativeDifferenceError, RowsError, UnsupportedModelError
+from importing.rows.memory import rows_in_memory
+
+
+def table(rows: int = 400) -> tuple[pd.DataFrame, np.ndarray]:
+    rng = np.random.default_rng(2)
+    frame = pd.DataFrame(
+        {
+            "amount in EUR": np.where(rng.random(rows) < 0.1, np.nan, rng.lognormal(3, 1, rows)),
+            "country": pd.Categorical(rng.choice(["at", "de", "fr"], rows)),
+            "hour": rng.integers(0, 24, rows),
+        }
+    )
+    score = (frame["country"] == "fr") + frame["hour"] / 24 + np.log(frame["amount in EUR"].fillna(9)) / 3
+    return frame, np.where(score + rng.normal(size=rows) / 2 > 2, "fraud", "genuine")
+
+
+def answers(found: bundle.Bundle, rows: list[dict[str, Any]]) -> np.ndarray:
+    """Probabilities before calibration of rows as a client sends them."""
+    manifest = found.manifest
+    assert manifest.graph is not None
+    assert found.columns is not None
+    inputs = found.columns.encode(rows, manifest.input)
+    logits = manifest.graph.run(ort.InferenceSession(found.model_bytes).run, inputs, len(manifest.labels))
+    return np.asarray(softmax(logits.astype(np.float64), axis=1))
+
+
+@pytest.mark.filterwarnings("ignore:Found whitespace in feature_names")
+def test_lightgbm_of_a_data_frame(tmp_path: Path) -> None:
+    frame, target = table()
+    estimator = lightgbm.LGBMClassifier(n_estimators=20, verbosity=-1, n_jobs=1).fit(frame, target)
+    groups = np.arange(len(frame)) // 2
+    path = candor.import_model(
+        estimator, frame, target, name="payments", out=tmp_path, calibrator="temperature", group=groups, seed=3
+    )
+    assert path == tmp_path / "payments" / "1"
+    found = bundle.verify(path)
+    assert found.manifest.labels == ("fraud", "genuine")
+    record = found.manifest.imported
+    assert record is not None
+    assert record.native is not None
+    assert (record.format, record.source, record.native.rows) == ("lightgbm", "LGBMClassifier", len(frame))
+    assert record.native.difference < 1e-6
+    assert found.reference.fit.group is not None
+    complete = frame.astype(object).where(frame.notna(), None)
+    assert np.allclose(answers(found, complete.to_dict("records")), estimator.predict_proba(frame), atol=1e-6)
+
+
+def test_xgboost_of_a_matrix(tmp_path: Path) -> None:
+    frame, target = table()
+    rows = frame[["amount in EUR", "hour"]].to_numpy()
+    estimator = xgboost.XGBClassifier(n_estimators=20, n_jobs=1).fit(rows, target == "fraud")
+    path = candor.import_model(estimator, rows, target == "fraud", name="payments", out=tmp_path, calibrator="platt")
+    found = bundle.verify(path)
+    assert found.manifest.labels == ("0", "1")
+    assert found.columns is not None
+    assert [column.name for column in found.columns.columns] == ["f0", "f1"]
+
+
+def test_a_pipeline_with_texts(tmp_path: Path) -> None:
+    frame, target = table()
+    frame = frame.fillna({"amount in EUR": 1.0}).astype({"country": str})
+    estimator = make_pipeline(
+        make_column_transformer(
+            (StandardScaler(), ["amount in EUR", "hour"]), (OneHotEncoder(handle_unknown="ignore"), ["country"])
+        ),
+        LogisticRegression(),
+    ).fit(frame, target)
+    path = candor.import_model(estimator, frame, target, name="payments", out=tmp_path, calibrator="temperature")
+    found = bundle.verify(path)
+    sent = [{"amount in EUR": 12.5, "hour": 3, "country": "fr"}, {"amount in EUR": 0.5, "hour": 23, "country": "xx"}]
+    assert np.allclose(answers(found, sent), estimator.predict_proba(pd.DataFrame(sent)), atol=1e-6)
+
+
+def test_a_lying_conversion_writes_nothing(tmp_path: Path) -> None:
+    frame, target = table()
+    rows = frame[["hour"]].to_numpy() / 7
+    base = make_pipeline(StandardScaler(), RandomForestClassifier(5, random_state=0))
+    estimator = CalibratedClassifierCV(base, cv=2).fit(rows, target)
+    with pytest.raises(NativeDifferenceError, match=r"scikit-learn.* disagree"):
+        candor.import_model(estimator, rows, target, name="payments", out=tmp_path, group=range(len(rows)))
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_objects_are_refused(tmp_path: Path) -> None:
+    class Own:
+        predict_proba = None
+
+    with pytest.raises(UnsupportedModelError, match=r"no converter knows .*Own"):
+        candor.import_model(Own(), [[1.0]], [0], name="payments", out=tmp_path)
+    with pytest.raises(RowsError, match=r"split is invalid.*three shares"):
+        candor.import_model(Own(), [[1.0]], [0], name="payments", out=tmp_path, split=(0.5, 0.5))
+    with pytest.raises(UnsupportedModelError, match=r"no probabilities.*Path.*candor import lightgbm"):
+        candor.import_model(tmp_path, [[1.0]], [0], name="payments", out=tmp_path)
+
+
+def test_without_the_application_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def absent(name: str) -> ModuleType:
+        raise ModuleNotFoundError(f"No module named {name!r}", name="importing")
+
+    own_model = importlib.import_module("candor.own_model")
+    monkeypatch.setattr(own_model, "import_module", absent)
+    with pytest.raises(ImportError, match=r"pip install 'candor-server\[import,cpu\]'"):
+        candor.import_model(None, [[1.0]], [0], name="payments", out=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "more", "told"),
+    [
+        (np.ones(3), [0, 1, 0], {}, "not a table"),
+        (np.array([["a"]]), [0], {}, "not a table"),
+        (np.ones((3, 2)), [0, 1], {}, r"another shape.*Found: \(2,\)"),
+        (np.ones((3, 2)), [0, None, 1], {}, "y, row 2: A value is missing"),
+        (np.ones((3, 2)), [0, 1, 0], {"weight": [1, 0, 1]}, "not a positive number"),
+        (np.ones((3, 2)), [0, 1, 0], {"names": ["a"]}, "another width"),
+        (pd.DataFrame({"at": pd.to_datetime(["2026-01-01"])}), [0], {}, "X, column at: A column is neither"),
+        (np.ones((2, 2)), [0, 1], {"time": ["2026-01-01", "NaT"]}, "time, row 2: A time is missing"),
+        (np.ones((2, 2)), [0, 1], {"time": ["2026-01-01", "soon"]}, r"A time is not valid.*soon"),
+        (np.ones((2, 2)), [0, 1], {"weight": [1, "much"]}, r"A weight is not valid.*much"),
+        (np.ones((2, 2)), [1, 1], {}, "All rows have the same label"),
+    ],
+)
+def test_what_are_no_rows_is_refused(X: Any, y: Any, more: dict[str, Any], told: str) -> None:
+    with pytest.raises(RowsError, match=told):
+        rows_in_memory(X, y, **more)
+
+
+def test_rows_in_memory_are_rows() -> None:
+    frame, target = table(50)
+    rows = rows_in_memory(
+        frame, target, group=["a"] * 49 + [None], time=["2026-01-01T00:00:01"] * 50, weight=np.full(50, 2)
+    )
+    assert rows.features["amount in EUR"].dtype == np.float64
+    assert rows.features["country"].tolist() == frame["country"].astype(object).tolist()
+    assert rows.group is not None
+    assert rows.group[-1] is None
+    assert rows.time is not None
+    assert rows.time[0] == 1767225601 * 1_000_000
+    again = rows_in_memory(frame.iloc[::-1], target)
+    assert rows.sha256 != again.sha256

@@ -1,0 +1,413 @@
+"""`candor import`: one command from a model's file and labelled rows to a bundle."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import bundle as bundles
+from importing import model as onnx_models
+from importing.cli import app
+
+from . import graphs
+
+RANDOM = np.random.default_rng(4)
+ROWS = 240
+
+
+def sentence(text: str) -> str:
+    """The words of an output, whatever lines the terminal breaks them into."""
+    return re.sub(r"\s+", " ", text)
+
+
+@pytest.fixture(scope="module")
+def table() -> np.ndarray:
+    return RANDOM.normal(size=(ROWS, 3)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def drawn(table: np.ndarray) -> np.ndarray:
+    """Labels as the model says they are distributed."""
+    scores = table @ graphs.WEIGHTS
+    return np.argmax(scores + RANDOM.gumbel(size=scores.shape), axis=1)
+
+
+@pytest.fixture
+def rows(tmp_path: Path, table: np.ndarray, drawn: np.ndarray) -> Path:
+    path = tmp_path / "rows.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["a", "b", "c", "y", "card", "country"])
+        for place, (row, label) in enumerate(zip(table, drawn, strict=True)):
+            writer.writerow([*map(float, row), label, f"card-{place // 2}", "DE" if place % 3 else "FR"])
+    return path
+
+
+@pytest.fixture
+def run(tmp_path: Path, rows: Path) -> Callable[..., tuple[Any, Path]]:
+    def call(made: bytes, *options: str, validation: Path | None = None) -> tuple[Any, Path]:
+        file = tmp_path / "model.onnx"
+        file.write_bytes(made)
+        fixed = ["--name", "mine", "--validation", str(validation or rows), "--calibrator", "temperature"]
+        unused = [name for name in ("card", "country") if name not in options]
+        drops = [] if validation else ["--label", "y", *(word for name in unused for word in ("--drop", name))]
+        result = CliRunner().invoke(
+            app, ["onnx", str(file), *fixed, *drops, "--out", str(tmp_path / "bundles"), *options]
+        )
+        return result, tmp_path / "bundles" / "mine" / "1"
+
+    return call
+
+
+def answers(found: bundles.Bundle, inputs: np.ndarray) -> np.ndarray:
+    """Probabilities before calibration, by the bundle's own description of its graph."""
+    graph = found.manifest.graph
+    assert graph is not None
+    logits = graph.run(ort.InferenceSession(found.model_bytes).run, inputs, len(found.manifest.labels))
+    powers = np.exp(logits)
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize(
+    ("made", "form"),
+    [
+        (graphs.logits(), "logits"),
+        (graphs.probabilities(), "probabilities"),
+        (graphs.probabilities(batch=1), "probabilities"),
+        (graphs.probabilities(batch=7), "probabilities"),
+        (graphs.both(), "logits"),
+        (graphs.sigmoid(), "positive"),
+        (graphs.sigmoid(squashed=False), "margin"),
+        (graphs.label_and_maps(), "maps"),
+    ],
+)
+def test_every_form_of_scores_is_found_and_gives_the_same_probabilities(
+    run: Any, table: np.ndarray, made: bytes, form: str
+) -> None:
+    result, path = run(made)
+    assert result.exit_code == 0, result.output + result.stderr
+    found = bundles.verify(path)
+    assert found.manifest.graph is not None
+    assert found.manifest.graph.output.form == form
+    assert (found.manifest.source, found.manifest.labels) == ("imported", ("0", "1"))
+    assert found.manifest.graph.output.smallest == pytest.approx(1e-7)
+    scores = table @ graphs.WEIGHTS
+    expected = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(answers(found, table), expected, atol=1e-5)
+    assert found.columns is not None
+    assert [column.name for column in found.columns.columns] == ["a", "b", "c"]
+    sizes = [len(getattr(found.reference, part).labels) for part in ("fit", "certify", "gate")]
+    assert sum(sizes) == ROWS
+    assert min(sizes) > 0
+
+
+def test_labels_are_renamed_in_the_order_of_the_scores(run: Any, drawn: np.ndarray) -> None:
+    result, path = run(graphs.logits(), "--labels", "0=genuine,1=fraud")
+    assert result.exit_code == 0, result.output + result.stderr
+    found = bundles.verify(path)
+    assert found.manifest.labels == ("genuine", "fraud")
+    reference = found.reference
+    assert sum(int(getattr(reference, part).labels.sum()) for part in ("fit", "certify", "gate")) == drawn.sum()
+    assert "classes in the order of the scores: 0 (genuine), 1 (fraud)" in sentence(result.output)
+    swapped = "--labels", "1=fraud,0=genuine"
+    result, _ = run(graphs.logits(), *swapped)
+    assert (result.exit_code, "The scores rank `genuine` below `fraud`" in sentence(result.stderr)) == (2, True)
+    result, _ = run(graphs.logits(), *swapped, "--allow-reversed")
+    assert (result.exit_code, "the scores rank `genuine` below `fraud`" in sentence(result.output)) == (0, True)
+
+
+def test_maps_are_read_by_their_keys(run: Any, rows: Path) -> None:
+    text = rows.read_text().splitlines()
+    named = [line.replace(",0,card", ",no,card").replace(",1,card", ",yes,card") for line in text]
+    rows.write_text("\n".join(named))
+    result, path = run(graphs.label_and_maps(("no", "yes")))
+    assert result.exit_code == 0, result.output + result.stderr
+    graph = bundles.verify(path).manifest.graph
+    assert graph is not None
+    assert graph.output.keys == ("no", "yes")
+    result, path = run(graphs.label_and_maps((0, 1)), "--labels", "no=genuine,yes=fraud")
+    assert result.exit_code == 0, result.output + result.stderr
+    graph = bundles.verify(path.parent / "2").manifest.graph
+    assert graph is not None
+    assert graph.output.keys == (0, 1)
+    result, _ = run(graphs.label_and_maps(("nein", "ja")))
+    assert (result.exit_code, "other keys than the labels" in sentence(result.stderr)) == (2, True)
+
+
+def test_groups_segments_and_weights_stay_with_the_reference_rows(run: Any) -> None:
+    result, path = run(graphs.logits(), "--group", "card", "--segment", "country", "--calibrator", "auto")
+    assert result.exit_code == 0, result.output + result.stderr
+    found = bundles.verify(path)
+    reference = found.reference
+    assert found.profile is not None
+    counted = len(reference.certify.labels) + len(reference.gate.labels)
+    assert all(0 < sum(column.counts) < counted for column in found.profile.columns), "rows of a group depend"
+    parts = [getattr(reference, part) for part in ("fit", "certify", "gate")]
+    groups = [set(part.group.tolist()) for part in parts]
+    assert sum(map(len, groups)) == len(set.union(*groups)), "no group is in two parts"
+    assert {*np.concatenate([part.segment for part in parts])} == {"DE", "FR"}
+    assert all(part.group.shape == part.labels.shape for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("made", "options", "told"),
+    [
+        (graphs.two_heads(), (), "expected: one of them: --output scores"),
+        (graphs.two_heads(), ("--output", "third"), "the model has no output 'third'"),
+        (graphs.logits(), ("--output", "scores:odds"), "unknown form 'odds'"),
+        (graphs.decisions(), (), "No output scores 2 classes"),
+        (graphs.batch_statistics(), (), "answers a row alone differently"),
+        (graphs.logits(), ("--drop", "a"), "another number of columns than the model"),
+        (graphs.logits(), ("--labels", "0=a,2=b"), "other classes than --labels"),
+        (graphs.logits(), ("--split", "half"), "three shares"),
+        (graphs.logits(), ("--labels", "0=a,1=a"), "names a class twice"),
+        (graphs.logits(), ("--labels", "0=a,,1=b"), "names a class twice, or not at all"),
+        (graphs.logits(), ("--input", "x:scale=0.1"), "--input describes images"),
+        (graphs.cut(1.1), (), "gives no finite scores for 240 of 240 rows"),
+        (graphs.logits(), ("--name", "My Model"), "1 to 64 lower-case letters"),
+        (graphs.logits(), ("--calibrator", "magic"), "unknown calibrator 'magic'"),
+        (graphs.logits(), ("--input", "y:layout=NCHW"), "the model has no input 'y'"),
+        (graphs.logits(), ("--input", "x:layout=WHAT"), "cannot read the option --input"),
+        (b"not a model", (), "the model is not a valid ONNX protobuf"),
+        (graphs.custom(), (), "Custom operators are not supported"),
+        (graphs.outside(), (), "with its weights inside"),
+        (graphs.enormous(10**10), (), "the model cannot run these rows"),
+        (graphs.enormous(10**15), (), "the model cannot run these rows"),
+        (graphs.texts(10**10), (), "the model cannot run these rows"),
+    ],
+)
+def test_what_is_wrong_or_not_clear_is_refused_and_nothing_is_written(
+    run: Any, made: bytes, options: tuple[str, ...], told: str
+) -> None:
+    result, path = run(made, *options)
+    assert result.exit_code == 2, result.output
+    assert told.lower() in sentence(result.stderr).lower()
+    assert not path.parent.parent.exists()
+
+
+def test_a_number_beyond_float16_is_refused_with_its_line(run: Any, rows: Path) -> None:
+    lines = rows.read_text().splitlines()
+    first, _, *rest = lines[7].split(",")
+    lines[7] = ",".join([first, "70000", *rest])
+    rows.write_text("\n".join(lines))
+    result, _ = run(graphs.halves())
+    assert result.exit_code == 2
+    for told in (
+        "A value of column 'b' does not fit float16.",
+        "line 8 ",
+        "found: 70000.0",
+        "expected: a finite number",
+    ):
+        assert told in sentence(result.stderr)
+
+
+def test_a_logit_of_minus_infinity_is_raised_to_a_stated_floor(run: Any, table: np.ndarray) -> None:
+    result, path = run(graphs.cut(0.02))
+    assert result.exit_code == 0, result.output + result.stderr
+    found = bundles.verify(path)
+    expected = np.exp(table @ graphs.WEIGHTS)
+    expected /= expected.sum(axis=1, keepdims=True)
+    rare = expected < 0.02
+    assert rare.any()
+    np.testing.assert_allclose(answers(found, table)[rare], 1e-7, rtol=1e-3)
+    np.testing.assert_allclose(answers(found, table)[~rare.any(axis=1)], expected[~rare.any(axis=1)], atol=1e-5)
+
+
+def test_a_named_output_ends_the_doubt(run: Any) -> None:
+    result, path = run(graphs.two_heads(), "--output", "other", "--allow-reversed")
+    assert result.exit_code == 0, result.output + result.stderr
+    graph = bundles.verify(path).manifest.graph
+    assert graph is not None
+    assert graph.output.name == "other"
+
+
+def test_a_dry_run_says_what_was_found_and_writes_nothing(run: Any) -> None:
+    result, path = run(graphs.probabilities(batch=1), "--dry-run")
+    told = sentence(result.output)
+    assert result.exit_code == 0
+    assert "they are read in the order of the file: a, b, c" in told
+    assert "output p: probabilities (rows add up to 1)" in told
+    assert "it runs 1 row at a time" in told
+    assert "Dry run: nothing was written." in told
+    assert not path.exists()
+
+
+def test_a_graph_without_an_end_is_stopped(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_models, "RUN_S", 0.5)
+    result, path = run(graphs.endless())
+    assert (result.exit_code, "took longer than 0.5 s" in sentence(result.stderr)) == (2, True)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_a_folder_of_images_feeds_a_network_of_photographs(run: Any, tmp_path: Path, channels_last: bool) -> None:
+    images = RANDOM.integers(0, 256, (90, 4, 5, 3)).astype(np.uint8)
+    for place, image in enumerate(images):
+        folder = tmp_path / "photos" / ("cat" if place % 2 else "dog")
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(folder / f"{place:02}.png")
+    result, path = run(
+        graphs.photographs(channels_last=channels_last),
+        "--input",
+        "pixels:mean=0.5 0.4 0.3,std=0.2 0.2 0.5",
+        validation=tmp_path / "photos",
+    )
+    assert result.exit_code == 0, result.output + result.stderr
+    found = bundles.verify(path)
+    assert found.manifest.input == bundles.InputSpec(kind="image", dtype="uint8", shape=(4, 5, 3), resize=True)
+    means = ((images / 255 - [0.5, 0.4, 0.3]) / [0.2, 0.2, 0.5]).mean(axis=(1, 2))
+    scores = means @ graphs.WEIGHTS
+    expected = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(answers(found, images), expected, atol=1e-5)
+    for option, told in (
+        ("mean=0.5 0.4", "mean has 2 values, expected one, or one per channel (3)"),
+        ("std=1 0 1", "Input should be greater than 0"),
+        ("scale=inf", "finite number"),
+        (f"layout={'NCHW' if channels_last else 'NHWC'}", "images have another number of channels"),
+    ):
+        result, _ = run(
+            graphs.photographs(channels_last=channels_last),
+            *("--input", f"pixels:{option}", "--dry-run"),
+            validation=tmp_path / "photos",
+        )
+        assert (result.exit_code, told in sentence(result.stderr)) == (2, True), result.stderr
+
+
+def test_arrays_feed_several_inputs(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "rows.NPZ"
+    ids, mask = RANDOM.integers(0, 9, (90, 6)), RANDOM.integers(0, 2, (90, 6))
+    with file.open("wb") as stream:
+        np.savez(stream, ids=ids, mask=mask, mood=RANDOM.integers(0, 2, 90))
+    result, path = run(graphs.sentences(), "--label", "mood", validation=file)
+    assert result.exit_code == 0, result.output + result.stderr
+    found = bundles.verify(path)
+    assert [tensor.shape for tensor in found.manifest.input.tensors] == [(6,), (6,)]
+    with file.open("wb") as stream:
+        np.savez(stream, ids=ids, mood=RANDOM.integers(0, 2, 90))
+    result, _ = run(graphs.sentences(), "--label", "mood", validation=file)
+    assert (result.exit_code, "not the inputs of the model" in sentence(result.stderr)) == (2, True)
+
+
+def test_columns_are_put_in_the_model_s_order(run: Any, rows: Path, tmp_path: Path, table: np.ndarray) -> None:
+    lines = [line.split(",") for line in rows.read_text().splitlines()]
+    rows.write_text("\n".join(",".join([line[2], line[0], line[1], *line[3:]]) for line in lines))
+    order = tmp_path / "order.json"
+    order.write_text(json.dumps(["a", "b", "c"]))
+    result, path = run(graphs.logits(), "--columns", str(order))
+    assert result.exit_code == 0, result.output + result.stderr
+    found = bundles.verify(path)
+    assert found.columns is not None
+    assert [column.name for column in found.columns.columns] == ["a", "b", "c"]
+    row = dict(zip("abc", map(float, table[0]), strict=True))
+    np.testing.assert_array_equal(found.columns.encode([row])[0], table[0])
+    with pytest.raises(bundles.RowError, match="requires a value"):
+        found.columns.encode([{"a": 1.0, "b": 2.0}])
+
+
+def test_categories_written_as_numbers_stay_texts(run: Any, rows: Path, tmp_path: Path, table: np.ndarray) -> None:
+    lines = [line.split(",") for line in rows.read_text().splitlines()]
+    codes = (table[:, 2] > 0).astype(np.float32)
+    cells = ["c", *("02" if code else "01" for code in codes)]
+    rows.write_text("\n".join(",".join([*line[:2], cell, *line[3:]]) for line, cell in zip(lines, cells, strict=True)))
+    known = tmp_path / "categories.json"
+    for values, warned in (["01", "02"], False), (["01"], True):
+        known.write_text(json.dumps({"c": values}))
+        result, path = run(graphs.logits(), "--categories", str(known), *(["--dry-run"] if warned else []))
+        assert result.exit_code == (2 if warned else 0), result.output + result.stderr
+        assert ("a value of `c` that the model does not know" in sentence(result.output)) == warned
+        if not warned:
+            reference = bundles.verify(path).reference
+            logits = np.concatenate([getattr(reference, part).logits for part in ("fit", "certify", "gate")])
+            expected = np.column_stack([table[:, :2], codes]) @ graphs.WEIGHTS
+            np.testing.assert_allclose(np.sort(logits, axis=0), np.sort(expected, axis=0), atol=1e-5)
+
+
+def test_only_columns_of_the_model_decide_which_rows_are_equal(tmp_path: Path) -> None:
+    lightgbm = pytest.importorskip("lightgbm")
+    amount = np.repeat(RANDOM.normal(size=ROWS), 2).round(3)
+    label = (amount + RANDOM.normal(size=len(amount)) > 0).astype(int)
+    data = lightgbm.Dataset(amount[:, None], label, feature_name=["amount"])
+    lightgbm.train({"objective": "binary", "verbosity": -1, "num_threads": 1}, data, 20).save_model(tmp_path / "m.txt")
+    rows = tmp_path / "rows.csv"
+    lines = [f"{tx},{value},{y}" for tx, (value, y) in enumerate(zip(amount, label, strict=True))]
+    rows.write_text("\n".join(["tx,amount,y", *lines]))
+    options = ["--validation", str(rows), "--label", "y", "--calibrator", "temperature", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, ["lightgbm", str(tmp_path / "m.txt"), "--name", "twins", *options])
+    assert result.exit_code == 0, result.output + result.stderr
+    reference = bundles.verify(tmp_path / "twins" / "1").reference
+    assert all(len(part.labels) % 2 == 0 for part in (reference.fit, reference.certify, reference.gate))
+    rows.write_text(rows.read_text().replace("amount", "Amount"))
+    result = CliRunner().invoke(app, ["lightgbm", str(tmp_path / "m.txt"), "--name", "twins", *options])
+    assert (result.exit_code, "Did you mean `Amount`?" in sentence(result.stderr)) == (2, True)
+
+
+def test_scores_alone_make_a_bundle(tmp_path: Path, drawn: np.ndarray) -> None:
+    rows = tmp_path / "scores.csv"
+    for scores, form in ((RANDOM.random(ROWS), "positive"), (600 + 50 * RANDOM.normal(size=ROWS), "margin")):
+        lines = [f"tx-{row},{score},{label}" for row, (score, label) in enumerate(zip(scores, drawn, strict=True))]
+        rows.write_text("\n".join(["id,risk,y", *lines]))
+        options = ["--label", "y", "--score", "risk", "--calibrator", "temperature", "--out", str(tmp_path)]
+        result = CliRunner().invoke(app, ["scores", str(rows), "--name", form, *options])
+        assert result.exit_code == 0, result.output + result.stderr
+        assert "identifier" not in result.output, "other columns are not inputs"
+        found = bundles.verify(tmp_path / form / "1")
+        assert found.scores is not None
+        assert found.scores.form == form
+        assert (np.diff(found.scores.logits(np.sort(scores))[:, 1]) >= 0).all()
+    result = CliRunner().invoke(app, ["scores", str(rows), "--name", "x", "--label", "y", "--out", str(tmp_path)])
+    assert (result.exit_code, "either --score or --scores" in sentence(result.stderr)) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("score", "told"),
+    [
+        (lambda row: 650.1, "All scores are equal. found: 650.1"),
+        (lambda row: row * 1e38, "line 6 found: 4e+38 expected: at most 3.4e+38 in size"),
+        (lambda row: row * 1e300, "line 3 found: 1e+300"),
+    ],
+)
+def test_scores_that_tell_nothing_or_are_too_large_are_refused(
+    tmp_path: Path, score: Callable[[int], float], told: str
+) -> None:
+    rows = tmp_path / "scores.csv"
+    rows.write_text("\n".join(["risk,y", *(f"{score(row)!r},{row % 2}" for row in range(100))]))
+    options = ["--name", "vendor", "--label", "y", "--score", "risk", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, ["scores", str(rows), *options])
+    assert (result.exit_code, told in sentence(result.stderr)) == (2, True), result.stderr
+
+
+def test_a_native_model_of_other_features_is_refused(run: Any, tmp_path: Path, table: np.ndarray) -> None:
+    lightgbm = pytest.importorskip("lightgbm")
+    data = lightgbm.Dataset(table[:, :2], np.arange(ROWS) % 2)
+    native = tmp_path / "native.txt"
+    lightgbm.train({"objective": "binary", "verbose": -1}, data, 2).save_model(native)
+    result, path = run(graphs.probabilities(), "--native", str(native))
+    assert (result.exit_code, "rows of different shapes" in sentence(result.stderr)) == (2, True)
+    assert not path.exists()
+
+
+def test_a_text_among_the_numbers_of_a_named_column_is_refused_with_its_line(run: Any, rows: Path) -> None:
+    lightgbm, pandas = pytest.importorskip("lightgbm"), pytest.importorskip("pandas")
+    table = pandas.read_csv(rows)
+    model = lightgbm.LGBMClassifier(n_estimators=2, verbose=-1).fit(table[["a", "b", "c"]], table["y"])
+    file = rows.with_name("model.txt")
+    model.booster_.save_model(file)
+    for place in (0, 7, ROWS - 1):
+        lines = table.astype({"b": object})
+        lines.loc[place, "b"] = "1,5"
+        lines.to_csv(rows, index=False)
+        options = ["--name", "mine", "--validation", str(rows), "--label", "y", "--dry-run"]
+        result = CliRunner().invoke(app, ["lightgbm", str(file), *options])
+        assert result.exit_code == 2, result.output
+        assert f"line {place + 2} " in sentence(result.stderr)
+        assert "found: '1,5'" in sentence(result.stderr)
