@@ -1,4 +1,4 @@
-"""Exact binomial tests and bounds: how many errors n rows may hold, and how many rows a promise takes."""
+"""Exact binomial tests and bounds, and the number of labels that a promise needs."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from scipy.special import bdtr, betaincinv, ndtri, stdtrit
 
 
 def critical_errors(n: NDArray[np.int64], tolerance: float, level: float) -> NDArray[np.float64]:
-    """Return the largest number of errors with which n rows still reject "the error rate exceeds the tolerance".
+    """Return the largest number of errors with which n rows reject "the error rate exceeds the tolerance".
 
     Args:
         n: Numbers of rows, any shape.
-        tolerance: Error rate q in (0, 1) at the edge of the promise.
+        tolerance: Largest error rate q in (0, 1) that keeps the promise.
         level: Level of the one-sided exact binomial test.
 
     Returns:
-        Largest c with P(Binomial(n, q) ≤ c) ≤ level, −1 where even 0 errors do not reject.
+        Largest c with P(Binomial(n, q) ≤ c) ≤ level; −1 if even 0 errors do not reject.
 
     Example:
         >>> critical_errors(np.array([58, 59, 71, 72]), 0.05, 0.05)
         array([-1.,  0.,  0.,  0.])
     """
     if not level > 0:
-        return np.full(np.shape(n), -1.0)  # a share of delta may round to 0, at which no test rejects
+        return np.full(np.shape(n), -1.0)  # a part of delta may round to 0: no test rejects
     z = float(ndtri(level))
     guess = n * tolerance + z * np.sqrt(n * tolerance * (1 - tolerance)) + (z**2 - 1) * (1 - 2 * tolerance) / 6 - 0.5
     critical: NDArray[np.float64] = np.clip(np.floor(guess), -1.0, n - 1.0)
@@ -38,22 +38,22 @@ def critical_errors(n: NDArray[np.int64], tolerance: float, level: float) -> NDA
 
 
 def p_value(errors: NDArray[Any], n: NDArray[Any], tolerance: float) -> NDArray[np.float64]:
-    """Return P(Binomial(n, q) ≤ errors), and 1 where there are no rows; shapes broadcast."""
+    """Return P(Binomial(n, q) ≤ errors); 1 without rows. Shapes broadcast."""
     rows = np.maximum(n, 1).astype(np.int64)
     return np.where(n > 0, bdtr(np.maximum(errors, 0.0), rows, tolerance), 1.0)
 
 
 def labels_needed(n: int, errors: int, tolerance: float, level: float) -> int:
-    """Return how many more rows, none of them an error, the test would need to succeed.
+    """Return how many more rows, none of them an error, the test needs to succeed.
 
     Args:
         n: Rows in the denominator so far.
         errors: Errors among them.
-        tolerance: Error rate q at the edge of the promise.
+        tolerance: Largest error rate q that keeps the promise.
         level: Level of the test.
 
     Returns:
-        The smallest such number, 0 when the test succeeds already.
+        The smallest such number; 0 if the test already succeeds.
 
     Example:
         >>> labels_needed(0, 0, 0.05, 0.05), labels_needed(0, 0, 0.05, 0.025)
@@ -74,9 +74,9 @@ def upper_share(count: int, of: int, level: float) -> float:
     """Return the exact one-sided upper bound of a share.
 
     Args:
-        count: Rows that have the property, 0 … `of`.
-        of: Rows in all.
-        level: Probability in (0, 1) that the bound lies below the share, at most.
+        count: Rows with the property, 0 … `of`.
+        of: All rows.
+        level: Maximum probability in (0, 1) that the bound is below the share.
 
     Returns:
         A share in (0, 1]; 1 without rows.
@@ -93,7 +93,7 @@ def upper_share(count: int, of: int, level: float) -> float:
 
 
 def lower_share(count: int, of: int, level: float) -> float:
-    """Return the exact one-sided lower bound of a share, as `upper_share` does the upper one; 0 without rows.
+    """Return the exact one-sided lower bound of a share; 0 without rows. See `upper_share`.
 
     Example:
         >>> lower_share(0, 59, 0.05), round(lower_share(59, 59, 0.05), 3)
@@ -103,14 +103,14 @@ def lower_share(count: int, of: int, level: float) -> float:
 
 
 def share_interval(hits: NDArray[np.bool_], group: NDArray[np.intp], level: float = 0.05) -> tuple[float, float]:
-    """Return a two-sided interval of a share among rows that come in groups: Clopper and Pearson's on effective rows.
+    """Return a two-sided interval of a share among grouped rows: Clopper and Pearson's, with the effective rows.
 
-    Rows count for as many independent ones as would have the variance of the groups' sums, and never for more than they
-    are. Where all rows are hits, or none is, each group counts for one.
+    The effective number of rows is the number of independent rows with the same variance as the groups' sums, at most
+    the number of rows. If all rows are hits, or none is, it is the number of groups.
 
     Args:
         hits: Whether each row has the property, shape (N,), N ≥ 1.
-        group: Numbers of their groups, from 0, shape (N,).
+        group: Group numbers, from 0, shape (N,).
         level: One minus the coverage.
 
     References:

@@ -1,22 +1,23 @@
-"""What is certified of a solved policy and what is not, for those who read answers and reports."""
+"""Certificates of a solved policy, as answers and reports show them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from service.decisions.solved import SolvedBand, SolvedPolicy
+from candor.contract.certificates import SolvedBand
+from service.decisions.solved import SolvedPolicy
 
 
 def certificates(solved: SolvedPolicy) -> dict[str, Any]:
-    """Return the certificates of a policy as a report shows them.
+    """Return the certificates of a policy.
 
     Args:
         solved: The solved policy.
 
     Returns:
-        `review_all`, whether every row goes to review (with segments: to the fallback) for want of a certificate;
-        `certified`, certificates by action; and with segments `segments`, what `of_segment` says of each.
+        `review_all`: whether every row goes to review (with segments: to the fallback), for lack of a certificate;
+        `certified`: certificates by action; `segments`: `of_segment` of each segment, if there are segments.
     """
     document: dict[str, Any] = {"review_all": decides_nothing(solved), "certified": solved.certified}
     if solved.segments:
@@ -25,19 +26,19 @@ def certificates(solved: SolvedPolicy) -> dict[str, Any]:
 
 
 def of_segment(part: SolvedPolicy) -> dict[str, Any]:
-    """Return what is certified of one segment: certificates by action, and whether its rows get the fallback."""
+    """Return the certificates of one segment by action, and whether its rows get the fallback."""
     return {"uses_fallback": part.review_all, "certified": part.certified}
 
 
 def decides_nothing(solved: SolvedPolicy) -> bool:
-    """Return whether every row, of whichever segment, goes to review or to the fallback."""
+    """Return whether every row of every segment goes to review or to the fallback."""
     return solved.review_all and not any(part.certified for part in solved.segments.values())
 
 
 def lost(before: SolvedPolicy, after: SolvedPolicy) -> Iterator[str | None]:
-    """Yield the segments that held their certificates and do not any more; None for a policy without segments.
+    """Yield the segments that lost a certificate; None for a policy without segments.
 
-    A threshold that goes on deciding without the certificate that it had has lost it too.
+    This includes a threshold that still decides, but without its former certificate.
     """
     if not before.segments:
         if (after.review_all and not before.review_all) or _fewer(before.bands, after.bands):
@@ -54,32 +55,32 @@ def _fewer(before: tuple[SolvedBand, ...], after: tuple[SolvedBand, ...]) -> boo
 
 
 def objections(part: SolvedPolicy) -> Iterator[tuple[str, str]]:
-    """Yield the actions of a policy or a segment that are not certified, with the reason."""
+    """Yield the uncertified actions of a policy or a segment, with the reason."""
     for band in part.bands:
         if band.certificate is not None and band.certificate.reason is not None:
             yield band.action, band.certificate.reason
 
 
 def warnings(solved: SolvedPolicy) -> list[str]:
-    """Return, in words, where nothing is certified, what happens to the rows, and how many labels are missing.
+    """Return sentences on what is not certified, what happens to the rows, and how many labels are missing.
 
     Example:
         >>> from service.decisions.certify import solve
-        >>> from service.decisions.policy import Policy
+        >>> from service.decisions.policy import parse_policy
         >>> from service.decisions.rows import ScoredRows
         >>> import numpy as np
         >>> bands = [{"action": "accept", "when": {"min_precision": 0.95}}, {"action": "review"}]
-        >>> policy = Policy.from_dict({"id": "p", "bands": bands, "segments": {"values": ["DE"]}})
+        >>> policy = parse_policy({"id": "p", "bands": bands, "segments": {"values": ["DE"]}})
         >>> p = np.linspace(0.5, 1.0, 300, dtype=np.float32)
-        >>> rows = ScoredRows(p, p, p > 0.6)  # of no segment
+        >>> rows = ScoredRows(probability=p, score=p, positive=p > 0.6)  # of no segment
         >>> print(warnings(solve(policy, version=1, fit=rows, certify=rows, look=1, basis="reference"))[0])
-        Every row of the segment 'DE' gets 'review': accept is not certified, since the bundle's reference rows are of
-        no segment; at least 72 labelled rows at or above the threshold are needed, if none of them is an error.
+        Every row of segment 'DE' gets 'review': accept is not certified, because the bundle has no reference rows of
+        this segment; at least 72 labelled rows at or above the threshold are needed, if none of them is an error.
     """
     parts: list[tuple[str | None, SolvedPolicy]] = [*solved.parts.items()] if solved.segments else [(None, solved)]
     found = []
     for value, part in parts:
-        of = "" if value is None else f" of the segment {value!r}"
+        of = "" if value is None else f" of segment {value!r}"
         happens = f"Every row{of} gets {solved.policy.fallback!r}" if part.review_all else f"Thresholds{of} stay"
-        found += [f"{happens}: {action} is not certified, since {reason}." for action, reason in objections(part)]
+        found += [f"{happens}: {action} is not certified, because {reason}." for action, reason in objections(part)]
     return found

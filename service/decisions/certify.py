@@ -1,8 +1,8 @@
 """Solve a policy's thresholds on labelled rows, and certify what it promises about them.
 
-What is claimed, under which assumption and why it holds is in `docs/statistics.md`; in short: candidate thresholds and
-the order in which they are tested come from fit rows alone, the tests are exact binomial tests on certify rows, and
-delta is shared among bands, segments and looks.
+`docs/explanation/statistics.md` says what is claimed, under which assumptions, and why it holds. In short: candidate
+thresholds and the order in which they are tested come from fit rows alone, the tests are exact binomial tests on
+certify rows, and delta is shared among bands, segments and looks.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from candor.contract.certificates import Basis, SolvedBand, SolvedSegment, Threshold
+from candor.contract.conditions import Metric
+from candor.contract.policies import Certify, Policy
 from service.decisions.binomial import labels_needed, p_value
 from service.decisions.claims import Outcome, Shown, absent_rows, certificate, objection, refusal
-from service.decisions.conditions import Metric
 from service.decisions.counting import Counts, Sample
 from service.decisions.grid import Grid, make_grid
 from service.decisions.kept import kept_bands, retest
-from service.decisions.policy import Certify, Policy
 from service.decisions.rows import ScoredRows
 from service.decisions.sequence import BAND_POINTS, band, choose_in_band, choose_start, walk
-from service.decisions.solved import SolvedBand, SolvedPolicy, SolvedSegment
-from service.revision import Basis, Threshold
+from service.decisions.solved import SolvedPolicy
 
 
 def solve(
@@ -65,14 +65,15 @@ def solve(
         PolicyError: When a promise cannot be certified and the policy says "fail"; `where` names the band.
 
     Example:
-        >>> policy = Policy.from_dict(
+        >>> from service.decisions.policy import parse_policy
+        >>> policy = parse_policy(
         ...     {
         ...         "id": "auto-read",
         ...         "bands": [{"action": "accept", "when": {"min_precision": 0.9}}, {"action": "review"}],
         ...     }
         ... )
         >>> p = np.linspace(0.5, 1.0, 300, dtype=np.float32)
-        >>> rows = ScoredRows(p, p, p > 0.6)
+        >>> rows = ScoredRows(probability=p, score=p, positive=p > 0.6)
         >>> solved = solve(policy, version=1, fit=rows, certify=rows, look=1, basis="reference")
         >>> solved.review_all, solved.bands[0].threshold.probability < 0.6
         (False, True)
@@ -88,8 +89,8 @@ def solve(
         of_it = replace(shown, segment=value)
         rows = fit.of_segment(value), certify.of_segment(value)
         bands = _solve_part(policy, *rows, of_it, seed, kept_bands(keep, value))
-        segments[value] = SolvedSegment(bands, certified=not _uncertified(bands))
-    nothing = tuple(SolvedBand(band.action, None, None) for band in policy.bands)
+        segments[value] = SolvedSegment(bands=bands, certified=not _uncertified(bands))
+    nothing = tuple(SolvedBand(action=band.action, threshold=None, certificate=None) for band in policy.bands)
     return SolvedPolicy(policy, version, nothing, review_all=True, segments=segments)
 
 
@@ -112,10 +113,10 @@ def _solve_part(
     grid: Grid | None = None
     bands: list[SolvedBand] = []
     for index, wanted in enumerate(policy.bands):
-        when = wanted.when
+        when = wanted.condition
         if when is None or when.metric is None:
-            fixed = None if when is None else Threshold(float(np.float32(when.value)), -math.inf)
-            bands.append(SolvedBand(wanted.action, fixed, None))
+            fixed = None if when is None else Threshold.at(float(np.float32(when.value)), -math.inf)
+            bands.append(SolvedBand(action=wanted.action, threshold=fixed, certificate=None))
             continue
         if grid is None:
             grid = make_grid(fit, certify)
@@ -129,9 +130,9 @@ def _solve_part(
             raise refusal(wanted.action, index, when, outcome, reason, shown.segment)
         bands.append(
             SolvedBand(
-                wanted.action,
-                outcome.threshold if reason is None else None,
-                certificate(when, when.metric, outcome, shown, reason),
+                action=wanted.action,
+                threshold=outcome.threshold if reason is None else None,
+                certificate=certificate(when, when.metric, outcome, shown, reason),
             )
         )
     return tuple(bands)

@@ -1,4 +1,4 @@
-"""What a test lets a certificate say: that the promise is shown, or why not and how many labels are missing."""
+"""Certificates from test outcomes: whether the promise is shown, or why not and how many labels are missing."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from service.decisions.conditions import Condition, Metric
-from service.decisions.policy import Policy
+from candor.contract.certificates import Basis, Certificate, Threshold
+from candor.contract.conditions import Condition, Metric
+from candor.contract.policies import Policy
 from service.decisions.rows import ScoredRows
 from service.errors import PolicyError
-from service.revision import Basis, Certificate, Threshold
 
 MAX_MISSING_SHARE: Final = 0.05
-"""Largest share of sought labels that have not come under which anything is certified from labels."""
+"""Largest share of missing labels at which labels can certify."""
 
 DENOMINATORS: Final[dict[Metric, tuple[str, str]]] = {
     "precision": ("rows", "labelled rows at or above the threshold"),
@@ -26,21 +26,21 @@ DENOMINATORS: Final[dict[Metric, tuple[str, str]]] = {
 
 _AMONG: Final[Mapping[Basis, str]] = {
     "reference": "the bundle's reference rows",
-    "traffic": "the rows of the traffic",
+    "traffic": "the traffic rows",
     "uploaded": "the uploaded rows",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Which rows certify, for the certificates.
+    """The rows that certify.
 
     Attributes:
-        look: How many times they have been looked at, this one included; from 1.
-        basis: The bundle's reference rows, or traffic.
+        look: Number of looks at them, including this one; from 1.
+        basis: Source of the rows.
         window: Their first and last time (ISO 8601).
-        segment: The part of the traffic that they are of; None for all of it.
-        fresh: Whether nobody has been shown any of them so far.
+        segment: Segment that they belong to; None for all traffic.
+        fresh: Whether none of them was shown before.
         void: Metrics that these rows cannot certify, and why.
     """
 
@@ -54,16 +54,16 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the tests of one promise gave.
+    """Result of the tests of one promise.
 
     Attributes:
-        share: Error probability that they were allowed.
-        threshold: Where the last success was, else where a test came closest; None without candidates.
-        succeeded: Whether the promise is shown there.
-        n: Rows in the denominator there.
+        share: Error probability allowed to the tests.
+        threshold: Threshold of the last success, or of the closest test; None without candidates.
+        succeeded: Whether the promise is shown at the threshold.
+        n: Rows in the denominator at the threshold.
         errors: Errors among them.
-        unlabelled: Rows among them that lack a label.
-        needed: At least this many more rows without an error are needed; None where it succeeded.
+        unlabelled: Rows among them without a label.
+        needed: Minimum number of additional rows, none of them an error; None if it succeeded.
     """
 
     share: float
@@ -76,28 +76,28 @@ class Outcome:
 
 
 def absent_rows(fit: ScoredRows, certify: ScoredRows, shown: Shown) -> str | None:
-    """Return why there is nothing to solve with, None when there is."""
+    """Return which rows are missing to solve a policy; None if there are fit and certify rows."""
     if not len(fit) and shown.segment is not None and shown.basis == "reference":
-        return "the bundle's reference rows are of no segment"
+        return "the bundle has no reference rows of this segment"
     among = _AMONG[shown.basis]
     if not len(fit):
-        return f"there are no fit rows among {among} to choose a threshold from"
-    return None if len(certify) else f"there are no certify rows among {among}"
+        return f"{among} contain no fit rows to choose a threshold from"
+    return None if len(certify) else f"{among} contain no certify rows"
 
 
 def objection(
     policy: Policy, index: int, when: Condition, shown: Shown, missing: float, absent: str | None, outcome: Outcome
 ) -> str | None:
-    """Return why the promise of a band is not certified, None when it is.
+    """Return why the promise of a band is not certified; None if it is.
 
     Args:
-        policy: Whose band it is.
-        index: Of the band.
-        when: Its condition.
-        shown: Which rows certify.
-        missing: Share of the labels sought among them that have not come.
-        absent: Why there is nothing to test with, from `absent_rows`.
-        outcome: What the tests gave.
+        policy: The policy.
+        index: Index of the band.
+        when: Condition of the band.
+        shown: The rows that certify.
+        missing: Share of their sought labels that have not arrived.
+        absent: Which rows are missing, from `absent_rows`.
+        outcome: Result of the tests.
     """
     metric = when.metric
     if metric is not None and metric in shown.void:
@@ -105,41 +105,39 @@ def objection(
     if policy.certify.looks == "once" and shown.look > 1:
         if shown.fresh:
             return (
-                f"looks is once, and another policy for the same class was solved on these rows just before (look "
-                f"{shown.look}): of several that are solved together only the first can be once"
+                f"looks is once, but another policy for the same class was solved on these rows just before (look "
+                f"{shown.look}): of policies that are solved together, only the first can use once"
             )
-        return f"looks is once, and these rows have been shown before (look {shown.look}): only fresh rows certify"
+        return f"looks is once, but these rows were shown before (look {shown.look}): only new rows can certify"
     if missing > MAX_MISSING_SHARE and metric != "flag_rate":
         return (
-            f"{missing:.1%} of the labels that were sought have not come; above {MAX_MISSING_SHARE:.0%} nothing is "
-            "certified"
+            f"{missing:.1%} of the sought labels have not arrived; above {MAX_MISSING_SHARE:.0%}, nothing is certified"
         )
     if outcome.succeeded or metric is None:
         return None
     denominator, labels = DENOMINATORS[metric]
     if absent is not None:
         return f"{absent}; at least {outcome.needed} {labels} are needed, if none of them is an error"
-    unknown = f" ({outcome.unlabelled} of them for want of a label)" if outcome.unlabelled else ""
+    unknown = f" ({outcome.unlabelled} of them rows without a label)" if outcome.unlabelled else ""
     tolerance = policy.tolerance(index)
-    explored = "" if tolerance == when.tolerance else f" ({tolerance:.4g} beside what is explored)"
+    explored = "" if tolerance == when.tolerance else f" ({tolerance:.4g} without the explored rows)"
     return (
         f"{outcome.errors} errors{unknown} among {outcome.n} {denominator} do not show {_promise(when)}{explored}; at "
         f"least {outcome.needed} more {labels} are needed, if none of them is an error"
-        + (", and more than that when they are added to rows already shown" if outcome.n else "")
+        + (", and more if they are added to rows already shown" if outcome.n else "")
     )
 
 
 def _promise(when: Condition) -> str:
-    return f"a {(when.metric or '').replace('_', ' ')} of {when.kind.direction.replace('_', ' ')} {when.value:g}"
+    return f"a {(when.metric or '').replace('_', ' ')} of {'at least' if when.at_least else 'at most'} {when.value:g}"
 
 
 def certificate(when: Condition, metric: Metric, outcome: Outcome, shown: Shown, reason: str | None) -> Certificate:
-    """Return the certificate of one promise; `reason` says why it is none, None when it is one."""
-    least = when.kind.direction == "at_least"
+    """Return the certificate of one promise; `reason` says why it is not valid, None if it is."""
     return Certificate(
         metric=metric,
-        at_least=when.value if least else None,
-        at_most=None if least else when.value,
+        at_least=when.value if when.at_least else None,
+        at_most=None if when.at_least else when.value,
         delta=outcome.share,
         n=outcome.n,
         errors=outcome.errors,
@@ -156,12 +154,12 @@ def certificate(when: Condition, metric: Metric, outcome: Outcome, shown: Shown,
 def refusal(
     action: str, index: int, when: Condition, outcome: Outcome, reason: str, segment: str | None
 ) -> PolicyError:
-    """Return the error for a policy that must be certified or refused."""
-    of = "" if segment is None else f" for the segment {segment!r}"
+    """Return the error of an uncertified policy with `on_uncertifiable: fail`."""
+    of = "" if segment is None else f" for segment {segment!r}"
     return PolicyError(
         f"The band {action!r} cannot be certified{of}: {reason}",
         where=f"/bands/{index}/when/{when.name}",
         found={"n": outcome.n, "errors": outcome.errors},
         expected=_promise(when).removeprefix("a "),
-        remedy="Collect more labels, promise less, or let on_uncertifiable be review_all.",
+        remedy="Collect more labels, promise less, or set on_uncertifiable: review_all.",
     )

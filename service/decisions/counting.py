@@ -3,7 +3,7 @@
 Labels may have been sought for some rows only. Every row then carries one uniform number u, below its propensity when
 its label was sought and above it otherwise: over the seeking of labels u is uniform whatever the row is, so that the
 rows with u < f are an even sample of all rows wherever no propensity is below f. A row of the sample whose label is not
-known counts as it hurts most; `docs/statistics.md` has the argument.
+known counts as it hurts most; `docs/explanation/statistics.md` has the argument.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from service.decisions.conditions import Metric
+from candor.contract.conditions import Metric
 from service.decisions.grid import at_or_above
 from service.decisions.rows import ScoredRows
 
@@ -58,14 +58,13 @@ class Sample:
         self._cells = cells[which]
         self.size = size = len(tested)
         # Where unlabelled rows are given too, the flag rate is about all rows, whatever their propensity is.
-        all_given = rows.propensity is not None and rows.labelled is not None
-        self._traffic = cells[rows.sample(seed, known_propensity=False)] if all_given else None
-        propensity = np.ones(size) if tested.propensity is None else tested.propensity
+        self._traffic = None if rows.labelled is None else cells[rows.sample(seed, known_propensity=False)]
+        propensity = tested.propensity
         # Nobody sought a label at propensity 0, whatever the columns say.
-        asked = tested.asked() & (propensity > 0)
+        sought = tested.was_sought() & (propensity > 0)
         labelled = tested.known() & (propensity > 0)
         draw = np.random.default_rng((seed, 1)).random(size)
-        uniform = np.where(asked, draw * propensity, propensity + draw * (1.0 - propensity))
+        uniform = np.where(sought, draw * propensity, propensity + draw * (1.0 - propensity))
         # The floor falls as candidates loosen: a row is in the samples of its own cell's candidate up to `last`.
         self._last = points - np.searchsorted(floor[::-1], uniform, side="right")
         self._even = uniform < floor[-1] if points else np.zeros(size, dtype=np.bool_)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from service.decisions.policy import TOP, Policy
+from candor.contract.policies import TOP, Policy
 from service.decisions.solved import SolvedPolicy
 
 _FLOAT32_MAX: Final = float(np.finfo(np.float32).max)
@@ -41,7 +41,8 @@ def score_rows(
         Probability of the positive class, and its raw log-odds, both float32 of shape (N,) and finite.
 
     Example:
-        >>> policy = Policy.from_dict({"id": "flag", "positive": "b", "bands": [{"action": "allow"}]})
+        >>> from service.decisions.policy import parse_policy
+        >>> policy = parse_policy({"id": "flag", "positive": "b", "bands": [{"action": "allow"}]})
         >>> logits = np.array([[0.0, 2.0]], dtype=np.float32)
         >>> p = np.array([[0.2, 0.8]], dtype=np.float32)
         >>> score_rows(policy, ("a", "b"), logits, p, np.array([1]), p[:, 1])
@@ -158,7 +159,7 @@ def decide_rows(
     probabilities: NDArray[np.floating[Any]],
     top_labels: NDArray[np.int64],
     confidence: NDArray[np.floating[Any]],
-    segments: Sequence[str | None] | NDArray[np.object_] | None = None,
+    segments: Sequence[str | None] | NDArray[np.str_] | NDArray[np.object_] | None = None,
 ) -> NDArray[np.intp]:
     """Return what `decide` gives on `score_rows`, computing raw scores only for rows that stand on a threshold.
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from candor.contract.certificates import Threshold
 from service.decisions.decide import order_keys
 from service.decisions.rows import ScoredRows
-from service.revision import Threshold
 
 GRID_POINTS: Final = 200
 """Candidate thresholds, at most."""
@@ -45,12 +45,12 @@ class Grid:
 
     def index(self, threshold: Threshold) -> int:
         """Return the index of a threshold that is one of the candidates."""
-        return int(cells_of(self.keys, _key(threshold))[0])
+        return int(cells_of(self.keys, key_of(threshold))[0])
 
     def threshold(self, index: int) -> Threshold:
         """Return a candidate as the pair that is served."""
         probability, score = pairs(self.keys[index : index + 1])
-        return Threshold(float(probability[0]), float(score[0]))
+        return Threshold.at(float(probability[0]), float(score[0]))
 
 
 def make_grid(fit: ScoredRows, certify: ScoredRows) -> Grid:
@@ -71,26 +71,27 @@ def make_grid(fit: ScoredRows, certify: ScoredRows) -> Grid:
 
 
 def grid_at(thresholds: Sequence[Threshold], fit: ScoredRows, certify: ScoredRows) -> Grid:
-    """Return the candidates that stand already, and the one that takes every row.
+    """Return the existing candidates, and the candidate that takes every row.
 
     Args:
         thresholds: The candidates.
         fit: Rows that say how often labels are sought at or above each.
         certify: Rows that will test; read as by `make_grid`.
     """
-    candidates = np.unique(np.concatenate([*(_key(threshold) for threshold in thresholds), _EVERY_ROW]))[::-1]
+    candidates = np.unique(np.concatenate([*(key_of(threshold) for threshold in thresholds), _EVERY_ROW]))[::-1]
     return _grid(candidates, order_keys(fit.probability, fit.score), fit, certify)
 
 
-def _key(threshold: Threshold) -> NDArray[np.uint64]:
-    return order_keys(np.array([threshold.probability], np.float32), np.array([threshold.score], np.float32))
+def key_of(threshold: Threshold) -> NDArray[np.uint64]:
+    """Return a threshold as `order_keys` has it, shape (1,)."""
+    return order_keys(*(np.array([number], np.float32) for number in threshold.pair))
 
 
 def _grid(candidates: NDArray[np.uint64], keys: NDArray[np.uint64], fit: ScoredRows, certify: ScoredRows) -> Grid:
     size, points = len(keys), len(candidates)
     cells = cells_of(candidates, keys)
 
-    weight = fit.asked() * (np.ones(size) if fit.weight is None else fit.weight)
+    weight = fit.was_sought() * fit.weight
     rows = at_or_above(cells, points, weight)
     errors = at_or_above(cells, points, weight * ~(fit.positive & fit.known()))
     # Weighted rows count as the number of equal rows that is worth as much (Kish), or precision would look too sure.
@@ -115,14 +116,11 @@ def at_or_above(cells: NDArray[np.intp], points: int, weight: NDArray[np.float64
     return np.cumsum(np.bincount(cells, weight, minlength=points + 1)[:points])
 
 
-def lowest_propensity(
-    points: int, cells: NDArray[np.intp], propensity: NDArray[np.float64] | None
-) -> NDArray[np.float64]:
-    """Return, per candidate, the smallest positive propensity of the rows at or above it; 1 where there is none."""
+def lowest_propensity(points: int, cells: NDArray[np.intp], propensity: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return, per candidate, the smallest positive propensity of the rows at or above it; 1 without such rows."""
     lowest = np.ones(points + 1)
-    if propensity is not None:
-        known = propensity > 0
-        np.minimum.at(lowest, cells[known], propensity[known])
+    known = propensity > 0
+    np.minimum.at(lowest, cells[known], propensity[known])
     return np.minimum.accumulate(lowest[:-1])
 
 

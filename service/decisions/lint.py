@@ -1,7 +1,6 @@
-"""What is wrong with a policy that can be read.
+"""Problems of a valid policy: bands that no row reaches, conflicting promises, promises that data can never certify.
 
-Bands that no row reaches, promises in each other's way, and promises that the data could never certify. Data are fit
-rows, and the number of certify rows; no label of a certify row is read, so that linting is no look.
+The data are fit rows and the number of certify rows. Linting reads no label of a certify row, so it uses no look.
 """
 
 from __future__ import annotations
@@ -12,24 +11,24 @@ from typing import Any, Literal
 
 import numpy as np
 
+from candor.contract.conditions import Condition, Metric
+from candor.contract.policies import TOP, Policy
 from service.decisions.binomial import labels_needed
 from service.decisions.claims import DENOMINATORS
-from service.decisions.conditions import Condition, Metric
 from service.decisions.counting import Counts, Sample
 from service.decisions.grid import Grid, make_grid, pairs
-from service.decisions.policy import TOP, Policy
 from service.decisions.rows import ScoredRows
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to know about a policy.
+    """A finding about a policy.
 
     Attributes:
-        level: "problem" for what cannot work, "note" for what is good to know.
+        level: "problem" if the policy cannot work as written, otherwise "note".
         where: JSON pointer into the policy.
-        message: What it is.
-        remedy: What to do about it.
+        message: The finding.
+        remedy: What to do about it, if anything.
     """
 
     level: Literal["problem", "note"]
@@ -45,42 +44,43 @@ class Finding:
 def lint(
     policy: Policy, *, classes: int | None = None, fit: ScoredRows | None = None, certify_rows: int = 0
 ) -> list[Finding]:
-    """Examine a policy.
+    """Return the findings about a policy.
 
     Args:
-        policy: That can be read.
-        classes: Number of the model's labels, where a model is at hand.
+        policy: The policy.
+        classes: Number of the model's labels; None without a model.
         fit: Labelled rows that would choose thresholds; None without data.
         certify_rows: Number of rows that would certify.
 
     Returns:
-        Findings, in the order of the policy's fields.
+        Problems, then notes, each in the order of the policy's fields.
 
     Example:
+        >>> from service.decisions.policy import parse_policy
         >>> bands = [{"action": "accept", "when": {"min_precision": 0.95}}, {"action": "review"}]
-        >>> policy = Policy.from_dict({"id": "p", "bands": bands, "explore": {"share": 0.01, "actions": ["accept"]}})
+        >>> policy = parse_policy({"id": "p", "bands": bands, "explore": {"share": 0.01, "actions": ["accept"]}})
         >>> print(lint(policy)[0].message)
         At least 72 labelled rows at or above the threshold certify this, if none of them is an error.
     """
     findings = [*_unreachable(policy, classes), *_needs(policy), *_unexplored(policy), *_unkept(policy, classes)]
-    if fit is not None and policy.segments is not None and fit.segment is None:
+    if fit is not None and policy.segments is not None and not set(fit.segment.tolist()) - {None, ""}:
         findings += _nameless()
     elif fit is not None:
         parts = [None] if policy.segments is None else policy.segments.values
         for segment in parts:
             rows = fit if segment is None else fit.of_segment(segment)
             share = certify_rows * len(rows) / max(len(fit), 1)
-            findings += _of_data(policy, rows, share, "" if segment is None else f" in the segment {segment!r}")
+            findings += _of_data(policy, rows, share, "" if segment is None else f" in segment {segment!r}")
     return sorted(findings, key=lambda finding: (finding.level == "note", finding.where))
 
 
 def _unreachable(policy: Policy, classes: int | None) -> Iterator[Finding]:
-    """Find fixed thresholds that leave later bands nothing."""
+    """Find fixed thresholds that leave later bands no rows."""
     if classes is None or policy.positive != TOP:
         return
     for index, band in enumerate(policy.bands[:-1]):
-        when = band.when
-        if when is not None and not when.certified and when.value <= 1 / classes:
+        when = band.condition
+        if when is not None and when.metric is None and when.value <= 1 / classes:
             yield Finding(
                 "problem",
                 f"/bands/{index}/when/{when.name}",
@@ -91,29 +91,29 @@ def _unreachable(policy: Policy, classes: int | None) -> Iterator[Finding]:
 
 
 def _nameless() -> Iterator[Finding]:
-    """Find segments whose rows are not to be told from others."""
+    """Report that the rows have no segment."""
     yield Finding(
         "note",
         "/segments",
-        "These rows are of no segment: they certify none, and until labelled traffic does every row gets the fallback.",
-        "Predict with segments, label, and recalibrate; or give rows with a column `segment`.",
+        "These rows have no segment, so they certify none: every row gets the fallback until labelled traffic does.",
+        "Predict with segments, label, and recalibrate; or add a column `segment` to the rows.",
     )
 
 
 def _unkept(policy: Policy, classes: int | None) -> Iterator[Finding]:
-    """Find a `keep_previous` that hardly any refit can honour."""
+    """Find a `keep_previous` that few recalibrations can honour."""
     if policy.on_uncertifiable == "keep_previous" and classes is not None and classes > 2:
         yield Finding(
             "note",
             "/on_uncertifiable",
-            f"keep_previous needs a refit that keeps the order of rows. With {classes} labels only one that leaves the "
-            "calibrator unchanged does; after any other, what cannot be certified goes to review.",
-            "Or keep the numbers and not the rows: on_calibrator_change: keep_threshold.",
+            f"keep_previous requires a recalibration that keeps the order of rows. With {classes} labels, only an "
+            "unchanged calibrator does; after any other, rows whose promise cannot be certified go to review.",
+            "To keep the thresholds instead of the rows, set on_calibrator_change: keep_threshold.",
         )
 
 
 def _needs(policy: Policy) -> Iterator[Finding]:
-    """Say how many labels each promise needs at a first look."""
+    """Report how many labels each promise needs at the first look."""
     for index, when in policy.promises():
         needed = labels_needed(0, 0, policy.tolerance(index), _level(policy))
         of = "" if policy.segments is None else " of each segment"
@@ -125,7 +125,7 @@ def _needs(policy: Policy) -> Iterator[Finding]:
 
 
 def _unexplored(policy: Policy) -> Iterator[Finding]:
-    """Find actions of which no label is ever sought."""
+    """Find actions whose labels are never sought."""
     blind = [band.action for band in policy.bands if not policy.propensity(band.action)]
     if not blind:
         return
@@ -139,29 +139,29 @@ def _unexplored(policy: Policy) -> Iterator[Finding]:
     ]
     if not needing:
         yield Finding(
-            "note", "/explore", f"No label is ever sought for {names}: nothing is learnt about such rows.", remedy
+            "note", "/explore", f"Labels are never sought for {names}: nothing is learned about such rows.", remedy
         )
     for index, when in needing:
         yield Finding(
             "problem",
             _where(index, when),
-            f"No label is ever sought for {names}, and rows without one count as errors: once this policy decides, its "
-            "traffic cannot certify the promise.",
+            f"Labels are never sought for {names}, and rows without a label count as errors: traffic that this policy "
+            "decides cannot certify the promise.",
             remedy.replace("'", ""),
         )
 
 
 def _of_data(policy: Policy, fit: ScoredRows, certify_rows: float, of: str) -> Iterator[Finding]:
-    """Find what fit rows show of promises that cannot be certified, and of bands that get no row."""
+    """Find promises that these data cannot certify, and bands that get no row."""
     grid = make_grid(fit, fit)
     if not len(grid.keys):
-        yield Finding("problem", "/bands", f"There are no fit rows{of} to choose a threshold from.", "Label some.")
+        yield Finding("problem", "/bands", f"No fit rows{of} to choose a threshold from.", "Label some.")
         return
     sample = Sample(fit, grid.cells(fit), grid.floor, 0)
     scale = certify_rows / max(sample.size, 1)
     reached: list[tuple[int, Condition, int]] = []
     for index, band in enumerate(policy.bands[:-1]):
-        when = band.when
+        when = band.condition
         if when is None:
             continue
         if when.metric is None:
@@ -169,7 +169,7 @@ def _of_data(policy: Policy, fit: ScoredRows, certify_rows: float, of: str) -> I
         else:
             counts = sample.count(when.metric)
             yield from _never(policy, index, when, counts, scale, of)
-            place = _furthest(policy.tolerance(index), when.metric, counts)
+            place = furthest(policy.tolerance(index), when.metric, counts)
         if place is None:
             continue
         yield from _in_the_way(policy, index, when, place, reached, grid, of)
@@ -177,17 +177,17 @@ def _of_data(policy: Policy, fit: ScoredRows, certify_rows: float, of: str) -> I
 
 
 def _never(policy: Policy, index: int, when: Condition, counts: Counts, scale: float, of: str) -> Iterator[Finding]:
-    """Find a promise that fit rows keep at no threshold, or that the number of certify rows cannot show."""
+    """Find a promise that no threshold keeps on the fit rows, or that too few certify rows can show."""
     tolerance = policy.tolerance(index)
     where = _where(index, when)
     known = counts.known > 0
     if not known.any():
-        yield Finding("problem", where, f"No {_labels(when)} are among the fit rows{of}.", "Label some.")
+        yield Finding("problem", where, f"The fit rows{of} contain no {_labels(when)}.", "Label some.")
         return
     rates = np.where(known, counts.known_errors / np.maximum(counts.known, 1), 1.0)
     needed = labels_needed(0, 0, tolerance, _level(policy))
     if rates.min() > tolerance:
-        best = 1 - rates.min() if when.kind.direction == "at_least" else rates.min()
+        best = 1 - rates.min() if when.at_least else rates.min()
         yield Finding(
             "problem",
             where,
@@ -201,8 +201,8 @@ def _never(policy: Policy, index: int, when: Condition, counts: Counts, scale: f
         yield Finding(
             "problem",
             where,
-            f"These data can never certify this{of}: about {expected} {_labels(when)} are there, and at least {needed} "
-            "are needed, if none of them is an error.",
+            f"These data can never certify this{of}: they contain about {expected} {_labels(when)}, and at least "
+            f"{needed} are needed, if none of them is an error.",
             f"Collect at least {needed - expected} more, promise less, or use fewer promises.",
         )
 
@@ -216,7 +216,7 @@ def _in_the_way(
     grid: Grid,
     of: str,
 ) -> Iterator[Finding]:
-    """Find a band whose threshold is above that of an earlier one, which takes all its rows."""
+    """Find a band whose rows an earlier band takes, because its threshold is lower."""
     for earlier, other, further in reached:
         if place <= further and grid.volume[place] <= grid.volume[further]:
             yield Finding(
@@ -230,8 +230,8 @@ def _in_the_way(
             return
 
 
-def _furthest(tolerance: float, metric: Metric, counts: Counts) -> int | None:
-    """Return the candidate to take if the fit rows were the population; None where none keeps the promise."""
+def furthest(tolerance: float, metric: Metric, counts: Counts) -> int | None:
+    """Return the best candidate if the fit rows were the population; None if no candidate keeps the promise."""
     keeps = (counts.known > 0) & (counts.known_errors <= tolerance * counts.known)
     places = np.flatnonzero(keeps)
     if not len(places):
@@ -240,7 +240,7 @@ def _furthest(tolerance: float, metric: Metric, counts: Counts) -> int | None:
 
 
 def _last_at_or_above(grid: Grid, probability: float) -> int | None:
-    """Return the loosest candidate that a fixed threshold takes whole; None where it takes none."""
+    """Return the loosest candidate above a fixed threshold; None if no candidate is above it."""
     places = np.flatnonzero(pairs(grid.keys)[0] >= np.float32(probability))
     return int(places[-1]) if len(places) else None
 

@@ -1,4 +1,4 @@
-"""How well confidence tells right answers from wrong ones, with intervals that hold for clustered rows."""
+"""Refinement: how well confidence separates right from wrong answers, with intervals for grouped rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 MIN_GROUPS: Final = 25
-"""Fewest groups with a right answer, and with a wrong one, from which intervals are given."""
+"""Minimum number of groups with a right answer, and with a wrong one, for an interval."""
 
 _COVERAGE: Final = 0.95
 
@@ -20,11 +20,11 @@ class Refinement:
     """The refinement AUROC of both sides on the same rows.
 
     Attributes:
-        before: Of the active revision; None where all of its answers are right, or all wrong.
-        after: Of the candidate, likewise.
-        interval_before: 95 % interval; None where there are too few groups, or the value is 0 or 1.
-        interval_after: Likewise.
-        difference_interval: 95 % interval of after − before; None where either side has none.
+        before: AUROC of the active revision; None if all its answers are right, or all wrong.
+        after: AUROC of the candidate; None likewise.
+        interval_before: 95 % interval of `before`; None if there are too few groups, or the value is 0 or 1.
+        interval_after: 95 % interval of `after`; None likewise.
+        difference_interval: 95 % interval of after − before; None if there are too few groups.
     """
 
     before: float | None
@@ -37,18 +37,18 @@ class Refinement:
 def compare_refinement(
     before: tuple[NDArray[np.floating[Any]], NDArray[np.bool_]],
     after: tuple[NDArray[np.floating[Any]], NDArray[np.bool_]],
-    cluster: NDArray[np.int64],
+    groups: NDArray[np.int64],
 ) -> Refinement:
-    """Return the AUROC of right against wrong answers by confidence, ties counted half, before and after.
+    """Return the AUROC of right against wrong answers by confidence before and after; ties count half.
 
-    What each row adds to the area (its placement among the rows of the other kind) is summed by group; the variance of
-    these sums is that of the area. A side's interval is made on the log-odds of the area, that of the difference on the
-    area itself: a calibrator that keeps the order of confidences has a difference of exactly 0.
+    The contribution of each row to the area (its placement among the rows of the other kind) is summed by group; these
+    sums give the variance of the area. The interval of a side is calculated on the log-odds of its area, the interval
+    of the difference on the areas: a calibrator that keeps the order of confidences has a difference of exactly 0.
 
     Args:
-        before: Confidence in [0, 1] and whether the answer is right, each of shape (N,), of the active revision.
-        after: The same of the candidate, on the same rows.
-        cluster: Group numbers, shape (N,).
+        before: Confidence in [0, 1] of the active revision and whether its answer is right, each of shape (N,).
+        after: The same for the candidate, on the same rows.
+        groups: Group numbers, shape (N,).
 
     References:
         DeLong, E. R., DeLong, D. M. and Clarke-Pearson, D. L. (1988). Comparing the areas under two or more correlated
@@ -62,7 +62,7 @@ def compare_refinement(
         >>> found.before, found.after, found.interval_before
         (1.0, 0.5, None)
     """
-    group = np.unique(cluster, return_inverse=True)[1]
+    group = np.unique(groups, return_inverse=True)[1]
     areas, pulls = [], []
     for confidence, right in (before, after):
         found = _area(confidence, right, group)
@@ -87,13 +87,13 @@ def compare_refinement(
 def _area(
     confidence: NDArray[np.floating[Any]], right: NDArray[np.bool_], group: NDArray[np.intp]
 ) -> tuple[float, NDArray[np.float64]] | None:
-    """Return the area and what each group pulls it by, (G,); None where all answers are right or all wrong."""
+    """Return the area and each group's contribution to its error, (G,); None if all answers are right, or all wrong."""
     rights, wrongs = int(right.sum()), int((~right).sum())
     if not rights or not wrongs:
         return None
     order = np.argsort(confidence)
     ordered, kinds = confidence[order], right[order]
-    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))  # of each run of equal ones
+    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))  # of each run of equal values
     sizes = np.diff(first, append=len(ordered))
     of_rights = np.add.reduceat(kinds.astype(np.int64), first)
     below = (_half_way(sizes - of_rights) / wrongs, 1 - _half_way(of_rights) / rights)
@@ -104,13 +104,13 @@ def _area(
 
 
 def _half_way(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return how many come before each count, and half of it."""
+    """Return the sum of all counts before each count, plus half of it."""
     half_way: NDArray[np.float64] = np.cumsum(counts) - counts / 2
     return half_way
 
 
 def _error(pulls: NDArray[np.float64]) -> float:
-    """Return how far a 95 % interval reaches to either side."""
+    """Return the half-width of a 95 % interval."""
     groups = len(pulls)
     deviation = np.sqrt(float(pulls @ pulls) * groups / (groups - 1))
     return float(stdtrit(groups - 1, (1 + _COVERAGE) / 2) * deviation)

@@ -1,102 +1,167 @@
-"""Rows as a policy sees them: scores, labels where they have come, and how they came to be sought."""
+"""Rows of predictions as columns: one type from the database to the report, with or without a policy's scores."""
 
+# ruff: noqa: RUF009 — `_column` is a call of `field`
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.decisions.split import one_per_group
+from bundle import LabelledLogits
+from bundle.split import one_per_group
 from service.errors import InputValueError
 
+NO_LABEL: Final = -1
+"""In `label`: no label has come."""
+
 _SMALLEST, _LARGEST = float(np.finfo(np.float64).tiny), float(np.finfo(np.float64).max)
+_UNSCORED: Final = (-math.inf, math.inf, "Leave out the rows that have no score.")
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredRows:
-    """N rows, as columns.
+def _column(value: NDArray[Any] | None, within: tuple[float, float, str] | None = None) -> Any:
+    """Declare a column that a caller may leave out: all rows then share one value, which takes no memory.
+
+    Args:
+        value: This value, of shape (1, …); None for a number of its own for each row.
+        within: Smallest and largest value of the column where they are bounded, and the remedy for others.
+    """
+    return field(default=None, metadata={"value": value, "within": within})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rows:
+    """N predictions, and what is known of their labels.
+
+    A new column needs one line here; `take` and `concat` carry it.
 
     Attributes:
-        probability: From `decide.score_rows`, float32 of shape (N,).
-        score: From `decide.score_rows`, float32 of shape (N,).
-        positive: Whether the label is the positive class, or the predicted label is right; bool of shape (N,). Not
-            read where `labelled` is False.
-        weight: Weight of each row in estimates from fit rows, above 0; None for equal weights. Certify rows are
-            never weighted.
-        group: Cluster numbers, int64 of shape (N,); None when every row is its own group.
-        propensity: Probability in [0, 1] with which the row's label was sought, NaN where unknown; None when every
-            label was sought.
-        labelled: Whether the row's label was sought and has come, bool of shape (N,); None when all rows are labelled.
-            Where labels are sought for some rows only, a claim about traffic needs the others here as well.
+        id: Prediction ids, ASCII bytes of shape (N,).
+        logits: float32 of shape (N, K); (N, 0) once they are no longer needed.
+        label: Index of the label, int64 of shape (N,), `NO_LABEL` where none has come.
+        group: Keyed hash of the group, else of the input, int64 of shape (N,); by default each row is its own group.
+        propensity: Probability in [0, 1] with which the row's label was sought, NaN where unknown, shape (N,); by
+            default 1: every label was sought.
         sought: Whether the row's label was sought, bool of shape (N,), True wherever `labelled` is; None when all
             labels that were sought have come, those of propensity 1 aside.
-        segment: The request's segment of each row, str or object of shape (N,), "" or None where it has none; None when
-            no row has.
+        labelled: Whether the row's label was sought and has come, bool of shape (N,); None when all rows are labelled.
+            Where labels are sought for some rows only, a claim about traffic needs the others here as well.
+        segment: The request's segment, str or object of shape (N,), "" or None where it named none.
+        action: What a policy decided, object of shape (N,), None where none did.
+        predicted_at: Time of the prediction in microseconds since the epoch, int64 of shape (N,).
+        labelled_at: When the row's first label was received, int64 of shape (N,); 0 where none has come.
+        whole: Whether the row is from a time from which every row is here, bool of shape (N,). Others are a selection:
+            with their inverse propensities they fit, and are used for nothing else.
+        weight: Weight of the row in a fit and in estimates from fit rows, above 0, shape (N,). Certify rows are never
+            weighted.
 
     Raises:
-        InputValueError: When shapes disagree, a probability or score is NaN, a weight is not above 0, a propensity is
-            not in [0, 1], or a label came of a row whose propensity is 0.
+        InputValueError: Shapes disagree, a weight is not above 0, a propensity is not in [0, 1], or a label came of a
+            row whose propensity is 0.
     """
 
-    probability: NDArray[np.float32]
-    score: NDArray[np.float32]
-    positive: NDArray[np.bool_]
-    weight: NDArray[np.float64] | None = None
-    group: NDArray[np.int64] | None = None
-    propensity: NDArray[np.float64] | None = None
-    labelled: NDArray[np.bool_] | None = None
+    id: NDArray[np.bytes_] = _column(np.zeros(1, "S1"))
+    logits: NDArray[np.float32] = _column(np.zeros((1, 0), np.float32))
+    label: NDArray[np.int64] = _column(np.full(1, NO_LABEL))
+    group: NDArray[np.int64] = _column(None)
+    propensity: NDArray[np.float64] = _column(
+        np.ones(1), (0.0, 1.0, "It is a probability; where nobody knows it, give NaN.")
+    )
     sought: NDArray[np.bool_] | None = None
-    segment: NDArray[np.str_] | NDArray[np.object_] | None = None
+    labelled: NDArray[np.bool_] | None = None
+    segment: NDArray[np.str_] | NDArray[np.object_] = _column(np.full(1, None))
+    action: NDArray[np.object_] = _column(np.full(1, None))
+    predicted_at: NDArray[np.int64] = _column(np.zeros(1, np.int64))
+    labelled_at: NDArray[np.int64] = _column(np.zeros(1, np.int64))
+    whole: NDArray[np.bool_] = _column(np.ones(1, np.bool_))
+    weight: NDArray[np.float64] = _column(
+        np.ones(1), (_SMALLEST, _LARGEST, "Leave out rows that are to count for nothing.")
+    )
 
     def __post_init__(self) -> None:
-        shape = (len(self.probability),)
-        for column in fields(self):
-            values = getattr(self, column.name)
-            if values is not None and values.shape != shape:
+        given = {name: column for name, column in self.columns().items() if column is not None}
+        size = len([*given.values()][-1]) if given else 0
+        for name, column in given.items():
+            if len(column) != size or (column.ndim != 1 and name != "logits"):
                 raise InputValueError(
-                    "Rows have unequal shapes.", where=column.name, found=values.shape, expected=shape
+                    "Rows have unequal shapes.",
+                    where=name,
+                    found=column.shape,
+                    expected=(size,),
+                    remedy="Give each column one value for each row.",
                 )
-        for name in ("probability", "score"):
-            _within(getattr(self, name), name, -math.inf, math.inf, "Leave out the rows that have no score.")
-        if self.weight is not None:
-            _within(self.weight, "weight", _SMALLEST, _LARGEST, "Leave out rows that are to count for nothing.")
-        if self.propensity is not None:
-            known = self.propensity[~np.isnan(self.propensity)]
-            _within(known, "propensity", 0.0, 1.0, "It is a probability; where nobody knows it, give NaN.")
-            impossible = self.known() & (self.propensity == 0)
-            if impossible.any():
-                raise InputValueError(
-                    "A label came of a row whose label nobody sought: its propensity is 0.",
-                    where="propensity",
-                    found=f"{int(impossible.sum())} such rows",
-                    expected="a propensity above 0 wherever `labelled` is True",
-                    remedy="Give the probability with which the label was sought, or NaN where nobody knows it.",
-                )
+        for declared in fields(self):
+            if declared.name in given and declared.metadata.get("within") is not None:
+                _check_within(declared.name, given[declared.name], *declared.metadata["within"])
+            elif declared.name not in given and "value" in declared.metadata:
+                value = declared.metadata["value"]
+                shared = np.arange(size) if value is None else np.broadcast_to(value, (size, *value.shape[1:]))
+                object.__setattr__(self, declared.name, shared)
+        self._check_sought()
 
     def __len__(self) -> int:
-        return len(self.probability)
+        return len(self.group)
 
-    def take(self, rows: NDArray[Any] | slice) -> ScoredRows:
+    @classmethod
+    def of_reference(cls, part: LabelledLogits) -> Self:
+        """Return reference rows of a bundle, with their groups, segments, weights and times."""
+        given: dict[str, Any] = part.given()
+        if "time" in given:
+            given["predicted_at"] = given.pop("time")
+        return cls(logits=part.logits, label=part.labels, **given)
+
+    @classmethod
+    def concat(cls, parts: Sequence[Self]) -> Self:
+        """Return the rows of all parts, one part behind the other. Groups of the same number are one group."""
+        filled = [part for part in parts if len(part)] or list(parts[:1])
+        if len(filled) == 1:
+            return filled[0]
+        columns: dict[str, Any] = {}
+        for name in filled[0].columns():
+            values = [getattr(part, name) for part in filled]
+            if name == "labelled" and any(value is not None for value in values):
+                values = [part.known() for part in filled]
+            elif name == "sought" and any(value is not None for value in values):
+                values = [part.was_sought() for part in filled]
+            columns[name] = _joined(values)
+        return cls(**columns)
+
+    def take(self, rows: NDArray[Any] | slice) -> Self:
         """Return the rows that an index, mask or slice selects."""
-        columns = (getattr(self, column.name) for column in fields(self))
-        return ScoredRows(*(None if column is None else column[rows] for column in columns))  # type: ignore[arg-type]
+        group = self.group[rows]
+        columns: dict[str, Any] = {
+            name: column
+            if column is None
+            else np.broadcast_to(column[:1], (len(group), *column.shape[1:]))
+            if _shared(column)
+            else column[rows]
+            for name, column in self.columns().items()
+            if name != "group"
+        }
+        return type(self)(group=group, **columns)
 
-    def of_segment(self, value: str) -> ScoredRows:
+    def without(self, *names: str) -> Self:
+        """Return the rows without some columns: they get their defaults, which take no memory."""
+        absent: dict[str, Any] = dict.fromkeys(names)
+        return replace(self, **absent)
+
+    def since(self, us: int) -> Self:
+        """Return the rows predicted at or after a time in microseconds; `predicted_at` ascends."""
+        return self.take(slice(int(np.searchsorted(self.predicted_at, us)), None))
+
+    def of_segment(self, value: str) -> Self:
         """Return the rows of one segment."""
-        here = np.zeros(len(self), dtype=np.bool_) if self.segment is None else self.segment == value
-        return self.take(here)
+        return self.take(self.segment == value)
 
     def known(self) -> NDArray[np.bool_]:
         """Return whether the label of each row was sought and has come."""
         return np.ones(len(self), dtype=bool) if self.labelled is None else self.labelled
 
-    def asked(self) -> NDArray[np.bool_]:
+    def was_sought(self) -> NDArray[np.bool_]:
         """Return whether the label of each row was sought, come or not; at propensity 1 it always was."""
-        if self.propensity is None:
-            return np.ones(len(self), dtype=bool)
         sought: NDArray[np.bool_] = self.known() if self.sought is None else self.sought
         certain: NDArray[np.bool_] = self.propensity == 1.0
         return sought | certain
@@ -106,16 +171,14 @@ class ScoredRows:
 
         Args:
             seed: Fixed before any label is seen.
-            known_propensity: Whether rows of which nobody knows how their labels came are left out.
+            known_propensity: Whether rows of unknown propensity are left out.
 
         Returns:
             What `take` takes.
         """
         which: NDArray[np.intp] | slice = slice(None)
-        if known_propensity and self.propensity is not None:
-            which = np.flatnonzero(~np.isnan(self.propensity))
-        if self.group is None:
-            return which
+        if known_propensity and (unknown := np.isnan(self.propensity)).any():
+            which = np.flatnonzero(~unknown)
         group = self.group[which]
         ordered = np.sort(group)
         if not (ordered[1:] == ordered[:-1]).any():
@@ -125,11 +188,84 @@ class ScoredRows:
 
     def missing_share(self) -> float:
         """Return the share of the labels that were sought and have not come."""
-        asked = self.asked()
-        return int((asked & ~self.known()).sum()) / max(int(asked.sum()), 1)
+        sought = self.was_sought()
+        return int((sought & ~self.known()).sum()) / max(int(sought.sum()), 1)
+
+    def columns(self) -> dict[str, NDArray[Any] | None]:
+        """Return all columns by name."""
+        return {declared.name: getattr(self, declared.name) for declared in fields(self)}
+
+    def _check_sought(self) -> None:
+        impossible = self.known() & (self.propensity == 0)
+        if impossible.any():
+            raise InputValueError(
+                "A label came of a row whose label nobody sought: its propensity is 0.",
+                where="propensity",
+                found=f"{int(impossible.sum())} such rows",
+                expected="a propensity above 0 wherever `labelled` is True",
+                remedy="Give the probability with which the label was sought, or NaN where nobody knows it.",
+            )
 
 
-def _within(values: NDArray[Any], where: str, low: float, high: float, remedy: str) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ScoredRows(Rows):
+    """N rows as a policy sees them.
+
+    Attributes:
+        probability: From `decide.score_rows`, float32 of shape (N,).
+        score: From `decide.score_rows`, float32 of shape (N,).
+        positive: Whether the label is the positive class, or the predicted label is right; bool of shape (N,). Not
+            read where `labelled` is False.
+
+    Raises:
+        InputValueError: As `Rows`, or a probability or score is NaN.
+    """
+
+    probability: NDArray[np.float32] = field(metadata={"within": _UNSCORED})
+    score: NDArray[np.float32] = field(metadata={"within": _UNSCORED})
+    positive: NDArray[np.bool_]
+
+    @classmethod
+    def of(
+        cls,
+        rows: Rows,
+        *,
+        probability: NDArray[np.float32],
+        score: NDArray[np.float32],
+        positive: NDArray[np.bool_],
+    ) -> Self:
+        """Add scores to rows, and leave out the columns that no policy reads."""
+        columns: dict[str, Any] = rows.without("logits", "label", "labelled_at", "action").columns()
+        return cls(**columns, probability=probability, score=score, positive=positive)
+
+
+def came(label: NDArray[np.int64], sought: NDArray[np.bool_], propensity: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which labels count as `labelled`: sought with a known propensity, and received.
+
+    Nobody knows why other labels came, so they test nothing.
+    """
+    found: NDArray[np.bool_] = sought & (propensity > 0) & (label != NO_LABEL)
+    return found
+
+
+def _shared(column: NDArray[Any]) -> bool:
+    """Return whether all rows of a column share one value in memory."""
+    return column.strides[0] == 0
+
+
+def _joined(columns: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:
+    """Return columns one behind the other; shared where they share the same value."""
+    given = [column for column in columns if column is not None]
+    if not given:
+        return None
+    first = given[0][:1]
+    if all(_shared(column) and (column[:1] == first).all() for column in given):
+        return np.broadcast_to(first, (sum(map(len, given)), *first.shape[1:]))
+    return np.concatenate(given)
+
+
+def _check_within(where: str, column: NDArray[Any], low: float, high: float, remedy: str) -> None:
+    values = column[~np.isnan(column)] if where == "propensity" else column
     if len(values) and not (low <= values.min() and values.max() <= high):
         raise InputValueError(
             f"A {where} is out of range.",

@@ -1,7 +1,7 @@
-"""In which order candidates are tested, and which one is taken.
+"""Order in which candidate thresholds are tested, and the choice of one.
 
-Candidates stand from the one that keeps a promise most surely to the one that risks it most: the order is fixed before
-the rows that test are seen. `docs/statistics.md` says why the level holds.
+Candidates are ordered from the safest to the boldest, before the rows that test them are seen.
+`docs/explanation/statistics.md` explains why the level holds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scipy.special import bdtr
 from service.decisions.binomial import critical_errors
 
 BAND_POINTS: Final = 25
-"""Candidates that later looks at the same rows may choose from, all tested at once."""
+"""Number of candidates that later looks at the same rows test, all at once."""
 
 
 def choose_start(
@@ -25,17 +25,17 @@ def choose_start(
     tolerance: float,
     level: float,
 ) -> int:
-    """Return the candidate at which a certificate is most likely to succeed, judged from fit rows alone.
+    """Return the candidate that is most likely to be certified, judged from fit rows only.
 
     Args:
         expected: Expected number of test rows at or above each candidate, shape (G,), G ≥ 1.
-        fit_errors: Errors among fit rows there, shape (G,).
-        fit_rows: Fit rows there, shape (G,).
-        tolerance: Error rate at the edge of the promise.
+        fit_errors: Errors among the fit rows at or above it, shape (G,).
+        fit_rows: Fit rows at or above it, shape (G,).
+        tolerance: Largest error rate that keeps the promise.
         level: Level of the test.
 
     Returns:
-        Index of the candidate with the largest predicted power; where no test can succeed, the one that comes closest.
+        Index of the candidate with the largest predicted power; if no test can succeed, of the closest one.
     """
     rows = np.rint(expected).astype(np.int64)
     rate = (fit_errors + 0.5) / (fit_rows + 1.0)
@@ -49,17 +49,17 @@ def choose_start(
 def walk(
     n: NDArray[np.int64], errors: NDArray[np.int64], start: int, tolerance: float, level: float
 ) -> NDArray[np.intp]:
-    """Test candidates from a start on, each bolder than the one before, until the first failure.
+    """Test candidates from a start, each bolder than the one before, until the first failure.
 
     Args:
-        n: Test rows of each candidate, in the order of the tests, shape (G,), or (…, G).
+        n: Test rows of each candidate, in test order, shape (G,) or (…, G).
         errors: Errors among them, shape (…, G).
         start: Index of the first test.
-        tolerance: Error rate q at the edge of the promise.
-        level: Level of each test; the whole sequence has it too.
+        tolerance: Largest error rate q that keeps the promise.
+        level: Level of each test, and of the whole sequence.
 
     Returns:
-        Index of the last candidate that succeeded, −1 where the first fails, shape (…).
+        Index of the last candidate that succeeds, −1 if the first fails, shape (…).
 
     Example:
         >>> walk(np.array([10, 60, 80, 90, 300]), np.array([0, 0, 0, 9, 0]), 1, 0.05, 0.05)
@@ -71,19 +71,19 @@ def walk(
 
 
 def choose_in_band(n: NDArray[np.int64], errors: NDArray[np.int64], tolerance: float, share: float) -> NDArray[np.intp]:
-    """Test `BAND_POINTS` of the candidates at once and take the boldest that succeeds.
+    """Test `BAND_POINTS` candidates at once, and choose the boldest that succeeds.
 
-    Each test runs at share/`BAND_POINTS`, so that with probability 1 − share none is false, whatever the promise is and
-    however it was chosen.
+    Each test has level share/`BAND_POINTS`: with probability 1 − share none succeeds falsely, for any promise and any
+    way of choosing it.
 
     Args:
-        n: Test rows of each candidate, in the order of the tests, shape (G,), or (…, G); G ≥ 1.
+        n: Test rows of each candidate, in test order, shape (G,) or (…, G); G ≥ 1.
         errors: Errors among them, shape (…, G).
-        tolerance: Error rate q at the edge of the promise.
-        share: Level of the whole band.
+        tolerance: Largest error rate q that keeps the promise.
+        share: Level of all tests together.
 
     Returns:
-        Index of the boldest candidate that succeeded, −1 where none did, shape (…).
+        Index of the boldest candidate that succeeds, −1 if none does, shape (…).
     """
     points = band(n.shape[-1])
     succeeded = errors[..., points] <= critical_errors(n[..., points], tolerance, share / BAND_POINTS)
@@ -92,5 +92,5 @@ def choose_in_band(n: NDArray[np.int64], errors: NDArray[np.int64], tolerance: f
 
 
 def band(candidates: int) -> NDArray[np.intp]:
-    """Return the indices of the candidates that a later look tests, evenly spread; some twice where there are few."""
+    """Return the indices of the candidates that later looks test, evenly spaced; few candidates are repeated."""
     return np.linspace(0, candidates - 1, BAND_POINTS).round().astype(np.intp)

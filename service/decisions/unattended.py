@@ -1,13 +1,13 @@
-"""What must hold, beside the gate's verdict, before a refit goes into service without a person."""
+"""Conditions, besides the gate's verdict, for activating a recalibration automatically."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from service.decisions.caps import Cap
-from service.decisions.gate import GateResult
+from candor.contract.gate import Cap, Gate
 
 _WHAT: Final = {
     "flipped": "policy {policy!r} may change up to {upper:.1%} of its decisions, more than {at_most:.1%}",
@@ -19,15 +19,15 @@ _WHAT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much a refit may leave unknown, or change, and still be activated unattended; shares in [0, 1].
+    """Limits on what a recalibration leaves unknown or changes if it is activated automatically; shares in [0, 1].
 
     Attributes:
-        unidentified: Of rows that no label stands for, since none is sought or nobody knows how.
-        missing: Of labels that were sought for gate rows and have not come.
-        flipped: Of decisions that change, for each policy; None for any. After a drift most change, and rightly so.
-        flag_rate: Of rows that get the action of a policy's first band; None for any.
-        flag_rate_ratio: That share after over that before, above 0; None for any.
-        probability_change: What the largest change of a probability may be in 99 % of the rows; None for any.
+        unidentified: Share of the rows that no label represents.
+        missing: Share of the sought labels of gate rows that have not arrived.
+        flipped: Share of decisions that change, for each policy; None for no limit. After a drift, most should change.
+        flag_rate: Share of rows that get the action of a policy's first band; None for no limit.
+        flag_rate_ratio: That share after divided by the share before, above 0; None for no limit.
+        probability_change: Largest change of a probability in 99 % of the rows; None for no limit.
     """
 
     unidentified: float = 0.05
@@ -38,7 +38,7 @@ class Limits:
     probability_change: float | None = None
 
     def tightened(self, wanted: Mapping[str, float]) -> Limits:
-        """Return the stricter of these and others, by name: a request may ask for less than the operator allows.
+        """Return the stricter limit of each name: a request can only tighten what the operator allows.
 
         Example:
             >>> Limits(flipped=0.1).tightened({"flipped": 0.3, "flag_rate": 0.2}).flipped
@@ -50,14 +50,15 @@ class Limits:
 
 
 def broken(caps: Iterable[Cap]) -> Iterator[str]:
-    """Say of each cap that does not hold what the refit may change, and what was allowed."""
+    """Describe each cap that does not hold."""
     for cap in caps:
         if not cap.holds:
-            yield _WHAT[cap.name].format(policy=cap.policy, upper=cap.upper, at_most=cap.at_most)
+            upper = math.inf if cap.upper is None else cap.upper
+            yield _WHAT[cap.name].format(policy=cap.policy, upper=upper, at_most=cap.at_most)
 
 
 def judge(
-    verdict: GateResult,
+    verdict: Gate,
     *,
     limits: Limits,
     unidentified_share: float,
@@ -66,57 +67,57 @@ def judge(
     uncertified: Sequence[tuple[str, str | None]],
     at_bound: bool = False,
     represents_traffic: bool = True,
-) -> GateResult:
-    """Complete a verdict with whether the refit may be activated unattended, and why not.
+) -> Gate:
+    """Return a verdict completed with whether the recalibration may be activated automatically, and why not.
 
     Args:
         verdict: From `gate.compare`.
-        limits: What is allowed.
-        unidentified_share: Share of the gate role's rows, labelled or not, whose propensity is zero or unknown, or
-            lower than that of every label that came.
-        missing_share: Share of the labels sought for gate rows that have not come.
-        caps: Bounded shares of changed and of flagged rows.
-        uncertified: Policies that hold their certificates now and would lose them; each with the segment that would,
-            None where it has none.
+        limits: The limits.
+        unidentified_share: Share of the gate role's rows, labelled or not, whose propensity is zero, unknown, or lower
+            than that of every label that arrived.
+        missing_share: Share of the sought labels of gate rows that have not arrived.
+        caps: Limits on what changes on recent rows.
+        uncertified: Policies that would lose a certificate, with the segment that loses it; None without segments.
+        at_bound: Whether the fit ended at the bound of its range, as when labels contradict the model.
         represents_traffic: Whether the rows are traffic, or were declared to be a sample of it.
-        at_bound: Whether the fit ran into the end of its range, as where labels contradict the model throughout.
 
     Returns:
-        The verdict; its reason says so where the comparison does not speak for all rows.
+        The verdict. Its reason says if the comparison does not cover all rows.
     """
 
     def objections() -> Iterator[str]:
         if not verdict.passed:
-            yield "the gate refuses the refit"
+            yield "the gate refuses the recalibration"
         if verdict.mode != "superior":
-            yield "it was not asked to be better, only to do no harm"
+            yield "the gate tested only for harm, not for improvement"
         if unidentified_share > limits.unidentified:
-            yield f"no label stands for {unidentified_share:.1%} of the rows, more than {limits.unidentified:.1%}"
+            yield f"no label represents {unidentified_share:.1%} of the rows, more than {limits.unidentified:.1%}"
         if missing_share > limits.missing:
-            yield f"{missing_share:.1%} of the labels that were sought have not come, more than {limits.missing:.1%}"
+            yield f"{missing_share:.1%} of the sought labels have not arrived, more than {limits.missing:.1%}"
         if not represents_traffic:
-            yield "nobody has declared that the uploaded rows represent the traffic"
+            yield "the uploaded rows are not declared to represent the traffic"
         if at_bound:
-            yield "the temperature stands at its bound: the labels may be wrong, or of another model"
+            yield "the temperature is at its bound: the labels may be wrong, or belong to another model"
         for policy, segment in uncertified:
             if segment is None:
                 yield f"policy {policy!r} would lose its certificate, and send every row to review"
             else:
-                yield f"policy {policy!r} would lose its certificate of segment {segment!r}, and give it the fallback"
+                yield f"policy {policy!r} would lose its certificate of segment {segment!r}: rows get the fallback"
         yield from broken(caps)
 
     found = "; ".join(objections())
     reason = verdict.reason
     if unidentified_share > limits.unidentified:
-        reason += f" No label stands for {unidentified_share:.1%} of the rows: of them nothing is known."
+        reason += f" No label represents {unidentified_share:.1%} of the rows: nothing is known about them."
     if not represents_traffic:
-        reason += " This speaks of the uploaded rows alone, which nobody has declared to represent the traffic."
-    return replace(
-        verdict,
-        unidentified_share=unidentified_share,
-        missing_share=missing_share,
-        caps=tuple(caps),
-        unattended=not found,
-        unattended_reason=f"{found[0].upper()}{found[1:]}." if found else None,
-        reason=reason,
+        reason += " This covers only the uploaded rows, which are not declared to represent the traffic."
+    return verdict.model_copy(
+        update={
+            "unidentified_share": unidentified_share,
+            "missing_share": missing_share,
+            "caps": tuple(caps),
+            "unattended": not found,
+            "unattended_reason": f"{found[0].upper()}{found[1:]}." if found else None,
+            "reason": reason,
+        }
     )

@@ -1,7 +1,7 @@
-"""Certificates that an alarm has voided, laid over solved policies: revisions never change, what is known of them does.
+"""Certificates that an alarm voided, marked on solved policies. Revisions themselves never change.
 
-A certificate is known by what it says, so that it stays void in whichever revision it comes back: after a rollback, or
-carried along by a proposal that was made before the alarm. One that is solved anew says something else.
+A certificate is identified by its content, so it stays void in every revision that contains it: after a rollback, or in
+a proposal that was made before the alarm. A certificate that is solved again has other content.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
-from service.decisions.conditions import Metric
-from service.decisions.solved import SolvedBand, SolvedPolicy, SolvedSegment
-from service.revision import Certificate, Threshold
+from candor.contract.certificates import Certificate, SolvedBand, SolvedSegment, Threshold
+from candor.contract.conditions import Metric
+from service.decisions.solved import SolvedPolicy
 
 ALARM: Final = "alarm"
-"""The reason of a certificate that its monitor has voided."""
+"""Reason of a certificate that its monitor voided."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A certificate that stands, and where it stands.
+    """A valid certificate and its place in a policy.
 
     Attributes:
-        index: Of its band.
-        action: Of its band.
-        segment: The part of the traffic that it is about; None for all of it.
-        threshold: Of its band.
-        certificate: What is promised.
+        index: Index of its band.
+        action: Action of its band.
+        segment: Segment that it covers; None for all traffic.
+        threshold: Threshold of its band.
+        certificate: The certificate.
     """
 
     index: int
@@ -42,15 +42,15 @@ class Claim:
 def key_of(
     solved: SolvedPolicy, action: str, segment: str | None, certificate: Certificate, *, model_digest: str
 ) -> str:
-    """Return a name that a certificate of a policy has in every revision of a model file, voided or not."""
+    """Return the key of a certificate, which is the same in every revision of a model file, voided or not."""
     if certificate.reason == ALARM:
-        certificate = replace(certificate, valid=True, reason=None)
-    said = [model_digest, solved.policy.id, solved.version, action, segment, certificate.to_dict()]
+        certificate = certificate.model_copy(update={"valid": True, "reason": None})
+    said = [model_digest, solved.policy.id, solved.version, action, segment, certificate.model_dump(mode="json")]
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def claims(solved: SolvedPolicy) -> Iterator[Claim]:
-    """Yield the certificates of a policy that stand."""
+    """Yield the valid certificates of a policy."""
     parts: list[tuple[str | None, tuple[SolvedBand, ...]]] = [
         *((value, part.bands) for value, part in solved.segments.items())
     ]
@@ -63,15 +63,15 @@ def claims(solved: SolvedPolicy) -> Iterator[Claim]:
 def overlaid(
     policies: Mapping[str, SolvedPolicy], model_digest: str, voided: Collection[str]
 ) -> Mapping[str, SolvedPolicy]:
-    """Return policies with their voided certificates marked, and with what `on_invalid` makes of them.
+    """Return policies with voided certificates marked, and `on_invalid` applied.
 
     Args:
-        policies: As a revision has them, by id.
-        model_digest: Of the revision's model file.
+        policies: Policies of a revision, by id.
+        model_digest: Digest of the revision's model file.
         voided: Keys of voided certificates, from `key_of`.
 
     Returns:
-        The very same object where none of them is voided.
+        New policies; the same object if no certificate is voided.
     """
     if not voided:
         return policies
@@ -95,7 +95,7 @@ def _overlaid(solved: SolvedPolicy, model_digest: str, voided: Collection[str]) 
     for value in {segment for segment, _ in lost if segment is not None}:
         part = segments[value]
         bands = _marked(part.bands, {index for segment, index in lost if segment == value})
-        segments[value] = SolvedSegment(bands, part.certified and not reviews)
+        segments[value] = SolvedSegment(bands=bands, certified=part.certified and not reviews)
     return replace(solved, segments=segments)
 
 
@@ -104,37 +104,31 @@ def _marked(bands: tuple[SolvedBand, ...], lost: Collection[int]) -> tuple[Solve
 
 
 def _void(band: SolvedBand) -> SolvedBand:
-    certificate = band.certificate
-    return band if certificate is None else replace(band, certificate=replace(certificate, valid=False, reason=ALARM))
+    if band.certificate is None:
+        return band
+    void = band.certificate.model_copy(update={"valid": False, "reason": ALARM})
+    return band.model_copy(update={"certificate": void})
 
 
 def broken(solved: SolvedPolicy) -> dict[Metric, str]:
-    """Return the metrics of certificates that an alarm has voided, and why reference rows cannot certify them anew."""
+    """Return the metrics whose certificates an alarm voided, and why reference rows cannot certify them again."""
     why = (
-        f"{ALARM}: the traffic has broken what was promised of it, so that the bundle's reference rows do not speak "
-        "for it; only labelled traffic can certify this"
+        f"{ALARM}: the traffic broke this promise, so the bundle's reference rows do not represent it; only labelled "
+        "traffic can certify the promise"
     )
     found: dict[Metric, str] = {}
     for wanted, band in zip(solved.policy.bands, solved.bands, strict=True):
         reason = None if band.certificate is None else band.certificate.reason
-        if wanted.when is not None and wanted.when.metric is not None and (reason or "").startswith(ALARM):
-            found[wanted.when.metric] = why
+        if wanted.condition is not None and wanted.condition.metric is not None and (reason or "").startswith(ALARM):
+            found[wanted.condition.metric] = why
     return found
 
 
 def broken_for(policies: Iterable[SolvedPolicy], positive: str) -> dict[Metric, str]:
-    """Return what `broken` finds in any policy of one positive class: another name for a promise heals nothing."""
+    """Return what `broken` finds in all policies of one positive class: renaming a promise does not restore it."""
     return {
         metric: why
         for solved in policies
         if solved.policy.positive == positive
         for metric, why in broken(solved).items()
     }
-
-
-def overlaid_documents(
-    documents: Mapping[str, dict[str, Any]], model_digest: str, voided: Collection[str]
-) -> dict[str, dict[str, Any]]:
-    """Return what `overlaid` makes of a revision's documents."""
-    policies = {key: SolvedPolicy.from_dict(document) for key, document in documents.items()}
-    return {key: solved.to_dict() for key, solved in overlaid(policies, model_digest, voided).items()}

@@ -1,0 +1,326 @@
+"""A first policy for one class: the strictest precision that the certify rows will probably show, and a review share.
+
+The promise is chosen from fit rows and from the number of certify rows alone. Certify labels are not read: a promise
+chosen because these labels support it would no longer be a hypothesis fixed before the test, and its certificate could
+be false more often than delta. So a suggestion uses no look, and the certificates of the policy hold at their level.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv
+
+from candor.contract.conditions import REVIEW
+from candor.contract.policies import TOP, Policy
+from service.decisions.binomial import critical_errors
+from service.decisions.counting import Sample
+from service.decisions.grid import make_grid, pairs
+from service.decisions.lint import furthest
+from service.decisions.policy import parse_policy
+from service.decisions.rows import ScoredRows
+from service.decisions.sequence import choose_start
+from service.errors import ConfigurationError, InputShapeError
+
+LADDER: Final = (0.99, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5)
+"""Precisions that are tried, strictest first."""
+
+POWER: Final = 0.8
+"""Smallest estimated chance of all certificates with which a promise is chosen."""
+
+FEW: Final = 25
+"""Positives among the fit rows below which every estimate is rough."""
+
+MOST: Final = 20
+"""Largest number of labels for which an estimate is made: this many times the labels there are."""
+
+_DRAWS: Final = 4000
+_EXPLORED: Final = 0.25  # of what people look at: the rest is reviewed
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A precision of the ladder that is above the share of positives.
+
+    Attributes:
+        min_precision: The precision.
+        chance: Estimated probability in [0, 1] that the certify rows certify it, with the policy's other promise.
+        more: Estimated number of further labelled rows, split as these are, for a chance of `POWER`; 0 if it has that
+            chance, None if even `MOST` times these labels are not enough.
+    """
+
+    min_precision: float
+    chance: float
+    more: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A first policy, and what the fit rows say about it.
+
+    Attributes:
+        policy: The policy.
+        rungs: The precisions tried, strictest first.
+        fit_rows: Number of fit rows; of groups where rows have groups.
+        positives: Number of positives among them.
+        certify_rows: Number of rows that will certify.
+        blocked: Largest share of the rows that `block` is expected to take; 0 without that band.
+        flagged: Share of the fit rows at or above the last threshold, at most.
+        precision: Share of positives among the fit rows that are there; None without rows.
+        recall: Share of the positives among the fit rows that are there; None without positives.
+    """
+
+    policy: Policy
+    rungs: tuple[Rung, ...]
+    fit_rows: int
+    positives: int
+    certify_rows: int
+    blocked: float
+    flagged: float
+    precision: float | None
+    recall: float | None
+
+    @property
+    def promised(self) -> float | None:
+        """The precision that the policy promises; None for none."""
+        values = [when.value for _, when in self.policy.promises() if when.metric == "precision"]
+        return values[0] if values else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able document."""
+        return {"policy": self.policy.to_dict(), **{k: v for k, v in asdict(self).items() if k != "policy"}}
+
+
+def suggest(
+    fit: ScoredRows,
+    *,
+    positive: str,
+    certify_rows: int,
+    labelled_rows: int,
+    delta: float = 0.05,
+    review_share: float = 0.02,
+    seed: int = 0,
+) -> Suggestion:
+    """Write a first policy of `block`, `review` and `allow` whose promises will probably be certified.
+
+    `block` promises the highest precision of `LADDER` for which the certificates of the policy have an estimated chance
+    of at least `POWER`; without such a precision there is no such band. `review` takes `review_share` of the rows
+    beyond, a quarter of it for exploration. It promises a flag rate where the certify rows can show one, and is a fixed
+    threshold otherwise.
+
+    Args:
+        fit: Labelled rows that choose.
+        positive: The class that they are scored for.
+        certify_rows: Number of rows, or groups, that will certify. Nothing else is read of them.
+        labelled_rows: Number of all labelled rows, of which these are a part.
+        delta: Probability that any promise of the policy is false.
+        review_share: Share of all rows in (0, 1) that people look at.
+        seed: Of the draws.
+
+    Returns:
+        The policy, and its estimates.
+
+    Raises:
+        ConfigurationError: The positive class is "top", or the review share is out of range.
+        InputShapeError: There are no fit rows.
+        PolicyError: Delta is out of range.
+
+    Example:
+        >>> p = np.linspace(0, 1, 4000, dtype=np.float32)
+        >>> rows = ScoredRows(probability=p, score=p, positive=np.random.default_rng(0).random(4000) < p**4)
+        >>> found = suggest(rows, positive="fraud", certify_rows=4000, labelled_rows=8000)
+        >>> [(rung.min_precision, rung.chance >= POWER) for rung in found.rungs][2:5]
+        [(0.9, False), (0.8, True), (0.7, True)]
+        >>> found.promised
+        0.8
+    """
+    if positive == TOP:
+        raise ConfigurationError(
+            'A suggestion is about one class, not about "top".',
+            where="--positive",
+            found=TOP,
+            expected="a label of the model",
+            remedy='For automatic answers, start from the policy "Answer automatically, or abstain" of the reference.',
+        )
+    if not 0 < review_share < 1:
+        raise ConfigurationError(
+            "The review share is out of range.",
+            where="--review-share",
+            found=review_share,
+            expected="a number above 0 and below 1",
+            remedy="Give the share of all rows that people can look at, such as 0.02.",
+        )
+    if not len(fit):
+        raise InputShapeError(
+            "The reference has no fit rows to choose a promise from.", where="fit", found=0, expected="labelled rows"
+        )
+    rows = _FitRows(fit, positive, certify_rows, delta, review_share, seed)
+    rungs, chosen = [], rows.draft(None)
+    for precision in LADDER:
+        if precision <= rows.base_rate:
+            break
+        draft = rows.draft(precision)
+        likely = draft.chance >= POWER
+        if likely and chosen.precision is None:
+            chosen = draft
+        more = 0 if likely else rows.more(precision, labelled_rows)
+        rungs.append(Rung(precision, round(draft.chance, 3), more))
+    return Suggestion(
+        policy=chosen.policy,
+        rungs=tuple(rungs),
+        fit_rows=rows.size,
+        positives=rows.positives,
+        certify_rows=certify_rows,
+        blocked=rows.share(chosen.blocked),
+        flagged=rows.share(chosen.flagged),
+        precision=rows.precision(chosen.flagged),
+        recall=rows.recall(chosen.flagged),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A policy with the chance of its certificates.
+
+    Attributes:
+        policy: The policy.
+        precision: The precision that it promises, if any.
+        chance: Estimated probability in [0, 1] that all its promises are certified at a first look.
+        blocked: The last candidate that `block` may take; None for none.
+        flagged: The last candidate that `block` or `review` may take.
+    """
+
+    policy: Policy
+    precision: float | None
+    chance: float
+    blocked: int | None
+    flagged: int | None
+
+
+class _FitRows:
+    """What fit rows say about policies, on the grid that `solve` will make of them."""
+
+    def __init__(
+        self, fit: ScoredRows, positive: str, certify_rows: int, delta: float, review_share: float, seed: int
+    ) -> None:
+        self._fit, self._positive, self._delta, self._seed = fit, positive, delta, seed
+        self._certify, self._review = certify_rows, review_share
+        self._grid = make_grid(fit, fit)
+        sample = Sample(fit, self._grid.cells(fit), self._grid.floor, seed)
+        self._precision, self._recall = sample.count("precision"), sample.count("recall")
+        self.size = sample.size
+        self.positives = int(self._recall.known[-1])
+        self.base_rate = self.positives / self.size
+        self._share: NDArray[np.float64] = np.divide(self._precision.n, self.size)
+        n, errors = self._precision.n, self._precision.errors
+        self._rate: NDArray[np.float64] = np.asarray(betaincinv(errors + 0.5, n - errors + 0.5, 0.5), np.float64)
+
+    def share(self, place: int | None) -> float:
+        """Return the share of the rows at or above a candidate."""
+        return 0.0 if place is None else float(self._share[place])
+
+    def precision(self, place: int | None) -> float | None:
+        """Return the share of positives among the rows at or above a candidate; None without rows."""
+        if place is None or not self._precision.n[place]:
+            return None
+        return 1 - float(self._precision.errors[place] / self._precision.n[place])
+
+    def recall(self, place: int | None) -> float | None:
+        """Return the share of the positives at or above a candidate; None without positives."""
+        if not self.positives:
+            return None
+        return 0.0 if place is None else 1 - float(self._recall.known_errors[place]) / self.positives
+
+    def draft(self, precision: float | None, times: float = 1.0) -> _Draft:
+        """Return the policy with a precision for `block`, or without that band.
+
+        Args:
+            precision: The precision.
+            times: How many times the labelled rows there are. The further rows are expected to have the median rates.
+        """
+        blocked = None if precision is None else furthest(1 - precision, "precision", self._precision)
+        bands: list[dict[str, Any]] = []
+        if precision is not None:
+            bands.append({"action": "block", "when": {"min_precision": precision}})
+        # A flag rate counts the blocked, the reviewed and the explored rows; people look at the last two.
+        digits = 1 - math.floor(math.log10(self._review))
+        limit, explored = round(self.share(blocked) + self._review, digits), round(self._review * _EXPLORED, digits + 1)
+        level = self._delta / (1 if precision is None else 2) / 2  # of each promise, at a first look
+        when, flagged, flags = self._reviewed(blocked, limit, (limit - explored) / (1 - explored), level, times)
+        bands += [{"action": REVIEW}] if when is None else [{"action": REVIEW, "when": when}, {"action": "allow"}]
+        actions = [band["action"] for band in bands if band["action"] != REVIEW]
+        policy = parse_policy(
+            {
+                "id": "suggested",
+                "positive": self._positive,
+                "bands": bands,
+                "certify": {"delta": self._delta},
+                "explore": {"share": explored, "actions": actions} if actions else {},
+            }
+        )
+        chance = 0.0
+        if precision is not None:
+            shown = self._shown_precision(1 - precision, self._delta / policy.claims / 2, times)
+            chance = max(shown + flags - 1, 0.0)
+        return _Draft(policy, precision, chance, blocked, flagged)
+
+    def more(self, precision: float, labelled_rows: int) -> int | None:
+        """Return how many more labelled rows give a precision a chance of `POWER`; None beyond `MOST` times these."""
+        low, high = 1.0, float(MOST)
+        if self.draft(precision, high).chance < POWER:
+            return None
+        while high - low > 0.02 * low:
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if self.draft(precision, middle).chance >= POWER else (middle, high)
+        return math.ceil((high - 1) * labelled_rows)
+
+    def _reviewed(
+        self, blocked: int | None, limit: float, left: float, level: float, times: float
+    ) -> tuple[dict[str, float] | None, int | None, float]:
+        """Return the condition of `review`, the last candidate it may take, and the chance of its certificate.
+
+        A flag rate is promised where the rows will show it for at least half of the room that it leaves. Without room
+        for a threshold there is no condition: all other rows are reviewed.
+        """
+        taken = self.share(blocked)
+        if limit < 1:
+            half = np.flatnonzero((self._share >= (taken + left) / 2) & (self._share <= left))
+            if len(half):
+                shown = self._shown_flag_rate(int(half[0]), left, level, times)
+                if shown >= (1 + POWER) / 2:
+                    return {"max_flag_rate": limit}, int(half[-1]), shown
+        probability = pairs(self._grid.keys)[0]
+        beyond = np.flatnonzero((self._share > taken) & (probability > 0))
+        if limit >= 1 or not len(beyond):
+            return None, len(probability) - 1, 1.0
+        # A fixed threshold takes all rows of equal probability, so these count.
+        volumes = np.array([(self._fit.probability >= value).mean() for value in probability[beyond]])
+        place = int(beyond[max(int((volumes <= left).sum()) - 1, 0)])
+        return {"min_probability": float(str(probability[place]))}, place, 1.0
+
+    def _shown_precision(self, tolerance: float, level: float, times: float) -> float:
+        """Return the chance that the first test of a precision succeeds: the one that `solve` starts with."""
+        rows = np.multiply(self._precision.n, times, dtype=np.float64)
+        errors = self._precision.errors + (rows - self._precision.n) * self._rate
+        certify = round(times * self._certify)
+        at = choose_start(self._share * certify, errors, rows, tolerance, level)
+        draw = np.random.default_rng((self._seed, 3))
+        rate = draw.beta(errors[at] + 0.5, rows[at] - errors[at] + 0.5, _DRAWS)
+        n = draw.binomial(certify, self._drawn_share(at, draw, times))
+        return float((draw.binomial(n, rate) <= critical_errors(n, tolerance, level)).mean())
+
+    def _shown_flag_rate(self, at: int, tolerance: float, level: float, times: float) -> float:
+        """Return the chance that a flag rate is shown for one candidate."""
+        certify = np.array([round(times * self._certify)])
+        draw = np.random.default_rng((self._seed, 4))
+        errors = draw.binomial(certify[0], self._drawn_share(at, draw, times))
+        return float((errors <= critical_errors(certify, tolerance, level)).mean())
+
+    def _drawn_share(self, at: int, draw: np.random.Generator, times: float) -> NDArray[np.float64]:
+        """Return shares of the rows at or above a candidate as they may be in the population (Jeffreys)."""
+        n = self._precision.n[at]
+        return draw.beta(times * n + 0.5, times * (self.size - n) + 0.5, _DRAWS)
