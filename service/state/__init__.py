@@ -1,1 +1,1 @@
-"""What must survive a restart: predictions, feedback, revisions, keys, audit."""
+"""Durable state: predictions, feedback, revisions, keys, audit."""

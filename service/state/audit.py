@@ -1,4 +1,4 @@
-"""The audit log: who did what, when. Rows are written in the transaction of what they record, and never change."""
+"""The audit log: who did what, and when. Entries are written in the transaction that they record, and never change."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from service.state.tables import audit
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One thing that was done.
+    """An entry of the audit log.
 
     Attributes:
         id: Position in the log; larger is later.
         at: Microseconds since the epoch, UTC.
-        model: Model that it concerns, None when it concerns the whole service.
+        model: Model that it concerns; None for the whole service.
         by: Name of the API key or person.
-        action: What was done, such as "activate".
-        subject: What it was done to, such as "r7".
-        detail: JSON-able particulars.
+        action: The action, such as "activate".
+        subject: Object of the action, such as "r7".
+        detail: JSON-able details.
     """
 
     id: int
@@ -43,15 +43,15 @@ def append(
     subject: str,
     detail: dict[str, Any] | None = None,
 ) -> None:
-    """Record something in the transaction that does it.
+    """Record an action in its own transaction.
 
     Args:
-        connection: That transaction's connection.
-        model: Model that it concerns, None for the whole service.
-        by: Who does it.
-        action: What is done, such as "activate".
-        subject: What it is done to, such as "r7".
-        detail: JSON-able particulars.
+        connection: Connection of the transaction.
+        model: Model that it concerns; None for the whole service.
+        by: Actor.
+        action: The action, such as "activate".
+        subject: Object of the action, such as "r7".
+        detail: JSON-able details.
     """
     connection.execute(
         insert(audit).values(at=now_us(), model=model, by=by, action=action, subject=subject, detail=detail or {})
@@ -65,9 +65,9 @@ def read(
 
     Args:
         database: The state.
-        model: Only what concerns this model; None reads everything.
-        limit: At most so many entries.
-        before: Only entries with a smaller id: the last id of the page before.
+        model: Only entries of this model; None for all.
+        limit: Maximum entries.
+        before: Only entries with a smaller id (the last id of the previous page).
 
     Raises:
         StateUnavailableError: The database does not answer.

@@ -1,4 +1,4 @@
-"""Cohorts of predictions: all of a span of time, which is cut where it would hold too many rows at once."""
+"""Cohorts of predictions: all of a time span, shortened if it has too many rows."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ from service.state.window import Window
 
 
 def cohort_end(connection: Connection, window: Window, *, since_us: int, until_us: int, rows: int) -> int:
-    """Return where a cohort that begins at `since_us` ends: at `until_us`, or sooner where there are many rows.
+    """Return the end of a cohort that begins at `since_us`: `until_us`, or earlier if it has many rows.
 
-    Only times of predictions decide, never labels. Predictions of one microsecond stay together, so that where very
-    many share theirs the cohort is larger.
+    Labels have no influence. Predictions of the same microsecond stay together, even if the cohort becomes larger.
 
     Args:
         connection: Inside a read transaction.
         window: Names the model file.
-        since_us: Where the cohort begins.
-        until_us: Where it ends at the latest.
-        rows: Of each origin (a revision and a policy) in the cohort, about at most.
+        since_us: Start of the cohort.
+        until_us: Latest end of the cohort.
+        rows: Approximate maximum rows per origin (a revision and a policy).
 
     Returns:
         A time after `since_us`.
     """
     end = until_us
-    for origin in window.origins(connection):  # one at a time: each is a walk along its index
+    for origin in window.origins(connection):  # one query each, along the index
         query = (
             select(predictions.c.created_at)
             .where(predictions.c.origin == origin)

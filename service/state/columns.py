@@ -1,4 +1,4 @@
-"""Many rows of a query as numpy columns, a chunk at a time."""
+"""Read many rows of a query as numpy columns, in chunks."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from sqlalchemy import Connection, Select
 
 from service.state import postgresql
 
-ROWS_PER_FETCH = 1_000  # small chunks stay in the processor's cache, and out of the collector's oldest generation
+ROWS_PER_FETCH = 1_000  # small chunks fit the CPU cache and stay out of the garbage collector's oldest generation
 
 Converter = Callable[[Sequence[Any]], NDArray[Any]]
-"""Makes an array of one column's values in a chunk, as the driver gives them."""
+"""Converts a column's values in a chunk, as the driver returns them, to an array."""
 
 
 def read_columns(connection: Connection, queries: Sequence[Select[Any]], converters: Sequence[Converter]) -> list[Any]:
-    """Return what queries find, one behind the other, as one array a column.
+    """Return the concatenated results of queries, one array per column.
 
-    Rows are taken from the driver as they are: what SQLAlchemy makes of each costs as much as the query.
+    Rows come from the driver directly: SQLAlchemy's row objects would cost as much as the query.
 
     Args:
         connection: Inside a read transaction.
-        queries: Of the same columns.
-        converters: One for each column.
+        queries: Queries of the same columns.
+        converters: One per column.
     """
     parts: list[list[NDArray[Any]]] = [[convert(())] for convert in converters]
     for query in queries:
@@ -37,13 +37,13 @@ def read_columns(connection: Connection, queries: Sequence[Select[Any]], convert
                 for part, convert, values in zip(parts, converters, zip(*chunk, strict=True), strict=True):
                     part.append(convert(values))
     columns = []
-    while parts:  # one after the other: all chunks and all columns at once are twice the memory
+    while parts:  # column by column: all at once would need twice the memory
         columns.append(np.concatenate(parts.pop(0)))
     return columns
 
 
 def _chunks(connection: Connection, query: Select[Any]) -> Generator[Sequence[Any], None, None]:
-    """Yield a query's rows as the driver makes them, some at a time."""
+    """Yield a query's rows as the driver returns them, in chunks."""
     if connection.dialect.name == "postgresql":
         yield from postgresql.stream(connection, query, ROWS_PER_FETCH)
     else:
@@ -53,12 +53,12 @@ def _chunks(connection: Connection, query: Select[Any]) -> Generator[Sequence[An
 
 
 def integers(values: Sequence[int]) -> NDArray[np.int64]:
-    """Convert integers of 64 bits."""
+    """Convert 64-bit integers."""
     return np.array(values, dtype=np.int64)
 
 
 def booleans(values: Sequence[bool | int]) -> NDArray[np.bool_]:
-    """Convert truth values, which SQLite gives as 0 and 1."""
+    """Convert booleans, which SQLite returns as 0 and 1."""
     return np.array(values, dtype=np.bool_)
 
 
@@ -68,12 +68,12 @@ def numbers(values: Sequence[float | None]) -> NDArray[np.float64]:
 
 
 def ascii_texts(values: Sequence[str]) -> NDArray[np.bytes_]:
-    """Convert texts of ASCII characters, one byte each."""
+    """Convert ASCII texts, one byte per character."""
     return np.array(values, dtype=np.bytes_)
 
 
 def vectors(width: int) -> Converter:
-    """Return what converts blobs of `width` little-endian float32, to (N, width)."""
+    """Return a converter of blobs of `width` little-endian float32 to (N, width)."""
 
     def convert(values: Sequence[bytes]) -> NDArray[np.float32]:
         return np.frombuffer(b"".join(values), dtype="<f4").reshape(-1, width)
@@ -82,7 +82,7 @@ def vectors(width: int) -> Converter:
 
 
 class Codes(defaultdict[Any, int]):
-    """Numbers distinct values in the order in which they are first met; few of them, however many rows."""
+    """Numbers distinct values in order of first appearance; for columns with few distinct values."""
 
     def __init__(self, known: Sequence[Any] = ()) -> None:
         super().__init__(count().__next__)
@@ -93,7 +93,7 @@ class Codes(defaultdict[Any, int]):
         return np.fromiter(map(self.__getitem__, values), np.int32, len(values))
 
     def values_of(self, codes: NDArray[np.int32]) -> NDArray[np.object_]:
-        """Return the values that numbers stand for."""
+        """Return the values for numbers."""
         known = np.empty(len(self), dtype=np.object_)
         known[:] = list(self)
         found: NDArray[np.object_] = known[codes]

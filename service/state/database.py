@@ -1,4 +1,4 @@
-"""The state database: one way to open it, one way to write, one way to read, on SQLite and on PostgreSQL."""
+"""The state database on SQLite or PostgreSQL: open, write, read, lock."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ from sqlalchemy import exc as database_errors
 from service.errors import ConfigurationError, StateUnavailableError
 from service.state import migrations, postgresql, sqlite
 from service.state.insertion import insert_for
-from service.state.server_lock import ServerLock
-from service.state.shared_lock import SharedLock
+from service.state.server_lock import ServerLock, lock_file
+from service.state.shared_lock import ByteLock, SharedLock
 from service.state.tables import secrets
 
 SECRET_BYTES = 32
-MIGRATION_LOCK = 0x63616E646F72  # "candor": any number that other users of the same PostgreSQL do not take
+MIGRATION_LOCK = 0x63616E646F72  # "candor": a number that no other user of the same PostgreSQL takes
 
 SET_BACK_US = 86_400_000_000
-"""As far as clocks are set back in earnest, in microseconds; what is later by more comes from one that ran wild."""
+"""Maximum plausible clock correction in microseconds; times further in the future come from a broken clock."""
 
 LOCK_RETRY_S = 0.05
+TURN_RETRY_S = 0.001
+WRITING = 2**62  # the byte of the lock file that a write holds; names have those below
 LEAVE_S = 5.0
 SCRUB_WAIT_MS = 1_000
 _FILES_BESIDE_BYTES = 128 << 10
 
-READ_ONLY_TRANSACTION = "25006"  # SQLSTATE, as after a fail-over to a PostgreSQL server that is still a standby
+READ_ONLY_TRANSACTION = "25006"  # SQLSTATE of a standby server, for example after a fail-over
 
 
 def now_us() -> int:
@@ -44,54 +46,57 @@ class Database:
     """An open state database, shared by all threads of the process.
 
     Attributes:
-        engine: SQLAlchemy's engine; outside of this package only for tests.
-        secret: 32 random bytes, made once per database, that key every hash of a group or an input.
+        engine: SQLAlchemy's engine; used outside this package by tests only.
+        secret: 32 random bytes, made once per database: the key of all hashes of groups and inputs.
     """
 
     engine: Engine
     secret: bytes
 
-    def __init__(self, engine: Engine, lock: ServerLock | None) -> None:
+    def __init__(self, engine: Engine, lock: ServerLock | None, *, shared: Path | None = None) -> None:
         self.engine = engine
         self._writing_engine = engine.execution_options(write=True)
         self._lock = lock
-        self._writer = threading.Lock() if engine.dialect.name == "sqlite" else None
+        self._turn = _Turn(shared) if engine.dialect.name == "sqlite" else nullcontext()
         self._held: dict[str, object] = {}
 
     @classmethod
-    def open(cls, url: str, *, readonly: bool = False, beside_server: bool = False) -> Self:
-        """Open a database, make it where it is missing, and bring its schema up to date.
+    def open(cls, url: str, *, readonly: bool = False, beside_server: bool = False, lock_is_held: bool = False) -> Self:
+        """Open a database; create it or update its schema if necessary.
 
         Args:
             url: "sqlite:////absolute/path/state.db" or "postgresql://user:password@host/name".
-            readonly: Take no lock and change nothing: for the refit's child process.
-            beside_server: Where a server has the SQLite file already, write beside it, and leave the schema to it: for
-                the command line.
+            readonly: Take no lock and change nothing; for child processes.
+            beside_server: Allow a running server on the same SQLite file, which then owns the schema; for the command
+                line.
+            lock_is_held: The process that started this one has locked the SQLite file for both; see `lock_server`.
 
         Raises:
-            ConfigurationError: The URL, the file or its folder cannot be used, the file is damaged, another server has
-                it, or a newer program wrote it.
+            ConfigurationError: The URL, the file or its folder cannot be used, the file is damaged or in use by another
+                server, or a newer program wrote it.
             StateUnavailableError: The database server does not answer.
         """
         parsed = _parse(url)
-        lock = None
+        lock, shared = None, None
         if parsed.get_backend_name() == "sqlite":
             file = sqlite.file_of(parsed)
             if not readonly:
                 sqlite.prepare(file)
                 try:
-                    lock = ServerLock(file)
+                    lock = None if lock_is_held else ServerLock(file)
                 except ConfigurationError:
                     if not beside_server:
                         raise
             elif not file.is_file():
                 raise _no_schema(parsed, "no file")
+            shared = lock_file(file) if lock_is_held else None
             engine = sqlite.make_engine(file, readonly=readonly)
         else:
             engine = postgresql.make_engine(parsed, readonly=readonly)
-        database = cls(engine, lock)
+        database = cls(engine, lock, shared=shared)
         try:
-            database._load_secret(migrate=lock is not None or not (readonly or engine.dialect.name == "sqlite"))
+            owns = lock is not None or lock_is_held or engine.dialect.name == "postgresql"
+            database._load_secret(migrate=owns and not readonly)
         except BaseException as error:
             database.close()
             if isinstance(error, StateUnavailableError) and engine.dialect.name == "sqlite":
@@ -101,20 +106,20 @@ class Database:
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
-        """Open a write transaction: committed, and durable, when the block ends; rolled back when it raises.
+        """Open a write transaction: durably committed at the end of the block, rolled back on an error.
 
-        On SQLite one write runs at a time; on PostgreSQL rows are locked as they are taken.
+        SQLite runs one write at a time; PostgreSQL locks rows.
 
         Raises:
-            StateUnavailableError: The database does not answer, or cannot write. After one that the commit itself
-                raised, the transaction may or may not have happened.
+            StateUnavailableError: The database does not answer or cannot write. If the commit itself raises, the
+                transaction may or may not have happened.
         """
-        with _translated(self.engine), self._alone(), self._writing_engine.begin() as connection:
+        with _translated(self.engine), self._turn, self._writing_engine.begin() as connection:
             yield connection
 
     @contextmanager
     def connect(self) -> Iterator[Connection]:
-        """Open a read transaction; it sees one snapshot on SQLite, and on PostgreSQL where that was opened `readonly`.
+        """Open a read transaction: one snapshot on SQLite and on a `readonly` PostgreSQL.
 
         Raises:
             StateUnavailableError: The database does not answer.
@@ -124,7 +129,7 @@ class Database:
 
     @contextmanager
     def locked(self, name: str) -> Iterator[None]:
-        """Be the only one in such a block among all threads of all servers of this database; wait until that is so.
+        """Hold the lock called `name` for the block, exclusive among all threads and servers; wait for it.
 
         Raises:
             StateUnavailableError: The database does not answer.
@@ -138,7 +143,7 @@ class Database:
 
     @contextmanager
     def try_lock(self, name: str) -> Iterator[bool]:
-        """Do the block under the lock called `name`, or, where another thread or server has it, without: see the value.
+        """Try to hold the lock called `name` for the block; yield whether this thread has it.
 
         Raises:
             StateUnavailableError: The database does not answer.
@@ -149,7 +154,10 @@ class Database:
             return
         try:
             with _translated(self.engine):
-                lock = SharedLock.take(self.engine, name)
+                try:
+                    lock = SharedLock.take(self.engine, name)
+                except OSError as error:
+                    raise _unavailable(self.engine, error) from error
             try:
                 yield lock is not None
             finally:
@@ -159,12 +167,9 @@ class Database:
             del self._held[name]
 
     def scrub(self) -> None:
-        """Take what was deleted out of SQLite's write-ahead log too, unless a reader needs it just now.
-
-        PostgreSQL does so by itself, with its vacuum and its log's age.
-        """
+        """Remove deleted data from SQLite's write-ahead log, unless a reader needs it; PostgreSQL does so itself."""
         if self.engine.dialect.name == "sqlite":
-            with _translated(self.engine), self._alone(), self.engine.connect() as connection:
+            with _translated(self.engine), self._turn, self.engine.connect() as connection:
                 connection = connection.execution_options(isolation_level="AUTOCOMMIT")
                 connection.exec_driver_sql(f"PRAGMA busy_timeout = {SCRUB_WAIT_MS}")
                 try:
@@ -173,15 +178,12 @@ class Database:
                     connection.exec_driver_sql(f"PRAGMA busy_timeout = {sqlite.BUSY_TIMEOUT_S * 1000}")
 
     def disk(self) -> sqlite.Disk | None:
-        """Return what the state takes of its disk and what is left; None where another machine's disk holds it."""
+        """Return used and free disk space of the state; None for a database server."""
         file = self.engine.url.database
         return sqlite.disk_of(Path(file)) if self.engine.dialect.name == "sqlite" and file else None
 
     def close(self) -> None:
-        """Close every connection and let another server have the file.
-
-        Threads that still use one, since nobody can interrupt them, have a few seconds to be done with it.
-        """
+        """Close every connection and release the file; threads that use one have a few seconds to finish."""
         give_up = time.monotonic() + LEAVE_S
         pool = self.engine.pool
         while isinstance(pool, QueuePool) and pool.checkedout() and time.monotonic() < give_up:
@@ -190,9 +192,6 @@ class Database:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
-
-    def _alone(self) -> _Turn | nullcontext[None]:
-        return nullcontext() if self._writer is None else _Turn(self._writer)
 
     def _load_secret(self, *, migrate: bool) -> None:
         if migrate:
@@ -210,21 +209,51 @@ class Database:
 
 
 class _Turn:
-    """A lock that is waited for no longer than SQLite itself would wait."""
+    """A lock among the threads of this process, and of those that share the file, with SQLite's own timeout.
 
-    def __init__(self, lock: threading.Lock) -> None:
-        self._lock = lock
+    SQLite's own way to wait for another process sleeps for up to 0.1 s at a time, and others pass it meanwhile.
+
+    Args:
+        shared: Lock file of the processes; None if there is only this one.
+    """
+
+    def __init__(self, shared: Path | None) -> None:
+        self._lock = threading.Lock()
+        self._byte = None if shared is None else ByteLock(shared, WRITING)
 
     def __enter__(self) -> None:
-        if not self._lock.acquire(timeout=sqlite.BUSY_TIMEOUT_S):
+        until = time.monotonic() + sqlite.BUSY_TIMEOUT_S
+        taken = self._lock.acquire(timeout=sqlite.BUSY_TIMEOUT_S)
+        while taken and self._byte is not None and not self._byte.take():
+            if time.monotonic() > until:
+                self._lock.release()
+                taken = False
+            time.sleep(TURN_RETRY_S)
+        if not taken:
             raise StateUnavailableError(
                 "Another write to the state database takes too long.",
                 found=f"no turn within {sqlite.BUSY_TIMEOUT_S} s",
-                remedy="Try again; if it stays so, look at the disk under the state folder.",
+                remedy="Try again. If the error persists, check the disk of the state folder.",
             )
 
     def __exit__(self, *_: object) -> None:
+        if self._byte is not None:
+            self._byte.give()
         self._lock.release()
+
+
+def lock_server(url: str) -> ServerLock | None:
+    """Lock a SQLite file for this process and those that it starts; None on PostgreSQL, which has many servers.
+
+    Raises:
+        ConfigurationError: The URL, the file or its folder cannot be used, or another server holds the lock.
+    """
+    parsed = _parse(url)
+    if parsed.get_backend_name() != "sqlite":
+        return None
+    file = sqlite.file_of(parsed)
+    sqlite.prepare(file)
+    return ServerLock(file)
 
 
 def _parse(url: str) -> URL:
@@ -245,10 +274,10 @@ def _parse(url: str) -> URL:
 
 def _no_schema(url: URL, found: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{url.render_as_string()} holds no state that this program can read.",
+        f"{url.render_as_string()} does not contain a state that this program can read.",
         found=found,
         expected=f"schema {migrations.newest()}",
-        remedy="Start the server of the same version once: it makes or updates the state.",
+        remedy="Start the server of the same version once to create or update the state.",
     )
 
 
@@ -258,7 +287,7 @@ def _unusable_file(error: StateUnavailableError) -> ConfigurationError:
 
 @contextmanager
 def _translated(engine: Engine) -> Iterator[None]:
-    """Turn what the driver raises when the database is not usable into StateUnavailableError; let mistakes through."""
+    """Convert the driver's errors of an unusable database to StateUnavailableError; pass programming errors on."""
     try:
         yield
     except (database_errors.OperationalError, database_errors.InterfaceError) as error:
@@ -266,7 +295,7 @@ def _translated(engine: Engine) -> Iterator[None]:
     except database_errors.TimeoutError as error:
         raise _unavailable(engine, error) from error
     except (engine.dialect.loaded_dbapi.OperationalError, engine.dialect.loaded_dbapi.InterfaceError) as error:
-        raise _unavailable(engine, error) from error  # where rows are taken from the driver as they are
+        raise _unavailable(engine, error) from error  # rows that are read from the driver directly
     except database_errors.DatabaseError as error:
         damaged = type(error.orig) is sqlite3.DatabaseError
         standby = getattr(error.orig, "sqlstate", None) == READ_ONLY_TRANSACTION
@@ -276,21 +305,21 @@ def _translated(engine: Engine) -> Iterator[None]:
 
 
 def _unavailable(engine: Engine, error: Exception) -> StateUnavailableError:
-    """Say what is wrong with the database and what to do, from the driver's own error."""
+    """Return the error with cause and remedy for a driver's error."""
     cause = str(getattr(error, "orig", None) or error).strip()
     name = engine.url.render_as_string()
     if engine.dialect.name == "postgresql":
         remedy = "Start PostgreSQL, or check the state URL's host, name, user and password."
     elif "malformed" in cause or "not a database" in cause:
-        remedy = "The file is damaged: restore it from a backup, or move it away to start with empty state."
+        remedy = "The file is damaged. Restore it from a backup, or move it away to start with an empty state."
     elif "readonly" in cause or "unable to open" in cause:
-        remedy = f"Give user {os.getuid()} write access to the file and its folder."
+        remedy = f"Grant user {os.getuid()} write access to the file and its folder."
     elif "full" in cause or _no_room(engine):
-        remedy = "Make room on the disk under the state folder."
+        remedy = "Free disk space in the state folder."
     elif "locked" in cause:
-        remedy = "Another program holds the file open for writing: close it."
+        remedy = "Close the other program that writes to the file."
     else:
-        remedy = "Look at the disk under the state folder."
+        remedy = "Check the disk of the state folder."
     return StateUnavailableError(
         f"The state database {name} cannot be used: {cause}.",
         found=cause,
@@ -300,7 +329,7 @@ def _unavailable(engine: Engine, error: Exception) -> StateUnavailableError:
 
 
 def _no_room(engine: Engine) -> bool:
-    """Whether SQLite's disk has no room for the files that it opens beside the database: it calls that an I/O error."""
+    """Return whether the disk is too full for SQLite's temporary files, which it reports as an I/O error."""
     with suppress(OSError):
         return sqlite.disk_of(Path(engine.url.database or "")).free < _FILES_BESIDE_BYTES
     return False

@@ -1,4 +1,4 @@
-"""Deleting predictions with all that hangs on them: their inputs, and the labels that are about them alone."""
+"""Delete predictions with their inputs and the labels that belong to them alone."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from sqlalchemy import ColumnElement, Connection, CursorResult, delete, exists, 
 from service.state.tables import feedback, feedback_batches, inputs, origins, predictions
 from service.state.window import FOUND_OTHERWISE
 
-ROWS_PER_TRANSACTION = 2_000  # some 50 ms of the one writer that SQLite has
+ROWS_PER_TRANSACTION = 2_000  # about 50 ms of SQLite's single writer
 
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What was deleted, in rows: predictions, kept inputs, labels, and receipts of feedback requests."""
+    """Numbers of deleted rows: predictions, stored inputs, labels, and receipts of feedback requests."""
 
     predictions: int = 0
     inputs: int = 0
@@ -39,8 +39,8 @@ def delete_predictions(
     Args:
         connection: Inside a write transaction.
         model: The model.
-        rows: Ids of predictions, some of which may not exist, each with its reference; at most `ROWS_PER_TRANSACTION`.
-        receipts: Whether the receipts of the requests that brought the labels are deleted too.
+        rows: Prediction ids with references, maximum `ROWS_PER_TRANSACTION`; unknown ids are ignored.
+        receipts: Whether to delete the receipts of the labels' requests too.
     """
     ids = [id_ for id_, _ in rows]
     count = _count(connection.execute(delete(predictions).where(predictions.c.id.in_(ids))))
@@ -64,15 +64,15 @@ def delete_labels(
     receipts: bool,
     before_us: int | None = None,
 ) -> Deleted:
-    """Delete what a model's feedback says of these targets.
+    """Delete a model's labels of these targets.
 
     Args:
         connection: Inside a write transaction.
         model: The model.
-        by_reference: 0 where the targets are prediction ids, 1 where they are references.
-        targets: At most `ROWS_PER_TRANSACTION` of them.
-        receipts: Whether the receipts of the requests that brought the labels are deleted too.
-        before_us: Only labels that were received before this time.
+        by_reference: 0 if the targets are prediction ids, 1 if they are references.
+        targets: Targets, maximum `ROWS_PER_TRANSACTION`.
+        receipts: Whether to delete the receipts of the labels' requests too.
+        before_us: Only labels received before this time.
     """
     which: list[ColumnElement[bool]] = [
         feedback.c.target.in_(list(targets)),
@@ -89,7 +89,7 @@ def delete_labels(
 
 
 def unknown_target(by_reference: int) -> ColumnElement[bool]:
-    """Return the condition on a row of `feedback` that its model has no prediction of that id, or reference."""
+    """Return the condition that a row of `feedback` matches no prediction of its model."""
     name = predictions.c.reference if by_reference else predictions.c.id
     known = exists().where(
         name == feedback.c.target, origins.c.id == FOUND_OTHERWISE, origins.c.model == feedback.c.model
@@ -98,7 +98,7 @@ def unknown_target(by_reference: int) -> ColumnElement[bool]:
 
 
 def in_parts(step: Callable[[], tuple[Deleted, bool]], stopped: Callable[[], bool]) -> Deleted:
-    """Add up what steps delete until one says that it was the last, or somebody wants to stop."""
+    """Add up the deletions of steps until the last step or a stop."""
     total = Deleted()
     more = True
     while more and not stopped():

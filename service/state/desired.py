@@ -1,4 +1,4 @@
-"""Which models should be loaded, as operators last said; every replica follows."""
+"""The desired state of models (loaded or not), set by operators and followed by every replica."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from service.state.tables import desired
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What should be with one model.
+    """The desired state of a model.
 
     Attributes:
         loaded: Whether it should be served.
-        change: Grows with every change of any model, so that what was read earlier can be told from what is newer.
+        change: Number of the change, increasing over all models; tells newer values from older ones.
     """
 
     loaded: bool
@@ -27,7 +27,7 @@ class Desired:
 
 
 UNSAID = Desired(loaded=True, change=0)
-"""Of a model that nobody ever loaded or unloaded: it is served."""
+"""Default of a model that was never loaded or unloaded: it is served."""
 
 
 class DesiredStore:
@@ -40,17 +40,17 @@ class DesiredStore:
         self._database = database
 
     def all(self) -> dict[str, Desired]:
-        """Return what was said of each model that something was said of."""
+        """Return the desired state of each model that was ever loaded or unloaded."""
         with self._database.connect() as connection:
             return {row.model: Desired(row.loaded, row.change) for row in connection.execute(select(desired))}
 
     def set(self, model: str, *, loaded: bool, by: str) -> Desired:
-        """Say whether a model should be served.
+        """Set whether a model should be served.
 
         Args:
             model: The model.
-            loaded: Whether it should be.
-            by: Who says so, for the audit log.
+            loaded: Whether it should be served.
+            by: Actor for the audit log.
         """
         with self._database.begin() as connection:
             said = Desired(loaded, take_number(connection, "desired"))

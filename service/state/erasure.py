@@ -1,4 +1,4 @@
-"""Erasing a subject: every prediction, input and label of one group, one reference, or one prediction id."""
+"""Erase every prediction, input and label of one group, reference or prediction id."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from sqlalchemy import Connection, select
 
-from service.decisions.split import cluster_hash
+from bundle.split import group_hash
 from service.state import audit
 from service.state.database import Database
 from service.state.deletion import ROWS_PER_TRANSACTION, Deleted, delete_labels, delete_predictions
@@ -20,23 +20,23 @@ Kind = Literal["group", "reference", "prediction_id"]
 
 
 class Subject(NamedTuple):
-    """Whose rows are meant."""
+    """The rows to erase."""
 
     kind: Kind
     name: str
 
 
 def erase(database: Database, model: str, subject: Subject, *, by: str) -> Deleted:
-    """Delete all that the log holds of a subject; the audit log gets counts, and a keyed hash in place of the name.
+    """Delete all rows of a subject; the audit log gets counts and a keyed hash instead of the name.
 
-    A group is known by its keyed hash only, which no index leads to: that reads the model's whole log, and holds up
-    nobody. What a crash interrupts has erased part of it; the audit log says so when it was done to its end.
+    A group is stored as an unindexed keyed hash, so erasing one reads the model's whole log, without blocking others.
+    After a crash part of the rows may be erased; the audit log records only a complete erasure.
 
     Args:
         database: The state.
         model: The model.
-        subject: Whose rows.
-        by: Whose wish it is, for the audit log.
+        subject: The rows to erase.
+        by: Actor for the audit log.
 
     Raises:
         StateUnavailableError: The database does not answer.
@@ -49,7 +49,7 @@ def erase(database: Database, model: str, subject: Subject, *, by: str) -> Delet
             part = rows[start : start + ROWS_PER_TRANSACTION]
             total += delete_predictions(connection, model, part, receipts=True)
     with database.begin() as connection:
-        if subject.kind != "group":  # labels whose prediction is not known
+        if subject.kind != "group":  # labels without a known prediction
             named_by_reference = int(subject.kind == "reference")
             total += delete_labels(connection, model, named_by_reference, [subject.name], receipts=True)
         audit.append(
@@ -69,7 +69,7 @@ def _predictions_of(
     connection: Connection, secret: bytes, model: str, subject: Subject
 ) -> Sequence[tuple[str, str | None]]:
     column, value = {
-        "group": (predictions.c.cluster, cluster_hash(secret, subject.name)),
+        "group": (predictions.c.cluster, group_hash(secret, subject.name)),
         "reference": (predictions.c.reference, subject.name),
         "prediction_id": (predictions.c.id, subject.name),
     }[subject.kind]
@@ -83,6 +83,6 @@ def _predictions_of(
 
 
 def _pseudonym(secret: bytes, subject: Subject) -> str:
-    """Return what stands for the subject in the audit log: equal for equal names, and nothing without the secret."""
+    """Return the subject's keyed hash for the audit log."""
     tagged = f"{subject.kind}:{subject.name}".encode()
     return hashlib.blake2b(tagged, key=secret, digest_size=16, person=b"candor-erase").hexdigest()

@@ -1,4 +1,4 @@
-"""Labels for earlier predictions: appended durably, never changed, resolved when they are read."""
+"""Labels of earlier predictions: appended durably, never changed, resolved when read."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ from sqlalchemy import Connection, insert, select
 
 from service.errors import FeedbackError, IdempotencyConflictError
 from service.state.database import SET_BACK_US, Database, now_us
-from service.state.labelled import LabelledRows, load_labelled_rows
 from service.state.numbering import take_number
-from service.state.rescoring import Rescoring
-from service.state.resolution import PRIORITY, rank
+from service.state.resolution import rank
 from service.state.tables import feedback, feedback_batches, predictions
-from service.state.unlabelled import UnlabelledRows, count_labelled, load_unlabelled_rows
+from service.state.unlabelled import count_labelled
 from service.state.window import Window, origins_of
 
 Status = Literal["stored", "pending", "duplicate", "conflict"]
 TARGETS_PER_QUERY = 2_000
 MOST_NAMED = 20_000
-"""Predictions that the references of one request may name: all of them are read where predictions are served."""
+"""Maximum predictions that the references of a request match, because the serving process reads all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +28,11 @@ class FeedbackItem:
     """A true label for an earlier prediction.
 
     Attributes:
-        prediction_id: Id that the prediction was answered with, or None.
-        reference: The client's own reference, or None. One of the two is given. A reference means every prediction of
-            the model that carries it.
+        prediction_id: Id of the prediction; None with a reference.
+        reference: The client's reference, for all predictions of the model that have it; None with an id.
         label: Name of the true label.
-        source: Who says so, such as "reviewer", "system" or "client".
-        labelled_at: When it was found out, in microseconds since the epoch; None takes the time of receipt.
+        source: Source of the label, such as "reviewer", "system" or "client".
+        labelled_at: When the label was found, in microseconds since the epoch; None for the time of receipt.
     """
 
     prediction_id: str | None
@@ -47,11 +44,11 @@ class FeedbackItem:
 
 @dataclass(frozen=True, slots=True)
 class ItemStatus:
-    """What became of one item.
+    """The outcome of an item.
 
     Attributes:
-        status: stored; pending (stored, the prediction is not known yet); duplicate (not stored: its source said the
-            same before); conflict (stored, and differs from the label that was current).
+        status: stored; pending (stored, but its prediction is not known yet); duplicate (not stored: its source already
+            sent this label); conflict (stored, and differs from the current label).
     """
 
     status: Status
@@ -59,15 +56,15 @@ class ItemStatus:
 
 @dataclass(frozen=True, slots=True)
 class FeedbackReceipt:
-    """What became of a request; everything in it is durable.
+    """The outcome of a request; all stored items are durable.
 
     Attributes:
-        stored: Items that were stored, pending and conflicting ones among them.
+        stored: Stored items, pending and conflicting ones included.
         pending: Stored items whose prediction is not known yet.
-        duplicates: Items that were not stored, since their source had said the same before.
-        conflicts: Stored items that differ from the label that was current.
+        duplicates: Items that were not stored, because their source already sent the same label.
+        conflicts: Stored items that differ from the current label.
         items: Status of each item, in the request's order.
-        batch: Number of the request among the model's; None where an earlier receipt is given again.
+        batch: Number of the request among the model's; None for a repeated receipt.
     """
 
     stored: int
@@ -75,7 +72,7 @@ class FeedbackReceipt:
     duplicates: int
     conflicts: int
     items: tuple[ItemStatus, ...]
-    batch: int | None = field(default=None, compare=False)  # where the answer stands, not what it says
+    batch: int | None = field(default=None, compare=False)  # not part of the answer
 
 
 class _Target(NamedTuple):
@@ -107,19 +104,19 @@ class FeedbackStore:
         idempotency_key: str | None = None,
         body_digest: bytes | None = None,
     ) -> FeedbackReceipt:
-        """Store labels; they survive a crash once this returns.
+        """Store labels durably.
 
         Args:
             model: The model.
             items: The labels.
-            by: Whose request it is.
-            idempotency_key: The caller's name for the request; with the same key the first receipt is given again.
-                Without one the receipt is not kept.
-            body_digest: Digest of the request's body, by which a key used for another body is found out.
+            by: Actor of the request.
+            idempotency_key: The caller's key for the request: a repetition returns the first receipt. Without a key no
+                receipt is kept.
+            body_digest: Digest of the request's body, to detect a key that is used for another body.
 
         Raises:
-            FeedbackError: An item names no prediction or two, or text that cannot be stored, or the references name
-                more than `MOST_NAMED` predictions; nothing is stored.
+            FeedbackError: An item does not name exactly one prediction or reference or has text that cannot be stored,
+                or the references match more than `MOST_NAMED` predictions; nothing is stored.
             IdempotencyConflictError: `by` used the key for another body.
         """
         targets = [_target(position, item) for position, item in enumerate(items)]
@@ -146,28 +143,6 @@ class FeedbackStore:
             )
         return receipt
 
-    def labelled_rows(
-        self,
-        window: Window,
-        *,
-        label_names: Sequence[str],
-        priority: Sequence[str] = PRIORITY,
-        at_most: int | None = None,
-        again: Rescoring | None = None,
-    ) -> LabelledRows:
-        """Join labels with the predictions that they are about; see `load_labelled_rows`."""
-        with self._database.connect() as connection:
-            return load_labelled_rows(
-                connection, window, label_names=label_names, priority=priority, at_most=at_most, again=again
-            )
-
-    def unlabelled_rows(
-        self, window: Window, *, classes: int, at_most: int | None = None, again: Rescoring | None = None
-    ) -> UnlabelledRows:
-        """Return the predictions that no label is about; see `load_unlabelled_rows`."""
-        with self._database.connect() as connection:
-            return load_unlabelled_rows(connection, window, classes=classes, at_most=at_most, again=again)
-
     def count_labelled(self, window: Window, *, at_most: int, input_spec: str | None = None) -> int:
         """Return how many predictions have a label, counting no further than `at_most`; see `count_labelled`."""
         with self._database.connect() as connection:
@@ -175,9 +150,9 @@ class FeedbackStore:
 
 
 def _received_at(connection: Connection, model: str) -> int:
-    """Return the time, but not one before the last request's: of two labels the later one is the current one.
+    """Return the time, at least the last request's, because the latest label is the current one.
 
-    A last request of tomorrow comes from a clock that ran wild; to follow that would outlive it.
+    A last request far in the future comes from a broken clock and is ignored.
     """
     query = select(feedback_batches.c.received_at).where(feedback_batches.c.model == model)
     last = connection.execute(query.order_by(feedback_batches.c.batch.desc()).limit(1)).scalar()
@@ -189,7 +164,7 @@ def _target(position: int, item: FeedbackItem) -> _Target:
     where = f"/items/{position}"
     if (item.prediction_id is None) == (item.reference is None):
         raise FeedbackError(
-            "A label is for one prediction, named by its id or by your reference.",
+            "A label must name its prediction either by id or by reference.",
             where=where,
             found="neither" if item.prediction_id is None else "both",
             expected="either prediction_id or reference",
@@ -198,10 +173,10 @@ def _target(position: int, item: FeedbackItem) -> _Target:
         text = getattr(item, name)
         if text is not None and not _storable(text):
             raise FeedbackError(
-                f"The {name} has characters that cannot be stored.",
+                f"The {name} contains characters that cannot be stored.",
                 where=f"{where}/{name}",
                 found=ascii(text),
-                expected="Unicode text without NUL and lone surrogates",
+                expected="Unicode text without NUL or lone surrogates",
             )
     if item.prediction_id is not None:
         return _Target(0, item.prediction_id)
@@ -226,11 +201,11 @@ def _replay(connection: Connection, model: str, by: str, key: str, digest: bytes
         return None
     if first.body_digest != digest:
         raise IdempotencyConflictError(
-            f"The idempotency key {key!r} was used for another body.",
+            f"The idempotency key {key!r} was already used for another body.",
             where="Idempotency-Key",
             found="another body",
-            expected="the body that the key was first sent with",
-            remedy="Send new content under a new key.",
+            expected="the same body as in the first request with this key",
+            remedy="Send new content with a new key.",
         )
     return _receipt_from(first.receipt)
 
@@ -242,7 +217,7 @@ def _judge(
     received_at: int,
     items: list[tuple[_Target, FeedbackItem]],
 ) -> tuple[list[dict[str, Any]], FeedbackReceipt]:
-    """Decide what becomes of each item; the caller holds the model's turn."""
+    """Return the outcome of each item; the caller holds the model's lock."""
     names = _other_names(connection, model, {target for target, _ in items})
     asked = {target for target, _ in items} | {name for others in names.values() for name in others}
     labels = _labels(connection, model, asked)
@@ -281,14 +256,14 @@ def _current(labels: Iterable[_Label]) -> _Label:
 
 
 def _said_before(new: _Label, own: list[_Label]) -> bool:
-    """Whether this is a label of a known time, sent once more after its source had changed its mind."""
+    """Return whether a timed label is a repetition, sent after its source had already changed it."""
     return new.labelled_at is not None and any(
         (label.label, label.labelled_at) == (new.label, new.labelled_at) for label in own
     )
 
 
 def _other_names(connection: Connection, model: str, targets: set[_Target]) -> dict[_Target, list[_Target]]:
-    """Return, for each target with a known prediction, the other names under which that may have been labelled."""
+    """Return the other targets of each known prediction under which it may be labelled."""
     here = set(origins_of(connection, model))
     known = select(predictions.c.id, predictions.c.reference, predictions.c.origin)
     names: dict[_Target, list[_Target]] = {}
@@ -302,11 +277,11 @@ def _other_names(connection: Connection, model: str, targets: set[_Target]) -> d
         if len(rows) > room:
             (reference, count), *_ = Counter(row.reference for row in rows).most_common(1)
             raise FeedbackError(
-                "The references of a request name too many predictions.",
+                "The references of the request match too many predictions.",
                 where="/items",
-                found=f"more than {MOST_NAMED}; {reference[:64]!r} names {count} or more",
+                found=f"more than {MOST_NAMED}; {reference[:64]!r} matches {count} or more",
                 expected=f"at most {MOST_NAMED}",
-                remedy="Send fewer items at once, or prediction_id where a reference is shared by many predictions.",
+                remedy="Send fewer items per request, or prediction_id if many predictions share a reference.",
             )
         room -= len(rows)
         for id_, reference, origin in rows:

@@ -1,4 +1,4 @@
-"""Predictions whose first label came with one feedback request, as numpy columns."""
+"""Predictions first labelled by a given feedback request, as numpy columns."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class FirstLabels:
     """N predictions with their first labels.
 
     Attributes:
-        unknown: Targets, (by_reference, key), that no prediction of the model is known for.
+        unknown: Targets (by_reference, key) without a known prediction.
         ids: N prediction ids.
-        revision: N ids of the revisions that answered.
-        digest: N digests of the models that did.
-        named: N labels, as they were sent.
-        predicted: int64 (N,): the predicted label, as a place among the model's.
+        revision: N ids of the predicting revisions.
+        digest: N digests of their models.
+        named: N labels as sent.
+        predicted: int64 (N,): index of the predicted label.
         confidence: float32 (N,): its probability.
         logits: N rows of float32, little-endian.
-        propensity: float64 (N,): probability with which the label was sought, nan where unknown.
-        sought: bool (N,): whether it was.
+        propensity: float64 (N,): probability that the label is sought, nan if unknown.
+        sought: bool (N,): whether the label was sought.
         delay_s: float64 (N,): seconds from the prediction to the receipt of the label.
     """
 
@@ -45,18 +45,17 @@ class FirstLabels:
 
 
 def first_labels(connection: Connection, model: str, batch: int, targets: Sequence[tuple[int, str]]) -> FirstLabels:
-    """Return what feedback request number `batch` was the first to label, of these targets.
+    """Return the predictions among these targets that feedback request number `batch` labelled first.
 
-    A label that came later for the same prediction, whoever sent it, is none of these: each prediction is returned for
-    one request at most.
+    Each prediction is returned for at most one request.
 
     Args:
         connection: Inside a read transaction.
         model: The model.
         batch: Number of the request.
-        targets: (0, prediction id) or (1, reference), each once.
+        targets: Distinct (0, prediction id) or (1, reference).
     """
-    # Not joined: SQLite would walk through all predictions of the model to find these few.
+    # Separate queries: for a join SQLite would scan all predictions of the model.
     query = select(origins.c.id, origins.c.revision, origins.c.model_digest).where(origins.c.model == model)
     made_here = {origin: (revision, digest) for origin, revision, digest in connection.execute(query)}
     rows: dict[str, tuple[object, ...]] = {}

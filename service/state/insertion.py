@@ -1,4 +1,4 @@
-"""INSERT … ON CONFLICT, the one statement for which SQLite and PostgreSQL need different objects."""
+"""INSERT … ON CONFLICT, for which SQLAlchemy has different objects for SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 
 def insert_for(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
-    """Return an INSERT that knows ON CONFLICT, in the connection's dialect."""
+    """Return an INSERT with ON CONFLICT in the connection's dialect."""
     return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
 
 
 def insert_new(connection: Connection, table: Table, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
-    """Insert many rows; those whose key is there already are left out.
+    """Insert many rows; skip rows whose key exists.
 
     Args:
         connection: Inside a write transaction.
-        table: Where to.
+        table: The table.
         columns: Names of the columns.
-        rows: A value for each column, of types that the driver writes as they are: no JSON. Handed to it as they are:
-            SQLAlchemy's own way with each row costs as much as the insertion.
+        rows: A value for each column, of the driver's own types (no JSON). They go to the driver directly, because
+            SQLAlchemy's processing would cost as much as the insertion.
     """
     placeholder = "%s" if connection.dialect.name == "postgresql" else "?"
     sql = (

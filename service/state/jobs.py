@@ -1,4 +1,4 @@
-"""Jobs: refits that are asked for, run, and leave a result, across restarts."""
+"""Recalibration jobs with their requests and results, kept across restarts."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ UNFINISHED: tuple[JobState, ...] = ("queued", "running")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job as it stands.
+    """A job.
 
     Attributes:
         id: Name, such as "j12".
-        model: Model that it works for.
-        kind: What it does, such as "recalibrate".
-        state: How far it is.
-        request: JSON-able request that made it.
-        by: Who asked for it.
+        model: Its model.
+        kind: Kind of work, such as "recalibrate".
+        state: Its state.
+        request: JSON-able request.
+        by: Actor who requested it.
         progress: One short sentence for a person; "" before it starts.
-        result: JSON-able result, None until it is done.
-        error: JSON-able problem, None unless it failed.
+        result: JSON-able result; None until it is done.
+        error: JSON-able problem; None unless it failed.
         created_at: Microseconds since the epoch, UTC.
-        started_at: When it began to run, None before.
-        finished_at: When it ended, None before.
-        starts: How often it was started without having been put back.
-        by_key: Prefix of the API key that asked for it, None without one.
-        step: Which of its steps it is at, from 1; 0 before it starts.
-        looks: Looks that it has spent: `{"gate": n, "certify": {policy: n}}`; None before the first.
-        ending: Whether its result is being kept, so that it can be cancelled no more.
+        started_at: When it started; None before.
+        finished_at: When it ended; None before.
+        starts: Number of starts without a return to the queue.
+        by_key: Prefix of the requesting API key; None without one.
+        step: Number of its current step, from 1; 0 before it starts.
+        looks: Looks used: `{"gate": n, "certify": {policy: n}}`; None before the first.
+        ending: Whether its result is being kept, which cannot be cancelled.
     """
 
     id: str
@@ -74,10 +74,10 @@ class JobStore:
             return insert_job(connection, model, kind, request, by, by_key)
 
     def start(self, id: str) -> Job:  # noqa: A002
-        """Put a job into state "running" and count the start; one that has ended stays as it is.
+        """Put a job into state "running" and count the start, unless it has ended.
 
         Raises:
-            UnknownJobError: There is no such job.
+            UnknownJobError: The job does not exist.
         """
         number = _number(id)
         values = {"state": "running", "starts": jobs.c.starts + 1, "started_at": now_us(), "ending": False}
@@ -86,18 +86,18 @@ class JobStore:
             return _get(connection, number)
 
     def put_back(self, job: Job) -> None:
-        """Queue a started job again as if it had not been started, unless it was started anew since."""
+        """Put a started job back into the queue and undo its start, unless it was restarted since."""
         values = {"state": "queued", "starts": jobs.c.starts - 1, "started_at": None, "ending": False}
         with self._database.begin() as connection:
             same = (jobs.c.number == _number(job.id), jobs.c.starts == job.starts, _UNFINISHED)
             connection.execute(update(jobs).where(*same).values(**values))
 
     def cancel(self, id: str, *, by: str) -> Job:  # noqa: A002
-        """End a job that is queued or running; whoever runs it sees that, and stops.
+        """Cancel a queued or running job; the replica that runs it stops soon.
 
         Raises:
-            UnknownJobError: There is no such job.
-            JobStateError: It has ended, or its result is being kept already.
+            UnknownJobError: The job does not exist.
+            JobStateError: It has ended, or its result is already being kept.
         """
         number = _number(id)
         with self._database.begin() as connection:
@@ -110,21 +110,21 @@ class JobStore:
                     f"Job {id} cannot be cancelled.",
                     found="its result is being kept" if job.state in UNFINISHED else job.state,
                     expected="queued or running",
-                    remedy="What it has proposed can be rejected, what it has activated rolled back.",
+                    remedy="Reject its proposal, or roll back its activation.",
                 )
             audit.append(connection, model=job.model, by=by, action="cancel", subject=id, detail={"looks": job.looks})
             return job
 
     def begin_end(self, job: Job) -> bool:
-        """Say that a job's result is about to be kept; False when it has been cancelled or started anew since."""
+        """Mark that a job's result is being kept; return False if it was cancelled or restarted since."""
         with self._database.begin() as connection:
             same = (jobs.c.number == _number(job.id), jobs.c.starts == job.starts, _UNFINISHED)
             return connection.execute(update(jobs).where(*same).values(ending=True)).rowcount == 1
 
     def add_looks(self, job: Job, *, gate: bool, policies: Collection[str]) -> bool:
-        """Note what a job is about to look at; False, and nothing noted, when it has ended or was started anew."""
+        """Record a job's looks; return False, without a record, if it has ended or was restarted."""
         with self._database.begin() as connection:
-            # Written first, so that nobody cancels the job between the question and the answer.
+            # Written first, so that the job cannot be cancelled in between.
             same = (jobs.c.number == _number(job.id), jobs.c.starts == job.starts, _UNFINISHED)
             if connection.execute(update(jobs).where(*same).values(ending=False)).rowcount != 1:
                 return False
@@ -135,7 +135,7 @@ class JobStore:
             return True
 
     def cancelled(self, ids: Collection[str]) -> set[str]:
-        """Return which of these jobs have been cancelled."""
+        """Return the cancelled ones among these jobs."""
         query = select(jobs.c.number).where(
             jobs.c.number.in_([_number(id_) for id_ in ids]), jobs.c.state == "cancelled"
         )
@@ -153,13 +153,13 @@ class JobStore:
         """Return jobs, newest first.
 
         Args:
-            model: Only this model's.
-            state: Only those in this state.
-            limit: At most so many.
-            before: Only jobs older than this id: the last id of the page before.
+            model: Only jobs of this model.
+            state: Only jobs in this state.
+            limit: Maximum jobs.
+            before: Only jobs older than this id (the last id of the previous page).
 
         Raises:
-            UnknownJobError: `before` is no job's id.
+            UnknownJobError: `before` is not the id of a job.
         """
         query = _SELECT.order_by(jobs.c.number.desc()).limit(limit)
         if model is not None:
@@ -182,12 +182,10 @@ class JobStore:
         error: dict[str, Any] | None = None,
         outcome: dict[str, Any] | None = None,
     ) -> Job:
-        """Change what is given, and return the job as it then stands.
-
-        The first end wins: a job that is done, failed or cancelled stays as it is, as the caller sees in the answer.
+        """Change the given fields unless the job has ended, and return the job as it is then.
 
         Raises:
-            UnknownJobError: There is no such job.
+            UnknownJobError: The job does not exist.
         """
         number = _number(id)
         given = {"state": state, "progress": progress, "step": step, "result": result, "error": error}
@@ -204,20 +202,20 @@ class JobStore:
         """Return one job.
 
         Raises:
-            UnknownJobError: There is no such job.
+            UnknownJobError: The job does not exist.
         """
         with self._database.connect() as connection:
             return _get(connection, _number(id))
 
     def outcome(self, id: str) -> dict[str, Any] | None:  # noqa: A002
-        """Return what a dry run has made (calibrator and policies), None where there is nothing."""
+        """Return a dry run's calibrator and policies; None without any."""
         with self._database.connect() as connection:
             query = select(jobs.c.outcome).where(jobs.c.number == _number(id))
             found: dict[str, Any] | None = connection.execute(query).scalar_one_or_none()
             return found
 
     def unfinished(self) -> list[Job]:
-        """Return the jobs that are queued or running, oldest first."""
+        """Return the queued and running jobs, oldest first."""
         query = _SELECT.where(_UNFINISHED).order_by(jobs.c.number)
         with self._database.connect() as connection:
             return [_job(row) for row in connection.execute(query)]
@@ -226,7 +224,7 @@ class JobStore:
 def insert_job(
     connection: Connection, model: str, kind: str, request: dict[str, Any], by: str, by_key: str | None = None
 ) -> Job:
-    """Store a new job in state "queued", in the transaction that asks for it."""
+    """Store a new job in state "queued", in the caller's transaction."""
     number = take_number(connection, "job")
     row = {"number": number, "model": model, "kind": kind, "state": "queued", "request": request, "by": by}
     connection.execute(insert(jobs).values(**row, by_key=by_key, progress="", created_at=now_us()))
@@ -246,12 +244,12 @@ def _job(row: Row[Any]) -> Job:
 def _number(id_: str) -> int:
     number = number_in("j", id_)
     if number is None:
-        raise UnknownJobError(f"There is no job {id_}.", found=id_, expected='"j" and a number')
+        raise UnknownJobError(f"Unknown job {id_}.", found=id_, expected='"j" and a number')
     return number
 
 
 def _get(connection: Connection, number: int) -> Job:
     row = connection.execute(_SELECT.where(jobs.c.number == number)).one_or_none()
     if row is None:
-        raise UnknownJobError(f"There is no job j{number}.", found=f"j{number}")
+        raise UnknownJobError(f"Unknown job j{number}.", found=f"j{number}")
     return _job(row)

@@ -18,21 +18,21 @@ from service.state.tables import api_keys
 
 SCOPES = ("predict", "feedback", "calibrate", "approve", "admin")
 LONGEST_NAME = 100
-RANDOM_BYTES = 32  # as many as the digest has, so that guessing the text is no easier than inverting the digest
+RANDOM_BYTES = 32  # like the digest, so that guessing the text is as hard as inverting the digest
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """What is known of a key, without its secret.
+    """An API key without its secret.
 
     Attributes:
-        prefix: Public part that names it.
-        name: Who or what it was made for.
-        scopes: What it may do, of `SCOPES`.
+        prefix: Public part that identifies it.
+        name: Name of its holder.
+        scopes: Its scopes, of `SCOPES`.
         created_at: Microseconds since the epoch, UTC.
-        expires_at: From when on it is refused, None for never.
-        revoked_at: When it was revoked, None if it was not.
-        requests_per_s: What it may send, instead of what the settings allow every key; None for those.
+        expires_at: When it expires; None for never.
+        revoked_at: When it was revoked; None if it was not.
+        requests_per_s: Its own rate limit; None for the settings' limit.
     """
 
     prefix: str
@@ -44,28 +44,28 @@ class ApiKey:
     requests_per_s: float | None = None
 
     def valid_at(self, at: int) -> bool:
-        """Tell whether it is taken at a time, in microseconds since the epoch."""
+        """Return whether the key is valid at a time, in microseconds since the epoch."""
         return self.revoked_at is None and (self.expires_at is None or self.expires_at > at)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """All keys as they were when they were read.
+    """A snapshot of all keys.
 
     Attributes:
-        by_digest: Each key by the sha256 of its secret text; revoked and expired ones too. Looking a digest up tells an
-            attacker's clock nothing: a digest cannot be steered towards another.
+        by_digest: All keys, also revoked and expired ones, by the SHA-256 of the secret text. The time of a look-up
+            tells an attacker nothing, because nobody can steer a digest towards another.
     """
 
     by_digest: Mapping[bytes, ApiKey]
 
     def authenticate(self, text: str) -> ApiKey | None:
-        """Return the key whose secret text this is, None when there is none or it is revoked or expired."""
+        """Return the valid key with this secret text; None without one."""
         key = self.by_digest.get(_digest(text))
         return key if key is not None and key.valid_at(now_us()) else None
 
     def valid(self, prefix: str) -> ApiKey | None:
-        """Return the key with this prefix, None when there is none or it is revoked or expired."""
+        """Return the valid key with this prefix; None without one."""
         return next((key for key in self.by_digest.values() if key.prefix == prefix and key.valid_at(now_us())), None)
 
 
@@ -87,27 +87,27 @@ class KeyStore:
         """Make a key.
 
         Args:
-            name: Who or what it is for; the audit log calls its holder that, so no two valid keys share one.
-            scopes: Of `SCOPES`, at least one.
-            expires_at: From when on it is refused, in microseconds since the epoch.
-            requests_per_s: What it may send, > 0; None for what the settings allow every key.
-            by: Who makes it.
+            name: Name of its holder in the audit log, unique among valid keys.
+            scopes: One or more of `SCOPES`.
+            expires_at: When it expires, in microseconds since the epoch.
+            requests_per_s: Its own rate limit, > 0; None for the settings' limit.
+            by: Actor.
 
         Returns:
-            The key, and its secret text "cnd_<prefix>_<random>", which is kept nowhere else.
+            The key, and its secret text "cnd_<prefix>_<random>", which is not stored.
 
         Raises:
-            ConfigurationError: A scope is unknown, or none is given; the name is empty, too long or taken; the rate is
-                no positive number.
+            ConfigurationError: A scope is unknown or missing; the name is empty, too long or taken; the rate is not a
+                positive number.
         """
         wanted = frozenset(scopes)
         if not wanted or not wanted.issubset(SCOPES):
             raise ConfigurationError(
-                "A key needs known scopes.", where="scopes", found=sorted(wanted), expected=list(SCOPES)
+                "A key requires known scopes.", where="scopes", found=sorted(wanted), expected=list(SCOPES)
             )
         if not name.isprintable() or not 0 < len(name.strip()) <= LONGEST_NAME:
             raise ConfigurationError(
-                "A key needs a name.",
+                "A key requires a name.",
                 where="name",
                 found=name[:LONGEST_NAME],
                 expected=f"1 to {LONGEST_NAME} printable characters",
@@ -120,11 +120,11 @@ class KeyStore:
             taken = next((key for key in _read(connection) if key.name == name and key.valid_at(now_us())), None)
             if taken is not None:
                 raise ConfigurationError(
-                    f"There is a valid key called {name!r} already.",
+                    f"A valid key called {name!r} already exists.",
                     where="name",
                     found=taken.prefix,
                     expected="a name that no valid key has",
-                    remedy=f"Choose another, or replace that one: candor keys rotate {taken.prefix}",
+                    remedy=f"Choose another name, or replace the key: candor keys rotate {taken.prefix}",
                 )
             key, text = _new(name, wanted, expires_at, requests_per_s)
             _insert(connection, key, text)
@@ -133,12 +133,12 @@ class KeyStore:
         return key, text
 
     def rotate(self, prefix: str, *, grace_us: int, by: str = "local") -> tuple[ApiKey, str]:
-        """Make a key that replaces another: same name, scopes and rate, and as long a life.
+        """Replace a key by a new one with the same name, scopes, rate and lifetime.
 
         Args:
-            prefix: Of the key that is replaced.
-            grace_us: Microseconds for which that one is still taken, ≥ 0.
-            by: Who asks for it.
+            prefix: Prefix of the old key.
+            grace_us: Microseconds for which the old key stays valid, ≥ 0.
+            by: Actor.
 
         Returns:
             The new key and its secret text.
@@ -151,7 +151,7 @@ class KeyStore:
             old = next((key for key in _read(connection) if key.prefix == prefix and key.valid_at(now)), None)
             if old is None:
                 raise ConfigurationError(
-                    f"There is no valid key with the prefix {prefix!r}.",
+                    f"No valid key has the prefix {prefix!r}.",
                     where="prefix",
                     found=prefix,
                     expected="the prefix of a key that has not expired and is not revoked",
@@ -167,17 +167,17 @@ class KeyStore:
         return key, text
 
     def ring(self) -> KeyRing:
-        """Return all keys as a value that tells them by their secret text without asking the database again."""
+        """Return a snapshot of all keys, for look-ups without the database."""
         with self._database.connect() as connection:
             return KeyRing({row.digest: _key(row) for row in connection.execute(select(api_keys))})
 
     def list(self) -> tuple[ApiKey, ...]:
-        """Return every key, revoked and expired ones too, oldest first."""
+        """Return all keys, also revoked and expired ones, oldest first."""
         with self._database.connect() as connection:
             return _read(connection)
 
     def revoke(self, prefix: str, *, by: str = "local") -> bool:
-        """Refuse a key from now on; returns False when there is no such key that is not revoked yet."""
+        """Revoke a key; return False if it is unknown or already revoked."""
         with self._database.begin() as connection:
             living = (api_keys.c.prefix == prefix) & api_keys.c.revoked_at.is_(None)
             revoked = connection.execute(update(api_keys).where(living).values(revoked_at=now_us())).rowcount == 1
@@ -186,7 +186,7 @@ class KeyStore:
         return revoked
 
     def any(self) -> bool:
-        """Tell whether there is a key that is neither revoked nor expired."""
+        """Return whether a valid key exists."""
         now = now_us()
         return any(key.valid_at(now) for key in self.list())
 

@@ -1,4 +1,4 @@
-"""Labelled sets that were uploaded: stored in chunks, whole or absent, where every replica can read them."""
+"""Uploaded labelled sets: stored completely or not at all, in chunks, for all replicas."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 from service.errors import LabelledSetStateError, UnknownLabelledSetError
 from service.state import audit
 from service.state.database import Database, now_us
+from service.state.inputs import type_of
 from service.state.jobs import UNFINISHED
 from service.state.numbering import number_in, take_number
 from service.state.tables import jobs, labelled_rows, labelled_sets
@@ -23,13 +24,15 @@ Represents = Literal["traffic"]
 
 COLUMN_TYPES: Final[Mapping[str, str]] = {
     "label": "<i4",
-    "cluster": "<i8",
+    "group": "<i8",
     "propensity": "<f8",
     "predicted_at": "<i8",
     "labelled_at": "<i8",
     "segment": "<i4",
 }
-"""How the columns beside `values` are stored. −1 is a time or a segment that a row lacks; NaN an unknown propensity."""
+"""Stored types of the columns besides `values`. −1 stands for no time or segment, NaN for an unknown propensity."""
+
+_STORED_AS: Final = {"group": "cluster"}  # columns that the database calls otherwise
 
 ABSENT: Final = -1
 _BYTES_PER_CHUNK: Final = 2 << 20
@@ -37,16 +40,16 @@ _BYTES_PER_CHUNK: Final = 2 << 20
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a set holds, as its check found.
+    """The content of a set, from its check.
 
     Attributes:
-        kind: "logits", or "inputs", which a refit scores with the model.
-        rows: How many.
+        kind: "logits", or "inputs" to score with the model.
+        rows: Number of rows.
         labels: Counts by name, in the order of the codes in `label`.
         segments: Names, in the order of the codes in `segment`.
-        dtype: NumPy's name of the type of one row's values.
+        dtype: Type of one row's values, as `state.inputs.type_name` gives it.
         shape: Shape of one row's values.
-        columns: Those of `COLUMN_TYPES` that the set has; `label` and `cluster` always.
+        columns: Its columns among `COLUMN_TYPES`; always `label` and `group`.
     """
 
     kind: Kind
@@ -60,27 +63,27 @@ class Content:
     @property
     def row_type(self) -> np.dtype[Any]:
         """The type of one row's values, little-endian, shape included."""
-        return np.dtype((np.dtype(self.dtype).newbyteorder("<"), tuple(self.shape)))
+        return np.dtype((type_of(self.dtype), tuple(self.shape)))
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledSet:
-    """A set that was uploaded.
+    """An uploaded set.
 
     Attributes:
         id: Name, such as "ls1".
-        model: Model that it is for.
-        model_digest: The model file in service when it came; logits are held to be that file's.
-        sha256: Of the bytes that were uploaded, as they were before any content encoding.
-        bytes: How many those were.
-        rows: How many it has.
+        model: Its model.
+        model_digest: The active model file at the upload; logits must come from it.
+        sha256: Hash of the uploaded bytes, before any content encoding.
+        bytes: Number of these bytes.
+        rows: Number of rows.
         kind: "logits" or "inputs".
-        represents: "traffic" where whoever uploaded it declared it to be a random sample of the traffic.
+        represents: "traffic" if declared to be a random sample of the traffic.
         labels: Rows by label.
-        segments: Names of the segments that its rows are of.
-        dtype: Type of one row's values.
+        segments: Names of the rows' segments.
+        dtype: Type of one row's values, as `state.inputs.type_name` gives it.
         shape: Shape of one row's values.
-        by: Who uploaded it.
+        by: Actor who uploaded it.
         created_at: Microseconds since the epoch, UTC.
     """
 
@@ -102,7 +105,7 @@ class LabelledSet:
     @property
     def row_type(self) -> np.dtype[Any]:
         """The type of one row's values, little-endian, shape included."""
-        return np.dtype((np.dtype(self.dtype).newbyteorder("<"), tuple(self.shape)))
+        return np.dtype((type_of(self.dtype), tuple(self.shape)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,7 +114,7 @@ class Chunk:
 
     Attributes:
         values: Logits or inputs, (n, …).
-        columns: The others by name; those that the set lacks are left out.
+        columns: The set's other columns by name.
     """
 
     values: npt.NDArray[Any]
@@ -119,7 +122,7 @@ class Chunk:
 
 
 ReadColumn = Callable[[str, int, int], bytes]
-"""Returns the bytes of a column ("values" among them) for some rows: its name, the first of them, how many."""
+"""Returns the bytes of a column or "values"; arguments: its name, the first row, the number of rows."""
 
 
 class LabelledSetStore:
@@ -129,10 +132,10 @@ class LabelledSetStore:
         self._database = database
 
     def find(self, model: str, model_digest: str, sha256: str, represents: Represents | None) -> LabelledSet | None:
-        """Return the set that these bytes are already, None where they are new.
+        """Return the existing set with these bytes; None if they are new.
 
         Raises:
-            LabelledSetStateError: They are one that was declared to be something else.
+            LabelledSetStateError: The set has another declaration.
         """
         with self._database.connect() as connection:
             return _same(connection, model, model_digest, sha256, represents)
@@ -149,23 +152,23 @@ class LabelledSetStore:
         read: ReadColumn,
         by: str,
     ) -> LabelledSet:
-        """Store a set; it is there, and durable, when this returns, and nothing of it is there where it fails.
+        """Store a set durably, or nothing if this fails.
 
-        Chunks are written in transactions of their own, so that other writers wait for one of them at most. What a
-        crash leaves of a set belongs to nobody: the next start, or the next one that is stored, removes it.
+        Each chunk is a separate transaction, so other writers wait for one chunk at most. The next start or upload
+        removes the remains of a crash.
 
         Args:
-            model: Model that it is for.
-            model_digest: The model file in service.
-            sha256: Of the bytes that were uploaded.
-            bytes: How many those were.
-            represents: What it is declared to be a random sample of; goes into the audit log.
-            content: What the check found.
-            read: Gives the rows.
-            by: Who uploads it.
+            model: Its model.
+            model_digest: The active model file.
+            sha256: Hash of the uploaded bytes.
+            bytes: Number of these bytes.
+            represents: Declared population of the sample; recorded in the audit log.
+            content: Result of the check.
+            read: Returns the rows.
+            by: Actor.
 
         Raises:
-            LabelledSetStateError: Meanwhile the same bytes came, declared to be something else.
+            LabelledSetStateError: The same bytes were stored meanwhile with another declaration.
         """
         with self._database.locked(_lock(model)):
             self._remove_remains(model)
@@ -195,7 +198,7 @@ class LabelledSetStore:
         """Return one set.
 
         Raises:
-            UnknownLabelledSetError: The model has none of that id.
+            UnknownLabelledSetError: The model does not have this set.
         """
         with self._database.connect() as connection:
             return _get(connection, model, _number(model, id))
@@ -206,11 +209,8 @@ class LabelledSetStore:
         with self._database.connect() as connection:
             return tuple(_set(row) for row in connection.execute(query.order_by(labelled_sets.c.number.desc())))
 
-    def holding(self, model: str, cluster: int) -> tuple[str, ...]:
-        """Return the ids of a model's sets with a row of this group, known by its keyed hash, oldest first.
-
-        No index leads to them: that reads the groups of all its sets.
-        """
+    def holding(self, model: str, group: int) -> tuple[str, ...]:
+        """Return the ids of a model's sets with a row of this group (a keyed hash), oldest first; reads all groups."""
         query = (
             select(labelled_rows.c.set, labelled_rows.c.cluster)
             .join(labelled_sets, labelled_sets.c.number == labelled_rows.c.set)
@@ -220,8 +220,8 @@ class LabelledSetStore:
         with self._database.connect() as connection:
             found = {
                 number
-                for number, clusters in connection.execute(query)
-                if (np.frombuffer(clusters, COLUMN_TYPES["cluster"]) == cluster).any()
+                for number, groups in connection.execute(query)
+                if (np.frombuffer(groups, COLUMN_TYPES["group"]) == group).any()
             }
         return tuple(f"ls{number}" for number in sorted(found))
 
@@ -229,8 +229,8 @@ class LabelledSetStore:
         """Delete a set.
 
         Raises:
-            UnknownLabelledSetError: The model has none of that id.
-            LabelledSetStateError: A job that has not ended is about to read it.
+            UnknownLabelledSetError: The model does not have this set.
+            LabelledSetStateError: An unfinished job uses it.
         """
         number = _number(model, id)
         with self._database.begin() as connection:
@@ -245,27 +245,28 @@ class LabelledSetStore:
                     f"{found.id} is in use.",
                     where=found.id,
                     found=[f"j{job}" for job in used_by],
-                    expected="no job that waits or runs",
+                    expected="no queued or running job",
                     remedy="Wait for the jobs, then delete it.",
                 )
             _delete(connection, number)
             audit.append(connection, model=model, by=by, action="delete_labelled_set", subject=found.id)
 
     def chunks(self, found: LabelledSet) -> Iterator[Chunk]:
-        """Yield the rows of a set, some MB at a time, in the order of the file."""
+        """Yield the rows of a set in the order of the file, a few MB at a time."""
         query = select(labelled_rows).where(labelled_rows.c.set == _number(found.model, found.id))
         query = query.order_by(labelled_rows.c.first).execution_options(yield_per=1)
         with self._database.connect() as connection:
             for row in connection.execute(query).mappings():
+                stored = {name: row[_STORED_AS.get(name, name)] for name in COLUMN_TYPES}
                 columns = {
-                    name: np.frombuffer(row[name], dtype)
-                    for name, dtype in COLUMN_TYPES.items()
-                    if row[name] is not None
+                    name: np.frombuffer(content, COLUMN_TYPES[name])
+                    for name, content in stored.items()
+                    if content is not None
                 }
                 yield Chunk(np.frombuffer(row["values"], found.row_type), columns)
 
     def sweep(self) -> None:
-        """Remove what crashes left of sets, except where another server is storing one just now."""
+        """Remove remains of crashes, unless another server is storing a set."""
         with self._database.connect() as connection:
             models = connection.scalars(select(labelled_sets.c.model).where(~labelled_sets.c.whole).distinct()).all()
         for model in models:
@@ -277,12 +278,12 @@ class LabelledSetStore:
         size = max(1, _BYTES_PER_CHUNK // content.row_type.itemsize)
         for first in range(0, content.rows, size):
             rows = min(size, content.rows - first)
-            columns = {name: read(name, first, rows) for name in ("values", *content.columns)}
+            columns = {_STORED_AS.get(name, name): read(name, first, rows) for name in ("values", *content.columns)}
             with self._database.begin() as connection:
                 connection.execute(insert(labelled_rows).values(set=number, first=first, rows=rows, **columns))
 
     def _remove_remains(self, model: str) -> None:
-        """Remove what is not whole; whoever calls this holds the model's lock, so that nobody is writing it."""
+        """Remove incomplete sets; the caller holds the model's lock, so none is being written."""
         remains = select(labelled_sets.c.number).where(labelled_sets.c.model == model, ~labelled_sets.c.whole)
         with self._database.connect() as connection:
             numbers = connection.scalars(remains).all()
@@ -333,17 +334,17 @@ def _same(
     found = _set(row)
     if found.represents != represents:
         raise LabelledSetStateError(
-            f"These rows are {found.id} already, and were declared to be something else.",
+            f"These rows are already stored as {found.id}, with another declaration.",
             where="?represents",
             found=represents or "nothing declared",
             expected=found.represents or "nothing declared",
-            remedy=f"Use {found.id} as it is, or delete it and upload the rows with what they are.",
+            remedy=f"Use {found.id} unchanged, or delete it and upload the rows again with the right declaration.",
         )
     return found
 
 
 def _lock(model: str) -> str:
-    """Name the lock of whoever changes the rows of a model's sets."""
+    """Return the name of the lock for changes of a model's sets."""
     return f"labelled sets/{model}"
 
 

@@ -1,4 +1,4 @@
-"""Monitors in the state: what each has counted is written with how far it has counted, in one transaction."""
+"""Monitors in the state: evidence and position of each are written in one transaction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, func, insert, or_, select, update
 
-from service.monitoring.levels import level_of
+from service.decisions.levels import level_of
 from service.state import audit
 from service.state.database import Database, now_us
 from service.state.insertion import insert_for
@@ -20,19 +20,20 @@ from service.state.tables import audit as audit_log
 
 Kind = Literal["certificate", "calibration"]
 BY = "monitor"
-"""Who alarms and proposes, in the audit log."""
-_ALARM = "alarm"
+"""Actor of alarms and proposals in the audit log."""
+ALARM = "alarm"
+"""Action of alarms in the audit log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What is to be watched.
+    """A statement to monitor.
 
     Attributes:
-        kind: Which kind of monitor watches it.
-        name: For people: "auto-read/accept", with segments "auto-read/accept/DE", or "calibration".
-        subject: A digest of all that the statement is about: a monitor goes on for as long as this stays in force.
-        certificate: Key of the certificate, None of the calibration.
+        kind: Kind of the monitor.
+        name: Display name: "auto-read/accept", with segments "auto-read/accept/DE", or "calibration".
+        subject: Digest of the whole statement: a monitor continues while this stays active.
+        certificate: Key of the certificate; None for the calibration.
     """
 
     kind: Kind
@@ -43,24 +44,24 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class StoredMonitor:
-    """One monitor as it stands.
+    """A stored monitor.
 
     Attributes:
-        id: Of its row.
-        kind: Which kind it is.
-        name: For people.
-        subject: A digest of all that it watches.
-        certificate: Key of the certificate, None of the calibration.
-        place: How many monitors of its kind the model had, this one included: its share of alpha follows from it.
-        revision: With which it began.
-        since: When it began, microseconds since the epoch, UTC.
+        id: Id of its row.
+        kind: Its kind.
+        name: Display name.
+        subject: Digest of the statement.
+        certificate: Key of the certificate; None for the calibration.
+        place: Its number among the model's monitors of its kind, which determines its part of alpha.
+        revision: Revision at its start.
+        since: Its start, microseconds since the epoch, UTC.
         through: All rows before this time are counted.
-        cohorts: Cohorts with rows that were counted.
-        document: What the monitor's `to_dict` gave.
-        evidence: Against what it watches, in nats, now.
-        fired_at: Time of the prediction with which its alarm went off, None while it has not.
-        job: Refit that the alarm has asked for.
-        ended_at: When what it watches went out of force, None while it runs.
+        cohorts: Number of nonempty cohorts counted.
+        document: Document from the monitor's `to_dict`.
+        evidence: Current evidence against the statement, in nats.
+        fired_at: Time of the prediction that raised its alarm; None without an alarm.
+        job: Recalibration requested by the alarm.
+        ended_at: End of the statement; None while it is active.
     """
 
     id: int
@@ -82,16 +83,16 @@ class StoredMonitor:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What a cohort has made of a monitor.
+    """A monitor after a cohort.
 
     Attributes:
-        before: The monitor as it was read.
-        document: What its `to_dict` gives now.
-        evidence: Against what it watches, in nats, now.
+        before: The monitor before the cohort.
+        document: Its document after the cohort.
+        evidence: Evidence against the statement, in nats.
         through: End of the cohort.
-        rows: Whether the cohort had any.
+        rows: Whether the cohort had rows.
         fired_at: As in `StoredMonitor`.
-        refit: Request of the refit that is asked for if its alarm went off in this cohort, None for none.
+        refit: Recalibration to request if the alarm fired in this cohort; None for none.
     """
 
     before: StoredMonitor
@@ -105,7 +106,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class StoredEstimates:
-    """What was estimated last of a model's traffic, with which revision, and when (microseconds)."""
+    """A model's latest estimates, with their revision and time (microseconds)."""
 
     revision: str
     at: int
@@ -119,7 +120,7 @@ class MonitorStore:
         self._database = database
 
     def voided(self) -> dict[str, frozenset[str]]:
-        """Return the keys of the certificates that an alarm has voided, by model."""
+        """Return the keys of voided certificates by model."""
         query = select(monitors.c.model, monitors.c.certificate).where(
             monitors.c.fired_at.is_not(None), monitors.c.certificate.is_not(None)
         )
@@ -130,17 +131,17 @@ class MonitorStore:
         return {model: frozenset(keys) for model, keys in found.items()}
 
     def last_alarm(self, model: str) -> int | None:
-        """Return when an alarm of a model went off last, None where none ever has.
+        """Return the time of a model's last alarm, None without one.
 
-        That is later than the prediction with which it did: that one's label had to come, and to be counted.
+        It is later than the prediction that raised the alarm, by the delay of the label and the monitor.
         """
-        alarms = audit_log.c.model == model, audit_log.c.action == _ALARM
+        alarms = audit_log.c.model == model, audit_log.c.action == ALARM
         with self._database.connect() as connection:
             latest: int | None = connection.scalar(select(func.max(audit_log.c.at)).where(*alarms))
         return latest
 
     def of(self, model: str) -> list[StoredMonitor]:
-        """Return a model's monitors that run, and those that have voided a certificate, oldest first."""
+        """Return a model's running monitors and those that voided a certificate, oldest first."""
         voids = monitors.c.fired_at.is_not(None) & monitors.c.certificate.is_not(None)
         query = _SELECT.where(monitors.c.model == model, or_(monitors.c.ended_at.is_(None), voids))
         with self._database.connect() as connection:
@@ -149,30 +150,29 @@ class MonitorStore:
     def follow(
         self, model: str, epoch: int, revision: str, watched: Sequence[tuple[Watched, Mapping[str, Any]]], alpha: float
     ) -> list[StoredMonitor] | None:
-        """End the monitors of what is in force no longer, begin those that are missing, and return those that run.
+        """End monitors of inactive statements, start missing ones, and return the running ones.
 
         Args:
             model: The model.
-            epoch: Of the pointer under which this is in force.
-            revision: In force.
-            watched: What is to be watched, each with the document of a monitor that has counted nothing, but for its
-                `level` and `through`, which are set here.
+            epoch: Epoch of its pointer.
+            revision: The active revision.
+            watched: Statements to monitor, each with the document of a new monitor; `level` and `through` are set here.
             alpha: Probability of a false alarm that all monitors of a kind share, for each model.
 
         Returns:
-            None where the pointer has moved on.
+            The running monitors; None if the pointer has moved on.
         """
         wanted = {one.subject: (one, document) for one, document in watched}
         with self._database.connect() as connection:
-            since = _activated(connection, model, epoch)
+            since = activated(connection, model, epoch)
             running = _running(connection, model)
         if since is None:
             return None
         if {one.subject for one in running} == wanted.keys():
             return running
         with self._database.begin() as connection:
-            take_number(connection, f"monitors/{model}")  # one at a time, whatever became of the lock
-            if _activated(connection, model, epoch) is None:
+            take_number(connection, f"monitors/{model}")  # one at a time, even if the lock is lost
+            if activated(connection, model, epoch) is None:
                 return None
             running = _running(connection, model)
             ended = [one.id for one in running if one.subject not in wanted]
@@ -191,14 +191,14 @@ class MonitorStore:
             return _running(connection, model)
 
     def count(self, model: str, counted: Sequence[Counted]) -> bool:
-        """Write what a cohort has made of monitors, with the alarms that went off in it and the refits they ask for.
+        """Write monitors after a cohort, with their alarms and the recalibrations that these request.
 
         Args:
-            model: Whose monitors they are.
-            counted: The monitors that counted it.
+            model: The model.
+            counted: The monitors after the cohort.
 
         Returns:
-            False, with nothing written, where one of them has counted something else meanwhile, or has ended.
+            False, and nothing is written, if a monitor has changed or ended meanwhile.
         """
         try:
             with self._database.begin() as connection:
@@ -209,14 +209,14 @@ class MonitorStore:
         return True
 
     def estimates(self, model: str) -> StoredEstimates | None:
-        """Return what was estimated last of a model's traffic, None where nothing was."""
+        """Return a model's latest estimates; None without any."""
         query = select(estimates.c.revision, estimates.c.at, estimates.c.document).where(estimates.c.model == model)
         with self._database.connect() as connection:
             row = connection.execute(query).one_or_none()
             return None if row is None else StoredEstimates(*row)
 
     def estimated(self, model: str, found: StoredEstimates) -> None:
-        """Keep what was estimated, in place of what was before."""
+        """Replace a model's estimates."""
         values = {"revision": found.revision, "at": found.at, "document": found.document}
         with self._database.begin() as connection:
             upsert = insert_for(connection, estimates).values(model=model, **values)
@@ -227,7 +227,7 @@ _SELECT = select(*(monitors.c[name] for name in StoredMonitor.__slots__))
 
 
 class _MovedError(Exception):
-    """Somebody else has counted for a monitor, or ended it."""
+    """A monitor was changed or ended by another replica."""
 
 
 def _count(connection: Connection, model: str, one: Counted) -> None:
@@ -258,7 +258,7 @@ def _count(connection: Connection, model: str, one: Counted) -> None:
             "fired_at": one.fired_at,
             "job": job,
         }
-        audit.append(connection, model=model, by=BY, action=_ALARM, subject=was.name, detail=detail)
+        audit.append(connection, model=model, by=BY, action=ALARM, subject=was.name, detail=detail)
 
 
 def _running(connection: Connection, model: str) -> list[StoredMonitor]:
@@ -266,8 +266,8 @@ def _running(connection: Connection, model: str) -> list[StoredMonitor]:
     return [StoredMonitor(*row) for row in connection.execute(query)]
 
 
-def _activated(connection: Connection, model: str, epoch: int) -> int | None:
-    """Return when the model's pointer moved to this epoch, None where it stands at another."""
+def activated(connection: Connection, model: str, epoch: int) -> int | None:
+    """Return when the model's pointer moved to this epoch; None if it is at another."""
     query = (
         select(activations.c.epoch, activations.c.at)
         .where(activations.c.model == model)

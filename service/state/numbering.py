@@ -13,8 +13,8 @@ from service.state.tables import numbers
 def take_number(connection: Connection, series: str) -> int:
     """Return the next number of a series, starting at 1.
 
-    The series stays locked until the transaction ends: whoever takes the same series next, in this process or on
-    another replica, waits, then sees everything that this transaction wrote. A rollback gives the number back.
+    The series stays locked until the transaction ends; the next taker, on any replica, waits and then sees everything
+    that this transaction wrote. A rollback returns the number.
 
     Args:
         connection: Inside a write transaction.
@@ -26,7 +26,7 @@ def take_number(connection: Connection, series: str) -> int:
 
 
 def number_in(letter: str, name: str) -> int | None:
-    """Return the number of a name such as "r7", None where it is none: each number has one name.
+    """Return the number in a name such as "r7"; None for other texts. Each number has one name.
 
     >>> number_in("r", "r7"), number_in("r", "r07"), number_in("r", "j7")
     (7, None, None)

@@ -1,4 +1,4 @@
-"""The database's password from a file, so that it stands in no environment and on no command line."""
+"""Read the database's password from a file, to keep it out of the environment and command lines."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ WHERE = "CANDOR_DATABASE_PASSWORD_FILE"
 
 
 def with_password(url: str, file: Path) -> str:
-    """Return the URL with the password that a file holds; the newline at the file's end is not part of it.
+    """Return the URL with the password from a file, without the file's final newline.
 
     Raises:
-        ConfigurationError: The file cannot be read or holds no password, or the URL is not one of PostgreSQL.
+        ConfigurationError: The file cannot be read or does not contain a password, or the URL is not a PostgreSQL URL.
     """
     try:
         parsed = make_url(url)
@@ -25,7 +25,7 @@ def with_password(url: str, file: Path) -> str:
         backend = "no URL"
     if backend != "postgresql":
         raise ConfigurationError(
-            "Only PostgreSQL has a password.",
+            "Only PostgreSQL uses a password.",
             where=WHERE,
             found=f"CANDOR_DATABASE_URL with {backend}",
             expected="postgresql://user@host/name",
@@ -38,11 +38,11 @@ def with_password(url: str, file: Path) -> str:
         raise ConfigurationError(
             f"The database's password cannot be read from {file}: {reason}.",
             where=WHERE,
-            remedy="The user that the service runs as must be able to read the file.",
+            remedy="Grant the service's user read access to the file.",
         ) from error
     if not password or "\0" in password or "\n" in password:
         raise ConfigurationError(
-            f"{file} does not hold one line with the database's password.",
+            f"{file} must contain one line with the database's password.",
             where=WHERE,
             found="nothing" if not password else "more than one line",
             expected="the password alone",

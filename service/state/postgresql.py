@@ -1,4 +1,4 @@
-"""How PostgreSQL is reached and read: driver, how long a silent server is waited for, many rows at once."""
+"""PostgreSQL: driver, timeouts, and bulk reads."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     import psycopg
 
 ANSWER_TIMEOUT_S = 10
-READERS_MEMORY = "256MB"  # a refit, which alone only reads, joins a million rows there
+READERS_MEMORY = "256MB"  # for a recalibration, the only reader, which joins a million rows
 
 
 def make_engine(url: URL, *, readonly: bool) -> Engine:
-    """Return an engine that notices a restarted server and gives up on a silent one.
+    """Return an engine that detects a restarted server and times out on a silent one.
 
     Raises:
         ConfigurationError: The driver is not installed.
     """
     session = (
         f"-c lock_timeout={ANSWER_TIMEOUT_S}s -c default_transaction_read_only={'on' if readonly else 'off'} "
-        "-c cursor_tuple_fraction=1 "  # whoever opens a cursor fetches all of it
-        # What a dead machine held is free again after a minute, not after two hours.
+        "-c cursor_tuple_fraction=1 "  # every cursor is fetched to the end
+        # Locks of a dead machine are released after a minute, not after two hours.
         "-c tcp_keepalives_idle=30 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3"
     )
     if readonly:
@@ -36,7 +36,7 @@ def make_engine(url: URL, *, readonly: bool) -> Engine:
     try:
         return create_engine(
             url.set(drivername="postgresql+psycopg"),
-            isolation_level="REPEATABLE READ" if readonly else "READ COMMITTED",  # a refit sees one state of the rows
+            isolation_level="REPEATABLE READ" if readonly else "READ COMMITTED",  # a recalibration sees one snapshot
             pool_pre_ping=True,
             pool_timeout=ANSWER_TIMEOUT_S,
             json_serializer=strict_json,
@@ -48,7 +48,7 @@ def make_engine(url: URL, *, readonly: bool) -> Engine:
         )
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            "PostgreSQL needs the psycopg driver.",
+            "PostgreSQL requires the psycopg driver.",
             where="CANDOR_DATABASE_URL",
             found="psycopg is not installed",
             expected="psycopg 3",
@@ -59,15 +59,15 @@ def make_engine(url: URL, *, readonly: bool) -> Engine:
 def stream(
     connection: Connection, query: Select[Any], at_once: int
 ) -> Generator[Sequence[tuple[Any, ...]], None, None]:
-    """Yield a query's rows as the driver makes them, `at_once` at a time, while the server goes on with the next.
+    """Yield a query's rows as the driver returns them, `at_once` at a time, while the server continues.
 
-    Sent in binary they cost less than in text on either side, and a cursor would have each side wait for the other.
+    Binary costs both sides less than text, and with a cursor each side would wait for the other.
     """
     from psycopg import capabilities  # an optional dependency
 
     driver = cast("psycopg.Connection", connection.connection.driver_connection)
     sql = query.compile(connection, compile_kwargs={"render_postcompile": True})
-    size = at_once if capabilities.has_stream_chunked() else 1  # libpq before 17 hands over single rows
+    size = at_once if capabilities.has_stream_chunked() else 1  # libpq before 17 streams single rows
     with (
         driver.cursor() as cursor,
         closing(cursor.stream(str(sql), sql.params, binary=True, size=size)) as rows,  # type: ignore[type-var]  # a generator

@@ -1,4 +1,4 @@
-"""Predictions of earlier models whose inputs were kept, in the scores of another model."""
+"""Score predictions of earlier models with another model, from their stored inputs."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from service.state.window import Window
 
 @dataclass(frozen=True, slots=True)
 class Rescoring:
-    """How earlier predictions get the scores of the model that a window names.
+    """Scoring of earlier predictions with the window's model.
 
     Attributes:
-        input_spec: What that model takes; only rows of models that took the same can be scored again.
-        score: Gives logits, float32 (N, K), for N stored inputs, N ≥ 0.
+        input_spec: Input of that model; only rows of models with the same input can be scored again.
+        score: Returns logits, float32 (N, K), for N ≥ 0 stored inputs.
     """
 
     input_spec: str
     score: Callable[[Sequence[bytes]], NDArray[np.float32]]
 
     def origins(self, connection: Connection, window: Window) -> list[int]:
-        """Return the numbers of the origins of earlier models that took the same inputs."""
+        """Return the numbers of the origins of earlier models with the same inputs."""
         return other_origins(connection, window, self.input_spec)
 
     def whole_since_us(self, connection: Connection, window: Window) -> int | None:
-        """Return the time from which on every earlier prediction of the window has its input; None for its start.
+        """Return the time from which every earlier prediction of the window has its input; None for its start.
 
-        Rows from before are a selection, of those whose label was sought say, and say nothing of all traffic.
+        Earlier rows are a selection (for example, those whose label was sought), not all traffic.
         """
         without = (
             select(predictions.c.created_at)
@@ -47,13 +47,12 @@ class Rescoring:
 
 
 def with_inputs(query: Select[Any]) -> Select[Any]:
-    """Return a query of predictions as one of those whose inputs were kept, with the inputs in place of the logits."""
-    columns = [inputs.c.content if column is predictions.c.logits else column for column in query.selected_columns]
-    return query.with_only_columns(*columns).join_from(predictions, inputs, inputs.c.id == predictions.c.id)
+    """Return a query of predictions, restricted to those with stored inputs."""
+    return query.join_from(predictions, inputs, inputs.c.id == predictions.c.id)
 
 
 def other_origins(connection: Connection, window: Window, input_spec: str) -> list[int]:
-    """Return the numbers of the origins of a window's model, but of other model files, that took the same inputs."""
+    """Return the numbers of the origins of the model's other files with the same inputs."""
     query = select(origins.c.id).where(
         origins.c.model == window.model,
         origins.c.model_digest != window.model_digest,

@@ -1,4 +1,4 @@
-"""Rows that are older than they may become: counted, and deleted a few at a time."""
+"""Retention: count and delete old rows, a few at a time."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def prune(
     by: str,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Deleted:
-    """Delete old predictions with what hangs on them, old labels that name no prediction, and old receipts.
+    """Delete old predictions with their labels and inputs, old labels without a prediction, and old receipts.
 
-    Every transaction is small, so that nobody else waits long for his turn to write; what was deleted by the time of a
-    stop or a crash stays deleted, and the rest goes next time. The audit log gets the counts.
+    Transactions are small, so other writers do not wait long. After a stop or a crash the next run deletes the rest.
+    The audit log gets the counts.
 
     Args:
         database: The state.
-        before_us: What is older goes, in microseconds since the epoch; None deletes nothing but inputs.
-        inputs_before_us: Kept inputs that are older go, where their predictions stay.
-        by: Whose wish it is, for the audit log.
-        stopped: Asked between transactions.
+        before_us: Rows before this time are deleted, in microseconds since the epoch; None deletes only inputs.
+        inputs_before_us: Inputs before this time are deleted, even if their predictions stay.
+        by: Actor for the audit log.
+        stopped: Returns whether to stop; called between transactions.
 
     Raises:
         StateUnavailableError: The database does not answer.
@@ -116,15 +116,15 @@ def count_older(database: Database, before_us: int) -> Deleted:
 
 
 class Retention:
-    """Deletes what is too old, on one replica at a time.
+    """Deletes old rows, on one replica at a time.
 
     Args:
         database: The state.
-        days: Age at which predictions go, with all that hangs on them; None keeps them.
-        inputs_days: Age at which kept inputs go; None keeps them as long as their predictions.
+        days: Maximum age of predictions with their labels and inputs; None keeps them.
+        inputs_days: Maximum age of stored inputs; None keeps them as long as their predictions.
 
     Attributes:
-        deleted: What has been deleted since the start, by this replica.
+        deleted: Rows deleted by this replica since the start.
     """
 
     def __init__(self, database: Database, *, days: float | None, inputs_days: float | None) -> None:
@@ -137,11 +137,11 @@ class Retention:
 
     @property
     def needed(self) -> bool:
-        """Whether anything ever becomes too old."""
+        """Whether a maximum age is set."""
         return self._days is not None or self._inputs_days is not None
 
     def run(self) -> None:
-        """Delete what is too old by now, unless another replica is at it.
+        """Delete old rows, unless another replica does.
 
         Raises:
             StateUnavailableError: The database does not answer.
@@ -157,7 +157,7 @@ class Retention:
                 )
 
     def close(self) -> None:
-        """Stop after the transaction that is open."""
+        """Stop after the current transaction."""
         self._stopping.set()
         with self._running:
             pass
@@ -175,7 +175,7 @@ def old_predictions(origin: int, before_us: int) -> Select[str, str | None]:
 
 
 def old_targets(by_reference: int, before_us: int) -> Select[str, str]:
-    """Return the query of models and targets of the oldest labels that name no prediction."""
+    """Return the query of models and targets of the oldest labels without a prediction."""
     pending = (feedback.c.received_at < before_us, unknown_target(by_reference))
     query = select(feedback.c.model, feedback.c.target).where(*pending)
     return query.order_by(feedback.c.received_at).limit(ROWS_PER_TRANSACTION)
@@ -235,7 +235,7 @@ def _inputs(before_us: int) -> Step:
 
 
 def _carried_on(model: str, before_us: int) -> ColumnElement[bool]:
-    """Return the condition that a younger prediction of the model carries the reference of an old one."""
+    """Return the condition that a younger prediction of the model has the same reference."""
     younger = predictions.alias()
     return (
         select(younger.c.id)

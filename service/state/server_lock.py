@@ -1,4 +1,4 @@
-"""The lock that keeps a second server off the same SQLite file."""
+"""The lock that refuses a second server on the same SQLite file."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from service.errors import ConfigurationError
 
 
 class ServerLock:
-    """An exclusive lock on the file beside the database, held until `release` or the end of the process.
+    """An exclusive lock on a file beside the database, held until `release` or the end of the process.
 
-    The kernel drops the lock when its process dies, however it dies. The file stays; what it says is only for people.
+    The kernel releases the lock when its process ends. The file stays; its content is for people.
 
     Args:
-        database: The SQLite file; the lock file gets its name with ".lock" appended.
+        database: The SQLite file; ".lock" is appended for the lock file.
 
     Raises:
-        ConfigurationError: Another server holds the lock, or the lock file cannot be made.
+        ConfigurationError: Another server holds the lock, or the lock file cannot be created.
     """
 
     def __init__(self, database: Path) -> None:
-        self.path = database.with_name(database.name + ".lock")
+        self.path = lock_file(database)
         try:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -31,7 +31,7 @@ class ServerLock:
                 f"The lock file {self.path} cannot be opened: {error.strerror}.",
                 found=error.strerror,
                 expected="a folder that this user can write to",
-                remedy=f"Give user {os.getuid()} write access to {self.path.parent}, or choose another state folder.",
+                remedy=f"Grant user {os.getuid()} write access to {self.path.parent}, or choose another state folder.",
             ) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -41,13 +41,22 @@ class ServerLock:
             raise ConfigurationError(
                 f"Another server (pid {holder}) is using {database}.",
                 found=f"{database}, held by pid {holder}",
-                expected="one server for each SQLite file",
+                expected="one server per SQLite file",
                 remedy=f"Stop process {holder}, choose another state folder, or use PostgreSQL for several replicas.",
             ) from error
-        with contextlib.suppress(OSError):  # a full disk has no room to say who has it; it holds all the same
+        with contextlib.suppress(OSError):  # the lock holds even if a full disk cannot store the pid
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, str(os.getpid()).encode(), 0)
 
+    def fileno(self) -> int:
+        """Return the open file; processes that inherit it hold the lock too, until the last one ends."""
+        return self._file
+
     def release(self) -> None:
-        """Let another server have the file."""
+        """Release the file for another server."""
         os.close(self._file)
+
+
+def lock_file(database: Path) -> Path:
+    """Return the lock file of a SQLite file."""
+    return database.with_name(database.name + ".lock")

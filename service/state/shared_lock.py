@@ -1,51 +1,111 @@
-"""A lock that holds among all servers of one database, for as long as its holder lives."""
+"""A lock among all processes of one database that its holder's end releases."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Engine, text
 from sqlalchemy import exc as database_errors
+
+from service.state.server_lock import lock_file
 
 _GIVE = text("SELECT pg_advisory_unlock(:key)")
 _TAKE = text("SELECT pg_try_advisory_lock(:key)")
+_FLOCK = "hhqqi4x"  # Linux's struct flock: type, whence, start, length, process
+_LARGEST_PLACE = 2**62 - 1
 
 
 class SharedLock:
-    """An advisory lock of PostgreSQL on a connection of its own: the end of the process, however it ends, frees it.
+    """A lock with a name, which the end of the process releases; see `take`."""
 
-    On SQLite it is nothing: there is one server only (`ServerLock`).
-    """
-
-    def __init__(self, connection: Connection | None, key: int = 0) -> None:
-        self._connection = connection
-        self._key = key
+    def __init__(self, release: Callable[[], None]) -> None:
+        self._release = release
 
     @classmethod
     def take(cls, engine: Engine, name: str) -> SharedLock | None:
-        """Take the lock called `name` if no connection has it, else return None at once."""
-        if engine.dialect.name == "sqlite":
-            return cls(None)
-        connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        """Take the lock called `name`; return None at once if another holder has it.
+
+        On PostgreSQL it is an advisory lock on a separate connection, on SQLite a byte of the file beside the database;
+        the name's hash says which.
+
+        Raises:
+            OSError: The file beside the SQLite database cannot be opened.
+        """
         key = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
-        try:
-            taken = connection.execute(_TAKE, {"key": key}).scalar_one()
-        except BaseException:
-            connection.close()
-            raise
-        if not taken:
-            connection.close()
-            return None
-        connection.detach()  # out of the pool: closing it ends the session, and with it the lock
-        return cls(connection, key)
+        release = (_byte if engine.dialect.name == "sqlite" else _advisory)(engine, key)
+        return None if release is None else cls(release)
 
     def release(self) -> None:
-        """Let another have the lock."""
-        if self._connection is not None:
-            with contextlib.suppress(database_errors.DBAPIError):  # a lost connection has lost the lock already
-                # The server hears of a closed connection a little later; the next holder need not wait for that.
-                self._connection.execute(_GIVE, {"key": self._key})
-            with contextlib.suppress(database_errors.DBAPIError):
-                self._connection.close()
-            self._connection = None
+        """Release the lock, once."""
+        self._release()
+
+
+class ByteLock:
+    """One byte of a file, which one holder among all processes and threads can lock.
+
+    Args:
+        path: The file; created if it is missing.
+        key: Place of the byte, at least 0.
+
+    Raises:
+        OSError: The file cannot be opened.
+    """
+
+    def __init__(self, path: Path, key: int) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # Of the open file, not of the process: other threads of this one are refused too.
+        self._lock, self._unlock = (
+            struct.pack(_FLOCK, kind, os.SEEK_SET, key, 1, 0) for kind in (fcntl.F_WRLCK, fcntl.F_UNLCK)
+        )
+
+    def take(self) -> bool:
+        """Lock the byte; return False at once if another holder has it."""
+        try:
+            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, self._lock)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+    def give(self) -> None:
+        """Unlock the byte."""
+        fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, self._unlock)
+
+    def close(self) -> None:
+        """Close the file, which unlocks the byte."""
+        os.close(self._file)
+
+
+def _byte(engine: Engine, key: int) -> Callable[[], None] | None:
+    lock = ByteLock(lock_file(Path(engine.url.database or "")), key & _LARGEST_PLACE)
+    if lock.take():
+        return lock.close
+    lock.close()
+    return None
+
+
+def _advisory(engine: Engine, key: int) -> Callable[[], None] | None:
+    connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+    try:
+        taken = connection.execute(_TAKE, {"key": key}).scalar_one()
+    except BaseException:
+        connection.close()
+        raise
+    if not taken:
+        connection.close()
+        return None
+    connection.detach()  # out of the pool: closing it then ends the session and so the lock
+
+    def release() -> None:
+        with contextlib.suppress(database_errors.DBAPIError):  # a lost connection has already lost the lock
+            # The server notices a closed connection with a delay; the next holder need not wait for that.
+            connection.execute(_GIVE, {"key": key})
+        with contextlib.suppress(database_errors.DBAPIError):
+            connection.close()
+
+    return release

@@ -1,4 +1,4 @@
-"""How a SQLite file is opened: folder, permissions, durability, and what is said when that fails."""
+"""Open a SQLite file: folder, permissions, durability, and errors."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from service.state.strict_json import strict_json
 
 BUSY_TIMEOUT_S = 10
 WAL_LIMIT_BYTES = 64 << 20
-# The log writes pages all over the index of references: these two let it write each of them less often.
+# The log writes pages all over the index of references; these two reduce repeated writes of a page.
 CHECKPOINT_PAGES = 8_000
 CACHE_KIB = 8 << 10
 
 
 def file_of(url: URL) -> Path:
-    """Return the database file that a URL names.
+    """Return the database file of a URL.
 
     Raises:
-        ConfigurationError: The URL names no file.
+        ConfigurationError: The URL does not name a file.
     """
     if not url.database or url.database == ":memory:" or url.query:
         raise ConfigurationError(
-            "State must survive a restart, so SQLite needs a plain file.",
+            "State must survive a restart, so SQLite requires a plain file.",
             where="CANDOR_DATABASE_URL",
             found=url.render_as_string(),
             expected="sqlite:////absolute/path/state.db",
@@ -38,10 +38,10 @@ def file_of(url: URL) -> Path:
 
 
 def prepare(file: Path) -> None:
-    """Make the folder and an empty, private file, durably, where they are missing.
+    """Create the folder and an empty, private file durably if they are missing.
 
     Raises:
-        ConfigurationError: The folder or the file cannot be made or written.
+        ConfigurationError: The folder or the file cannot be created or written.
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -54,9 +54,9 @@ def prepare(file: Path) -> None:
     except OSError as error:
         remedies = {
             errno.EROFS: f"Mount the disk of {file.parent} for writing",
-            errno.ENOSPC: f"Make room on the disk of {file.parent}",
+            errno.ENOSPC: f"Free disk space in {file.parent}",
         }
-        remedy = remedies.get(error.errno or 0, f"Give user {os.getuid()} write access to {file.parent}")
+        remedy = remedies.get(error.errno or 0, f"Grant user {os.getuid()} write access to {file.parent}")
         raise ConfigurationError(
             f"The state file {file} cannot be opened for writing: {error.strerror}.",
             found=error.strerror,
@@ -66,11 +66,11 @@ def prepare(file: Path) -> None:
 
 
 class Disk(NamedTuple):
-    """Bytes on the disk that holds the state.
+    """Disk space of the state in bytes.
 
     Attributes:
-        used: Of the database and its write-ahead log.
-        free: That this user may still write.
+        used: Size of the database and its write-ahead log.
+        free: Space that this user can still use.
     """
 
     used: int
@@ -78,15 +78,15 @@ class Disk(NamedTuple):
 
 
 def disk_of(file: Path) -> Disk:
-    """Return what a database takes of its disk, and what is left there."""
+    """Return used and free disk space of a database."""
     parts = (file, file.with_name(f"{file.name}-wal"))
     return Disk(sum(part.stat().st_size for part in parts if part.exists()), shutil.disk_usage(file.parent).free)
 
 
 def make_engine(file: Path, *, readonly: bool) -> Engine:
-    """Return an engine whose connections commit durably and begin as their transaction needs.
+    """Return an engine with durable commits.
 
-    A connection with the execution option `write` takes SQLite's write lock when it begins, so that no transaction
+    Connections with the execution option `write` take SQLite's write lock at their beginning, so that no transaction
     fails half-way because another one wrote first; all others read one snapshot.
     """
     options: dict[str, Any] = {"isolation_level": None, "timeout": BUSY_TIMEOUT_S}
@@ -103,7 +103,7 @@ def make_engine(file: Path, *, readonly: bool) -> Engine:
             mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
             if mode != "wal":
                 raise ConfigurationError(
-                    f"The file system of {file} does not carry SQLite's write-ahead log.",
+                    f"The file system of {file} does not support SQLite's write-ahead log.",
                     found=f"journal mode {mode}",
                     expected="journal mode wal",
                     remedy="Put the state on a local disk, or use PostgreSQL.",

@@ -1,4 +1,4 @@
-"""JSON as it is stored: standard, so that every reader takes it."""
+"""Standard JSON for storage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def strict_json(value: Any) -> str:
     """Return compact JSON.
 
     Raises:
-        ValueError: A number is NaN or infinite, which JSON cannot say.
+        ValueError: A number is NaN or infinite, which JSON does not allow.
 
     Example:
         >>> strict_json({"at_least": 0.95, "looks": [1, 2]})

@@ -1,7 +1,7 @@
 """Tables of the state database, as SQLAlchemy Core objects.
 
-The migrations make the tables; these objects only describe them to queries, and a test holds the two together. Times
-are int64 microseconds since the epoch, UTC. Keys use PostgreSQL's "C" collation: bytewise, as SQLite compares.
+The migrations create the tables; these objects describe them to queries, and a test compares both. Times are int64
+microseconds since the epoch, UTC. Keys use PostgreSQL's "C" collation: bytewise, like SQLite's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql
 
 KEY = Text().with_variant(postgresql.TEXT(collation="C"), "postgresql")
-COUNTED = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows by itself only in an INTEGER PRIMARY KEY
+COUNTED = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows only in an INTEGER PRIMARY KEY
 
 metadata = MetaData()
 
@@ -40,7 +40,7 @@ secrets = Table(
     Column("value", LargeBinary, nullable=False),
 )
 
-# Last number given out in each series.
+# Last number taken in each series.
 numbers = Table(
     "numbers",
     metadata,
@@ -48,7 +48,7 @@ numbers = Table(
     Column("last", BigInteger, nullable=False),
 )
 
-# What made a prediction; policy is id@version, or empty; input_spec says what its inputs mean.
+# Origins of predictions; policy is id@version, or empty; input_spec describes the inputs.
 origins = Table(
     "origins",
     metadata,
@@ -62,7 +62,7 @@ origins = Table(
 )
 
 # Logits as little-endian float32; cluster is the keyed hash of the group, else of the input's digest; segment is the
-# request's own word for the part of the traffic that the row belongs to.
+# request's name for a part of the traffic.
 predictions = Table(
     "predictions",
     metadata,
@@ -91,7 +91,7 @@ predictions = Table(
     sqlite_with_rowid=False,
 )
 
-# Inputs that were kept: little-endian values as a zlib stream. Row ids are its predictions'.
+# Stored inputs: little-endian values as a zlib stream. Row ids are those of the predictions.
 inputs = Table(
     "inputs",
     metadata,
@@ -102,8 +102,8 @@ inputs = Table(
     sqlite_with_rowid=False,
 )
 
-# One row a label received; target is a prediction id (by_reference 0) or the client's reference (1). It leads the key:
-# behind the model, a PostgreSQL without fresh statistics reads all of the model's labels to find a few targets.
+# One row per label; target is a prediction id (by_reference 0) or a client's reference (1). It comes first in the key:
+# after the model, PostgreSQL without fresh statistics would read all labels of the model to find a few targets.
 feedback = Table(
     "feedback",
     metadata,
@@ -120,7 +120,7 @@ feedback = Table(
     sqlite_with_rowid=False,
 )
 
-# One row a feedback request; those that carry an idempotency key keep the answer that they got.
+# One row per feedback request; requests with an idempotency key keep their answer.
 feedback_batches = Table(
     "feedback_batches",
     metadata,
@@ -154,7 +154,7 @@ revisions = Table(
     Column("by_key", Text),
 )
 
-# Proposals that somebody has turned down.
+# Rejected proposals.
 rejections = Table(
     "rejections",
     metadata,
@@ -188,7 +188,7 @@ desired = Table(
     Column("change", BigInteger, nullable=False),
 )
 
-# Each time that held-out rows were shown to a gate or a certification; scope is the policy's positive class, or empty.
+# Looks of a gate or a certification; scope is the policy's positive class, or empty.
 exposures = Table(
     "exposures",
     metadata,
@@ -204,9 +204,9 @@ exposures = Table(
     Index("exposures_by_rows", "model", "model_digest", "rows", "basis", "scope"),
 )
 
-# What watches a model: one row a monitor, which stays when the monitor ends. subject is what it watches, so that it
-# goes on where an activation leaves that as it is; certificate names the certificate, in whichever revision it stands.
-# document is the monitor itself, and through, the time before which it has counted every row, is written with it.
+# One row per monitor, which stays when the monitor ends. subject identifies its statement: the monitor continues if an
+# activation does not change it. certificate identifies the certificate across revisions. document is the monitor; all
+# rows before through are counted in it.
 monitors = Table(
     "monitors",
     metadata,
@@ -243,13 +243,26 @@ monitors = Table(
     ),
 )
 
-# What was estimated last of a model's traffic.
+# Latest estimates of a model's traffic.
 estimates = Table(
     "estimates",
     metadata,
     Column("model", KEY, primary_key=True),
     Column("revision", Text, nullable=False),
     Column("at", BigInteger, nullable=False),
+    Column("document", JSON, nullable=False),
+)
+
+# A model's test of input drift; subject identifies the reference. change counts the writes of all replicas.
+drift = Table(
+    "drift",
+    metadata,
+    Column("model", KEY, primary_key=True),
+    Column("subject", Text, nullable=False),
+    Column("place", BigInteger, nullable=False),
+    Column("level", Double, nullable=False),
+    Column("revision", Text, nullable=False),
+    Column("change", BigInteger, nullable=False),
     Column("document", JSON, nullable=False),
 )
 
@@ -277,8 +290,8 @@ jobs = Table(
     Index("jobs_unfinished", "state"),
 )
 
-# Labelled rows that somebody uploaded. A set is there when it is `whole`; labels holds counts by name, in the order of
-# the rows' codes, and dtype and shape are those of one row's values.
+# Uploaded labelled sets; incomplete until `whole`. labels has counts by name, in the order of the rows' codes; dtype
+# and shape are those of one row's values.
 labelled_sets = Table(
     "labelled_sets",
     metadata,
@@ -300,7 +313,7 @@ labelled_sets = Table(
     UniqueConstraint("model", "model_digest", "sha256", name="labelled_sets_content"),
 )
 
-# Their rows, some MB at a time: each column is a little-endian array, NULL where the set does not have it.
+# Their rows in chunks of a few MB: each column is a little-endian array, NULL if the set does not have it.
 labelled_rows = Table(
     "labelled_rows",
     metadata,

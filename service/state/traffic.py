@@ -1,4 +1,4 @@
-"""How many predictions each hour brought."""
+"""Count predictions per hour."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from service.state.window import origins_of
 
 HOURS: Final = 24
 MOST_PER_HOUR: Final = 50_000
-"""An hour is counted so far and no further: it is looked at often, and need not be exact to be seen."""
+"""Maximum count of an hour: a chart needs no more, and counting must stay cheap."""
 
 _HOUR_US = 3_600_000_000
-_SETTLED_US = 600_000_000  # the log writer has long written what was predicted so long ago
+_SETTLED_US = 600_000_000  # predictions this old are written to the log
 
 
 class Traffic:
-    """Counts predictions by the hour; hours that are over are counted once.
+    """Counts predictions per hour; past hours are counted once.
 
     Args:
-        database: Where the log of predictions is.
+        database: Open state.
     """
 
     def __init__(self, database: Database) -> None:
@@ -32,7 +32,7 @@ class Traffic:
         self._lock = threading.Lock()
 
     def hours(self, model: str, now_us: int) -> list[int]:
-        """Return the predictions of each of the last `HOURS` hours, the present one last; `MOST_PER_HOUR` at most.
+        """Return the predictions of each of the last `HOURS` hours, the current one last; maximum `MOST_PER_HOUR`.
 
         Raises:
             StateUnavailableError: The database does not answer.

@@ -1,4 +1,4 @@
-"""Which logged predictions a question is about: those of one model file, made in a span of time."""
+"""Windows of logged predictions: one model file and a time span."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from sqlalchemy import ColumnElement, Connection, select
 from service.state.tables import origins, predictions
 
 FOUND_OTHERWISE: Final = predictions.c.origin + 0
-"""A prediction's origin, in queries that have its id or reference: "+ 0" keeps SQLite from finding it by its origin.
+"""A prediction's origin in queries by id or reference: "+ 0" prevents SQLite from using the index of origins.
 
-SQLite takes an origin for a few rows, and would walk through all that a model has ever predicted.
+SQLite expects few rows per origin and would scan all predictions of a model.
 """
 
 
 def origins_of(connection: Connection, model: str) -> list[int]:
-    """Return the numbers of a model's origins, whichever file made the logits."""
+    """Return the numbers of a model's origins, for all its files."""
     return list(connection.scalars(select(origins.c.id).where(origins.c.model == model)))
 
 
@@ -27,9 +27,9 @@ class Window:
 
     Attributes:
         model: Model name.
-        model_digest: Only predictions whose logits this model file made.
-        since_us: Microseconds since the epoch, None for no start.
-        until_us: Microseconds since the epoch, None for no end.
+        model_digest: Digest of the model file.
+        since_us: Microseconds since the epoch; None for no start.
+        until_us: Microseconds since the epoch; None for no end.
     """
 
     model: str

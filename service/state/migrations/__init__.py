@@ -1,4 +1,4 @@
-"""Brings a database to the newest schema, and says when it cannot.
+"""Update a database to the newest schema.
 
 Each file in `versions/` is one Alembic migration, named after its schema. They run through Alembic's library on the
 caller's connection, inside the caller's transaction: a migration is there whole, or not at all. Alembic takes longer to
@@ -23,7 +23,7 @@ def newest() -> str:
 
 
 def current(connection: Connection) -> str | None:
-    """Return the name of the schema that the database has, None for an empty one."""
+    """Return the name of the database's schema; None for an empty database."""
     if not inspect(connection).has_table(_APPLIED.name):
         return None
     return connection.execute(select(_APPLIED.c.version_num)).scalar_one_or_none()
@@ -59,8 +59,8 @@ def upgrade(connection: Connection) -> None:
             context.run_migrations()
     except (CommandError, ResolutionError) as error:
         raise ConfigurationError(
-            "The state database was written by a newer Candor than this one.",
+            "The state database was written by a newer version of Candor.",
             found=f"schema {current(connection)}",
             expected=f"schema {newest()} or older",
-            remedy="Run the newer Candor, or restore the copy of the database that was made before the update.",
+            remedy="Run the newer version, or restore the copy of the database from before the update.",
         ) from error

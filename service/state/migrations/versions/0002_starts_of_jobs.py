@@ -1,4 +1,4 @@
-"""How often a job was started; receipts only where a key asks for them; numbers for the versions of policies."""
+"""Starts of jobs; receipts only of requests with a key; numbers of policy versions."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def upgrade() -> None:
 
 
 def _number_policies(policies: list[tuple[str, str, dict[str, Any]]]) -> None:
-    """Versions of policies are numbered from here on; start behind those that there are."""
+    """Start the numbering of policy versions after the existing ones."""
     last: dict[str, int] = {}
     for model, policy, solved in policies:
         series = f"policy/{model}/{policy}"
@@ -43,7 +43,7 @@ def _number_policies(policies: list[tuple[str, str, dict[str, Any]]]) -> None:
 
 
 def _scope_by_positive(policies: list[tuple[str, str, dict[str, Any]]]) -> None:
-    """Looks at certify rows were counted by policy; copy each to the positive class of every version of its policy."""
+    """Copy looks at certify rows from policies to the positive class of every version of the policy."""
     positives = {(model, policy, solved["policy"]["positive"]) for model, policy, solved in policies}
     certify = op.get_bind().execute(sa.select(EXPOSURES).where(EXPOSURES.c.rows == "certify")).mappings().all()
     copies = [

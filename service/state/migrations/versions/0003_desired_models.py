@@ -1,4 +1,4 @@
-"""Whether each model should be loaded."""
+"""Desired state of models."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Which part of the traffic a prediction belongs to."""
+"""Segments of predictions."""
 
 import sqlalchemy as sa
 from alembic import op

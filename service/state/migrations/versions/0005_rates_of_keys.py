@@ -1,4 +1,4 @@
-"""What a key may send."""
+"""Rate limits of keys."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Inputs that are kept, and what finds old rows."""
+"""Stored inputs, and indexes to find old rows."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Labelled sets that were uploaded, and their rows in chunks."""
+"""Uploaded labelled sets, and their rows in chunks."""
 
 import sqlalchemy as sa
 from alembic import op

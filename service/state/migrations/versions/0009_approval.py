@@ -1,4 +1,4 @@
-"""Jobs that can be cancelled and say how far they are; who proposed a revision; which were rejected."""
+"""Cancellable jobs with progress; the proposer of a revision; rejected proposals."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,1 +1,1 @@
-"""One file a schema change, numbered; a file that has been released is never edited."""
+"""One numbered file per schema change; never change the statements of a released file."""

@@ -1,0 +1,201 @@
+"""Batches of predictions and their conversion to database rows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import compress, repeat
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import select
+
+from bundle.split import group_hash
+from service.state.database import Database
+from service.state.inputs import packed
+from service.state.insertion import insert_for, insert_new
+from service.state.tables import inputs, origins, predictions
+
+DIGEST_BYTES = 16
+
+KeepInputs = Literal["off", "sought", "all"]
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionBatch:
+    """Predictions of one batch; the arrays are not copied, so do not change them afterwards.
+
+    Attributes:
+        model: Model name.
+        model_digest: sha256 of the bundle's model.onnx.
+        revision: Revision id, such as "r7".
+        policy: "id@version" of the policy; None without one.
+        created_at: Microseconds since the epoch, UTC.
+        ids: N prediction ids (ULIDs).
+        references: N references of the client, each may be None.
+        groups: N group keys of the client, each may be None.
+        inputs: (N, …), any dtype; hashed for rows without a group.
+        logits: float32 (N, K).
+        labels: Integer (N,): the top label, in 0 … K − 1.
+        confidence: Float (N,) in [0, 1].
+        actions: N actions, None without a policy.
+        propensities: N probabilities in [0, 1] that a label is sought; None if unknown.
+        sought: Whether each row's label is sought.
+        segments: N segments of the client, each may be None; None without any.
+        input_spec: The model's input, see `service.inference.specification`; None if not needed.
+    """
+
+    model: str
+    model_digest: str
+    revision: str
+    policy: str | None
+    created_at: int
+    ids: Sequence[str]
+    references: Sequence[str | None]
+    groups: Sequence[str | None]
+    inputs: NDArray[Any]
+    logits: NDArray[np.float32]
+    labels: NDArray[np.integer]
+    confidence: NDArray[np.floating]
+    actions: Sequence[str | None]
+    propensities: Sequence[float | None]
+    sought: Sequence[bool]
+    segments: Sequence[str | None] | None = None
+    input_spec: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the inputs and logits."""
+        return self.inputs.nbytes + self.logits.nbytes
+
+
+class RowWriter:
+    """Writes batches of predictions, all of them or a sample.
+
+    Args:
+        database: The state.
+        sample: Share of the groups (and of inputs without a group) to write.
+        keep_inputs: Rows whose inputs are stored: none, those whose label is sought, or all.
+    """
+
+    def __init__(self, database: Database, *, sample: float, keep_inputs: KeepInputs) -> None:
+        self._database = database
+        self._sample = sample
+        self._keep_inputs = keep_inputs
+        self._origins: dict[tuple[str, str, str, str], int] = {}
+
+    def write(self, batches: Sequence[PredictionBatch]) -> int:
+        """Write the sampled rows in one transaction; return their number."""
+        rows: list[tuple[Any, ...]] = []
+        kept: list[tuple[str, int, bytes]] = []
+        names: Sequence[str] = ()
+        for batch in batches:
+            columns, group = self._columns(batch)
+            names = tuple(columns)
+            table: Iterable[tuple[Any, ...]] = zip(*columns.values(), strict=True)
+            which: Sequence[int] = range(len(batch))
+            if self._sample < 1:
+                chosen = in_sample(np.array(group, dtype=np.int64), self._sample)
+                table, which = compress(table, chosen.tolist()), np.flatnonzero(chosen).tolist()
+            rows += table
+            if self._keep_inputs != "off":
+                kept += [
+                    (batch.ids[row], batch.created_at, packed(batch.inputs[row]))
+                    for row in which
+                    if batch.sought[row] or self._keep_inputs == "all"
+                ]
+        if rows:
+            with self._database.begin() as connection:
+                insert_new(connection, predictions, names, rows)
+                if kept:
+                    insert_new(connection, inputs, ("id", "created_at", "content"), kept)
+        return len(rows)
+
+    def _columns(self, batch: PredictionBatch) -> tuple[dict[str, Iterable[Any]], list[int]]:
+        """Return the values of each table column, and the groups' numbers."""
+        logits = np.ascontiguousarray(batch.logits, dtype="<f4")
+        width = logits.itemsize * logits.shape[1]
+        content, count = logits.tobytes(), len(batch)
+        group = group_numbers(self._database.secret, batch.groups, batch.inputs)
+        return {
+            "id": batch.ids,
+            "origin": repeat(self._origin(batch), count),
+            "created_at": repeat(batch.created_at, count),
+            "reference": batch.references,
+            "cluster": group,
+            "logits": [content[start : start + width] for start in range(0, len(content), width)],
+            "label": batch.labels.tolist(),
+            "confidence": batch.confidence.tolist(),
+            "action": batch.actions,
+            "propensity": batch.propensities,
+            "sought": batch.sought,
+            "segment": repeat(None, count) if batch.segments is None else batch.segments,
+        }, group
+
+    def _origin(self, batch: PredictionBatch) -> int:
+        key = batch.model, batch.model_digest, batch.revision, batch.policy or ""
+        if key not in self._origins:
+            names = ("model", "model_digest", "revision", "policy")
+            with self._database.begin() as connection:
+                values = dict(zip(names, key, strict=True), input_spec=batch.input_spec)
+                insert = insert_for(connection, origins).values(values)
+                insert = insert.on_conflict_do_update(index_elements=names, set_={"input_spec": batch.input_spec})
+                connection.execute(insert)
+                same = (origins.c[name] == value for name, value in zip(names, key, strict=True))
+                found = connection.execute(select(origins.c.id).where(*same)).scalar_one()
+            self._origins[key] = found  # after the commit, which may fail
+        return self._origins[key]
+
+
+def in_sample(groups: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
+    """Return which groups are in the sample; a larger share contains every smaller one.
+
+    The groups' numbers also determine roles in a recalibration, so they are mixed (SplitMix64): the sample is
+    independent of the role.
+
+    Args:
+        groups: int64 (N,), from `group_hash`.
+        share: Share of the groups, in [0, 1].
+
+    Returns:
+        bool (N,).
+
+    Example:
+        >>> round(float(in_sample(np.arange(100_000), 0.25).mean()), 2)
+        0.25
+    """
+    mixed = groups.view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return (mixed >> np.uint64(11)) * 2.0**-53 < share
+
+
+def group_numbers(secret: bytes, groups: Sequence[str | None], examples: NDArray[Any]) -> list[int]:
+    """Return the number of each row's group, from the client's key or else from the input.
+
+    Args:
+        secret: The database's 32 secret bytes.
+        groups: N keys, each may be None.
+        examples: N inputs, of any shape and dtype.
+    """
+    examples = np.ascontiguousarray(examples)
+    return [
+        group_hash(secret, input_digest(secret, examples[row]) if group is None else group)
+        for row, group in enumerate(groups)
+    ]
+
+
+def input_digest(secret: bytes, example: NDArray[Any]) -> bytes:
+    """Return the keyed BLAKE2b-128 digest of one input; without the secret it reveals nothing.
+
+    Args:
+        secret: The database's 32 secret bytes.
+        example: One input, C-contiguous, of any shape and dtype.
+    """
+    return hashlib.blake2b(example.tobytes(), digest_size=DIGEST_BYTES, key=secret).digest()

@@ -1,0 +1,92 @@
+"""Read logged predictions as `Rows`: the mapping from database columns to theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import ColumnElement, Connection, Select, select
+
+from service.decisions.rows import NO_LABEL, Rows, came
+from service.state.columns import (
+    Codes,
+    Converter,
+    ascii_texts,
+    booleans,
+    integers,
+    numbers,
+    read_columns,
+    vectors,
+)
+from service.state.rescoring import Rescoring
+from service.state.tables import inputs, predictions
+
+
+class RowReader:
+    """Reads columns of predictions and further columns.
+
+    Args:
+        classes: Number K of the model's labels.
+        again: Scores stored inputs again; None for the logged logits.
+        ids: Whether to read prediction ids.
+        others: Further columns by name, beyond those of `Rows`.
+    """
+
+    def __init__(
+        self,
+        classes: int,
+        *,
+        again: Rescoring | None = None,
+        ids: bool = False,
+        others: Mapping[str, tuple[ColumnElement[Any], Converter]] | None = None,
+    ) -> None:
+        self._texts = {"segment": Codes(), "action": Codes()}
+        logged = predictions.c
+        self._columns: dict[str, tuple[ColumnElement[Any], Converter]] = {
+            **({"id": (logged.id, ascii_texts)} if ids else {}),
+            "logits": (logged.logits, vectors(classes)) if again is None else (inputs.c.content, again.score),
+            "group": (logged.cluster, integers),
+            "propensity": (logged.propensity, numbers),
+            "sought": (logged.sought, booleans),
+            "segment": (logged.segment, self._texts["segment"]),
+            "action": (logged.action, self._texts["action"]),
+            "predicted_at": (logged.created_at, integers),
+            **(others or {}),
+        }
+
+    def query(self) -> Select[Any]:
+        """Return a query of the columns; the caller joins the tables."""
+        return select(*(column for column, _ in self._columns.values()))
+
+    def read(self, connection: Connection, queries: Sequence[Select[Any]]) -> dict[str, NDArray[Any]]:
+        """Return the concatenated columns of queries by name; texts as codes."""
+        arrays = read_columns(connection, queries, [converter for _, converter in self._columns.values()])
+        return dict(zip(self._columns, arrays, strict=True))
+
+    def rows(
+        self,
+        columns: Mapping[str, NDArray[Any]],
+        which: NDArray[Any] | slice = slice(None),
+        *,
+        label: NDArray[np.int64] | None = None,
+        labelled_at: NDArray[np.int64] | None = None,
+    ) -> Rows:
+        """Return some of the rows from `read`.
+
+        Args:
+            columns: From `read`.
+            which: Index or slice of them; N rows.
+            label: int64 of shape (N,); None without labels.
+            labelled_at: int64 of shape (N,), in microseconds since the epoch.
+        """
+        own: dict[str, Any] = {name: columns[name][which] for name in columns if name in Rows.__slots__}
+        for name, codes in self._texts.items():
+            own[name] = codes.values_of(own[name])
+        if label is None:
+            label = np.broadcast_to(np.int64(NO_LABEL), len(own["group"]))
+        if labelled_at is not None:
+            own["labelled_at"] = labelled_at
+        labelled = came(label, own["sought"], own["propensity"])
+        return Rows(**{**own, "label": label, "labelled": labelled})
