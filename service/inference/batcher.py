@@ -1,14 +1,15 @@
 """A bounded queue in front of one worker thread that takes everything that waits.
 
-Work-conserving: a free worker never waits for more unless a delay is configured. A full queue refuses at once, and so
-does one in which work would wait beyond its deadline. Work that is overdue, or whose caller has gone, is dropped when
-its turn comes, before it costs anything. A batch that fails is halved until the poisoned inputs fail alone.
-Work that is alone and quickly done runs on its caller's thread: to wake another and be woken by it costs more.
+Work-conserving: a free worker never waits for more unless a delay is configured. A queue refuses work at once when it
+is full, or when the work would miss its deadline. Overdue work, and work whose caller has gone, is dropped when its
+turn comes. A failed batch is halved until the bad inputs fail alone, unless no input is to blame.
 
-Queues on one event loop share their arrivals: what their workers would do side by side must not run there in turn.
+A batch that is quickly done runs on the event loop's thread if the worker sleeps: Python runs one thread at a time, so
+waking another costs more than it saves. Queues share that thread, so that only one of them runs there and
+the others' workers run beside it.
 
-Work of different lanes shares the worker but no batch; lanes take turns, so that a crowded one holds up no other.
-Models have a worker each: docs/decisions/0004-one-worker-for-each-model.md.
+Lanes share the worker but not a batch. They take turns, so that a crowded lane does not delay the others. Each model
+has its own worker: docs/explanation/decisions/0004-one-worker-for-each-model.md.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from service.errors import DeadlineExceededError, OverloadedError
+from service.errors import DeadlineExceededError, OverloadedError, UnavailableError
 from service.inference.statistics import Refusals
 
-_SMOOTHING = 0.1  # share of the newest batch in what a row is expected to take
-_MARGIN = 0.8  # of its deadline, that work may be expected to wait: expectations err
+_SMOOTHING = 0.1  # weight of the newest batch in the expected time per row
+_MARGIN = 0.8  # share of its deadline that work may be expected to wait: estimates err
 _FOREVER = -1.0  # as a lock's timeout
 
 
 class Batchable(Protocol):
-    """What the queue needs to know of a piece of work."""
+    """A piece of work in the queue."""
 
     @property
     def rows(self) -> int:
@@ -55,38 +56,34 @@ class _Queued(Generic[Work, Result]):
     loop: asyncio.AbstractEventLoop
 
 
-class Arrivals:
-    """Callers on one event loop that find out whether they are alone, of all the queues that share this.
+class LoopThread:
+    """The thread of an event loop, where one queue at a time may run a batch: the workers of others run beside it.
 
     Attributes:
-        now: How many they are.
-        ever: How many there have been.
-        lock: Held by whoever changes them.
+        taken_by: The queue that is about to run a batch there; None if it is free.
     """
 
     def __init__(self) -> None:
-        self.now = 0
-        self.ever = 0
-        self.lock = threading.Lock()
+        self.taken_by: object = None
 
 
 _Outcome = tuple[_Queued[Work, Result], Result | Exception]
 
 
 class Batcher(Generic[Work, Result]):
-    """Gathers work into batches and hands each caller its own result, exactly once.
+    """Gather work into batches and give each caller its own result, exactly once.
 
     Args:
         run: Takes a non-empty list of work of one lane and returns one result for each, in order. Never called by two
             threads at once; when it raises, it is called again with parts of the list.
         max_batch_size: Rows in a batch; larger single pieces of work run alone.
-        max_queued_rows: Rows that may wait.
-        delay_s: How long the oldest work waits for a batch to fill; 0 takes what is there.
+        max_queued_rows: Maximum queued rows.
+        delay_s: Time that the oldest work waits for a batch to fill; 0 takes what is queued.
         name: Name of the worker thread.
-        arrivals: Shared with the other queues of the event loop; None where there is no other.
+        loop_thread: Shared with the other queues of the event loop; None without others.
 
     Attributes:
-        refusals: Work that got no answer, by reason.
+        refusals: Work without a result, by reason.
     """
 
     def __init__(
@@ -97,36 +94,37 @@ class Batcher(Generic[Work, Result]):
         max_queued_rows: int,
         delay_s: float = 0.0,
         name: str = "batcher",
-        arrivals: Arrivals | None = None,
+        loop_thread: LoopThread | None = None,
     ) -> None:
         self.refusals = Refusals()
         self._run = run
         self._max_batch_size = max_batch_size
         self._max_queued_rows = max_queued_rows
         self._delay_s = delay_s
-        # In the order of their turns; a lane is there as long as something waits in it.
+        # In the order of their turns; a lane exists while work is queued in it.
         self._lanes: dict[Hashable, deque[_Queued[Work, Result]]] = {}
         self._queued_rows = 0
         self._running_rows = 0
         self._row_s = 0.0
-        self._arrivals = arrivals or Arrivals()
-        self._turn = threading.Lock()  # held by whoever runs
+        self._loop_thread = loop_thread or LoopThread()
+        self._run_due: asyncio.AbstractEventLoop | None = None  # will call `_run_here` soon
+        self._turn = threading.Lock()  # held by the running thread
         self._closing = False
-        # Two bare locks instead of a condition, which makes a lock for each wait: this is on every request's way.
+        # Two bare locks instead of a condition, which creates a lock per wait: every request passes here.
         self._lock = threading.Lock()
         self._wake = threading.Lock()
         self._wake.acquire()
-        self._wakes_at_rows = 0  # the worker sleeps until so many rows wait; 0 while it is awake
+        self._wakes_at_rows = 0  # the worker sleeps until this many rows are queued; 0 while it is awake
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     @property
     def queued_rows(self) -> int:
-        """Rows that wait now."""
+        """Number of queued rows."""
         return self._queued_rows
 
     def check_room(self) -> None:
-        """Refuse what would find no room anyhow, before anything is done for it.
+        """Refuse work early if the queue is full.
 
         Raises:
             OverloadedError: The queue is full, or the service is stopping.
@@ -137,65 +135,72 @@ class Batcher(Generic[Work, Result]):
             raise self._refusal()
 
     async def submit(self, work: Work, *, deadline_s: float, here_s: float = 0.0) -> Result:
-        """Queue `work` and wait for its result. Cancelling the caller drops the work if it has not begun.
+        """Queue `work` and wait for its result. Cancelling the caller drops work that has not begun.
 
         Args:
-            work: What to run.
-            deadline_s: Seconds within which its turn must come.
-            here_s: Work that finds nobody else and is expected to take no longer runs at once on this thread, and
-                holds up the event loop meanwhile; 0, or a delay, always queues it.
+            work: The work.
+            deadline_s: Queueing deadline in seconds.
+            here_s: A batch that is expected to take no longer may run on this thread, and holds up the event loop
+                meanwhile; 0, or a delay, leaves it to the worker.
 
         Raises:
-            OverloadedError: The queue is full, its turn would come too late, or the service is stopping.
-            DeadlineExceededError: Its turn did not come within `deadline_s` seconds.
+            OverloadedError: The queue is full, the deadline would be missed, or the service is stopping.
+            DeadlineExceededError: The deadline passed in the queue.
         """
         loop = asyncio.get_running_loop()
         now = time.monotonic()
         # Not _Queued[Work, Result](…): subscripting costs more than making it.
         queued: _Queued[Work, Result] = _Queued(work, now, now + deadline_s, loop.create_future(), loop)
         rows = work.rows
-        if self._row_s and rows * self._row_s <= min(here_s, deadline_s) and await self._is_alone():
-            try:
-                [(_, outcome)] = self._attempt([queued])
-            finally:
-                self._turn.release()
-            if isinstance(outcome, Exception):
-                raise outcome
-            return outcome
         with self._lock:
-            # An empty queue takes any single piece of work, however large: its size was limited at the door.
+            # An empty queue takes any single piece of work: its size was limited before.
             if self._closing or (self._queued_rows and self._is_crowded(rows, deadline_s)):
                 self.refusals.full += 1
                 raise self._refusal()
             self._lanes.setdefault(work.lane, deque()).append(queued)
             self._queued_rows += rows
-            if self._wakes_at_rows and self._queued_rows >= self._wakes_at_rows:
-                self._wake_up()
+            if self._wakes_at_rows and self._queued_rows >= self._wakes_at_rows and self._run_due is not loop:
+                self._start(loop, here_s)
         return await queued.future
 
-    async def _is_alone(self) -> bool:
-        """Whether nothing else waits, runs or comes at the same time; then the turn is the caller's, to be released."""
-        if self._queued_rows or self._delay_s or self._turn.locked():
-            return False
-        arrivals = self._arrivals
-        with arrivals.lock:
-            first = not arrivals.now
-            arrivals.now += 1
-            arrivals.ever = mine = arrivals.ever + 1
+    def _start(self, loop: asyncio.AbstractEventLoop | None, here_s: float) -> None:
+        """Have the queued work run: soon on the thread of `loop` if a batch is short enough, else by the worker."""
+        first = next(iter(self._lanes.values()))[0].work.rows
+        batch_s = max(first, min(self._queued_rows, self._max_batch_size)) * self._row_s
+        if (
+            loop
+            and not self._run_due
+            and not self._loop_thread.taken_by
+            and not self._delay_s
+            and 0 < batch_s <= here_s
+        ):
+            self._loop_thread.taken_by = self
+            self._run_due = loop
+            # The loop first reads all requests that arrived together.
+            loop.call_soon(self._run_here, here_s)
+        else:
+            self._wake_up()
+
+    def _run_here(self, here_s: float) -> None:
+        """Run one batch on the event loop's thread, unless the worker was woken meanwhile."""
+        with self._lock:
+            loop, self._run_due, self._loop_thread.taken_by = self._run_due, None, None
+            if not self._wakes_at_rows or not self._lanes or not self._turn.acquire(blocking=False):
+                return
+            taken, outcomes = self._take_turn()
         try:
-            await asyncio.sleep(0)  # requests that came together are all read before any of them runs
-            alone = first and arrivals.ever == mine and not self._queued_rows
+            if taken:
+                outcomes += self._attempt(taken)
         finally:
-            with arrivals.lock:
-                arrivals.now -= 1
-        if alone and self._turn.acquire(blocking=False):
-            if not self._closing:  # else whoever closes may have waited for the turn already
-                return True
+            self._running_rows = 0
             self._turn.release()
-        return False
+        self._hand_over(outcomes, here=loop)
+        with self._lock:
+            if self._lanes and self._wakes_at_rows:
+                self._start(loop, here_s)
 
     def close(self) -> None:
-        """Refuse new work, finish what waits or runs, and stop the worker."""
+        """Refuse new work, finish queued and running work, and stop the worker."""
         with self._lock:
             self._closing = True
             if self._wakes_at_rows:
@@ -213,10 +218,10 @@ class Batcher(Generic[Work, Result]):
         if self._closing:
             return OverloadedError("The service is stopping.", remedy="Ask another replica, or try again later.")
         return OverloadedError(
-            "Too many predictions are waiting.",
+            "Too many predictions are queued.",
             found=f"{self._queued_rows} rows waiting",
-            expected=f"at most {self._max_queued_rows}, and fewer where they would come too late",
-            remedy="Try again after the seconds that Retry-After names.",
+            expected=f"at most {self._max_queued_rows}, or fewer if they would miss their deadline",
+            remedy="Retry after the number of seconds in Retry-After.",
         )
 
     def _wake_up(self) -> None:
@@ -224,7 +229,7 @@ class Batcher(Generic[Work, Result]):
         self._wake.release()
 
     def _sleep(self, timeout_s: float) -> None:
-        """Wait, on the worker thread, until somebody wakes it; whoever calls has set `_wakes_at_rows`."""
+        """Wait on the worker thread until woken. The caller has set `_wakes_at_rows`."""
         if not self._wake.acquire(timeout=timeout_s):
             with self._lock:
                 woken_late = not self._wakes_at_rows
@@ -240,7 +245,7 @@ class Batcher(Generic[Work, Result]):
             self._hand_over(outcomes)
 
     def _take(self) -> list[_Queued[Work, Result]]:
-        """Return the next batch of one lane; empty only when closing."""
+        """Return the next batch of one lane, empty only when closing."""
         while True:
             taken: list[_Queued[Work, Result]] = []
             late: list[_Outcome[Work, Result]] = []
@@ -268,7 +273,7 @@ class Batcher(Generic[Work, Result]):
         return oldest + self._delay_s - time.monotonic()
 
     def _take_turn(self) -> tuple[list[_Queued[Work, Result]], list[_Outcome[Work, Result]]]:
-        """Take a batch from the lane whose turn it is, and what is overdue before it; the lane goes to the end."""
+        """Take a batch, and overdue work before it, from the lane whose turn it is. The lane moves to the end."""
         now = time.monotonic()
         taken: list[_Queued[Work, Result]] = []
         late: list[_Outcome[Work, Result]] = []
@@ -292,21 +297,24 @@ class Batcher(Generic[Work, Result]):
         self._running_rows = rows
         return taken, late
 
-    def _hand_over(self, outcomes: list[_Outcome[Work, Result]]) -> None:
-        """Hand outcomes over to their event loops, one wake-up for each loop."""
+    def _hand_over(self, outcomes: list[_Outcome[Work, Result]], here: asyncio.AbstractEventLoop | None = None) -> None:
+        """Hand outcomes to their event loops, with one wake-up for each loop other than the caller's, `here`."""
         for loop in {queued.loop for queued, _ in outcomes}:
             own = [(queued.future, outcome) for queued, outcome in outcomes if queued.loop is loop]
-            with contextlib.suppress(RuntimeError):  # the loop is closed: its callers are gone
-                loop.call_soon_threadsafe(_deliver, own)
+            if loop is here:
+                _deliver(own)
+            else:
+                with contextlib.suppress(RuntimeError):  # the loop is closed, so its callers are gone
+                    loop.call_soon_threadsafe(_deliver, own)
 
     def _attempt(self, batch: list[_Queued[Work, Result]]) -> list[_Outcome[Work, Result]]:
         try:
             return list(zip(batch, self._run_timed([queued.work for queued in batch]), strict=True))
         except Exception as error:  # noqa: BLE001 — whatever a model raises belongs to its callers, not to this thread
-            if len(batch) == 1:
-                self.refusals.failed += 1
-                return [(batch[0], error)]
-            # One poisoned input among n costs 2 log2(n) more runs by halves, and n one by one.
+            if len(batch) == 1 or isinstance(error, UnavailableError):
+                self.refusals.failed += len(batch)
+                return [(queued, error) for queued in batch]
+            # One bad input among n costs 2 log2(n) more runs by halves, and n more one by one.
             half = len(batch) // 2
             return self._attempt(batch[:half]) + self._attempt(batch[half:])
 
@@ -316,7 +324,7 @@ class Batcher(Generic[Work, Result]):
             return self._run(works)
         finally:
             taken_s = (time.monotonic() - began) / sum(work.rows for work in works)
-            self._row_s += _SMOOTHING * (taken_s - self._row_s)
+            self._row_s += (_SMOOTHING if self._row_s else 1.0) * (taken_s - self._row_s)
 
 
 def _overdue() -> DeadlineExceededError:

@@ -1,8 +1,8 @@
-"""Model, then calibrator: what turns a batch of inputs into logits and probabilities.
+"""Model, then calibrator: a batch of inputs to logits and probabilities.
 
 On a GPU both run there, as two sessions: the calibrator's is a small graph, made when its revision is loaded, whose
 input is the very memory that the model wrote its logits to. On a CPU the calibrator itself is used
-(docs/decisions/0005-calibrators-as-onnx-graphs.md).
+(docs/explanation/decisions/0005-calibrators-as-onnx-graphs.md).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import onnxruntime as ort
 from calibrators import CalibrationDataError, Calibrator
 from service.errors import ConfigurationError, RevisionStateError
 from service.inference.finite import check_logits
+from service.inference.runtimes import Runtime
 from service.inference.session import Session
 from service.inference.stages import Stage, rows_of
 
@@ -26,66 +27,65 @@ Scores = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
 
 
 class Chain:
-    """Runs a model and a calibrator one after the other, where the model is.
+    """Run a model and its calibrator on the device of the model.
 
     Args:
-        session: The model, shared with other chains.
-        calibrator: Fitted for as many classes as the model has.
+        session: Model, shared with other chains.
+        calibrator: Fitted for the classes of the model.
 
     Raises:
-        ConfigurationError: The model is on a GPU, and what makes graphs of calibrators is not installed.
-        RevisionStateError: The graph gives other probabilities there than the calibrator itself.
+        ConfigurationError: The model is on a GPU, and the package `onnx` is not installed.
+        RevisionStateError: The graph gives different probabilities than the calibrator.
     """
 
-    def __init__(self, session: Session, calibrator: Calibrator) -> None:
+    def __init__(self, session: Runtime, calibrator: Calibrator) -> None:
         self._session = session
         self._calibrator = calibrator
-        self._graph = _Graph(session, calibrator) if session.bound else None
+        self._graph = _Graph(session, calibrator) if isinstance(session, Session) and session.bound else None
         self._calibrate_ns = 0
 
     @property
     def calibrate_ns(self) -> int:
-        """Nanoseconds that calibration has taken in all runs."""
+        """Nanoseconds of calibration in all runs."""
         return self._calibrate_ns if self._graph is None else self._graph.calibrate_ns
 
-    def run(self, inputs: npt.NDArray[Any], *, first_row: int = 0) -> Scores:
+    def run(self, inputs: npt.NDArray[Any], *, first_row: int = 0, until_ns: int | None = None) -> Scores:
         """Return logits and probabilities, float32 (N, K) each, of a batch (N, …) in the bundle's input dtype.
 
         Args:
             inputs: The batch.
             first_row: Number of its first row in the request, for an error.
+            until_ns: End of the time for it, see `Runtime.run`.
 
         Raises:
-            NonFiniteLogitsError: The model gives NaN, +∞ or nothing but −∞ for a row.
+            UpstreamError: The server of a remote model gives no usable answer.
+            UpstreamRejectedError: It cannot score these rows.
+            NonFiniteLogitsError: The model returns NaN, +∞ or only −∞ for a row.
         """
         if self._graph is None:
-            logits = self._session.run(inputs)
+            logits = self._session.run(inputs, until_ns=until_ns)
             began = time.perf_counter_ns()
             try:
                 probabilities = self._calibrator.predict_proba(logits)
-            except CalibrationDataError:  # it looks at every row anyhow: only now it costs anything to look again
+            except CalibrationDataError:  # it checks every row anyway, so a second check costs only now
                 check_logits(logits, first_row=first_row)
                 raise
             self._calibrate_ns += time.perf_counter_ns() - began
             return logits, probabilities
-        parts = [self._graph.run(part) for part in self._session.parts(inputs)]
-        if len(parts) == 1:
-            logits, probabilities = parts[0]
-        else:
-            logits, probabilities = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        check_logits(logits, first_row=first_row)  # a graph passes on what it is given
+        logits, probabilities = self._graph.run(inputs)
+        check_logits(logits, first_row=first_row)  # a graph does not check
         return logits, probabilities
 
 
 class _Graph:
-    """The calibrator as a session on the model's device, bound to each stage's logits."""
+    """The calibrator as a session on the device of the model, bound to the logits of each stage."""
 
     def __init__(self, session: Session, calibrator: Calibrator) -> None:
         try:
-            from bundle.onnx_graph import calibrator_model
+            from service.inference.onnx_graph import calibrator_model
         except ImportError as error:
             raise ConfigurationError(
-                "A calibrator cannot be put on the GPU without the package `onnx`.",
+                "Running a calibrator on the GPU requires the package `onnx`.",
                 where="CANDOR_PROVIDER",
                 found=str(error),
                 remedy="Install the `gpu` extra, which brings it, or set CANDOR_PROVIDER=cpu.",
@@ -97,6 +97,13 @@ class _Graph:
         self._check(calibrator)
 
     def run(self, inputs: npt.NDArray[Any]) -> Scores:
+        parts = [self._run(part) for part in self._session.parts(inputs)]
+        if len(parts) == 1:
+            return parts[0]
+        logits, probabilities = zip(*parts, strict=True)
+        return np.concatenate(logits), np.concatenate(probabilities)
+
+    def _run(self, inputs: npt.NDArray[Any]) -> Scores:
         with self._session.on_device(inputs) as (number, stage):
             binding, probabilities = self._bound[number]
             began = time.perf_counter_ns()
@@ -106,7 +113,7 @@ class _Graph:
             return rows_of(stage.logits, rows), rows_of(probabilities, rows)
 
     def _check(self, calibrator: Calibrator) -> None:
-        """Run every size once, so that no request waits for it, and see that the graph does what the calibrator does.
+        """Run every size once, so that no request waits for it, and compare the graph with the calibrator.
 
         On other rows than those whose logits were there when the buffers were bound: where ONNX Runtime puts the first
         step on the CPU, it copies the graph's input over when that is bound, and never again.
@@ -114,13 +121,13 @@ class _Graph:
         rows = self._session.sample[::-1]
         apart = []
         for stage in self._session.stages:
-            logits, probabilities = self.run(rows[: stage.size])
+            logits, probabilities = self._run(rows[: stage.size])
             apart.append(np.abs(probabilities - calibrator.predict_proba(logits)).max(axis=1))
-        # Of most rows: at a step of the map the last bit of a logit decides.
+        # Most rows, not all: at a step of the map, the last bit of a logit decides.
         typical = float(np.median(np.concatenate(apart)))
         if not typical <= _TOLERANCE:
             raise RevisionStateError(
-                "The calibrator's graph gives other probabilities on this device than the calibrator.",
+                "On this device, the graph of the calibrator gives different probabilities than the calibrator.",
                 where="calibrator",
                 found=f"{typical:.3g} between them, in the median of {len(np.concatenate(apart))} rows",
                 expected=f"at most {_TOLERANCE:g}",

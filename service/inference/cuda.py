@@ -1,4 +1,4 @@
-"""What stands between ONNX Runtime and an NVIDIA GPU on this machine: package, driver, device, libraries.
+"""Find out whether ONNX Runtime can use an NVIDIA GPU: package, driver, device, libraries.
 
 Every question is asked of the thing itself (the driver through its library, the provider by loading it), so that an
 answer names what is missing: "libcudnn.so.9: cannot open shared object file", not "CUDA is not available".
@@ -28,12 +28,12 @@ _OWN_SYMBOL = "Provider_GetHost"
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """What the NVIDIA driver says of itself.
+    """Report of the NVIDIA driver.
 
     Attributes:
-        cuda: The newest CUDA version that it runs, such as "13.0"; None without a driver that works.
+        cuda: Newest supported CUDA version, such as "13.0"; None without a working driver.
         devices: Names of its GPUs.
-        problem: Why there is no GPU to use, None where there is one.
+        problem: Reason why no GPU is usable, None if one is.
     """
 
     cuda: str | None
@@ -43,13 +43,13 @@ class Driver:
 
 @dataclass(frozen=True, slots=True)
 class Cuda:
-    """Whether the CUDA provider can be used here.
+    """Report whether the CUDA provider is usable.
 
     Attributes:
         wheels: Installed packages of ONNX Runtime and their versions.
-        built_for: CUDA version that this ONNX Runtime is made for; None where it has no CUDA provider.
-        driver: The driver, looked for even where this ONNX Runtime could not use it.
-        problem: The first thing that is in the way, None where nothing is.
+        built_for: CUDA version of this ONNX Runtime, None without CUDA provider.
+        driver: The driver, reported even if this ONNX Runtime cannot use it.
+        problem: First obstacle, None without one.
         remedy: What to do about it.
     """
 
@@ -62,7 +62,7 @@ class Cuda:
 
 @functools.cache
 def cuda() -> Cuda:
-    """Look at this machine, once for the process. Loads CUDA and cuDNN from their packages where they are installed."""
+    """Examine this machine, once per process. Loads CUDA and cuDNN from their packages if installed."""
     wheels = installed_wheels()
     driver = _driver()
     built_for = (ort.cuda_version or None) if PROVIDER in ort.get_available_providers() else None
@@ -71,7 +71,7 @@ def cuda() -> Cuda:
 
 
 def installed_wheels() -> dict[str, str]:
-    """Versions of the installed packages that hold an `onnxruntime`; two overwrite each other's files."""
+    """Return the versions of installed packages with an `onnxruntime`. Two of them overwrite each other's files."""
     found = {}
     for name in WHEELS:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -87,14 +87,14 @@ def _obstacle(wheels: dict[str, str], built_for: str | None, driver: Driver) -> 
                 "Uninstall both, then install the `gpu` extra alone.",
             )
         return (
-            f"this ONNX Runtime {ort.__version__} is made without CUDA",
+            f"this ONNX Runtime {ort.__version__} is built without CUDA",
             "Install the `gpu` extra in place of `cpu`: pip uninstall onnxruntime, then pip install '.[serve,gpu]'.",
         )
     if driver.problem is not None:
         return driver.problem, "Install an NVIDIA driver; in a container, start it with --gpus all."
     if int(str(driver.cuda).split(".")[0]) < int(built_for.split(".")[0]):
         return (
-            f"the driver runs CUDA {driver.cuda} at most, and ONNX Runtime {ort.__version__} is made for {built_for}",
+            f"the driver supports CUDA up to {driver.cuda}, ONNX Runtime {ort.__version__} is built for {built_for}",
             f"Install a driver for CUDA {built_for} or newer.",
         )
     problem = _load_provider()
@@ -110,7 +110,7 @@ def _driver() -> Driver:
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
-        return Driver(None, (), f"there is no NVIDIA driver: {error}")
+        return Driver(None, (), f"no NVIDIA driver was found: {error}")
     code = library.cuInit(0)
     if code != _SUCCESS:
         return Driver(None, (), f"the NVIDIA driver does not start: {_error_text(library, code)}")
@@ -133,7 +133,7 @@ def _error_text(library: ctypes.CDLL, code: int) -> str:
 
 
 def _load_provider() -> str | None:
-    """Load the provider's library, and before it what it needs; returns what the loader misses."""
+    """Load the library of the provider and its dependencies. Return the error of the loader."""
     # Its failures are printed, and what they mean is found out below.
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -150,7 +150,7 @@ def _load_provider() -> str | None:
 
 
 def _start(built_for: str) -> str | None:
-    """Make CUDA's context on the first GPU, as the first session would; returns why that fails."""
+    """Create a CUDA context on the first GPU, as the first session would. Return the reason of a failure."""
     runtime = ctypes.CDLL(f"libcudart.so.{built_for.split('.')[0]}")
     runtime.cudaGetErrorString.restype = ctypes.c_char_p
     code = runtime.cudaSetDevice(0) or runtime.cudaFree(None)

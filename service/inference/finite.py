@@ -1,4 +1,4 @@
-"""Logits that no probability can be made of, found and named."""
+"""Find logits that give no probabilities."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ import numpy as np
 import numpy.typing as npt
 
 from service.errors import NonFiniteLogitsError
+from service.places import in_body
 
 
 def check_logits(logits: npt.NDArray[np.float32], *, first_row: int = 0) -> None:
-    """Refuse a row with NaN or +∞ in it, or with nothing but −∞, which is a probability of zero.
+    """Refuse a row with NaN or +∞, or with −∞ only (−∞ is a probability of zero).
 
     Args:
         logits: Shape (N, K).
         first_row: Number of the first row in the request, for the error.
 
     Raises:
-        NonFiniteLogitsError: Names the first row at fault, and what was found in it.
+        NonFiniteLogitsError: Names the first faulty row and its value.
     """
     lowest, highest = (reduce(logits, axis=None, initial=0.0) for reduce in (np.minimum.reduce, np.maximum.reduce))
-    if -np.inf < lowest <= highest < np.inf:  # mostly; NaN fails every comparison
+    if -np.inf < lowest <= highest < np.inf:  # the usual case; NaN fails every comparison
         return
-    # The largest of a row tells all: NaN and +∞ win every comparison.
+    # The largest value of a row decides: NaN and +∞ win every comparison.
     largest = np.maximum.reduce(logits, axis=1)
     finite = np.isfinite(largest)
     if finite.all():
@@ -32,11 +33,11 @@ def check_logits(logits: npt.NDArray[np.float32], *, first_row: int = 0) -> None
     else:
         wrong = np.isnan(logits[row]) | (logits[row] == np.inf)
         column = int(np.argmax(wrong))
-        found = f"{logits[row, column]} for class {column}; {int(wrong.sum())} of {len(wrong)} classes are no numbers"
+        found = f"{logits[row, column]} for class {column}; {int(wrong.sum())} of {len(wrong)} classes are not finite"
     raise NonFiniteLogitsError(
-        "The model gives no finite scores for an input.",
-        where=f"/inputs/{first_row + row}",
+        "The model returns no finite scores for an input.",
+        where=in_body("inputs", first_row + row),
         found=found,
         expected="finite logits, or -inf for a probability of zero",
-        remedy="Look at this input: the model's own arithmetic overflows on it. Send the others without it.",
+        remedy="Check this input: the arithmetic of the model overflows on it. Send the other inputs without it.",
     )

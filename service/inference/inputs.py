@@ -1,4 +1,4 @@
-"""Make arrays fit a model's input, or say exactly why they do not."""
+"""Fit arrays to the input of a model, or refuse them with the exact reason."""
 
 from __future__ import annotations
 
@@ -8,79 +8,101 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bundle import Bundle, Columns, InputSpec, Vocabulary
-from bundle.manifest import OPTIONAL_FILES
+from bundle import Bundle, Columns, InputSpec, Scores, Tokenizer, Vocabulary
+from bundle.manifest import ENCODER_FILES
 from service.errors import InputShapeError, InputTypeError, InputValueError
+from service.places import in_body
 
-Encoder = Vocabulary | Columns
-"""What a bundle carries to make inputs of texts, or of a table's rows."""
+Encoder = Vocabulary | Tokenizer | Columns | Scores
+"""Encoder in a bundle: of texts, of table rows, or of scores."""
 
 _UINT8_MAX = 255
 
 
 def conform(inputs: npt.NDArray[Any], spec: InputSpec, encoder: Encoder | None = None) -> npt.NDArray[Any]:
-    """Return `inputs` as (N, *spec.shape) in the model's dtype, C-contiguous.
+    """Return `inputs` as (N, *spec.shape) in the dtype of the model, C-contiguous.
 
-    One example without its batch axis is taken as a batch of one, and the last axis may be left out where it is a
-    single channel. Integers of any width are taken for uint8 and int32 models when their values fit, integers and
-    floats of any width for float32 models. Nothing is rounded and nothing is clipped. In a table's row NaN is a value
-    that is missing; everywhere else it is refused.
+    A single example may lack the batch axis, and a single channel the last axis. Models of uint8 and int32 accept
+    integers of any width whose values fit, models of floats integers and floats of any width. Values are neither
+    rounded nor clipped. NaN means a missing value in table rows and is refused elsewhere.
 
     Args:
         inputs: Array of any dtype and shape.
-        spec: The model's input.
-        encoder: What the model's bundle carries beside it; a table's columns let values be missing.
+        spec: Input of the model.
+        encoder: Encoder in the bundle of the model. Table columns allow missing values.
 
     Raises:
         InputShapeError: The shape fits neither one example nor a batch, or the batch is empty.
-        InputTypeError: The dtype cannot be taken without loss.
-        InputValueError: A value is NaN, infinite or out of range; `where` names the row.
+        InputTypeError: The dtype cannot be converted without loss.
+        InputValueError: A value is NaN, infinite or out of range, or a column requires one; `where` names the row.
     """
-    return _as_dtype(_as_batch(inputs, spec.shape), spec.dtype, nan_is_missing=isinstance(encoder, Columns))
+    if spec.kind == "tensors":
+        return _as_records(inputs, spec)
+    if not isinstance(encoder, Columns):
+        return _as_dtype(_as_batch(inputs, spec.shape), spec.dtype, nan_is_missing=False)
+    fitting = _as_dtype(_as_batch(inputs, spec.shape), spec.dtype, nan_is_missing=True)
+    _refuse_missing(fitting, encoder)
+    return fitting
 
 
 def specification(bundle: Bundle) -> str:
-    """Return what a bundle's inputs mean, as 16 hexadecimal digits: equal for two models that take each other's inputs.
+    """Return a digest of the meaning of inputs, 16 hexadecimal digits: equal for models with interchangeable inputs.
 
-    It covers the arrays' type and shape, and the vocabulary or the table's columns that make them.
+    It covers type and shape of the arrays, and the vocabulary, tokenizer or table columns.
     """
     manifest = bundle.manifest
-    parts = [manifest.input.model_dump_json(exclude={"resize"})]
-    parts += [f"{name} {digest}" for name, digest in sorted(manifest.files.items()) if name in OPTIONAL_FILES]
+    unsaid = {"resize"} if manifest.input.tensors else {"resize", "tensors"}  # digests of older versions stay
+    parts = [manifest.input.model_dump_json(exclude=unsaid)]
+    parts += [f"{name} {digest}" for name, digest in sorted(manifest.files.items()) if name in ENCODER_FILES]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def check_rows(count: int, most: int) -> None:
-    """Raise InputShapeError where a request has more rows than it may."""
+    """Raise InputShapeError if a request has too many rows."""
     if count > most:
         raise InputShapeError(
             "Too many inputs in one request.",
-            where="/inputs",
+            where=in_body("inputs"),
             found=count,
             expected=f"at most {most}",
-            remedy="Send several requests, or raise CANDOR_MAX_ROWS_PER_REQUEST.",
+            remedy="Split the request, or raise CANDOR_MAX_ROWS_PER_REQUEST.",
         )
+
+
+def _as_records(inputs: npt.NDArray[Any], spec: InputSpec) -> npt.NDArray[Any]:
+    if inputs.dtype != spec.numpy:
+        raise InputTypeError(
+            "The model takes several named tensors.",
+            where=in_body("inputs"),
+            found=str(inputs.dtype),
+            expected=[tensor.name for tensor in spec.tensors],
+            remedy='Send one object per row: {"inputs": [{"NAME": …}]}.',
+        )
+    return _as_batch(inputs, ())
 
 
 def _as_batch(inputs: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    if inputs.shape == shape or (shape[-1] == 1 and inputs.shape == shape[:-1]):
+    without_last = shape[:-1] if shape and shape[-1] == 1 else shape
+    if inputs.shape in (shape, without_last):
         inputs = inputs[None]
-    if inputs.shape[1:] != shape and not (shape[-1] == 1 and inputs.shape[1:] == shape[:-1]):
+    if inputs.shape[1:] not in (shape, without_last):
         raise InputShapeError(
             f"The model takes examples of shape {list(shape)}.",
-            where="/inputs/0",
+            where=in_body("inputs", 0),
             found=list(inputs.shape[1:]),
             expected=list(shape),
-            remedy="Send one example of that shape, or a batch of them with one more axis in front.",
+            remedy="Send one example of that shape, or a batch with one more axis in front.",
         )
     if len(inputs) == 0:
-        raise InputShapeError("There are no inputs.", where="/inputs", found=0, expected="at least 1 example")
+        raise InputShapeError(
+            "The request has no inputs.", where=in_body("inputs"), found=0, expected="at least 1 example"
+        )
     return inputs.reshape(len(inputs), *shape)
 
 
 def _as_dtype(inputs: npt.NDArray[Any], dtype: str, *, nan_is_missing: bool) -> npt.NDArray[Any]:
     if inputs.dtype == dtype:
-        if dtype == "float32":
+        if dtype in ("float32", "float64"):
             _refuse_non_finite(inputs, nan_is_missing=nan_is_missing)
         return np.ascontiguousarray(inputs)
     kind = inputs.dtype.kind
@@ -91,20 +113,20 @@ def _as_dtype(inputs: npt.NDArray[Any], dtype: str, *, nan_is_missing: bool) -> 
             row = _first_row(outside)
             raise InputValueError(
                 f"Values must be integers from {limits.min} to {limits.max}.",
-                where=f"/inputs/{row}",
+                where=in_body("inputs", row),
                 found=int(inputs[row][outside[row]].flat[0]),
                 expected=f"{limits.min} to {limits.max}",
             )
         return np.ascontiguousarray(inputs, dtype=dtype)
-    if kind in "iuf" and dtype == "float32":
+    if kind in "iuf" and dtype in ("float32", "float64"):
         _refuse_non_finite(inputs, nan_is_missing=nan_is_missing)
         with np.errstate(over="ignore"):
-            narrowed = np.ascontiguousarray(inputs, dtype=np.float32)
+            narrowed = np.ascontiguousarray(inputs, dtype=dtype)
         _refuse_non_finite(narrowed, nan_is_missing=nan_is_missing)
         return narrowed
     raise InputTypeError(
         f"The model takes {dtype}.",
-        where="/inputs",
+        where=in_body("inputs"),
         found=str(inputs.dtype) if kind != "O" else "values that are not numbers",
         expected=dtype,
         remedy=f"Send integers from 0 to {_UINT8_MAX}." if dtype == "uint8" else f"Send {dtype} values.",
@@ -118,10 +140,27 @@ def _refuse_non_finite(inputs: npt.NDArray[Any], *, nan_is_missing: bool) -> Non
     if wrong.any():
         row = _first_row(wrong)
         raise InputValueError(
-            "Inputs must be finite float32 numbers.",
-            where=f"/inputs/{row}",
+            f"Inputs must be finite {inputs.dtype} numbers.",
+            where=in_body("inputs", row),
             found=str(inputs[row][wrong[row]].flat[0]),
-            expected="finite numbers, or NaN for what is missing" if nan_is_missing else "finite numbers",
+            expected="finite numbers, or NaN for a missing value" if nan_is_missing else "finite numbers",
+        )
+
+
+def _refuse_missing(inputs: npt.NDArray[Any], columns: Columns) -> None:
+    """Refuse rows without a number, or with the code of an absent category, in a column that requires a value."""
+    if not columns.requires:
+        return
+    missing = columns.missing_in(inputs) & columns.required
+    if missing.any():
+        row = _first_row(missing)
+        place = int(missing[row].argmax())
+        column, found = columns.columns[place], inputs[row, place]
+        raise InputValueError(
+            f"Column {column.name!r} requires a value.",
+            where=in_body("inputs", row),
+            found="NaN" if np.isnan(found) else str(found),
+            expected="a number" if column.kind == "number" else "the code of a category",
         )
 
 

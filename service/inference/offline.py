@@ -1,4 +1,4 @@
-"""Scoring many stored inputs for a job, beside a service that goes on."""
+"""Score many stored inputs for a job while the service runs."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import numpy.typing as npt
 from bundle import Bundle
 from service.errors import NonFiniteLogitsError
 from service.inference.finite import check_logits
-from service.inference.session import Session
+from service.inference.runtimes import open_runtime
 
 _ROWS_PER_RUN: Final = 64
-_THREADS: Final = 1  # the service beside it has the others
+_THREADS: Final = 1  # the service has the others
 
 
 class Scorer:
-    """A bundle's model on one thread of the CPU, a few rows at a time.
+    """Run the model of a bundle on one CPU thread, a few rows at a time.
 
     Args:
         bundle: The bundle.
-        where: The field of the job's request that named the rows, for errors.
+        where: Field of the job request that named the rows, for errors.
 
     Raises:
-        BundleRefusedError: The model cannot be loaded, or does not give its golden logits.
+        BundleRefusedError: The model cannot be loaded, or does not reproduce its golden logits.
     """
 
     def __init__(self, bundle: Bundle, *, where: str) -> None:
-        self._session = Session(
+        self._session = open_runtime(
             bundle, provider="cpu", threads=_THREADS, max_batch_size=_ROWS_PER_RUN, gpu_memory_bytes=None
         )
         self._where = where
@@ -37,7 +37,7 @@ class Scorer:
         """Return the logits (N, K) of inputs (N, …), N ≥ 0, in the bundle's input dtype.
 
         Raises:
-            NonFiniteLogitsError: The model gives no finite scores for one of them.
+            NonFiniteLogitsError: The model returns no finite scores for an input.
         """
         logits = np.empty((len(inputs), self._session.classes), dtype=np.float32)
         for first in range(0, len(inputs), _ROWS_PER_RUN):
@@ -45,7 +45,7 @@ class Scorer:
         try:
             check_logits(logits)
         except NonFiniteLogitsError as error:
-            error.where = self._where
-            error.remedy = "Leave such inputs out: the model's own arithmetic overflows on them."
+            error.place = self._where
+            error.remedy = "Leave such inputs out: the arithmetic of the model overflows on them."
             raise
         return logits

@@ -1,4 +1,4 @@
-"""Which provider runs the models, and opening ONNX Runtime sessions on it."""
+"""Choose a provider and open ONNX Runtime sessions on it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def resolve_provider(wanted: str) -> str:
     """Return "cpu" or "cuda" for `wanted` ("auto", "cpu" or "cuda").
 
     Raises:
-        ConfigurationError: `cuda` was asked for and cannot be used here; says what is in the way.
+        ConfigurationError: `cuda` was requested and cannot be used here.
     """
     if wanted == "cpu":
         return "cpu"
@@ -25,33 +25,33 @@ def resolve_provider(wanted: str) -> str:
         return "cuda"
     if wanted == "cuda":
         raise ConfigurationError(
-            f"The cuda provider was asked for, but {found.problem}.",
+            f"The cuda provider was requested, but {found.problem}.",
             where="CANDOR_PROVIDER",
             found=_in_words(found),
             expected=cuda.PROVIDER,
-            remedy=f"{found.remedy} Or set CANDOR_PROVIDER=cpu. `candor doctor` shows all that was found.",
+            remedy=f"{found.remedy} Or set CANDOR_PROVIDER=cpu. `candor doctor` shows all findings.",
         )
     return "cpu"
 
 
 def open_session(model: bytes, *, provider: str, threads: int, gpu_memory_bytes: int | None) -> ort.InferenceSession:
-    """Open a model on a provider, and on no other.
+    """Open a model on one provider, without fallback.
 
     Args:
-        model: Bytes of the ONNX model.
+        model: ONNX model.
         provider: "cpu" or "cuda", as `resolve_provider` gave it.
         threads: Threads inside one run (CPU).
-        gpu_memory_bytes: The most GPU memory that the session may take; None for no limit.
+        gpu_memory_bytes: Maximum GPU memory of the session, None for no limit.
 
     Raises:
-        ConfigurationError: ONNX Runtime did not put the model on the provider.
-        Exception: Whatever ONNX Runtime raises for a model that it cannot load, of many C++ types.
+        ConfigurationError: ONNX Runtime did not accept the provider.
+        Exception: ONNX Runtime cannot load the model (C++ exceptions of many types).
     """
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    # A spinning pool steals the core that parses the next request.
+    # A spinning pool takes the core that parses the next request.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     providers: list[Any] = [_PROVIDERS["cpu"]]
     if provider == "cuda":
@@ -59,7 +59,7 @@ def open_session(model: bytes, *, provider: str, threads: int, gpu_memory_bytes:
     session = ort.InferenceSession(model, options, providers=providers, enable_fallback=0)
     if session.get_providers()[0] != _PROVIDERS[provider]:
         raise ConfigurationError(
-            f"ONNX Runtime did not take the {provider} provider.",
+            f"ONNX Runtime did not accept the {provider} provider.",
             where="CANDOR_PROVIDER",
             found=session.get_providers(),
             expected=_PROVIDERS[provider],
@@ -72,9 +72,9 @@ def _cuda_options(gpu_memory_bytes: int | None) -> dict[str, str]:
     options = {
         # TF32 would change logits by more than calibration promises.
         "use_tf32": "0",
-        # An exhaustive search runs every algorithm for every new shape, within somebody's request.
+        # An exhaustive search runs every algorithm for every new shape, during a request.
         "cudnn_conv_algo_search": "HEURISTIC",
-        # Not to the next power of two: what a model does not need is left to others on the device.
+        # Not the next power of two, which would take memory from others on the device.
         "arena_extend_strategy": "kSameAsRequested",
     }
     if gpu_memory_bytes is not None:

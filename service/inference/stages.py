@@ -1,8 +1,7 @@
-"""Buffers on a model's device, one set for each batch size, bound to its session once and for all.
+"""Buffers on the device of a model, one set per batch size, bound to its session once.
 
-A run fills a set's input, and the logits stay where they were computed until somebody wants them. Sizes are few: a GPU
-picks algorithms and takes memory anew for every shape that it sees for the first time, and that belongs before the
-first request and not into one.
+A run fills the input of a set, and the logits stay on the device until they are read. Sizes are few: for every new
+shape a GPU chooses algorithms and allocates memory, which should happen before the first request.
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ from service.inference.pinned import pinned_array
 
 
 def bucket_sizes(largest: int) -> tuple[int, ...]:
-    """Batch sizes that runs are padded to: the powers of two below the largest, and the largest."""
+    """Return the batch sizes that runs are padded to: the powers of two below the largest, and the largest."""
     return (*(2**i for i in range((largest - 1).bit_length())), largest)
 
 
 class Stage:
-    """One batch size's buffers.
+    """Buffers of one batch size.
 
     Args:
         session: The model's session, with input `input` and output `logits`.
         device: Where its provider computes, "cpu" or "cuda".
-        shape: Of the input, the batch size first.
-        dtype: Of the input.
+        shape: Shape of the input, batch size first.
+        dtype: Type of the input.
         classes: Columns of the logits.
 
     Attributes:
-        size: Rows that a run takes.
+        size: Rows per run.
         logits: float32 (size, K) on the device.
     """
 
@@ -49,14 +48,14 @@ class Stage:
         self._binding.bind_ortvalue_output("logits", self.logits)
 
     def run(self, inputs: npt.NDArray[Any]) -> None:
-        """Compute the logits of at most `size` inputs; rows beyond them are what an earlier run left there."""
+        """Compute the logits of up to `size` inputs. Further rows keep values of an earlier run."""
         self._host[: len(inputs)] = inputs
         self._input.update_inplace(self._host)
-        # Neither call returns before the device is done: no stream has to be waited for, here or by who comes next.
+        # Neither call returns before the device is done, so there is no stream to wait for.
         self._session.run_with_iobinding(self._binding)
 
 
 def rows_of(buffer: ort.OrtValue, rows: int) -> npt.NDArray[np.float32]:
-    """The first rows of a buffer on the device, in an array of their own."""
-    # On a CPU the buffer gives its own memory, which the next run overwrites.
+    """Copy the first rows of a buffer on the device to a new array."""
+    # On a CPU, the buffer returns its own memory, which the next run overwrites.
     return np.array(buffer.numpy()[:rows], np.float32)

@@ -1,20 +1,20 @@
-"""What a revision has done since the start, in counts and summed times, and what a queue has not done and why."""
+"""Counts and times of revisions since the start, and refusals of queues by reason."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-# Bucket edges of OpenTelemetry's duration histograms, in seconds; and steps below, since small networks are quicker.
+# Bucket edges of OpenTelemetry's duration histograms in seconds, with smaller steps for small networks.
 _OPENTELEMETRY = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, *_OPENTELEMETRY)
 
 
 class Histogram:
-    """Counts of values between edges, and their sum. One thread at a time writes, so no lock is needed.
+    """A histogram. One thread at a time writes, so it needs no lock.
 
     Args:
-        edges: Upper bounds of the buckets, ascending, each one in its bucket; above the last there is one more.
+        edges: Upper bounds of the buckets, inclusive and ascending; one more bucket lies above.
 
     Attributes:
         counts: Values in each bucket.
@@ -36,22 +36,22 @@ class Histogram:
         self.total = 0.0
 
     def add(self, value: float) -> None:
-        """Count one value."""
+        """Count a value."""
         self.counts[bisect_left(self.edges, value)] += 1
         self.total += value
 
 
 @dataclass(slots=True)
 class Stages:
-    """How long the stages of predictions took, in seconds; of one model, all its revisions together.
+    """Durations of prediction stages in seconds, over all revisions of a model.
 
     Attributes:
-        decode: From a body to an array; once for each request.
-        queue: Until the request's batch began; once for each request.
-        infer: The network; once for each batch.
-        calibrate: The calibrator; once for each batch.
-        decide: The policy, ids, and handing over to the log; once for each batch.
-        encode: From the answer to a body; once for each request.
+        decode: Body to array, per request.
+        queue: Wait for the batch, per request.
+        infer: Network, per batch.
+        calibrate: Calibrator, per batch.
+        decide: Policy, ids and hand-over to the log, per batch.
+        encode: Answer to body, per request.
     """
 
     decode: Histogram = field(default_factory=Histogram)
@@ -64,15 +64,15 @@ class Stages:
 
 @dataclass(slots=True)
 class Timing:
-    """When a batch passed its stages, on the clock of `time.perf_counter_ns`; all its requests share this.
+    """Times of a batch on the clock of `time.perf_counter_ns`, shared by its requests.
 
     Attributes:
-        began_ns: When it was taken from the queue.
-        calibrate_ns: How long calibration took in all its runs.
-        inferred_ns: When it was inferred and calibrated.
-        requests: Requests in it.
-        rows: Their rows.
-        ended_ns: When it was decided; 0 before that.
+        began_ns: Time at which it left the queue.
+        calibrate_ns: Duration of calibration in all its runs.
+        inferred_ns: Time at which inference and calibration ended.
+        requests: Number of requests.
+        rows: Number of rows.
+        ended_ns: Time at which it was decided; 0 before that.
     """
 
     began_ns: int
@@ -85,36 +85,36 @@ class Timing:
 
 @dataclass(slots=True)
 class Tally:
-    """How often something happened, and how long it took in all.
+    """Count and total duration of an event.
 
     Attributes:
-        count: Times.
-        ns: Nanoseconds, summed.
+        count: Number of events.
+        ns: Total nanoseconds.
     """
 
     count: int = 0
     ns: int = 0
 
     def add(self, ns: int, count: int = 1) -> None:
-        """Count something that took `ns` nanoseconds."""
+        """Count events that took `ns` nanoseconds in total."""
         self.count += count
         self.ns += ns
 
 
 @dataclass(slots=True)
 class Statistics:
-    """Counts of one revision in this process; only whoever has the queue's turn writes, so no lock is needed.
+    """Counts of one revision in this process. Only the holder of the queue's turn writes, so it needs no lock.
 
     Attributes:
-        rows: Rows that were answered.
-        runs: Inference runs that succeeded.
-        success: Requests that were answered, from the array to the answer.
-        failure: Requests that were refused, came too late or failed; those that their client gave up count nowhere.
-        queue: Answered requests, and how long they waited.
-        infer: Answered requests, and how long the runs took that they were part of, calibration included.
-        finish: Answered requests, and how long decision and hand-over to the log took for their batch.
-        batches: Runs and their inference time, by rows in the run.
-        last_at_ms: When the last run ended, milliseconds since the epoch; 0 before the first.
+        rows: Answered rows.
+        runs: Successful inference runs.
+        success: Answered requests, from array to answer.
+        failure: Refused, late and failed requests, without those given up by their client.
+        queue: Answered requests and their time in the queue.
+        infer: Answered requests and the time of their runs, calibration included.
+        finish: Answered requests and the time of decision and hand-over to the log of their batch.
+        batches: Runs and their inference time by number of rows.
+        last_at_ms: End of the last run in milliseconds since the epoch; 0 before the first.
     """
 
     rows: int = 0
@@ -128,7 +128,7 @@ class Statistics:
     last_at_ms: int = 0
 
     def ran(self, rows: int, ns: int) -> None:
-        """Count one inference run of `rows` rows."""
+        """Count an inference run of `rows` rows."""
         self.runs += 1
         self.rows += rows
         tally = self.batches.get(rows)
@@ -141,13 +141,13 @@ class Statistics:
 
 @dataclass(slots=True)
 class Refusals:
-    """Work that a queue took or should have taken, and that got no answer.
+    """Work without a result, by reason.
 
     Attributes:
-        full: Found no room, or would have waited too long, or came when the service was stopping.
-        deadline: Its turn did not come in time.
-        gone: Its caller had gone when its turn came.
-        failed: The model raised something, or had no finite scores for it.
+        full: The queue was full, the expected wait too long, or the service was stopping.
+        deadline: The deadline passed in the queue.
+        gone: The caller was gone when its turn came.
+        failed: The model raised an error or returned no finite scores.
     """
 
     full: int = 0

@@ -1,7 +1,7 @@
-"""How many processors this process may use, and how many threads a run gets.
+"""CPUs available to this process, and threads per inference run.
 
-A container's CPU quota is not seen by `os.cpu_count`: with 2 of 64 processors a pool of 64 threads spends its share of
-a period in its first moments and then stands still. A cpuset is seen: the kernel keeps the affinity within it.
+`os.cpu_count` ignores the CPU quota of a container: with 2 of 64 CPUs, a pool of 64 threads uses up its quota at the
+start of each period and then stalls. A cpuset is respected, since the kernel restricts the affinity to it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _ROOT = Path("/")
 
 
 def inference_threads(wanted: int | None, *, root: Path = _ROOT, affinity: int | None = None) -> int:
-    """Threads of one inference run.
+    """Return the threads per inference run.
 
     Args:
-        wanted: What the operator set; None: all processors but one, which reads requests and writes answers.
-        root: Where the files of the kernel are found.
-        affinity: Processors that the process may run on; None asks the kernel.
+        wanted: Setting of the operator. None takes all CPUs but one, which reads requests and writes answers.
+        root: Root of the kernel's files.
+        affinity: CPUs that the process may run on; None asks the kernel.
     """
     if wanted is not None:
         return wanted
@@ -28,18 +28,18 @@ def inference_threads(wanted: int | None, *, root: Path = _ROOT, affinity: int |
 
 
 def available_cpus(*, root: Path = _ROOT, affinity: int | None = None) -> float:
-    """Processors that this process may use: its affinity, or its control group's quota where that is less.
+    """Return the CPUs available to this process: its affinity, or the quota of its control group if that is smaller.
 
     Args:
-        root: Where the files of the kernel are found.
-        affinity: Processors that the process may run on; None asks the kernel.
+        root: Root of the kernel's files.
+        affinity: CPUs that the process may run on; None asks the kernel.
     """
     allowed = affinity if affinity is not None else len(os.sched_getaffinity(0))
     return min([float(allowed), *_quotas(root)])
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Yield each quota, in processors, of the process's control groups and of those around them."""
+    """Yield the quotas, in CPUs, of the control groups of the process and of their parents."""
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
@@ -51,7 +51,7 @@ def _quotas(root: Path) -> Iterator[float]:
         else:
             continue
         mount = next((one for one in mounts if one.is_dir()), mounts[0])
-        # A container sees its own group as the mount itself, whatever path the host calls it by.
+        # A container sees its own group as the mount itself, whatever its path on the host.
         folder = mount / path.lstrip("/")
         for group in (folder, *folder.parents):
             if group.is_relative_to(mount):
@@ -70,7 +70,7 @@ def _quota_v1(group: Path) -> float | None:
 
 
 def _share(quota: str, period: str) -> float | None:
-    """Processors of a quota a period; None where there is no limit ("max", −1, no file)."""
+    """Return the CPUs of a quota and its period, None without a limit ("max", −1, no file)."""
     try:
         share = int(quota) / int(period)
     except (ValueError, ZeroDivisionError):
