@@ -1,0 +1,100 @@
+"""Tell whether certificates and calibration still hold, and what labels say about the traffic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from candor.contract.monitoring import CalibrationAlarm, Estimates, Monitor, Monitoring, WatchedCertificate
+from service.decisions.solved import SolvedPolicy
+from service.decisions.voided import key_of
+from service.monitoring.thread import Status
+from service.monitoring.watching import name_of
+from service.operations.drift import input_drift, why_no_drift
+from service.runtime import Runtime
+from service.serving.model import Model
+from service.state.monitors import StoredMonitor
+from service.times import iso
+
+
+def monitoring(runtime: Runtime, model: Model) -> Monitoring:
+    """Return the certificates in force with their monitors, the calibration alarm, and estimates of the traffic.
+
+    Raises:
+        NotReadyError: The model serves no revision.
+    """
+    served, settings = model.served, runtime.settings
+    status = runtime.monitors.status(model.name)
+    estimated = status.estimates
+    drift = None if served.sample is None else runtime.drift.of(served)
+    return Monitoring(
+        model=served.revision.model,
+        revision=served.revision.id,
+        maturity_s=settings.monitor_maturity_s,
+        window_s=settings.monitor_window_s,
+        alpha=settings.monitor_alpha,
+        certificates=tuple(
+            certificate
+            for solved in served.policies.values()
+            for certificate in _certificates(served.revision.model_digest, solved, status)
+        ),
+        alarm=_alarm(status),
+        estimates=None
+        if estimated is None
+        else Estimates.model_construct(revision=estimated.revision, at=iso(estimated.at), **estimated.document),
+        drift=None if drift is None else input_drift(drift),
+        no_drift=None if drift is not None else why_no_drift(served),
+    )
+
+
+def _certificates(digest: str, solved: SolvedPolicy, status: Status) -> Iterator[WatchedCertificate]:
+    parts: list[tuple[str | None, SolvedPolicy]] = [*solved.parts.items()] or [(None, solved)]
+    for segment, part in parts:
+        for band in part.bands:
+            certificate = band.certificate
+            if certificate is None:
+                continue
+            key = key_of(solved, band.action, segment, certificate, model_digest=digest)
+            monitor = next((one for one in reversed(status.monitors) if one.certificate == key), None)
+            yield WatchedCertificate(
+                name=name_of(solved.policy.id, band.action, segment),
+                policy=f"{solved.policy.id}@{solved.version}",
+                action=band.action,
+                segment=segment,
+                metric=certificate.metric,
+                at_least=certificate.at_least,
+                at_most=certificate.at_most,
+                valid=certificate.valid,
+                reason=certificate.reason,
+                monitor=None if monitor is None else _monitor(monitor),
+            )
+
+
+def _alarm(status: Status) -> CalibrationAlarm:
+    monitor = next((one for one in status.monitors if one.kind == "calibration" and one.ended_at is None), None)
+    if monitor is None:
+        return CalibrationAlarm(fired=False, tolerance=None, job=None, monitor=None)
+    return CalibrationAlarm(
+        fired=monitor.fired_at is not None,
+        tolerance=monitor.document["tolerance"],
+        job=monitor.job,
+        monitor=_monitor(monitor),
+    )
+
+
+def _monitor(one: StoredMonitor) -> Monitor:
+    level, peak = one.document["level"], one.document["peak"]
+    return Monitor(
+        evidence=one.evidence,
+        peak=peak,
+        fires_at=-math.log(level),
+        level=level,
+        place=one.place,
+        p_value=math.exp(-peak),
+        rows=one.document["rows"],
+        unlabelled=one.document["unlabelled"],
+        cohorts=one.cohorts,
+        since=iso(one.since),
+        through=iso(one.through),
+        fired_at=None if one.fired_at is None else iso(one.fired_at),
+    )

@@ -1,0 +1,146 @@
+"""Start a recalibration: check what is asked for, and queue the job."""
+
+from __future__ import annotations
+
+import asyncio
+
+from calibrators import CALIBRATORS
+from candor.contract.recalibration import FeedbackSource, ImplicitNegative, RecalibrationRequest
+from service.errors import InputValueError, JobStateError, TooFewLabelsError, error_from_document
+from service.operations.principal import Principal
+from service.operations.windows import window_of
+from service.recalibration.execution import limits_of
+from service.recalibration.task import UNCHANGED, RefitRequest
+from service.runtime import Runtime
+from service.serving.model import Model
+from service.state.jobs import Job
+from service.state.window import Window
+
+
+async def recalibrate(
+    runtime: Runtime, model: Model, request: RecalibrationRequest, *, by: Principal, wait_s: float = 0.0
+) -> Job:
+    """Queue a recalibration of a model and return its job, finished where it ends within `wait_s`.
+
+    Raises:
+        InputValueError: The request cannot be fulfilled; the error says which part.
+        ForbiddenError: It asks for an activation, and the caller lacks the scope `approve`.
+        TooFewLabelsError: There are too few labelled rows.
+        OverloadedError: Too many jobs wait already.
+        CandorError: The job failed within `wait_s`, or was cancelled.
+    """
+    wanted = checked(runtime, model, request, by=by)
+    await asyncio.to_thread(_check_enough, runtime, model, wanted)
+    job = await runtime.jobs.submit(model.name, wanted, by=by.name, by_key=by.prefix)
+    if wait_s:
+        job = await runtime.jobs.wait(job.id, wait_s)
+    if job.error is not None:
+        raise error_from_document(job.error)
+    if job.state == "cancelled":
+        raise JobStateError(f"Job {job.id} was cancelled.", found="cancelled", expected="a result")
+    return job
+
+
+def checked(runtime: Runtime, model: Model, request: RecalibrationRequest, *, by: Principal) -> RefitRequest:
+    """Return what a job is told, once nothing but the rows can still be wrong.
+
+    Raises:
+        InputValueError: The request cannot be fulfilled; the error says which part.
+        ForbiddenError: It asks for an activation, and the caller lacks the scope `approve`.
+    """
+    known = sorted({*CALIBRATORS, UNCHANGED})
+    if request.calibrator is not None and request.calibrator not in known:
+        raise InputValueError(
+            f"Unknown calibrator {request.calibrator!r}.",
+            where="/calibrator",
+            found=request.calibrator,
+            expected=known,
+        )
+    if request.mode == "activate":
+        by.require("approve")
+        if request.gate != "superior":
+            raise InputValueError(
+                "An unattended activation requires the gate `superior`.",
+                where="/gate",
+                found=request.gate,
+                expected="superior",
+                remedy='Use {"mode": "propose"} and let a person activate the proposal.',
+            )
+    _check_limits(runtime, request)
+    source = request.source.feedback or FeedbackSource()
+    window = window_of(model.served, source.since, source.until, where="/source/feedback")
+    if source.implicit_negative is not None:
+        _check_silence(model, source, source.implicit_negative)
+    return RefitRequest(
+        mode=request.mode,
+        calibrator=request.calibrator,
+        since_us=window.since_us,
+        until_us=window.until_us,
+        unknown_propensity=source.unknown_propensity,
+        gate=request.gate,
+        implicit_negative=None if source.implicit_negative is None else source.implicit_negative.model_dump(),
+        rescore=source.rescore,
+        labelled_set=request.source.labelled_set,
+        limits=request.limits.model_dump(exclude_none=True),
+    )
+
+
+def _check_limits(runtime: Runtime, request: RecalibrationRequest) -> None:
+    allowed = limits_of(runtime.settings)
+    for name, wanted in request.limits.model_dump(exclude_none=True).items():
+        most = getattr(allowed, name)
+        if most is not None and wanted > most:
+            raise InputValueError(
+                "A request can only tighten the operator's limits.",
+                where=f"/limits/{name}",
+                found=wanted,
+                expected=f"at most {most:g}, the value of CANDOR_LIMIT_{name.upper()}",
+            )
+
+
+def _check_silence(model: Model, source: FeedbackSource, silence: ImplicitNegative) -> None:
+    """Refuse a silence beside labels that were not sought, or one with an unknown label."""
+    if source.unknown_propensity == "fit":
+        raise InputValueError(
+            "Labels that were not sought and silence as a label cannot both enter a fit.",
+            where="/source/feedback/unknown_propensity",
+            found="fit",
+            expected="exclude",
+            remedy="With `implicit_negative`, the fit already has what a source says about mature rows; before that, "
+            "the source has reported positives only.",
+        )
+    labels = model.served.labels
+    if silence.label not in labels:
+        raise InputValueError(
+            f"Unknown label {silence.label[:200]!r}.",
+            where="/source/feedback/implicit_negative/label",
+            found=silence.label,
+            expected=list(labels),
+        )
+
+
+def _check_enough(runtime: Runtime, model: Model, request: RefitRequest) -> None:
+    """Refuse what cannot succeed before a process is started for it."""
+    wanted = runtime.settings.refit_min_rows
+    if request.labelled_set is not None:
+        rows = runtime.labelled_sets.get(model.name, request.labelled_set).rows
+        if rows < wanted:
+            raise TooFewLabelsError(
+                "The labelled set has too few rows for a recalibration.",
+                where="/source/labelled_set",
+                found=f"{rows} rows",
+                expected=f"at least {wanted}",
+                remedy="Upload more rows.",
+            )
+        return
+    window = Window(model.name, model.served.revision.model_digest, request.since_us, request.until_us)
+    spec = model.served.specification if request.rescore else None
+    found = runtime.feedback.count_labelled(window, at_most=wanted, input_spec=spec)
+    if found < wanted:
+        raise TooFewLabelsError(
+            "Too little labelled feedback for a recalibration.",
+            where="/source/feedback",
+            found=f"{found} labelled predictions of the active model",
+            expected=f"at least {wanted}",
+            remedy="Send labels to /feedback, or widen the window.",
+        )
