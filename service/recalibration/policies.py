@@ -1,4 +1,4 @@
-"""What a refit makes of each policy: solved anew, with thresholds that stay, or with the rows that it has."""
+"""Solve policies for a recalibration: anew, with fixed thresholds, or with the same decided rows."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bundle import Bundle
 from calibrators import Calibrator
+from candor.contract.certificates import Basis, SolvedBand, SolvedSegment
+from candor.contract.policies import TOP, Policy
 from service.decisions.binomial import labels_needed
+from service.decisions.calibrated import Calibrated
 from service.decisions.certificates import certificates, lost, objections, warnings
 from service.decisions.certify import solve
-from service.decisions.policy import TOP, Policy
-from service.decisions.rows import ScoredRows
-from service.decisions.solved import SolvedBand, SolvedPolicy, SolvedSegment
+from service.decisions.rows import Rows
+from service.decisions.same_rows import OrderLostError, same_rows
+from service.decisions.solve import solve_on_reference
+from service.decisions.solved import SolvedPolicy
 from service.decisions.voided import broken
-from service.refit_rows import Division, Rows, fit_weights
-from service.revision import Basis
-from service.same_rows import OrderLostError, same_rows
-from service.solve import scored, solve_on_reference
+from service.recalibration.rows import Division
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Refitted:
-    """A policy after a refit, and what there is to say about it."""
+    """A policy after a recalibration, with its notes."""
 
     solved: SolvedPolicy
     notes: tuple[str, ...] = ()
 
     def report(self, before: SolvedPolicy) -> dict[str, Any]:
-        """Return what a refit's report shows: certificates, thresholds before and after, and words about both.
+        """Return the policy's part of the report: certificates, thresholds before and after, and notes.
 
         Args:
-            before: The policy as it is in force.
+            before: The active policy.
         """
         return {
             **certificates(self.solved),
@@ -48,15 +48,15 @@ class Refitted:
 
 
 def basis_of(policy: Policy, names: tuple[str, ...], certifying: Rows, own: Basis = "traffic") -> Basis:
-    """Return which rows certify: the refit's own once they could certify what is promised, the reference rows before.
+    """Return which rows certify: the recalibration's own if there are enough for the promises, else reference rows.
 
-    Reference rows are of no segment, so that only the refit's own can certify one.
+    A segment is certified by the recalibration's own rows only.
 
     Args:
-        policy: What is promised.
+        policy: The policy.
         names: The model's labels.
-        certifying: Labelled rows of the refit that may certify.
-        own: What these are; "reference" where they may certify nothing.
+        certifying: Labelled rows of the recalibration that may certify.
+        own: Basis of these rows; "reference" if they must not certify.
     """
     if policy.segments is not None or own == "reference":
         return own
@@ -64,7 +64,7 @@ def basis_of(policy: Policy, names: tuple[str, ...], certifying: Rows, own: Basi
     for index, when in policy.promises():
         rows = len(certifying)
         if when.metric in ("recall", "false_positive_rate") and policy.positive != TOP:
-            of_class = certifying.labels == names.index(policy.positive)
+            of_class = certifying.label == names.index(policy.positive)
             rows = int((of_class if when.metric == "recall" else ~of_class).sum())
         if rows < labels_needed(0, 0, policy.tolerance(index), level):
             return "reference"
@@ -72,17 +72,17 @@ def basis_of(policy: Policy, names: tuple[str, ...], certifying: Rows, own: Basi
 
 
 def first_shown(policy: Policy, certify: Rows) -> int:
-    """Return the time since which a look may have shown something of these rows that certifies the policy.
+    """Return the earliest time at which a look could have used these rows for the policy's certificates.
 
-    A label says nothing before it comes, but whether a row is flagged is known as soon as it is predicted.
+    A label counts from its arrival, but whether a row is flagged is known from its prediction.
 
     Args:
-        policy: What is promised.
-        certify: All rows of the traffic that may certify, labelled ones among them.
+        policy: The policy.
+        certify: All rows of the traffic that may certify, labelled or not.
     """
     if any(when.metric == "flag_rate" for _, when in policy.promises()):
         return int(certify.predicted_at.min())
-    return int(certify.labelled_at[certify.tested].min())
+    return int(certify.labelled_at[certify.known()].min())
 
 
 def refit_policies(
@@ -97,30 +97,31 @@ def refit_policies(
     window: tuple[str, str] | None,
     seed: int,
 ) -> dict[str, Refitted]:
-    """Solve the policies that are in force with another calibrator.
+    """Solve the active policies with another calibrator.
 
     Args:
-        policies: As they are in force, by id.
-        bundle: Its reference rows certify where the traffic has too few.
-        active: The calibrator in service.
-        candidate: The one that the refit has fitted.
-        rows: Of the traffic.
-        bases: Which rows certify each policy.
-        looks: Numbers of these looks, by policy.
-        window: First and last time of the refit's own rows that certify (ISO 8601); None where they have no times.
-        seed: Of the draws; fixed before any label is seen.
+        policies: The active policies, by id.
+        bundle: The bundle, whose reference rows certify if the traffic has too few.
+        active: The active calibrator.
+        candidate: The recalibrated one.
+        rows: Rows of the traffic.
+        bases: Basis of each policy's certificates.
+        looks: Look numbers by policy.
+        window: First and last time of the recalibration's own certify rows (ISO 8601); None without times.
+        seed: Seed of the draws; fixed before any label is seen.
 
     Raises:
         PolicyError: A policy that must be certified or fail cannot be certified.
     """
     names = bundle.manifest.labels
     unchanged = active.to_dict() == candidate.to_dict()
+    fit, certify = (Calibrated.of(candidate, names, part) for part in (rows.fit, rows.certify))
     refitted = {}
     for key, old in policies.items():
         wanted, look = old.policy, looks[key]
         stays = wanted.on_calibrator_change == "keep_threshold"
         if stays and unchanged and all(_holds(part) for part in _parts(old)):
-            refitted[key] = Refitted(old)  # nothing has changed for it
+            refitted[key] = Refitted(old)  # unchanged
             continue
         keep = old if stays else None
         if bases[key] == "reference":
@@ -142,14 +143,14 @@ def refit_policies(
             new = solve(
                 wanted,
                 version=old.version,
-                fit=_scored(wanted, names, candidate, rows.fit, weight=fit_weights(rows.fit.propensity)),
-                certify=_scored(wanted, names, candidate, rows.certify),
+                fit=fit.scored(wanted),
+                certify=certify.scored(wanted),
                 look=look,
                 basis=bases[key],
                 window=window,
                 seed=seed,
                 keep=keep,
-                # All policies of a refit are solved before anybody sees an answer: looks of this one show nothing yet.
+                # All policies are solved before any result is shown, so looks of this recalibration do not count.
                 fresh=look <= 1 + alike.index(key),
             )
         if stays and unchanged:
@@ -157,28 +158,6 @@ def refit_policies(
         else:
             refitted[key] = _with_previous(old, new, names, active, candidate, rows)
     return refitted
-
-
-def _scored(
-    policy: Policy,
-    names: tuple[str, ...],
-    calibrator: Calibrator,
-    rows: Rows,
-    weight: npt.NDArray[np.float64] | None = None,
-) -> ScoredRows:
-    return scored(
-        policy,
-        names,
-        calibrator,
-        rows.logits,
-        rows.labels,
-        weight=weight,
-        group=rows.cluster,
-        propensity=rows.propensity,
-        labelled=rows.tested,
-        sought=rows.sought,
-        segment=rows.segment,
-    )
 
 
 def _thresholds(solved: SolvedPolicy) -> dict[str, Any]:
@@ -190,19 +169,19 @@ def _parts(solved: SolvedPolicy) -> tuple[SolvedPolicy, ...]:
 
 
 def _holds(part: SolvedPolicy) -> bool:
-    """Return whether a policy or a segment decides, with every promise certified."""
+    """Return whether a policy or a segment decides and all its promises are certified."""
     return not part.review_all and all(band.stands for band in part.bands)
 
 
 def _with_what_holds(old: SolvedPolicy, new: SolvedPolicy) -> SolvedPolicy:
-    """Put back what is certified: the calibrator has stayed, and nothing has touched it.
+    """Restore valid certificates, which an unchanged calibrator leaves valid.
 
     Args:
-        old: The policy as it is in force.
-        new: What decides tested again, as thresholds that stay; what does not solved anew.
+        old: The active policy.
+        new: Its deciding parts tested again with fixed thresholds, the others solved anew.
     """
     segments = {
-        value: replace(part, bands=_standing(old.segments[value].bands, part.bands))
+        value: part.model_copy(update={"bands": _standing(old.segments[value].bands, part.bands)})
         if old.segments[value].certified
         else part
         for value, part in new.segments.items()
@@ -222,7 +201,7 @@ def _with_previous(
     candidate: Calibrator,
     rows: Division,
 ) -> Refitted:
-    """Put the rows that a policy has back where the refit could not certify others, if it keeps their order."""
+    """Keep a policy's decided rows if no others could be certified and the new calibrator keeps their order."""
     if old.policy.on_uncertifiable != "keep_previous":
         return Refitted(new)
     positive = TOP if old.policy.positive == TOP else names.index(old.policy.positive)
@@ -234,13 +213,13 @@ def _with_previous(
         try:
             bands = same_rows(before.bands, positive, active, candidate, logits)
         except OrderLostError as error:
-            notes.append(f"keep_previous cannot keep the rows{of}: {error}.")
+            notes.append(f"keep_previous cannot keep the same rows{of}: {error}.")
             continue
         notes += [
-            f"keep_previous keeps the rows{of} and what was certified; {action} is not certified anew: {reason}."
+            f"keep_previous keeps the same rows{of} and their certificates; {action} has no new certificate: {reason}."
             for action, reason in objections(after)
         ]
         if value is None:
             return Refitted(replace(new, bands=bands, review_all=False), tuple(notes))
-        segments[value] = SolvedSegment(bands, certified=True)
+        segments[value] = SolvedSegment(bands=bands, certified=True)
     return Refitted(replace(new, segments=segments), tuple(notes))

@@ -1,4 +1,4 @@
-"""The calibrator in service, carried over to other shares of the classes."""
+"""Adjust the active calibrator to new class frequencies."""
 
 from __future__ import annotations
 
@@ -11,33 +11,31 @@ import numpy.typing as npt
 from calibrators import Calibrator, PriorShift
 from calibrators import from_dict as calibrator_from_dict
 from service.errors import InputValueError
-from service.plane import Served
+from service.serving.plane import Served
 
-_ALL = 1e-6  # how far from one shares that name every class may add up to
+_ALL = 1e-6  # tolerance of the sum of frequencies if every class is named
 
 
 def shares(
     named: Mapping[str, float], labels: Sequence[str], others: npt.NDArray[np.float64], where: str
 ) -> npt.NDArray[np.float64]:
-    """Return the share (K,) of each class: of those that are named as said, of the others in their proportions.
+    """Return the frequency (K,) of each class: as named, and the others in proportion to `others`.
 
     Args:
-        named: Shares in (0, 1), by label.
+        named: Frequencies in (0, 1), by label.
         labels: The model's K labels.
-        others: float64 (K,), positive: what the classes that are not named are in proportion to.
-        where: JSON pointer of `named`.
+        others: float64 (K,), positive: proportions of the other classes.
+        where: Place of `named` in the request.
 
     Raises:
-        InputValueError: A label is unknown, none or no share is left for the others, or all do not add up to one.
+        InputValueError: A label is unknown, nothing is left for the other classes, or the sum is not one.
     """
     for label, share in named.items():
         if label not in labels:
-            raise InputValueError(
-                "The model has no such label.", where=f"{where}/{label}", found=label[:200], expected=list(labels)
-            )
+            raise InputValueError("Unknown label.", where=f"{where}/{label}", found=label[:200], expected=list(labels))
         if not 0 < share < 1:
             raise InputValueError(
-                "The share of a class is in (0, 1).",
+                "The frequency of a class must be in (0, 1).",
                 where=f"{where}/{label}",
                 found=share,
                 expected="in (0, 1)",
@@ -46,22 +44,22 @@ def shares(
     missing, total = np.isnan(given), float(np.nansum(given))
     if missing.any() and total >= 1:
         raise InputValueError(
-            "No share is left for the classes that are not named.", where=where, found=total, expected="less than 1"
+            "The frequencies leave nothing for the other classes.", where=where, found=total, expected="less than 1"
         )
     if not missing.any() and abs(total - 1) > _ALL:
-        raise InputValueError("The shares of all classes do not add up to one.", where=where, found=total, expected=1)
+        raise InputValueError("The frequencies of all classes must sum to one.", where=where, found=total, expected=1)
     rest = np.where(missing, others, 0.0)
     filled = np.where(missing, rest / max(rest.sum(), np.finfo(float).tiny) * (1 - total), given)
     return np.asarray(filled / filled.sum())
 
 
 def source_shares(served: Served, named: Mapping[str, float] | None) -> npt.NDArray[np.float64]:
-    """Return the shares (K,) that the calibrator in service is right for.
+    """Return the class frequencies (K,) that the active calibrator assumes.
 
-    They are said, or they are those of the bundle's reference rows, as long as their calibrator is in service.
+    They are named, or those of the bundle's reference rows if the bundle's calibrator is active.
 
     Raises:
-        InputValueError: The calibrator was fitted on traffic, whose shares nobody has noted, and none are said.
+        InputValueError: The calibrator was fitted on traffic of unknown frequencies, and none are named.
     """
     inner, rows, of_bundle = _inner(served.calibrator), served.bundle.reference.fit.logits, served.bundle.calibrator
     reference = np.maximum(of_bundle.predict_proba(rows).mean(axis=0, dtype=np.float64), np.finfo(float).tiny)
@@ -70,16 +68,16 @@ def source_shares(served: Served, named: Mapping[str, float] | None) -> npt.NDAr
     if inner.to_dict() == of_bundle.to_dict():
         return np.asarray(reference / reference.sum())
     raise InputValueError(
-        "The calibrator in service was fitted on traffic: say which shares of the classes that had.",
+        "The active calibrator was fitted on traffic, so the request must name the class frequencies of that traffic.",
         where="/source",
         found="none",
-        expected=f"shares of {', '.join(served.labels[:20])}",
-        remedy="Read them off GET …/monitoring (`base_rate`), or roll back to the bundle's calibrator first.",
+        expected=f"frequencies of {', '.join(served.labels[:20])}",
+        remedy="Take them from GET …/monitoring (`base_rate`), or roll back to the bundle's calibrator first.",
     )
 
 
 def shifted(served: Served, source: npt.NDArray[np.float64]) -> PriorShift:
-    """Return the calibrator in service, wrapped: not adapted yet, and right for the shares `source` (K,)."""
+    """Return the active calibrator, wrapped but not adjusted yet, for the class frequencies `source` (K,)."""
     priors = source.tolist()
     document: dict[str, Any] = {
         "method": PriorShift.name,

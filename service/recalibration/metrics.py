@@ -1,4 +1,4 @@
-"""Both sides of a refit in numbers, on the rows that the gate has compared: metrics with intervals, and diagrams."""
+"""Metrics and diagrams of a recalibration before and after, on the gate's rows."""
 
 from __future__ import annotations
 
@@ -11,37 +11,29 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrators import CalibrationError, metrics
+from candor.contract.gate import Gate
 from service.decisions.binomial import share_interval
-from service.decisions.gate import GateResult, interval
+from service.decisions.calibrated import Calibrated
+from service.decisions.mean_bounds import interval
 from service.decisions.refinement import compare_refinement
-from service.refit_report import Side
 
 BINS: Final = 15
 
 
-def compared_metrics(
-    verdict: GateResult,
-    before: Side,
-    after: Side,
-    truth: npt.NDArray[np.int64],
-    cluster: npt.NDArray[np.int64],
-    seed: int,
-) -> dict[str, Any]:
-    """Return metrics of both sides, by name: `before`, `after`, and 95 % intervals where there are valid ones.
+def compared_metrics(verdict: Gate, before: Calibrated, after: Calibrated, seed: int) -> dict[str, Any]:
+    """Return metrics of both sides by name: `before`, `after`, and 95 % intervals if valid.
 
     Args:
-        verdict: Holds the losses and their intervals.
-        before: The revision in service, on the N rows that the verdict has compared.
-        after: The refit, on the same rows.
-        truth: int64 (N,), true labels.
-        cluster: int64 (N,), of the groups that the intervals are clustered by.
-        seed: Of the draws behind the null of the ECE.
+        verdict: The gate's verdict with losses and intervals.
+        before: The gate's rows, scored by the active revision; intervals are clustered by their groups.
+        after: The same rows, scored by the recalibrated revision.
+        seed: Seed of the null distribution of the ECE.
 
     Returns:
         `nll`, `brier`, `accuracy`, `refinement_auroc` and `debiased_calibration_error` (squared) with
         `interval_before` and `interval_after`, all but the last with `difference_interval`; `ece` with its mean and
-        95 % quantile under perfect calibration, since no interval of it covers. An interval is None where the rows
-        allow none.
+        95 % quantile under perfect calibration, because no interval of the ECE is valid. An interval is None if the
+        rows do not allow one.
     """
     compared: dict[str, Any] = {
         name: {
@@ -54,8 +46,8 @@ def compared_metrics(
         }
         for name, loss in (("nll", verdict.nll), ("brier", verdict.brier))
     }
-    group = np.unique(cluster, return_inverse=True)[1]
-    rights = [side.labels == truth for side in (before, after)]
+    group = _group(before)
+    rights = before.right, after.right
     compared["accuracy"] = {
         "before": float(rights[0].mean()),
         "after": float(rights[1].mean()),
@@ -63,11 +55,11 @@ def compared_metrics(
         "interval_after": list(share_interval(rights[1], group)),
         "difference_interval": _of_difference(rights[0], rights[1], group),
     }
-    found = asdict(compare_refinement((before.confidence, rights[0]), (after.confidence, rights[1]), cluster))
+    found = asdict(compare_refinement((before.confidence, rights[0]), (after.confidence, rights[1]), before.rows.group))
     compared["refinement_auroc"] = {
         key: list(value) if isinstance(value, tuple) else value for key, value in found.items()
     }
-    errors = [_debiased_error(side, truth, cluster) for side in (before, after)]
+    errors = [_debiased_error(side) for side in (before, after)]
     compared["debiased_calibration_error"] = {
         "before": errors[0][0],
         "after": errors[1][0],
@@ -75,7 +67,7 @@ def compared_metrics(
         "interval_after": errors[1][1],
     }
     tests = [
-        metrics.calibration_test(side.probabilities, truth, predicted=side.labels, seed=seed)
+        metrics.calibration_test(side.probabilities, side.rows.label, predicted=side.predicted, seed=seed)
         for side in (before, after)
     ]
     compared["ece"] = {
@@ -87,52 +79,48 @@ def compared_metrics(
     return compared
 
 
-def decompositions(before: Side, after: Side, truth: npt.NDArray[np.int64]) -> dict[str, Any]:
-    """Return what the Brier score and the calibration error of both sides are made of.
+def decompositions(before: Calibrated, after: Calibrated) -> dict[str, Any]:
+    """Return the decompositions of the Brier score and the calibration error of both sides.
 
     Args:
-        before: The revision in service, on N rows.
-        after: The refit, on the same rows.
-        truth: int64 (N,), true labels.
+        before: Rows scored by the active revision.
+        after: The same rows, scored by the recalibrated revision.
 
     Returns:
         `brier` (`score`, `calibration`, `refinement`, `within_bins`) and `ece` (`confidence`, `refinement`, `constant`,
-        `value`, `gap`), each with `before` and `after`; the latter None where all answers are right, or all wrong.
+        `value`, `gap`), each with `before` and `after`; `ece` is None if all predictions are right, or all are wrong.
     """
 
-    def of_error(side: Side) -> dict[str, float] | None:
+    def of_error(side: Calibrated) -> dict[str, float] | None:
         try:
-            return asdict(metrics.ece_decomposition(side.probabilities, truth, predicted=side.labels))
+            found = metrics.ece_decomposition(side.probabilities, side.rows.label, predicted=side.predicted)
         except CalibrationError:
             return None
+        return asdict(found)
 
-    def of_score(side: Side) -> dict[str, float]:
-        return asdict(metrics.brier_decomposition(side.probabilities, truth))
+    def of_score(side: Calibrated) -> dict[str, float]:
+        return asdict(metrics.brier_decomposition(side.probabilities, side.rows.label))
 
     return {"brier": _both(of_score, before, after), "ece": _both(of_error, before, after)}
 
 
-def reliability(
-    before: Side, after: Side, truth: npt.NDArray[np.int64], cluster: npt.NDArray[np.int64]
-) -> dict[str, Any]:
-    """Return the reliability diagrams of both sides: a point for each bin of confidence that holds a row.
+def reliability(before: Calibrated, after: Calibrated) -> dict[str, Any]:
+    """Return the reliability diagrams of both sides: a point for each nonempty bin of confidence.
 
     Args:
-        before: The revision in service, on N rows.
-        after: The refit, on the same rows.
-        truth: int64 (N,), true labels.
-        cluster: int64 (N,), of the groups that the intervals are clustered by.
+        before: Rows scored by the active revision; intervals are clustered by their groups.
+        after: The same rows, scored by the recalibrated revision.
 
     Returns:
         `before` and `after`: lists `confidence` (mean), `accuracy`, `count`, and `lower` and `upper`, the ends of a
         95 % interval of the accuracy.
     """
-    group = np.unique(cluster, return_inverse=True)[1]
+    group = _group(before)
 
-    def of(side: Side) -> dict[str, list[float]]:
-        curve = metrics.reliability_curve(side.probabilities, truth, BINS, predicted=side.labels)
-        right = side.labels == truth
+    def of(side: Calibrated) -> dict[str, list[float]]:
+        curve = metrics.reliability_curve(side.probabilities, side.rows.label, BINS, predicted=side.predicted)
         index = np.searchsorted(_edges(BINS)[1:-1], side.confidence, side="left")
+        right = side.right
         intervals = [share_interval(right[rows], group[rows]) for rows in (index == bin_ for bin_ in np.unique(index))]
         return {
             "confidence": curve.confidence.tolist(),
@@ -145,28 +133,31 @@ def reliability(
     return _both(of, before, after)
 
 
-def confidence_histogram(before: Side, after: Side, truth: npt.NDArray[np.int64]) -> dict[str, Any]:
-    """Return how the confidences of right and of wrong answers are spread, on both sides.
+def confidence_histogram(before: Calibrated, after: Calibrated) -> dict[str, Any]:
+    """Return histograms of the confidences of right and of wrong predictions, on both sides.
 
     Args:
-        before: The revision in service, on N rows.
-        after: The refit, on the same rows.
-        truth: int64 (N,), true labels.
+        before: Rows scored by the active revision.
+        after: The same rows, scored by the recalibrated revision.
 
     Returns:
         `edges` of the bins (one more than bins), and for `before` and `after` the counts `right` and `wrong`.
     """
 
-    def of(side: Side) -> dict[str, list[int]]:
+    def of(side: Calibrated) -> dict[str, list[int]]:
         index = np.searchsorted(_edges(BINS)[1:-1], side.confidence, side="left")
-        right = side.labels == truth
-        kinds = (("right", right), ("wrong", ~right))
+        kinds = (("right", side.right), ("wrong", ~side.right))
         return {name: np.bincount(index[rows], minlength=BINS).tolist() for name, rows in kinds}
 
     return {"edges": (np.arange(BINS + 1) / BINS).tolist(), **_both(of, before, after)}
 
 
-def _both(of: Callable[[Side], Any], before: Side, after: Side) -> dict[str, Any]:
+def _group(side: Calibrated) -> npt.NDArray[np.intp]:
+    """Return the number of each row's group, from 0."""
+    return np.unique(side.rows.group, return_inverse=True)[1]
+
+
+def _both(of: Callable[[Calibrated], Any], before: Calibrated, after: Calibrated) -> dict[str, Any]:
     return {"before": of(before), "after": of(after)}
 
 
@@ -177,7 +168,7 @@ def _edges(bins: int) -> npt.NDArray[np.float32]:
 def _of_difference(
     before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_], group: npt.NDArray[np.intp]
 ) -> list[float] | None:
-    """Return a 95 % interval of the change in accuracy; None where no answer turned right or wrong."""
+    """Return a 95 % interval of the change in accuracy; None if no prediction changed to right or wrong."""
     if (before == after).all():
         return None
     sums = np.bincount(group, after.astype(np.float64) - before).astype(np.float64)
@@ -185,13 +176,11 @@ def _of_difference(
     return [float(low), float(high)]
 
 
-def _debiased_error(
-    side: Side, truth: npt.NDArray[np.int64], cluster: npt.NDArray[np.int64]
-) -> tuple[float | None, list[float] | None]:
-    """Return the squared calibration error without its bias, and a 95 % interval; None where rows are too few."""
-    error = partial(metrics.debiased_calibration_error, bins=BINS, predicted=side.labels)
+def _debiased_error(side: Calibrated) -> tuple[float | None, list[float] | None]:
+    """Return the debiased squared calibration error and a 95 % interval; None for too few rows."""
+    error = partial(metrics.debiased_calibration_error, bins=BINS, predicted=side.predicted)
     try:
-        found = metrics.bootstrap_interval(error, side.probabilities, truth, groups=cluster)
+        found = metrics.bootstrap_interval(error, side.probabilities, side.rows.label, groups=side.rows.group)
     except CalibrationError:
         return None, None
     return found.estimate, [found.low, found.high]

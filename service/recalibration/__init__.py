@@ -1,0 +1,1 @@
+"""Recalibration on labelled rows: jobs, the child process that computes, and its report."""

@@ -1,0 +1,230 @@
+"""The computation of a recalibration: rows → split → fit → gate → solve → report.
+
+`refit` is pure except for `show`: before it uses certify or gate rows it calls `show`, which records the looks and
+returns their numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bundle import Bundle
+from bundle.split import one_per_group
+from calibrators import CALIBRATORS, Auto, CalibrationError, Calibrator, Temperature
+from candor.contract.certificates import Basis
+from service.decisions.calibrated import Calibrated
+from service.decisions.certificates import lost
+from service.decisions.gate import compare, even_sample
+from service.decisions.revision import Revision
+from service.decisions.rows import Rows
+from service.decisions.unattended import judge
+from service.errors import InputValueError, TooFewLabelsError
+from service.recalibration.metrics import compared_metrics, confidence_histogram, decompositions, reliability
+from service.recalibration.policies import basis_of, first_shown, refit_policies
+from service.recalibration.report import change_caps, changed_decisions, shown_calibrator, summary
+from service.recalibration.rows import Silence, divide, effective_rows
+from service.recalibration.task import UNCHANGED, Progress, RefitRequest, RefitTask, Show
+from service.recalibration.uploaded import Uploaded
+from service.state.window_rows import WindowRows
+from service.times import iso
+
+# With fewer errors among the fit rows a temperature is uncertain, so it is shrunk towards the active one.
+ENOUGH_ERRORS = 25
+_DAY_US = 86_400_000_000
+
+
+def refit(
+    task: RefitTask,
+    revision: Revision,
+    bundle: Bundle,
+    found: WindowRows,
+    *,
+    seed: int,
+    at: int,
+    show: Show,
+    progress: Progress = lambda _text, _step: None,
+    uploaded: Uploaded | None = None,
+) -> dict[str, Any]:
+    """Fit a candidate on one part of the rows, gate it on another, and solve its thresholds on a third.
+
+    Args:
+        task: The task.
+        revision: The active revision, to compare the candidate with.
+        bundle: Its bundle; the reference rows certify if the traffic has too few.
+        found: Every prediction of the window, labelled or not.
+        seed: Seed of every draw; fixed before any label is seen.
+        at: When the rows were read, in microseconds since the epoch.
+        show: Records looks before results are seen, and returns their numbers.
+        progress: Receives a description of the current step and its number of `STEPS`.
+        uploaded: Source of uploaded rows; None for traffic. Uploaded rows certify only if declared to be a sample of
+            the traffic; otherwise the reference rows do.
+
+    Returns:
+        `{"calibrator", "policies", "report"}`: documents for a revision, and the answer to the caller.
+
+    Raises:
+        TooFewLabelsError: Too few rows are usable.
+    """
+    request = task.request
+    names = bundle.manifest.labels
+    active, solved = revision.calibrator, revision.policies
+    rows = divide(
+        found.rows,
+        unsought_may_fit=uploaded is not None or request.unknown_propensity == "fit",
+        min_rows=task.min_rows,
+        silence=_silence(request, names, at),
+        where="/source/feedback" if uploaded is None else "/source/labelled_set",
+    )
+    certifying = rows.certify.without("logits").take(rows.certify.known())
+    judged, tested = rows.judged, rows.judged.known()
+
+    unchanged = request.calibrator == UNCHANGED
+    if unchanged:
+        candidate = active
+    else:
+        progress(f"fitting {len(rows.fitting)} rows", 2)
+        candidate = _fit(request.calibrator or active.name, rows.fitting, active)
+
+    own: Basis = "traffic" if uploaded is None else "uploaded" if uploaded.represents else "reference"
+    bases = {key: basis_of(policy.policy, names, certifying, own) for key, policy in solved.items()}
+    shown = show(
+        {
+            "rows": "traffic" if uploaded is None else "uploaded",
+            # Both sides are equal, so the gate rows show nothing and no look is used.
+            "gate": None if unchanged else int(judged.labelled_at[tested].min()),
+            "certify": {
+                key: {"basis": basis, "earliest": first_shown(solved[key].policy, rows.certify)}
+                for key, basis in bases.items()
+            },
+        }
+    )
+
+    progress(f"certifying on {len(certifying)} rows", 3)
+    window = None
+    if uploaded is None or uploaded.timed:
+        window = iso(int(certifying.predicted_at.min())), iso(int(certifying.predicted_at.max()))
+    refitted = refit_policies(
+        solved, bundle, active, candidate, rows, bases=bases, looks=shown["looks"], window=window, seed=seed
+    )
+    resolved = {key: policy.solved for key, policy in refitted.items()}
+
+    progress(f"comparing on {int(tested.sum())} gate rows", 4)
+    before_all = Calibrated.of(active, names, judged, solved)
+    after_all = Calibrated.of(candidate, names, judged, resolved)
+    before, after, others = before_all.take(tested), after_all.take(tested), ~tested
+    gate = before.rows
+    verdict = compare(
+        after.probabilities,
+        before.probabilities,
+        gate.label,
+        gate.group,
+        mode=request.gate,
+        attempt=shown["attempt"],
+        alpha=task.alpha,
+        margin=task.margin,
+        propensity=gate.propensity,
+        traffic=(after_all.probabilities[others], before_all.probabilities[others]) if others.any() else None,
+        seed=seed,
+    )
+    if unchanged:
+        reason = "The calibrator is unchanged: the policies are solved anew on labelled traffic."
+        verdict = verdict.model_copy(update={"mode": "non_inferior", "passed": True, "reason": reason})
+    verdict = judge(
+        verdict,
+        limits=task.limits,
+        unidentified_share=rows.unidentified_share,
+        missing_share=judged.missing_share(),
+        caps=change_caps(
+            before_all,
+            after_all,
+            which=one_per_group(judged.group, seed),
+            limits=task.limits,
+            level=verdict.alpha,
+        ),
+        uncertified=[(key, part) for key, old in solved.items() for part in lost(old, resolved[key])],
+        at_bound=isinstance(candidate, Temperature) and candidate.at_bound_,
+        represents_traffic=uploaded is None or uploaded.represents,
+    )
+
+    progress("measuring", 5)
+    compared = even_sample(gate.propensity, seed)  # the same rows as the verdict's
+    sides = before.take(compared), after.take(compared)
+    report = {
+        "source": {"feedback": _asked(request)} if uploaded is None else uploaded.to_dict(),
+        "calibrator": {
+            "before": shown_calibrator(active.to_dict()),
+            "after": shown_calibrator(candidate.to_dict()),
+        },
+        "rows": {
+            "fit": len(rows.fitting),
+            "certify": len(certifying),
+            "gate": len(gate),
+            "implicit": rows.silent,  # of `fit`
+            "pending": found.pending,
+            "rescored": found.rescored,
+            "conflicts": found.conflicts,
+            "unknown_labels": found.unknown_labels,
+            "effective_fit": round(effective_rows(rows.fitting.weight), 1),
+            "left_out_before": None if found.left_out_before is None else iso(found.left_out_before),
+        },
+        "implicit_negative": request.implicit_negative,
+        "gate": verdict.document,
+        "metrics": compared_metrics(verdict, *sides, seed),
+        "decomposition": decompositions(*sides),
+        "reliability": reliability(*sides),
+        "confidence": confidence_histogram(*sides),
+        "decisions": changed_decisions(before, after),
+        "policies": {key: policy.report(solved[key]) for key, policy in refitted.items()},
+        "summary": summary(verdict),
+    }
+    return {
+        "calibrator": candidate.to_dict(),
+        "policies": {key: policy.to_dict() for key, policy in resolved.items()},
+        "report": report,
+    }
+
+
+def _asked(request: RefitRequest) -> dict[str, Any]:
+    """Return the requested labelled traffic in the form of a request."""
+    times = {"since": request.since_us, "until": request.until_us}
+    asked: dict[str, Any] = {key: iso(us) for key, us in times.items() if us is not None}
+    if request.unknown_propensity != "exclude":
+        asked["unknown_propensity"] = request.unknown_propensity
+    if request.rescore:
+        asked["rescore"] = True
+    return asked
+
+
+def _silence(request: RefitRequest, names: Sequence[str], at: int) -> Silence | None:
+    if (meant := request.implicit_negative) is None:
+        return None
+    maturity_us = round(meant["maturity_days"] * _DAY_US)
+    return Silence(list(names).index(meant["label"]), at - maturity_us, frozenset(meant["actions"]))
+
+
+def _fit(method: str, rows: Rows, active: Calibrator) -> Calibrator:
+    try:
+        candidate = CALIBRATORS[method]()
+        if isinstance(candidate, Auto):  # its folds must not share a group
+            candidate.fit_grouped(rows.logits, rows.label, rows.group, rows.weight)
+        else:
+            candidate.fit(rows.logits, rows.label, rows.weight)
+    except CalibrationError as error:
+        raise InputValueError(f"The calibrator {method!r} cannot be fitted: {error}", where="/calibrator") from error
+    top_labels, _ = active.top_label(rows.logits, active.predict_proba(rows.logits))
+    errors = int((top_labels != rows.label).sum())
+    if errors >= ENOUGH_ERRORS or method == "identity":
+        return candidate
+    if isinstance(candidate, Temperature):
+        before = active.temperature_ if isinstance(active, Temperature) else 1.0
+        share = errors / ENOUGH_ERRORS
+        shrunk = candidate.temperature_**share * before ** (1 - share)
+        return Temperature.from_dict({**candidate.to_dict(), "temperature": shrunk, "at_bound": False})
+    raise TooFewLabelsError(
+        f"The calibrator {method!r} requires more wrong predictions to learn from.",
+        where="/calibrator",
+        found=f"{errors} wrong predictions among {len(rows)} fit rows",
+        expected=f"at least {ENOUGH_ERRORS}",
+        remedy="Collect more labels, or choose `temperature`, which is shrunk towards the active one.",
+    )

@@ -1,0 +1,66 @@
+"""The request of a recalibration, and its messages to the service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from service.decisions.unattended import Limits
+
+UNCHANGED: Final = "unchanged"
+"""Instead of a method: keep the calibrator and solve only the policies on labelled traffic."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefitRequest:
+    """A request to /recalibrate.
+
+    Attributes:
+        mode: "dry_run" keeps nothing, "propose" keeps a proposal, "activate" also activates it if the gate passes.
+        calibrator: Registered name, or `UNCHANGED`; None keeps the active method.
+        since_us: Earliest prediction time (microseconds, UTC), or None.
+        until_us: Time before which predictions count, or None.
+        unknown_propensity: "exclude", or "fit" to use labels that were not sought in the fit, never to certify or gate.
+        gate: "superior" or "non_inferior".
+        implicit_negative: Label of a source's silence, `{"label", "source", "maturity_days", "actions"}`, or None.
+        rescore: Whether to add rows of earlier models with stored inputs, scored again.
+        labelled_set: Id of the uploaded set to use; None uses labelled traffic.
+        limits: Fields of `Limits` that are stricter than the operator's.
+    """
+
+    mode: Literal["dry_run", "propose", "activate"] = "dry_run"
+    calibrator: str | None = None
+    since_us: int | None = None
+    until_us: int | None = None
+    unknown_propensity: Literal["exclude", "fit"] = "exclude"
+    gate: Literal["superior", "non_inferior"] = "superior"
+    implicit_negative: dict[str, Any] | None = None
+    rescore: bool = False
+    labelled_set: str | None = None
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RefitTask:
+    """The child process's task.
+
+    `limits` restrict automatic activation; labels of the newest predictions are read, up to `max_labels`.
+    """
+
+    database_url: str
+    bundle: str
+    model: str
+    revision: str
+    min_rows: int
+    alpha: float
+    margin: float
+    max_labels: int
+    request: RefitRequest
+    limits: Limits = field(default_factory=Limits)
+
+
+Show = Callable[[dict[str, Any]], dict[str, Any]]
+Progress = Callable[[str, int], None]
+STEPS: Final = 6
+"""Steps of a recalibration: reading, fitting, certifying, comparing, measuring, and keeping the result."""
