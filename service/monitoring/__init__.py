@@ -1,1 +1,1 @@
-"""Monitors that may be read at any time: does a certificate still hold, is a probability still calibrated."""
+"""Anytime-valid monitors: one for each certificate, one for the calibration."""

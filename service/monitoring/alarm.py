@@ -1,4 +1,4 @@
-"""What both monitors have in common: evidence that grows row by row, a level, and when the one reached the other."""
+"""Evidence of a monitor, row by row, and its alarm at a level."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from service.decisions.numbers import number, whole
 from service.errors import InputValueError
-from service.monitoring.documents import number, whole
 from service.monitoring.onset import advance, first_stakes, log_evidence
 
 FIELDS: Final = {"level", "through", "rows", "unlabelled", "stakes", "peak", "fired_at"}
-"""What `to_dict` writes."""
+"""Fields of `to_dict`."""
 
 
 class Alarm:
-    """Evidence in nats, and whether it ever reached ln(1/level).
+    """Evidence in nats, with an alarm once it reaches ln(1/level).
 
     Args:
         log_weights: Logarithms of the bets' weights, which sum to 1, shape (J,).
-        level: Probability in (0, 1) of a false alarm, ever.
-        since: When the monitor begins, microseconds since the epoch, UTC.
+        level: Probability in (0, 1) that the alarm is ever false.
+        since: Start of the monitor, microseconds since the epoch, UTC.
 
     Attributes:
         level: As given.
         through: All rows before this time are counted.
-        rows: Rows whose label was sought, or that count without one.
-        unlabelled: Those among them whose label is not known; they count for the hypothesis.
-        peak: The largest evidence so far, ln max W; 0 at the start.
-        fired_at: Time of the prediction with which the alarm went off; None while it has not. It is never taken back.
+        rows: Rows counted: with a sought label, or valid without a label.
+        unlabelled: Rows counted with an unknown label; they count for the hypothesis.
+        peak: Maximum evidence so far, ln max W; 0 at the start.
+        fired_at: Time of the prediction that raised the alarm; None without an alarm. It never changes again.
     """
 
     def __init__(self, log_weights: NDArray[np.float64], level: float, since: int) -> None:
@@ -46,20 +46,20 @@ class Alarm:
 
     @property
     def log_e(self) -> float:
-        """The evidence now, ln W: above 0 it speaks against the hypothesis."""
+        """The current evidence ln W; above 0 it speaks against the hypothesis."""
         return float(log_evidence(self._stakes, self.log_weights, self.rows))
 
     @property
     def p_value(self) -> float:
-        """An anytime-valid p-value, 1/max W: at most x with probability at most x, however long one looks."""
+        """Anytime-valid p-value 1/max W: under the hypothesis it ever falls to x with probability at most x."""
         return math.exp(-self.peak)
 
     def take(self, blocks: Iterable[tuple[NDArray[np.float64], NDArray[np.int64], int]], through: int) -> None:
-        """Take the counted rows of one cohort.
+        """Count the rows of one cohort.
 
         Args:
-            blocks: Rows in order of prediction, some at a time: ln f for each row and bet, finite and of shape (B, J);
-                the rows' times, shape (B,); how many of them have no label.
+            blocks: Rows in order of prediction, in blocks: ln f for each row and bet, finite, shape (B, J); the rows'
+                times, shape (B,); the number of rows without a label.
             through: End of the cohort.
         """
         for factors, time, unlabelled in blocks:
@@ -97,17 +97,17 @@ class Alarm:
         """Read what `to_dict` wrote.
 
         Raises:
-            InputValueError: A value cannot be, or two contradict each other.
+            InputValueError: A value is impossible, or two contradict each other.
         """
         alarm = cls(log_weights, document["level"], document["through"])
         stakes = document["stakes"]
         if not isinstance(stakes, list) or len(stakes) != len(log_weights):
             raise InputValueError(
-                "The stakes are not those of this monitor's bets.",
+                "The stakes do not match this monitor's bets.",
                 where="stakes",
                 found=len(stakes) if isinstance(stakes, list) else type(stakes).__name__,
                 expected=len(log_weights),
-                remedy="Begin a new monitor, at a level of its own.",
+                remedy="Start a new monitor with its own level.",
             )
         alarm._stakes = np.array([number(stake, f"stakes[{i}]") for i, stake in enumerate(stakes)])
         alarm.rows = whole(document["rows"], "rows", least=0)
@@ -121,6 +121,6 @@ class Alarm:
                 where="fired_at",
                 found={"fired_at": fired_at, "peak": alarm.peak},
                 expected=f"a time if and only if the peak has reached {-math.log(alarm.level):.4g}",
-                remedy="Give the document as it was written.",
+                remedy="Pass the document unchanged.",
             )
         return alarm

@@ -1,19 +1,18 @@
-"""Is a probability still calibrated? An alarm that voids nothing and proposes a refit.
+"""Monitor whether probabilities are still calibrated. Its alarm voids nothing; it proposes a recalibration.
 
-H₀: given all rows before, a row with probability p is positive with a mean rate in [p − ε, p + ε]. Exact calibration is
-never true, so that a monitor of ε = 0 fires in the end whatever one does. A bet names a curve p ↦ p′ of what the rates
-may have become. Where p′ lies above p + ε it bets on p′ against p + ε, where it lies below p − ε against p − ε, and
-else not at all:
+H₀: given all rows before, a row with probability p is positive with a mean rate in [p − ε, p + ε]. (With ε = 0 every
+monitor fires in the end: no calibration is exact.) A bet is a curve p ↦ p′ of possible new rates. If p′ > p + ε it bets
+on p′ against p + ε, if p′ < p − ε against p − ε, and otherwise not:
 
     v = p′/u − 1 for a positive row, (1 − p′)/(1 − u) − 1 for another, u = p ± ε the nearest rate that H₀ allows.
 
-v has mean 0 at most for every rate that H₀ allows: it is linear in the rate, 0 at u, and below 0 on the side of p. A
-row whose label was sought with propensity π has f = 1 + (φ/π) v, φ ≤ π being the smallest propensity that is weighed;
-one whose label was not sought has f = 1. A label that was sought and has not come counts as the one with the smaller v.
+v has mean at most 0 for every rate that H₀ allows: it is linear in the rate, 0 at u, and below 0 on the side of p. A
+row whose label was sought with propensity π ≥ φ has f = 1 + (φ/π) v; a row whose label was not sought has f = 1. A
+sought label that has not arrived counts as the label with the smaller v.
 
 References:
     Henzi & Ziegel (2022; arXiv 2103.08402 of 2021), Valid sequential inference on probability forecast performance, and
-        its correction, Biometrika 109, 1181, on labels that lag behind.
+        its correction, Biometrika 109, 1181, on delayed labels.
     Arnold, Henzi & Ziegel (2023; arXiv 2109.11761 of 2021), Sequentially valid tests for forecast calibration.
 """
 
@@ -27,16 +26,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
+from service.decisions.numbers import number, whole
 from service.decisions.rows import ScoredRows
 from service.monitoring.alarm import FIELDS, Alarm
 from service.monitoring.cohorts import counted, weights
-from service.monitoring.documents import VERSION, fields_of, number, whole
+from service.monitoring.documents import VERSION, fields_of
 
 TOLERANCE: Final = 0.02
-"""Miscalibration ε that is nothing to refit for, unless the caller says otherwise."""
+"""Default tolerated miscalibration ε."""
 
 _LEAST_TOLERANCE: Final = 0.001
-"""Below it a single row whose p was 0 would decide, and no calibrator is that exact."""
+"""Minimum ε: below it a single row with p = 0 would decide."""
 
 _EDGES: Final = (-1.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1.0)
 _SHIFTS: Final = tuple(sign * 2.0 ** (step / 2) for step in range(-6, 5) for sign in (-1, 1))  # 1/8 … 4
@@ -52,13 +52,13 @@ _BLOCK: Final = 1024
 
 
 def values(probability: NDArray[np.float64], tolerance: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return v of each row and bet, once for a positive row and once for another, both above −1 and of shape (N, J).
+    """Return v of each row and bet for a positive and for a negative label, both above −1 and of shape (N, J).
 
-    Half of the capital bets on curves for all p (shifts of the log-odds, 1/8 to 4 either way, and slopes from 0.35 to
-    2.8), the other half on shifts within one of six ranges of p.
+    Half of the capital bets on curves for all p (shifts of the log-odds by ±1/8 to ±4, and slopes from 0.35 to 2.8),
+    the other half on shifts within one of six ranges of p.
 
     Args:
-        probability: The stated ones, in [0, 1], shape (N,).
+        probability: Stated probabilities in [0, 1], shape (N,).
         tolerance: ε in [0.001, 0.5).
     """
     slope, shift, low, high = _CURVES
@@ -74,27 +74,27 @@ def values(probability: NDArray[np.float64], tolerance: float) -> tuple[NDArray[
 
 
 class CalibrationMonitor:
-    """Evidence against "the probability is off by ε at most".
+    """Evidence against "the probability is off by at most ε".
 
-    H₀ is about rows whose label is sought with a known propensity of at least `floor`; others are left out.
+    H₀ is about rows whose label is sought with a known propensity of at least `floor`; other rows are ignored.
 
     Args:
-        tolerance: ε in [0.001, 0.5), absolute: with a rare positive class 0.02 sees a change only where p is not
-            small.
-        floor: φ in (0, 1], fixed before the first row: the smallest propensity that is weighed.
+        tolerance: ε in [0.001, 0.5), absolute. If the positive class is rare, 0.02 detects drift at larger p only.
+        floor: φ in (0, 1], fixed before the first row: the minimum propensity.
         level: Probability in (0, 1) that the monitor ever fires while H₀ holds.
-        since: When it begins, microseconds since the epoch, UTC: the activation, never before it.
+        since: Start, microseconds since the epoch, UTC; not before the activation.
 
     Attributes:
-        alarm: The evidence and whether it reached its level.
+        alarm: The evidence and its alarm.
 
     Raises:
-        InputValueError: An option cannot be used.
+        InputValueError: An option is out of range.
 
     Example:
         >>> drift = CalibrationMonitor(floor=1.0, level=0.05, since=0)
         >>> p = np.full(200, 0.9, np.float32)
-        >>> drift.update(ScoredRows(p, p, np.arange(200) % 4 != 0), np.arange(200), through=200)
+        >>> time = np.arange(200)
+        >>> drift.update(ScoredRows(predicted_at=time, probability=p, score=p, positive=time % 4 != 0), through=200)
         >>> drift.alarm.fired_at is not None, drift.alarm.rows
         (True, 200)
     """
@@ -104,23 +104,23 @@ class CalibrationMonitor:
         self.floor = number(floor, "floor", above=0.0, below=1.0, closed="above")
         self.alarm = Alarm(LOG_WEIGHTS, level, since)
 
-    def update(self, rows: ScoredRows, time: NDArray[np.int64], *, through: int) -> None:
-        """Take the next matured cohort: the predictions from where the monitor stands to before `through`.
+    def update(self, rows: ScoredRows, *, through: int) -> None:
+        """Count the next mature cohort: predictions from the end of the previous cohort to before `through`.
 
-        Rows whose label was sought and has not come must be among them; rows whose label was not sought may be left
-        out. Of each group the first row counts.
+        The cohort must include rows with a sought label that has not arrived; it may omit rows whose label was not
+        sought. The first row of each group counts.
 
         Args:
-            rows: N predictions with the probability that decisions use, and `positive` as the policy means it.
-            time: When each was made, int64 of shape (N,), microseconds since the epoch, not falling.
-            through: Where the cohort ends, itself not included. Labels that come later are not read any more.
+            rows: N predictions in order, with the probability that decisions use, and `positive` as the policy
+                defines it.
+            through: End of the cohort, exclusive. Later labels for it are ignored.
 
         Raises:
             InputValueError: The cohort is not the next one, rows are not in order, or a probability is outside [0, 1];
                 nothing is counted then.
         """
         through = whole(through, "through", least=0)
-        which = counted(rows, time, self.alarm.through, through, known_propensity=True)
+        which = counted(rows, self.alarm.through, through, known_propensity=True)
         weight = weights(rows.take(which), self.floor)
         which, weight = which[weight > 0], weight[weight > 0]
         rows = rows.take(which)
@@ -128,10 +128,10 @@ class CalibrationMonitor:
         if len(which):
             for end in (probability.min(), probability.max()):
                 number(float(end), "probability", above=0.0, below=1.0, closed="below, above")
-        self.alarm.take(self._blocks(rows, probability, weight, time[which]), through)
+        self.alarm.take(self._blocks(rows, probability, weight), through)
 
     def _blocks(
-        self, rows: ScoredRows, probability: NDArray[np.float64], weight: NDArray[np.float64], time: NDArray[np.int64]
+        self, rows: ScoredRows, probability: NDArray[np.float64], weight: NDArray[np.float64]
     ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64], int]]:
         known, positive = rows.known(), rows.positive
         for start in range(0, len(rows), _BLOCK):
@@ -139,10 +139,10 @@ class CalibrationMonitor:
             right, wrong = values(probability[part], self.tolerance)
             labelled = np.where(positive[part, None], right, wrong)
             value = np.where(known[part, None], labelled, np.minimum(right, wrong))
-            yield np.log1p(weight[part, None] * value), time[part], int((~known[part]).sum())
+            yield np.log1p(weight[part, None] * value), rows.predicted_at[part], int((~known[part]).sum())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able document from which `from_dict` goes on to the very same numbers."""
+        """Return a JSON-able document that `from_dict` restores exactly."""
         own = {"tolerance": self.tolerance, "floor": self.floor}
         return {"kind": "calibration", "version": VERSION, **own, **self.alarm.to_dict()}
 
@@ -151,7 +151,7 @@ class CalibrationMonitor:
         """Read what `to_dict` wrote.
 
         Raises:
-            InputValueError: It is another document, or contradicts itself.
+            InputValueError: The document is of another kind or inconsistent.
         """
         fields = fields_of(document, "calibration", {"tolerance", "floor"} | FIELDS)
         monitor = cls(

@@ -1,15 +1,14 @@
-"""Does a certificate still hold? One monitor for each, and the only kind whose alarm voids anything.
+"""Monitor whether a certificate still holds. Its alarm voids the certificate.
 
 H₀: given all rows before, the next row breaks the promise with a mean rate of at most q (of its metric's denominator).
-Each row has a value v that has mean 0 at most under H₀,
+Each row has a value v with mean at most 0 under H₀,
 
-    v = (1 − q)/q for an error, −1 for a row of the denominator that is none, 0 for all others,
+    v = (1 − q)/q for an error, −1 for another row of the denominator, 0 for all others,
 
-so that f = 1 + b v is a bet on an error rate of q + b(1 − q): its likelihood ratio against q. Where a label is sought
-with a propensity π of at least φ, f = 1 + (φ/π) b v if it was sought, else 1; the mean over the seeking is 1 + φ b E v.
-Where π is below φ, f = 1 + φ b v. So no region weighs more than it does in the traffic, and no factor comes below 1 −
-b. A v that is not known is taken as it speaks least against the promise: labels that stay away for what they are can
-weaken the monitor, never make it fire.
+so that f = 1 + b v is a bet on an error rate of q + b(1 − q): its likelihood ratio against q. If the propensity π is at
+least φ, f = 1 + (φ/π) b v for a sought label, else 1; the mean over seeking is 1 + φ b E v. If π is below φ, f = 1 +
+φ b v. So every region has at most its weight in the traffic, and every factor is at least 1 − b. An unknown v is
+replaced by its minimum, so missing labels can weaken the monitor but never make it fire.
 
 References:
     Waudby-Smith & Ramdas (2024), Estimating means of bounded random variables by betting.
@@ -25,25 +24,27 @@ from typing import Any, Final, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from service.decisions.conditions import Metric
+from candor.contract.certificates import Threshold
+from candor.contract.conditions import Metric
 from service.decisions.decide import order_keys
+from service.decisions.grid import key_of
+from service.decisions.numbers import number, whole
 from service.decisions.rows import ScoredRows
 from service.errors import InputValueError
 from service.monitoring.alarm import FIELDS, Alarm
 from service.monitoring.cohorts import counted, weights
-from service.monitoring.documents import VERSION, fields_of, number, whole
-from service.revision import Threshold
+from service.monitoring.documents import VERSION, fields_of
 
 _METRICS: Final = get_args(Metric)
 _BLOCK: Final = 4096
 _SMALLEST_RISE: Final = 1 / 8
-"""Smallest alternative, as a share of the tolerated rate: bets run down to a rate of about 9/8 of it."""
+"""Smallest rise that a bet is on, as a fraction of the tolerated rate: 9/8 of it."""
 
 
 def bets(tolerance: float) -> NDArray[np.float64]:
-    """Return the bets b = 1/2, 1/4, … on error rates q + b(1 − q), down to a rise of q/8 at most; they weigh the same.
+    """Return bets b = 1/2, 1/4, … of equal weight on error rates q + b(1 − q), down to a rise of at most q/8.
 
-    A neighbour at half of the best bet still has three quarters of its growth.
+    A bet at half the best one still grows three quarters as fast.
 
     Args:
         tolerance: The tolerated rate q in (0, 1).
@@ -63,13 +64,13 @@ def values(
     known: NDArray[np.bool_],
     tolerance: float,
 ) -> NDArray[np.float64]:
-    """Return each row's v, shape (N,): the true one where the label is known, else the smallest that it could be.
+    """Return each row's v, shape (N,); the minimum possible v for an unknown label.
 
     Args:
-        metric: What is promised.
+        metric: Metric of the promise.
         above: Whether each row is at or above the certificate's threshold, shape (N,).
-        positive: Whether its label is positive; not read where it is not known.
-        known: Whether its label is known; not read for a flag rate.
+        positive: Whether its label is positive; ignored for unknown labels.
+        known: Whether its label is known; ignored for a flag rate.
         tolerance: The tolerated rate q.
     """
     error, kept = (1.0 - tolerance) / tolerance, -1.0
@@ -86,30 +87,32 @@ class CertificateMonitor:
     """Evidence against one certificate.
 
     Args:
-        metric: What the certificate promises.
-        tolerance: Tolerated rate q in (0, 1) of what counts against it: 1 − p for a precision or recall of at least p,
-            the limit itself for a false-positive rate or selective risk, and for a flag rate what exploration leaves of
-            it (`Policy.tolerance`).
-        threshold: The certificate's threshold; its claim is about rows at or above it.
-        floor: φ in (0, 1], fixed before the first row. Rows with a smaller propensity, 0 included, count as if they
-            kept the promise unless their label is known. A small floor sees all regions and bets little; the policy's
-            smallest positive propensity is a good choice unless few rows have it.
+        metric: Metric of the certificate.
+        tolerance: Tolerated error rate q in (0, 1): 1 − p for a precision or recall of at least p, the limit for a
+            false-positive rate or selective risk, and the limit minus exploration for a flag rate
+            (`Policy.tolerance`).
+        threshold: The certificate's threshold; it is about rows at or above it.
+        floor: φ in (0, 1], fixed before the first row. A row with a smaller propensity (or 0) and an unknown label
+            counts for the promise. A small floor covers all regions but bets little; the policy's smallest positive
+            propensity is a good choice unless few rows have it.
         level: Probability in (0, 1) that the monitor ever fires while the promise holds.
-        since: When it begins, microseconds since the epoch, UTC: the activation, never before it.
+        since: Start, microseconds since the epoch, UTC; not before the activation.
 
     Attributes:
-        alarm: The evidence and whether it reached its level.
+        alarm: The evidence and its alarm.
 
     Raises:
-        InputValueError: An option cannot be used.
+        InputValueError: An option is out of range.
 
     Example:
         >>> promise = CertificateMonitor(
-        ...     metric="precision", tolerance=0.05, threshold=Threshold(0.9, -math.inf), floor=1.0, level=0.05, since=0
+        ...     metric="precision", tolerance=0.05, threshold=Threshold.at(0.9, -math.inf), floor=1.0,
+        ...     level=0.05, since=0,
         ... )
         >>> p = np.full(100, 0.95, np.float32)
         >>> errors = np.arange(100) % 4 == 0
-        >>> promise.update(ScoredRows(p, p, ~errors), np.arange(100), through=100)
+        >>> rows = ScoredRows(predicted_at=np.arange(100), probability=p, score=p, positive=~errors)
+        >>> promise.update(rows, through=100)
         >>> promise.alarm.fired_at, promise.alarm.p_value < 0.001
         (32, True)
     """
@@ -123,7 +126,7 @@ class CertificateMonitor:
                 where="metric",
                 found=metric,
                 expected=list(_METRICS),
-                remedy="Give the metric of the certificate.",
+                remedy="Pass the certificate's metric.",
             )
         self.metric = metric
         self.tolerance = number(tolerance, "tolerance", above=0.0, below=1.0)
@@ -132,40 +135,36 @@ class CertificateMonitor:
         self._bets = bets(self.tolerance)
         self.alarm = Alarm(np.full(len(self._bets), -math.log(len(self._bets))), level, since)
 
-    def update(self, rows: ScoredRows, time: NDArray[np.int64], *, through: int) -> None:
-        """Take the next matured cohort: *all* predictions from where the monitor stands to before `through`.
+    def update(self, rows: ScoredRows, *, through: int) -> None:
+        """Count the next mature cohort: *all* predictions from the end of the previous cohort to before `through`.
 
-        Rows whose label was sought and has not come must be among them, and so must those of propensity 0: left out,
-        they would count for nothing instead of for the promise. Of each group the first row counts. Rows whose
-        propensity nobody knows count for a flag rate only.
+        The cohort must include rows with a sought label that has not arrived and rows of propensity 0: they count for
+        the promise. The first row of each group counts. Rows of unknown propensity count for a flag rate only.
 
         Args:
-            rows: N predictions of the certificate's segment (of all traffic where it has none), with `positive` as the
-                policy means it.
-            time: When each was made, int64 of shape (N,), microseconds since the epoch, not falling.
-            through: Where the cohort ends, itself not included. Labels that come later are not read any more.
+            rows: N predictions of the certificate's segment (or of all traffic) in order of prediction, with `positive`
+                as the policy defines it.
+            through: End of the cohort, exclusive. Later labels for it are ignored.
 
         Raises:
             InputValueError: The cohort is not the next one, or rows are not in order; nothing is counted then.
         """
         through = whole(through, "through", least=0)
         flags = self.metric == "flag_rate"
-        which = counted(rows, time, self.alarm.through, through, known_propensity=not flags)
-        rows, time = rows.take(which), time[which]
-        threshold = order_keys(*(np.array([x]) for x in (self.threshold.probability, self.threshold.score)))
-        above = order_keys(rows.probability, rows.score) >= threshold
+        which = counted(rows, self.alarm.through, through, known_propensity=not flags)
+        rows = rows.take(which)
+        above = order_keys(rows.probability, rows.score) >= key_of(self.threshold)
         if flags:
             weight, known = np.ones(len(rows)), np.ones(len(rows), np.bool_)
         else:
             weight, known = weights(rows, self.floor), rows.known()
-            if rows.propensity is not None:
-                weight[rows.propensity < self.floor] = self.floor
+            weight[rows.propensity < self.floor] = self.floor
         value = values(self.metric, above, rows.positive, known, self.tolerance)
-        # Which rows count is settled without their labels: onsets must not be numbered by what labels say.
+        # Rows are chosen without their labels, because the numbers of onsets must not depend on labels.
         reached = weight > 0
         if self.metric in ("precision", "selective_risk"):
             reached &= above
-        self.alarm.take(self._blocks((weight * value)[reached], time[reached], ~known[reached]), through)
+        self.alarm.take(self._blocks((weight * value)[reached], rows.predicted_at[reached], ~known[reached]), through)
 
     def _blocks(
         self, value: NDArray[np.float64], time: NDArray[np.int64], unlabelled: NDArray[np.bool_]
@@ -175,11 +174,11 @@ class CertificateMonitor:
             yield np.log1p(np.outer(value[part], self._bets)), time[part], int(unlabelled[part].sum())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able document from which `from_dict` goes on to the very same numbers."""
+        """Return a JSON-able document that `from_dict` restores exactly."""
         own = {
             "metric": self.metric,
             "tolerance": self.tolerance,
-            "threshold": self.threshold.to_dict(),
+            "threshold": self.threshold.model_dump(),
             "floor": self.floor,
         }
         return {"kind": "certificate", "version": VERSION, **own, **self.alarm.to_dict()}
@@ -189,7 +188,7 @@ class CertificateMonitor:
         """Read what `to_dict` wrote.
 
         Raises:
-            InputValueError: It is another document, or contradicts itself.
+            InputValueError: The document is of another kind or inconsistent.
         """
         own = {"metric", "tolerance", "threshold", "floor"}
         fields = fields_of(document, "certificate", own | FIELDS)
@@ -213,9 +212,9 @@ def _threshold(document: Any) -> Threshold:
             where="threshold",
             found=document,
             expected={"probability": 0.9, "score": None},
-            remedy="Give the threshold of the certificate's band.",
+            remedy="Pass the threshold of the certificate's band.",
         )
     number(document["probability"], "threshold/probability", above=0.0, below=1.0, closed="below, above")
     if document["score"] is not None:
         number(document["score"], "threshold/score")
-    return Threshold.from_dict(dict(document))
+    return Threshold.model_validate(document)

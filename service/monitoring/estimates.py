@@ -1,9 +1,8 @@
-"""What labels and confidences say of the traffic: base rates, accuracy, confidence, how many labels come and when.
+"""Estimates from labels and confidences: base rates, accuracy, confidence, label counts and delays.
 
-Rows whose label was sought with propensity π stand for 1/π rows each, so that a share of the labelled rows becomes one
-of all traffic that can be labelled. Labels that were sought and have not come are left out, as if they stayed away by
-chance; how many there are is said beside. Intervals are pointwise, 95 %, clustered by group; where weights differ much,
-those of shares cover more.
+A row whose label was sought with propensity π stands for 1/π rows, so estimates are about all traffic that can be
+labelled. Sought labels that have not arrived are assumed missing at random; their number is reported. Intervals are
+pointwise, 95 %, clustered by group; intervals of frequencies are conservative if weights differ much.
 
 References:
     Särndal, Swensson & Wretman (1992), Model assisted survey sampling, section 5.7 (the ratio of weighted sums).
@@ -13,59 +12,36 @@ References:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from service.decisions.calibrated import Calibrated
+
 MOST_LABELS: Final = 20
-"""Labels whose base rates are given, the most frequent ones."""
+"""Maximum labels with a base rate; the most frequent ones."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Observed:
-    """N predictions as columns.
-
-    Attributes:
-        confidence: Calibrated probability of the predicted label, (N,).
-        predicted: Its place among the labels, int64 (N,).
-        labels: The true one's, int64 (N,), below 0 where none has come.
-        propensity: Probability with which the label was sought, (N,), NaN where unknown.
-        sought: Whether it was, bool (N,).
-        group: Cluster of each row, int64 (N,).
-        delay_s: Seconds from prediction to its first label, (N,); not read where none has come.
-    """
-
-    confidence: NDArray[np.floating[Any]]
-    predicted: NDArray[np.int64]
-    labels: NDArray[np.int64]
-    propensity: NDArray[np.float64]
-    sought: NDArray[np.bool_]
-    group: NDArray[np.int64]
-    delay_s: NDArray[np.float64]
-
-
-def from_labels(rows: Observed, label_names: tuple[str, ...]) -> dict[str, Any]:
-    """Return what the labelled rows say of the traffic that can be labelled.
+def from_labels(seen: Calibrated) -> dict[str, Any]:
+    """Return estimates for the traffic that can be labelled.
 
     Args:
-        rows: All predictions of a span of time whose labels had the time to come.
-        label_names: The model's labels.
+        seen: All predictions of a time span with mature labels.
 
     Returns:
-        Counts; `accuracy`, `mean_confidence` on the same rows, and `overconfidence`, by how much the one is below the
-        other (the interval is the accuracy's: confidences are known); `base_rate` by label, the most frequent
-        `MOST_LABELS`; `delay_s`. None stands for what no label shows.
+        Counts; `accuracy` and `mean_confidence` on the same rows; `overconfidence`, their difference (with the
+        accuracy's interval, as confidences are known); `base_rate` of the `MOST_LABELS` most frequent labels;
+        `delay_s`. None stands for an estimate without labels.
     """
-    seekable = rows.propensity > 0
-    counts = rows.sought & seekable & (rows.labels >= 0)
-    weight = 1.0 / rows.propensity[counts]
-    group = np.unique(rows.group[counts], return_inverse=True)[1]
-    n, sought = int(counts.sum()), int((rows.sought & seekable).sum())
+    rows = seen.rows
+    seekable, known = rows.propensity > 0, rows.known()
+    weight = 1.0 / rows.propensity[known]
+    group = np.unique(rows.group[known], return_inverse=True)[1]
+    n, sought = int(known.sum()), int((rows.was_sought() & seekable).sum())
     document: dict[str, Any] = {
-        "rows": len(rows.labels),
+        "rows": len(rows),
         "seekable_share": float(seekable.mean()) if len(seekable) else None,
         "sought": sought,
         "labelled": n,
@@ -79,39 +55,33 @@ def from_labels(rows: Observed, label_names: tuple[str, ...]) -> dict[str, Any]:
     }
     if not n:
         return document
-    confidence = rows.confidence[counts].astype(np.float64)
-    labels = rows.labels[counts]
-    right = labels == rows.predicted[counts]
-    rates = np.bincount(labels, weight, len(label_names))
+    label = rows.label[known]
+    rates = np.bincount(label, weight, len(seen.names))
     frequent = np.argsort(-rates, kind="stable")[:MOST_LABELS]
-    delay = np.quantile(rows.delay_s[counts], [0.5, 0.9])
-    accuracy, stated = share(right, weight, group), mean(confidence, weight, group)
+    delay = np.quantile((rows.labelled_at - rows.predicted_at)[known] / 1e6, [0.5, 0.9])
+    accuracy = share(seen.right[known], weight, group)
+    stated = mean(seen.confidence[known].astype(np.float64), weight, group)
     low, high = accuracy["interval"]
     over = {"value": stated["value"] - accuracy["value"], "interval": [stated["value"] - high, stated["value"] - low]}
     return document | {
         "accuracy": accuracy,
         "mean_confidence": stated,
         "overconfidence": over,
-        "base_rate": {label_names[label]: share(labels == label, weight, group) for label in frequent.tolist()},
+        "base_rate": {seen.names[place]: share(label == place, weight, group) for place in frequent.tolist()},
         "delay_s": {"median": float(delay[0]), "q90": float(delay[1])},
     }
 
 
-def without_labels(confidence: NDArray[np.floating[Any]], group: NDArray[np.int64]) -> dict[str, Any]:
-    """Return the accuracy that confidences promise, which it is as far as they are calibrated.
-
-    Args:
-        confidence: Of all recent predictions, (N,).
-        group: Cluster of each, int64 (N,).
-    """
-    weight = np.ones(len(confidence))
-    cluster = np.unique(group, return_inverse=True)[1]
-    found = mean(confidence.astype(np.float64), weight, cluster) if len(confidence) else None
-    return {"rows": len(confidence), "mean_confidence": found, "estimated_accuracy": found, "assumes": "calibration"}
+def without_labels(seen: Calibrated) -> dict[str, Any]:
+    """Return the accuracy estimated from recent confidences; correct if they are calibrated."""
+    size = len(seen.rows)
+    group = np.unique(seen.rows.group, return_inverse=True)[1]
+    found = mean(seen.confidence.astype(np.float64), np.ones(size), group) if size else None
+    return {"rows": size, "mean_confidence": found, "estimated_accuracy": found, "assumes": "calibration"}
 
 
 def mean(values: NDArray[np.float64], weight: NDArray[np.float64], group: NDArray[np.int64]) -> dict[str, Any]:
-    """Return a weighted mean with its 95 % interval, None where there are too few groups for one.
+    """Return a weighted mean with its 95 % interval; None for an interval from too few groups.
 
     Args:
         values: (N,), N ≥ 1.
@@ -126,14 +96,14 @@ def mean(values: NDArray[np.float64], weight: NDArray[np.float64], group: NDArra
 
 
 def share(hits: NDArray[np.bool_], weight: NDArray[np.float64], group: NDArray[np.int64]) -> dict[str, Any]:
-    """Return a weighted share with its 95 % interval, within [0, 1]; arguments as for `mean`."""
+    """Return a weighted frequency with its 95 % interval within [0, 1]; arguments as for `mean`."""
     value, variance, groups = _linearised(hits.astype(np.float64), weight, group)
     if groups < 2:
         return {"value": value, "interval": [0.0, 1.0]}
     totals = np.bincount(group, weight)
     n = float(
         totals.sum() ** 2 / (totals**2).sum()
-    )  # Kish's: rare errors of large weight may be missing from the spread
+    )  # Kish's effective size, because the variance may miss rare errors of large weight
     if variance > 0:
         n = min(value * (1 - value) / variance, n)
     z = float(stdtrit(groups - 1, 0.975))

@@ -1,14 +1,14 @@
-"""Evidence against a hypothesis that may hold at first and fail later: a mixture over bets and over onsets.
+"""Evidence against a hypothesis that may hold at first and fail later: a mixture over bets and onsets.
 
-A bet j turns each row into a factor f of mean 1 at most, whatever came before, while the hypothesis holds. The product
-of the factors since row k grows if the hypothesis fails from row k on. Nobody knows j or k, so the capital is spread:
-bet j gets the weight w_j, onset k the share g_k of it. The evidence after row t,
+While the hypothesis holds, a bet j turns each row into a factor f of mean at most 1, whatever came before. The product
+of the factors since row k grows if the hypothesis fails from row k on. j and k are unknown, so the capital is spread:
+bet j has the weight w_j, onset k the part g_k of it. The evidence after row t,
 
     W_t = Σ_j w_j Σ_{k ≤ t} g_k f_{j,k} ⋯ f_{j,t} + Σ_{k > t} g_k,
 
-starts at 1 and has W_t ≤ W_{t−1} in the mean under the hypothesis, so that by Ville's inequality it ever reaches 1/α
-with probability at most α. Each inner sum obeys M_t = (M_{t−1} + g_t) f_t: the state is one number a bet. They are kept
-as logarithms, together with the share that joins them next, and so are always finite.
+starts at 1 and does not grow in the mean under the hypothesis, so by Ville's inequality it ever reaches 1/α with
+probability at most α. Each inner sum obeys M_t = (M_{t−1} + g_t) f_t: the state is one number per bet, kept as a
+logarithm with the next g added, and so always finite.
 
 References:
     Ville (1939), Étude critique de la notion de collectif, chapter 5.
@@ -25,35 +25,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 _SCALE: Final = 100.0
-"""Rows within which an onset counts as early."""
+"""Number of rows within which an onset is early."""
 
 
 def shares_left(rows: int) -> float:
-    """Return the shares of all onsets after so many rows, Σ_{k > n} g_k = 1/(1 + ln(1 + n/100)).
+    """Return the capital of all onsets after n rows, Σ_{k > n} g_k = 1/(1 + ln(1 + n/100)).
 
-    The shares fall as 1/(k ln² k), about as slowly as those of a finite sum can, so that a late onset is found
-    nearly as fast as an early one.
+    g_k falls as 1/(k ln² k), about as slowly as a finite sum allows, so a late onset is found nearly as fast as an
+    early one.
     """
     return 1.0 / (1.0 + math.log1p(rows / _SCALE))
 
 
 def onset_share(row: int) -> float:
-    """Return the share g_k of an onset at row k ≥ 1, which is `shares_left(k − 1) − shares_left(k)`."""
+    """Return the capital g_k of an onset at row k ≥ 1: `shares_left(k − 1) − shares_left(k)`."""
     return math.log1p(1.0 / (_SCALE + row - 1)) * shares_left(row - 1) * shares_left(row)
 
 
 def first_stakes(shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return the logarithms of what is staked on row 1, g_1 for each bet, of the shape given."""
+    """Return the log stakes on row 1, ln g_1 for each bet, in the given shape."""
     return np.full(shape, math.log(onset_share(1)))
 
 
 def advance(stakes: NDArray[np.float64], factors: NDArray[np.float64], rows: int) -> None:
-    """Take one row, in place.
+    """Count one row, in place.
 
     Args:
         stakes: ln(M_{t−1} + g_t) for each bet, shape (…, J); becomes ln(M_t + g_{t+1}).
-        factors: ln f_t for each bet, finite, a shape that broadcasts to (…, J).
-        rows: t, this row counted.
+        factors: ln f_t for each bet, finite; broadcasts to (…, J).
+        rows: t, this row included.
     """
     stakes += factors
     np.logaddexp(stakes, math.log(onset_share(rows + 1)), out=stakes)
@@ -65,11 +65,11 @@ def log_evidence(
     """Return ln W_t after t rows, shape (…).
 
     Args:
-        stakes: What `advance` left, shape (…, J).
+        stakes: Stakes from `advance`, shape (…, J).
         log_weights: ln w_j of weights with sum 1, shape (J,).
-        rows: t, one for all or of a shape that broadcasts to (…).
+        rows: t; broadcasts to (…).
     """
-    # The stakes hold g_{t+1} already, so that what is left are the onsets after it: ln shares_left(t + 1).
+    # The stakes already include g_{t+1}; the rest is the capital of later onsets, ln shares_left(t + 1).
     left = -np.log1p(np.log1p((np.asarray(rows) + 1) / _SCALE))
     evidence: NDArray[np.float64] = np.logaddexp(np.logaddexp.reduce(stakes + log_weights, axis=-1), left)
     return evidence

@@ -1,101 +1,70 @@
-"""The monitors of a running service: a thread that feeds them, on one replica at a time, and what all replicas see.
+"""The thread that feeds monitors with mature predictions.
 
-It looks again and again which predictions have become old enough that their labels had the time to come, and lets each
-monitor count them, in order of prediction and each row once: what a monitor has counted is written in one transaction
-with how far it has counted. A lock in the state keeps the other replicas off a model meanwhile.
+Each monitor counts predictions once and in order: its evidence and its position are written in one transaction. A lock
+in the state admits one replica per model at a time.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
 
-from service.errors import StateUnavailableError
-from service.models import Model, Models
-from service.monitoring.estimates import Observed, from_labels, without_labels
-from service.plane import Served
+from service.decisions.calibrated import Calibrated
+from service.decisions.rows import Rows
+from service.monitoring.estimates import from_labels, without_labels
+from service.monitoring.rounds import Rounds
+from service.monitoring.watching import Subject, count, subjects
+from service.serving.model import Model
+from service.serving.models import Models
+from service.serving.plane import Served
 from service.settings import Settings
 from service.state.cohorts import cohort_end
 from service.state.database import Database, now_us
 from service.state.monitors import Counted, MonitorStore, StoredEstimates, StoredMonitor
-from service.state.recent import RecentRows, load_recent_rows, rows_at_once
+from service.state.recent import load_recent_rows, rows_at_once
 from service.state.window import Window
 from service.times import iso
-from service.watching import Subject, count, subjects
 
 logger = structlog.get_logger(__name__)
 
-_MOST_ROWS, _LOGITS_BYTES = 20_000, 16 << 20  # of a cohort, and of what is estimated from
-_PATIENCE_S = 10.0  # with one model, before the others have their turn
+_MOST_ROWS, _LOGITS_BYTES = 20_000, 16 << 20  # maximum per cohort and per estimate
+_PATIENCE_S = 10.0  # maximum time for one model before the next has its turn
 _US = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What is known of a model: monitors that run and those that have voided a certificate, oldest first; estimates."""
+    """A model's running monitors and those that voided a certificate, oldest first, and its estimates."""
 
     monitors: Sequence[StoredMonitor]
     estimates: StoredEstimates | None
 
 
-class Monitors:
-    """Feeds the monitors of all models, and says what they have found.
+class Monitors(Rounds):
+    """Feeds the monitors of all models and reports their status.
 
     Args:
         settings: Settings of the service.
         database: Open state.
-        models: The models that are watched.
-        clock: Gives the time, microseconds since the epoch, UTC.
+        models: The models to monitor.
+        clock: Returns the time, microseconds since the epoch, UTC.
     """
 
     def __init__(
         self, settings: Settings, database: Database, models: Models, *, clock: Callable[[], int] = now_us
     ) -> None:
+        super().__init__("monitors", models, settings.monitor_interval_s)
         self.clock = clock
         self._settings = settings
         self._database = database
         self._store = MonitorStore(database)
-        self._models = models
         self._seen: dict[str, Status] = {}
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="monitors", daemon=True)
-
-    def start(self) -> None:
-        """Feed the monitors from now on."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop when the cohort in hand is counted."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def step(self) -> bool:
-        """Let every model's monitors count what is due, and look at what has been found here or elsewhere.
-
-        Returns:
-            Whether more is due than was counted.
-        """
-        more = False
-        for model in self._models.all():
-            if self._stopping.is_set():
-                return False
-            try:
-                with self._database.try_lock(f"monitors/{model.name}") as mine:
-                    more = (mine and self._step(model)) or more
-                self._seen[model.name] = self.status(model.name)
-            except StateUnavailableError as error:
-                logger.warning("monitors wait for the state", model=model.name, error=str(error))
-            except Exception:
-                logger.exception("monitors cannot go on", model=model.name)
-        return more
 
     def status(self, model: str) -> Status:
-        """Return what is known of a model.
+        """Return a model's monitors and estimates.
 
         Raises:
             StateUnavailableError: The database does not answer.
@@ -103,7 +72,7 @@ class Monitors:
         return Status(self._store.of(model), self._store.estimates(model))
 
     def last_alarm(self, model: str) -> int | None:
-        """Return when an alarm of a model went off last, in microseconds since the epoch; None where none ever has.
+        """Return the time of a model's last alarm, in microseconds since the epoch; None without one.
 
         Raises:
             StateUnavailableError: The database does not answer.
@@ -111,16 +80,17 @@ class Monitors:
         return self._store.last_alarm(model)
 
     def seen(self, model: str) -> Status | None:
-        """Return what was known of a model when this replica looked last, None before."""
+        """Return a model's status as of this replica's last step; None before the first."""
         return self._seen.get(model)
 
-    def _run(self) -> None:
-        pause_s = self._settings.monitor_interval_s
-        while not self._stopping.wait(pause_s):
-            pause_s = 0.0 if self.step() else self._settings.monitor_interval_s
+    def _visit(self, model: Model) -> bool:
+        with self._database.try_lock(f"monitors/{model.name}") as mine:
+            more = mine and self._step(model)
+        self._seen[model.name] = self.status(model.name)
+        return more
 
     def _step(self, model: Model) -> bool:
-        # In this order: a swap in between makes the epoch stale.
+        # Read in this order, so that a swap in between makes the epoch stale.
         epoch, served = model.pointer.epoch, model.plane.served
         if served is None:
             return False
@@ -132,7 +102,7 @@ class Monitors:
             [(subject.watched, subject.document) for subject in wanted],
             self._settings.monitor_alpha,
         )
-        if running is None:  # the pointer has moved, and this replica is about to follow it
+        if running is None:  # the pointer has moved; this replica follows it soon
             return False
         now = self.clock()
         mature = now - int(self._settings.monitor_maturity_s * _US)
@@ -143,7 +113,7 @@ class Monitors:
         return more
 
     def _feed(self, served: Served, wanted: Sequence[Subject], running: Sequence[StoredMonitor], mature: int) -> bool:
-        """Let the monitors count all predictions before `mature`; return whether some are left when the time is up."""
+        """Count predictions before `mature` until the time is up; return whether some are left."""
         monitors = {one.id: one for one in running}
         until_s = time.monotonic() + _PATIENCE_S
         while not self._stopping.is_set():
@@ -155,18 +125,18 @@ class Monitors:
             began_s = time.monotonic()
             counted = self._cohort(served, wanted, behind, mature)
             if not self._store.count(served.revision.model, counted):
-                return True  # the lock went with its connection, and another replica goes on
+                return True  # the lock was lost with its connection; another replica continues
             monitors |= {one.before.id: _after(one) for one in counted}
             for one in counted:
                 if one.fired_at is not None:
                     logger.warning("alarm", model=served.revision.model, monitor=one.before.name)
-            self._stopping.wait(time.monotonic() - began_s)  # half of the time is for predictions
+            self._stopping.wait(time.monotonic() - began_s)  # leave half of the time to predictions
         return False
 
     def _cohort(
         self, served: Served, wanted: Sequence[Subject], behind: Sequence[StoredMonitor], mature: int
     ) -> list[Counted]:
-        """Let the monitors that are the farthest behind count their next cohort."""
+        """Count the next cohort of the monitors that are farthest behind."""
         start = min(one.through for one in behind)
         due = [one for one in behind if one.through == start]
         revision = served.revision
@@ -179,21 +149,20 @@ class Monitors:
         return count(served, wanted, due, rows, end=end, refit=refit)
 
     def _estimate(self, served: Served, now: int, mature: int) -> StoredEstimates:
-        """Return what matured labels and recent confidences say."""
+        """Return the estimates from mature labels and recent confidences."""
         span = int(self._settings.monitor_window_s * _US)
         matured = self._newest(served, mature - span, mature)
         recent = self._newest(served, now - span, now)
-        observed = _observed(served, matured)
         document = {
-            "labelled": {"window": _window(matured), **from_labels(observed, served.labels)},
+            "labelled": {"window": _window(matured), **from_labels(_seen(served, matured))},
             "recent": {
                 "window": _window(recent),
-                **without_labels(_observed(served, recent).confidence, recent.cluster),
+                **without_labels(_seen(served, recent)),
             },
         }
         return StoredEstimates(served.revision.id, now, document)
 
-    def _newest(self, served: Served, since: int, until: int) -> RecentRows:
+    def _newest(self, served: Served, since: int, until: int) -> Rows:
         revision = served.revision
         window = Window(revision.model, revision.model_digest, since, until)
         with self._database.connect() as connection:
@@ -217,18 +186,9 @@ def _rows_at_once(classes: int) -> int:
     return rows_at_once(classes, _MOST_ROWS, _LOGITS_BYTES)
 
 
-def _observed(served: Served, rows: RecentRows) -> Observed:
-    predicted, confidence = served.calibrator.top_label(rows.logits, served.calibrator.predict_proba(rows.logits))
-    return Observed(
-        confidence=confidence,
-        predicted=predicted,
-        labels=rows.labels,
-        propensity=rows.propensity,
-        sought=rows.sought,
-        group=rows.cluster,
-        delay_s=(rows.labelled_at - rows.predicted_at) / _US,
-    )
+def _seen(served: Served, rows: Rows) -> Calibrated:
+    return Calibrated.of(served.calibrator, served.labels, rows)
 
 
-def _window(rows: RecentRows) -> list[str] | None:
+def _window(rows: Rows) -> list[str] | None:
     return [iso(int(rows.predicted_at[0])), iso(int(rows.predicted_at[-1]))] if len(rows) else None

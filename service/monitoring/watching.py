@@ -1,0 +1,162 @@
+"""The monitors of an active revision, and how they count a cohort of its predictions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from service.decisions.calibrated import Calibrated
+from service.decisions.rows import Rows, ScoredRows
+from service.decisions.solved import SolvedPolicy
+from service.decisions.voided import Claim, claims, key_of
+from service.monitoring.calibration import CalibrationMonitor
+from service.monitoring.certificate import CertificateMonitor
+from service.recalibration.task import RefitRequest
+from service.serving.plane import Served
+from service.state.monitors import Counted, StoredMonitor, Watched
+
+CALIBRATION = "calibration"
+_UNSET_LEVEL, _UNSET_SINCE = 0.5, 0  # until the state assigns level and start
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One statement about the traffic to monitor.
+
+    Attributes:
+        watched: Its names.
+        document: Document of a new monitor for it.
+        policy: Policy of the certificate; None for the calibration.
+        segment: Its segment; None for all traffic.
+    """
+
+    watched: Watched
+    document: dict[str, Any]
+    policy: SolvedPolicy | None = None
+    segment: str | None = None
+
+
+def subjects(served: Served, tolerance: float) -> list[Subject]:
+    """Return the statements to monitor: the calibration and each valid certificate.
+
+    Args:
+        served: The active revision, with voided certificates marked.
+        tolerance: Tolerated miscalibration.
+    """
+    of = json.dumps([served.revision.model_digest, served.revision.calibrator.to_dict()], sort_keys=True)
+    return [_calibration(served, tolerance, of), *_certificates(served, of)]
+
+
+def name_of(policy: str, action: str, segment: str | None) -> str:
+    """Return the display name of a certificate's monitor."""
+    return "/".join([policy, action] if segment is None else [policy, action, segment])
+
+
+def _calibration(served: Served, tolerance: float, of: str) -> Subject:
+    floor = min((_floor(solved) for solved in served.policies.values()), default=1.0)
+    document = CalibrationMonitor(tolerance=tolerance, floor=floor, level=_UNSET_LEVEL, since=_UNSET_SINCE).to_dict()
+    return Subject(Watched("calibration", CALIBRATION, _digest(of, document)), document)
+
+
+def _certificates(served: Served, of: str) -> Iterator[Subject]:
+    digest = served.revision.model_digest
+    for solved in served.policies.values():
+        for claim in claims(solved):
+            document = _document(solved, claim)
+            if document is None:
+                continue
+            key = key_of(solved, claim.action, claim.segment, claim.certificate, model_digest=digest)
+            name = name_of(solved.policy.id, claim.action, claim.segment)
+            watched = Watched("certificate", name, _digest(of, document, key), key)
+            yield Subject(watched, document, solved, claim.segment)
+
+
+def _document(solved: SolvedPolicy, claim: Claim) -> dict[str, Any] | None:
+    when = solved.policy.bands[claim.index].condition
+    if when is None or when.metric is None:
+        return None
+    return CertificateMonitor(
+        metric=when.metric,
+        tolerance=solved.policy.tolerance(claim.index),
+        threshold=claim.threshold,
+        floor=_floor(solved),
+        level=_UNSET_LEVEL,
+        since=_UNSET_SINCE,
+    ).to_dict()
+
+
+def _floor(solved: SolvedPolicy) -> float:
+    """Return a policy's smallest positive propensity; the action "review" has one."""
+    return float(solved.propensities[solved.propensities > 0].min())
+
+
+def _digest(of: str, document: dict[str, Any], certificate: str | None = None) -> str:
+    said = [of, document, certificate]
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def count(
+    served: Served, wanted: Sequence[Subject], due: Sequence[StoredMonitor], rows: Rows, *, end: int, refit: bool
+) -> list[Counted]:
+    """Count a cohort.
+
+    Args:
+        served: The active revision.
+        wanted: Its statements to monitor, those of `due` among them.
+        due: Monitors whose next cohort this is.
+        rows: All predictions of the cohort.
+        end: End of the cohort, exclusive.
+        refit: Whether a calibration alarm requests a recalibration.
+    """
+    by_subject = {subject.watched.subject: subject for subject in wanted}
+    views = _Views(served, rows)
+    counted = []
+    for stored in due:
+        subject = by_subject[stored.subject]
+        monitor = _MONITORS[stored.kind](stored.document)
+        view = views.of(subject)
+        monitor.update(view, through=end)
+        # Predictions before the activation were used to fit the calibrator or came from another one; many labels of
+        # predictions after the cohort have not arrived yet.
+        request = RefitRequest(mode="propose", since_us=stored.since, until_us=end)
+        counted.append(
+            Counted(
+                before=stored,
+                document=monitor.to_dict(),
+                evidence=monitor.alarm.log_e,
+                through=end,
+                rows=len(view) > 0,
+                fired_at=monitor.alarm.fired_at,
+                refit=asdict(request) if refit and stored.kind == "calibration" else None,
+            )
+        )
+    return counted
+
+
+_MONITORS: dict[str, Callable[[dict[str, Any]], CertificateMonitor | CalibrationMonitor]] = {
+    "certificate": CertificateMonitor.from_dict,
+    "calibration": CalibrationMonitor.from_dict,
+}
+
+
+class _Views:
+    """The rows of a cohort for each policy, scored once."""
+
+    def __init__(self, served: Served, rows: Rows) -> None:
+        self._seen = Calibrated.of(served.calibrator, served.labels, rows)
+
+    def of(self, subject: Subject) -> ScoredRows:
+        """Return the rows of a statement."""
+        if subject.policy is None:
+            return self._confidences()
+        rows = self._seen.scored(subject.policy.policy)
+        return rows if subject.segment is None else rows.of_segment(subject.segment)
+
+    def _confidences(self) -> ScoredRows:
+        stated = np.clip(self._seen.confidence, 0.0, 1.0).astype(np.float32)
+        return ScoredRows.of(self._seen.rows, probability=stated, score=stated, positive=self._seen.right)
