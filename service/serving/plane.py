@@ -1,6 +1,6 @@
 """The hot path, top to bottom: array → queue → batch → ONNX Runtime → calibrate → decide → answer.
 
-It knows no HTTP, no pydantic and no database; whoever builds a `Plane` hands it the log as a callable.
+It knows no HTTP, no pydantic and no database; a `Plane` gets the log as a callable.
 """
 
 from __future__ import annotations
@@ -20,40 +20,44 @@ import numpy.typing as npt
 from bundle import Bundle, InputSpec
 from calibrators import Calibrator
 from service.decisions.decide import decide_rows
+from service.decisions.revision import Revision
 from service.decisions.solved import SolvedPolicy
 from service.errors import InputShapeError, OverloadedError, StateUnavailableError, UnknownPolicyError
 from service.ids import new_ids
-from service.inference.batcher import Arrivals, Batcher
+from service.inference.batcher import Batcher, LoopThread
 from service.inference.chain import Chain, Scores
 from service.inference.inputs import Encoder, check_rows, conform
-from service.inference.session import Session
+from service.inference.runtimes import Runtime
+from service.inference.sampling import Sample
 from service.inference.statistics import Stages, Statistics, Timing
-from service.revision import Revision
+from service.places import in_body
 
 _NS = 1e9
-_HERE_S = 0.001  # what runs as quickly as this may hold up the event loop, where nothing else is to be done
+_HERE_S = 0.001  # a run this short may block the event loop
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Served:
-    """A revision made ready to run. One request is answered by one of these from start to end.
+    """A revision ready to run. One of these answers a request from start to end.
 
-    `specification` says what its inputs mean, see `service.inference.inputs.specification`.
+    `specification` identifies the meaning of its inputs, see `service.inference.inputs.specification`. `sample` gets
+    the inputs of every answer, for the test of input drift; None where there is none.
     """
 
     revision: Revision
     bundle: Bundle
     labels: tuple[str, ...]
     input: InputSpec
-    session: Session
+    session: Runtime
     chain: Chain
     calibrator: Calibrator
     policies: Mapping[str, SolvedPolicy]
     specification: str
     encoder: Encoder | None = None
+    sample: Sample | None = None
 
     def policy(self, name: str | None) -> SolvedPolicy | None:
-        """Return the policy called `name`; without a name the one called "default", or the only one, or none."""
+        """Return the policy `name`. Without a name: the policy "default", or the only one, or None."""
         if name is None:
             if len(self.policies) == 1:
                 return next(iter(self.policies.values()))
@@ -71,9 +75,9 @@ class Served:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
-    """What a request gets: one entry for each of its N rows in every array and list.
+    """Answer to a request. Every array and list has one entry per row.
 
-    `segments` is None where no row has one; `timing` is that of the batch that the request was part of.
+    `segments` is None if no row has one; `timing` is that of the batch of the request.
     """
 
     served: Served
@@ -87,7 +91,7 @@ class Answer:
     confidence: npt.NDArray[np.float32]
     actions: list[str | None]
     propensities: list[float | None]
-    label_sought: list[bool]
+    sought: list[bool]
     timing: Timing
     segments: Sequence[str | None] | None = None
 
@@ -105,7 +109,7 @@ class Answer:
             confidence=self.confidence[rows],
             actions=self.actions[rows],
             propensities=self.propensities[rows],
-            label_sought=self.label_sought[rows],
+            sought=self.sought[rows],
             timing=self.timing,
             segments=None if self.segments is None else self.segments[rows],
         )
@@ -126,6 +130,7 @@ class _Request:
     groups: Sequence[str | None]
     segments: Sequence[str | None] | None
     queued_ns: int
+    until_ns: int
 
     @property
     def rows(self) -> int:
@@ -133,24 +138,24 @@ class _Request:
 
 
 class Plane:
-    """Answers predictions for one model with whatever revision is in service.
+    """Answer predictions of one model with the active revision.
 
     Args:
-        log: Called with what a run answered, of one policy at a time, its inputs, and the same answer in parts, one for
-            each request; on the thread that ran it: the worker's, or the event loop's for a lone quick request. It must
-            neither block nor raise. It returns None, or for each request a future that its answer waits for, and that
-            is cancelled where the request is given up.
-        max_batch_size: Rows that one inference run takes at most.
-        max_rows: Rows that one request may have.
-        max_queued_rows: Rows that may wait.
-        delay_s: How long a free session waits for a batch to fill.
-        arrivals: Shared with the other models' planes.
+        log: Called with the answers of a run, one policy at a time, its inputs, and the same answers split by request,
+            on the thread of the run: the worker, or the event loop for a quick batch. It must neither block nor
+            raise. It returns None, or per request a future that the answer waits for, cancelled if the request is
+            given up.
+        max_batch_size: Maximum rows per inference batch.
+        max_rows: Maximum rows per request.
+        max_queued_rows: Maximum queued rows.
+        delay_s: Time that a free session waits for a batch to fill.
+        loop_thread: Shared with the planes of the other models.
 
     Attributes:
-        served: The revision in service, None as long as there is none.
-        statistics: What has been done, by the revision that did it.
-        stages: How long each stage took.
-        refusals: Requests that got no answer, by reason.
+        served: Active revision, None before the first.
+        statistics: Statistics by revision.
+        stages: Durations of the stages.
+        refusals: Requests without an answer, by reason.
     """
 
     def __init__(
@@ -161,7 +166,7 @@ class Plane:
         max_rows: int,
         max_queued_rows: int,
         delay_s: float,
-        arrivals: Arrivals | None = None,
+        loop_thread: LoopThread | None = None,
     ) -> None:
         self.served: Served | None = None
         self.statistics: dict[str, Statistics] = {}
@@ -176,17 +181,17 @@ class Plane:
             max_queued_rows=max_queued_rows,
             delay_s=delay_s,
             name="plane",
-            arrivals=arrivals,
+            loop_thread=loop_thread,
         )
         self.refusals = self._batcher.refusals
 
     @property
     def queued_rows(self) -> int:
-        """Rows that wait for the session."""
+        """Number of queued rows."""
         return self._batcher.queued_rows
 
     def check_room(self, served: Served) -> None:
-        """Refuse a request that would find no room anyhow, before its body is read: a refusal must cost little.
+        """Refuse a request that would find the queue full, before its body is read: a refusal must cost little.
 
         Raises:
             OverloadedError: The queue is full.
@@ -211,20 +216,22 @@ class Plane:
         """Answer a batch of inputs (N, …), or one example without its batch axis.
 
         Args:
-            served: The revision that answers, as it was when the request came.
-            inputs: What the model takes, see `conform`.
-            deadline_s: Seconds within which its turn must come.
-            policy: Name of the policy that decides.
-            references: The client's own names of the rows, N of them.
-            groups: What the rows belong to (card, patient …), N of them.
-            segments: Parts of the traffic that the rows belong to, N of them, or one for all.
+            served: Revision that was active when the request arrived.
+            inputs: Inputs of the model, see `conform`.
+            deadline_s: Queueing deadline in seconds.
+            policy: Name of the policy to decide with.
+            references: The client's names of the N rows.
+            groups: Groups of the N rows (card, patient …).
+            segments: Segments of the N rows, or one for all.
 
         Raises:
             UnknownPolicyError: The revision has no such policy.
-            InputError: The inputs do not fit the model, or it has no finite scores for one.
+            InputError: The inputs do not fit the model, or it returns no finite scores for a row.
             OverloadedError: The queue is full.
-            DeadlineExceededError: Its turn did not come in time.
-            StateUnavailableError: The answer must be written down before it is given, and was not in time.
+            DeadlineExceededError: The deadline passed in the queue.
+            UpstreamError: The server of a remote model gives no usable answer, or runs another model.
+            UpstreamRejectedError: The server of a remote model cannot score an input.
+            StateUnavailableError: The answer must be stored first, and was not stored in time.
         """
         fitting = conform(inputs, served.input, served.encoder)
         check_rows(len(fitting), self._max_rows)
@@ -234,16 +241,17 @@ class Plane:
         for key, names in (("references", references), ("groups", groups), ("segments", segments)):
             if names is not None and len(names) != len(fitting):
                 raise InputShapeError(
-                    f"`{key}` must have one entry for each input.",
-                    where=f"/{key}",
+                    f"`{key}` must have one entry per input.",
+                    where=in_body(key),
                     found=len(names),
                     expected=len(fitting),
                 )
         started = time.perf_counter_ns()
         solved = served.policy(policy)
-        request = _Request(served, fitting, solved, references or nothing, groups or nothing, segments, started)
+        until = started + int(deadline_s * _NS)
+        request = _Request(served, fitting, solved, references or nothing, groups or nothing, segments, started, until)
         try:
-            here_s = 0.0 if served.session.bound else _HERE_S  # a GPU has its own time, to be waited for elsewhere
+            here_s = _HERE_S if served.session.on_loop else 0.0
             answer, written = await self._batcher.submit(request, deadline_s=deadline_s, here_s=here_s)
             if written is not None:
                 await _until_written(written, deadline_s - (time.perf_counter_ns() - started) / 1e9)
@@ -253,7 +261,7 @@ class Plane:
         return answer
 
     def close(self) -> None:
-        """Finish what waits, then stop."""
+        """Finish queued work, then stop."""
         self._batcher.close()
 
     def _statistics_of(self, served: Served) -> Statistics:
@@ -265,7 +273,8 @@ class Plane:
         began = time.perf_counter_ns()
         inputs = requests[0].inputs if len(requests) == 1 else np.concatenate([r.inputs for r in requests])
         calibrated_before = served.chain.calibrate_ns
-        logits, probabilities = self._infer(served, inputs, statistics)
+        until_ns = max(request.until_ns for request in requests)
+        logits, probabilities = self._infer(served, inputs, until_ns, statistics)
         inferred = time.perf_counter_ns()
         calibrate_ns = served.chain.calibrate_ns - calibrated_before
         timing = Timing(began, calibrate_ns, inferred, len(requests), len(inputs))
@@ -285,12 +294,12 @@ class Plane:
         stages.decide.add((ended - inferred) / _NS)
         return answers
 
-    def _infer(self, served: Served, inputs: npt.NDArray[Any], statistics: Statistics) -> Scores:
+    def _infer(self, served: Served, inputs: npt.NDArray[Any], until_ns: int, statistics: Statistics) -> Scores:
         chunks = []
         for start in range(0, len(inputs), self._max_batch_size):
             chunk = inputs[start : start + self._max_batch_size]
             began = time.perf_counter_ns()
-            chunks.append(served.chain.run(chunk, first_row=start))
+            chunks.append(served.chain.run(chunk, first_row=start, until_ns=until_ns))
             statistics.ran(len(chunk), time.perf_counter_ns() - began)
         if len(chunks) == 1:
             return chunks[0]
@@ -306,12 +315,12 @@ class Plane:
         probabilities: npt.NDArray[np.float32],
         timing: Timing,
     ) -> list[_Logged]:
-        """Decide the rows of a batch, hand them to the log, and return each request's own."""
+        """Decide the rows of a batch, log them, and return the answer of each request."""
         labels, confidence = served.calibrator.top_label(logits, probabilities)
         ids = new_ids(len(logits))
         wholes: list[tuple[Answer, slice, list[Answer]]] = []
         stop = 0
-        # Neighbours with one policy, mostly all, are decided and logged together: array operations cost by the call.
+        # Neighbours with the same policy, usually all, are decided and logged together: array operations cost per call.
         for _, group in groupby(requests, key=lambda request: id(request.policy)):
             alike = list(group)
             start, stop = stop, stop + sum(request.rows for request in alike)
@@ -319,8 +328,10 @@ class Plane:
             scores = logits[rows], probabilities[rows], labels[rows], confidence[rows]
             whole = self._decided(served, alike, timing, ids[rows], *scores)
             wholes.append((whole, rows, [whole] if len(alike) == 1 else _parts(whole, alike)))
+        if served.sample is not None:
+            served.sample.add(inputs)
         logged: list[_Logged] = []
-        for whole, rows, parts in wholes:  # when nothing can fail any more: a batch that fails is run again
+        for whole, rows, parts in wholes:  # last, when nothing can fail: a failed batch runs again
             written = self._log(whole, inputs[rows], parts)
             logged += zip(parts, repeat(None) if written is None else written, strict=False)
         return logged
@@ -346,7 +357,7 @@ class Plane:
             bands = decide_rows(solved, served.labels, logits, probabilities, labels, confidence, segments)
             actions = [solved.actions[band] for band in bands.tolist()]
             shares = solved.propensities[bands].tolist()
-            # Drawn here, before any label exists, and independently of the row's role in a refit.
+            # Drawn here, before any label exists, and independently of the role of the row in a recalibration.
             sought = [share > 0 and self._explore.random() < share for share in shares]
             propensities = shares
         return Answer(
@@ -361,27 +372,27 @@ class Plane:
             confidence=confidence,
             actions=actions,
             propensities=propensities,
-            label_sought=sought,
+            sought=sought,
             timing=timing,
             segments=segments,
         )
 
 
 async def _until_written(written: Future[None], deadline_s: float) -> None:
-    """Wait until an answer is written down; one that is given up is withdrawn, so that it counts as never given."""
+    """Wait until an answer is stored. An answer given up is withdrawn, so it counts as never given."""
     try:
         await asyncio.wait_for(asyncio.wrap_future(written), deadline_s)
     except TimeoutError:
         raise StateUnavailableError(
-            "The prediction could not be written down in time, so it is not given.",
-            expected="a state database that takes it before the request's deadline",
-            remedy="Try again; if it stays so, look at the state database. "
-            "CANDOR_LOG_MODE=background answers without waiting for it.",
+            "The prediction could not be stored in time, so it is withheld.",
+            expected="a state database that stores it before the deadline of the request",
+            remedy="Try again. If the error persists, check the state database. "
+            "CANDOR_LOG_MODE=background answers without waiting for the database.",
         ) from None
 
 
 def _segments(requests: list[_Request]) -> Sequence[str | None] | None:
-    """Return the segments of all rows; None where no request names one, which costs nothing then."""
+    """Return the segments of all rows, None if no request names any."""
     if all(request.segments is None for request in requests):
         return None
     return _joined([request.segments or [None] * request.rows for request in requests])

@@ -1,0 +1,213 @@
+"""Find, verify and open bundles; all revisions of a bundle share its session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import numpy as np
+import structlog
+
+import bundle as bundles
+from bundle import Bundle, BundleError, BundleLocation
+from bundle.locations import is_single
+from calibrators import CalibrationError
+from service.decisions.revision import Revision
+from service.errors import BundleRefusedError, ConfigurationError, RevisionStateError
+from service.inference.chain import Chain
+from service.inference.cuda import cuda
+from service.inference.inputs import specification
+from service.inference.providers import resolve_provider
+from service.inference.runtimes import Runtime, open_runtime
+from service.inference.sampling import Sample
+from service.inference.threads import inference_threads
+from service.serving.copies import Copies
+from service.serving.mirror import Mirror
+from service.serving.plane import Served
+from service.serving.verification import bundle_of, verified_in_place
+from service.settings import Settings
+
+logger = structlog.get_logger(__name__)
+
+
+class Loader:
+    """Opens the bundles of the service's folder and keeps their sessions until `keep_only` drops them.
+
+    Args:
+        settings: Names the folder, the provider and its threads.
+
+    Raises:
+        ConfigurationError: The configured provider is not available on this machine.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._provider = resolve_provider(settings.provider)
+        if settings.provider == "auto" and self._provider == "cpu" and cuda().built_for is not None:
+            logger.warning("models run on the CPU", reason=cuda().problem, remedy=cuda().remedy)
+        self._threads = inference_threads(settings.threads)
+        reference = settings.bundle_reference
+        self._folder = settings.bundle_folder
+        self._pinned = reference.sha256
+        self._mirror = Mirror(reference.address, self._folder) if reference.is_url else None
+        self._copies = Copies(settings.bundle_cache, settings.bundle_cache_days)
+        self._opened: dict[str, tuple[Bundle, Runtime]] = {}
+        self._samples: dict[str, Sample] = {}
+
+    @property
+    def opened(self) -> frozenset[str]:
+        """Ids of the bundles whose sessions are kept."""
+        return frozenset(self._opened)
+
+    @property
+    def problem(self) -> str | None:
+        """Why the remote folder of bundles could not be listed the last time; None if it could, or is local."""
+        return None if self._mirror is None else self._mirror.problem
+
+    def refresh(self) -> None:
+        """List the remote folder of bundles, if it is remote; see `problem`.
+
+        Raises:
+            ConfigurationError: It is a single bundle with a damaged manifest.
+        """
+        if self._mirror is None:
+            return
+        try:
+            self._mirror.refresh()
+        except BundleError as error:
+            raise ConfigurationError(str(error), where="CANDOR_BUNDLES", remedy="Upload the bundle again.") from error
+        if self._mirror.problem is not None:
+            logger.error("remote bundles not listed", error=self._mirror.problem)
+
+    def find(self) -> dict[str, list[BundleLocation]]:
+        """Return the folders of bundles by model, older versions first.
+
+        Raises:
+            ConfigurationError: The folder cannot be read.
+        """
+        try:
+            found = bundles.find(self._folder) if self._mirror is None else self._mirror.locations()
+        except BundleError as error:
+            raise ConfigurationError(
+                str(error),
+                where="CANDOR_BUNDLES",
+                remedy="Grant the service's user read access (chmod -R a+rX); copy a damaged bundle again.",
+            ) from error
+        locations: dict[str, list[BundleLocation]] = {}
+        for location in found:
+            locations.setdefault(location.model, []).append(location)
+        return locations
+
+    def last_change(self, model: str) -> int:
+        """Return when a model's folder of bundles last changed, in ns since the epoch; 0 without a folder."""
+        if self._mirror is not None:  # its copies change with each attempt
+            return 0
+        root = self._folder
+        folder = root if is_single(root) else root / model
+        try:  # inode change times: a restored back-up keeps the old modification times
+            return max(path.stat().st_ctime_ns for path in (folder, *folder.glob("*"), *folder.glob("*/*")))
+        except OSError:
+            return 0
+
+    def prove(self, location: BundleLocation, *, keep: bool = False) -> Bundle:
+        """Return the bundle at a location, verified: complete, in its place, its golden logits reproduced here.
+
+        Args:
+            location: Where it is.
+            keep: Whether to keep the session because a revision of this bundle is served next.
+
+        Raises:
+            BundleRefusedError: The bundle fails verification.
+            BundleUnreachableError: It is remote and cannot be copied.
+        """
+        found = self._copied(location, lambda: verified_in_place(location))
+        if self._mirror is not None:
+            self._mirror.check_unchanged(found)
+        session = self._session(found)
+        if keep:
+            self._opened[found.id] = found, session
+        return found
+
+    def serve(self, revision: Revision) -> Served:
+        """Load a revision, with the session that other revisions of its bundle use.
+
+        Raises:
+            BundleRefusedError: Its bundle is damaged, missing or a different one.
+            BundleUnreachableError: Its bundle is remote and cannot be copied.
+            RevisionStateError: Its calibrator does not fit the model.
+        """
+        if revision.bundle_id not in self._opened:
+            location = bundles.locate(self._folder, revision.model, revision.bundle_version)
+            found = self._copied(location, lambda: bundle_of(self._folder, revision))
+            self._opened[found.id] = found, self._session(found)
+        found, session = self._opened[revision.bundle_id]
+        labels = found.manifest.labels
+        try:
+            revision.calibrator.predict_proba(np.zeros((1, len(labels)), dtype=np.float32))
+        except (CalibrationError, LookupError, TypeError, ValueError) as error:
+            raise RevisionStateError(
+                f"Revision {revision.id} of {revision.model} cannot be loaded: {error!r}",
+                where=revision.id,
+                expected=f"a calibrator of {len(labels)} classes",
+            ) from error
+        encoder = found.vocabulary or found.tokenizer or found.columns or found.scores
+        return Served(
+            revision,
+            found,
+            labels,
+            found.manifest.input,
+            session,
+            Chain(session, revision.calibrator),
+            revision.calibrator,
+            revision.policies,
+            specification(found),
+            encoder,
+            self._sample(found),
+        )
+
+    def keep_only(self, bundle_ids: Collection[str]) -> None:
+        """Drop all other sessions; each closes after its last request."""
+        self._opened = {key: opened for key, opened in self._opened.items() if key in bundle_ids}
+        self._samples = {key: sample for key, sample in self._samples.items() if key in bundle_ids}
+
+    def _sample(self, found: Bundle) -> Sample | None:
+        """Return the sample that all revisions of a bundle share; None where input drift is not tested."""
+        if found.profile is None or not self._settings.drift_window_s:
+            return None
+        return self._samples.setdefault(found.id, Sample(found.manifest.input))
+
+    def prune(self, needed: Collection[tuple[str, int]]) -> None:
+        """Remove old copies of remote bundles, but none that is needed; see `Copies.prune`.
+
+        Args:
+            needed: Model and version of each bundle that this service may open again.
+        """
+        self._copies.prune({bundles.locate(self._folder, *each).path for each in needed})
+
+    def _copied(self, location: BundleLocation, verify: Callable[[], Bundle]) -> Bundle:
+        """Return the verified bundle; a remote one is copied first if its copy is missing or fails."""
+        if self._mirror is None:
+            found = verify()
+        else:
+            try:
+                with self._copies.reading(location.path):
+                    found = verify()
+            except BundleRefusedError:
+                self._mirror.fetch(location)
+                found = verify()
+        if self._pinned not in (None, found.id):
+            raise BundleRefusedError(
+                f"Bundle {location.model}/{location.version} differs from the digest that CANDOR_BUNDLES is pinned to.",
+                where="manifest.json",
+                found=found.id,
+                expected=self._pinned,
+            )
+        return found
+
+    def _session(self, found: Bundle) -> Runtime:
+        return open_runtime(
+            found,
+            provider=self._provider,
+            threads=self._threads,
+            max_batch_size=self._settings.max_batch_size,
+            gpu_memory_bytes=self._settings.gpu_memory_bytes,
+        )

@@ -1,0 +1,245 @@
+"""Proposals from bundles, policies and prior shifts; those of recalibrations are in `service.recalibration.jobs`."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import structlog
+
+from bundle import Bundle, BundleLocation
+from calibrators import Calibrator
+from candor.contract.conditions import Metric
+from candor.contract.policies import Policy
+from service.decisions.certificates import decides_nothing, warnings
+from service.decisions.policy import check_labels, parse_policy
+from service.decisions.revision import Revision
+from service.decisions.solve import solve_on_reference
+from service.decisions.solved import SolvedPolicy
+from service.decisions.voided import broken_for
+from service.errors import BundleRefusedError, BundleUnreachableError, PolicyError, UpstreamError, UpstreamRejectedError
+from service.serving.loading import Loader
+from service.serving.plane import Served
+from service.serving.policy_files import read_policies
+from service.settings import Settings
+from service.state.database import Database, now_us
+from service.state.looks import record_look
+from service.state.pointers import Pointer
+from service.state.revisions import RevisionStore, Solution
+
+logger = structlog.get_logger(__name__)
+
+_REFUSED = (BundleRefusedError, BundleUnreachableError, PolicyError, UpstreamError, UpstreamRejectedError)
+EVERY_ROW_SEEN = 0  # reference rows never become fresh again
+
+
+class Proposals:
+    """Makes proposals, and the first revision of a model.
+
+    Args:
+        settings: Names the folder of policies.
+        database: Open state.
+        store: Its revisions.
+        loader: Opens bundles.
+    """
+
+    def __init__(self, settings: Settings, database: Database, store: RevisionStore, loader: Loader) -> None:
+        self._settings = settings
+        self._database = database
+        self._store = store
+        self._loader = loader
+
+    def first(self, location: BundleLocation) -> Pointer:
+        """Return a model's pointer; without one, make and activate a bundle's first revision.
+
+        Raises:
+            BundleRefusedError: The bundle is damaged, or cannot run on this machine.
+            PolicyError: One of the model's policy files cannot be used.
+        """
+        name = location.model
+        with self._database.locked(f"bundles/{name}"):
+            pointer = self._store.pointer(name)
+            if pointer is not None:
+                return pointer
+            proven = self._loader.prove(location, keep=True)
+            policies = read_policies(self._settings.policies, name, proven.manifest.labels)
+            numbered = [(policy, self._store.new_policy_version(name, policy.id)) for policy in policies]
+            revision = self._from_bundle(proven, numbered, parent=None)
+            return self._store.activate(name, revision.id, expected_epoch=None, by="start")
+
+    def of_new_bundles(self, active: Served, locations: Sequence[BundleLocation]) -> dict[int, str]:
+        """Propose each unknown bundle newer than the active one, with the active policies.
+
+        Returns:
+            Why bundles were left out (refused, or a policy cannot be solved on them), by version.
+        """
+        name = active.revision.model
+        newer = [location for location in locations if location.version > active.revision.bundle_version]
+        refused: dict[int, str] = {}
+        if not newer:
+            return refused
+        policies = [(solved.policy, solved.version) for solved in active.policies.values()]
+        with self._database.locked(f"bundles/{name}"):
+            known = self._store.bundle_versions(name)
+            for location in newer:
+                if location.version in known:
+                    continue
+                try:
+                    proven = self._loader.prove(location)
+                    revision = self._from_bundle(proven, policies, parent=active.revision.id)
+                    logger.info("new bundle proposed", model=name, version=location.version, revision=revision.id)
+                except _REFUSED as error:
+                    logger.error("new bundle not proposed", model=name, version=location.version, error=str(error))
+                    refused[location.version] = str(error)
+        return refused
+
+    def of_policy(self, active: Served, policy: Policy, *, by: str, by_key: str | None = None) -> Revision:
+        """Propose a new or changed policy, solved on the active bundle's reference rows.
+
+        A policy that is already solved with the active calibrator costs no second look: the active revision or the
+        waiting proposal is returned. Reference rows never certify a promise that an alarm has voided.
+
+        Raises:
+            PolicyError: It names an unknown label, or must be certified or fail and cannot be certified.
+        """
+        revision = active.revision
+        if policy.id in active.policies and active.policies[policy.id].policy == policy:
+            return revision
+        void = broken_for(active.policies.values(), policy.positive)
+        known = self._solution(revision, policy)
+        if known is not None and _relies_on_reference(SolvedPolicy.from_dict(known.policies[policy.id]), void):
+            known = None
+        if known is not None and known.parent == revision.id and known.cause == "policy":
+            return self._store.get(revision.model, known.id)
+        if known is not None:
+            solved = SolvedPolicy.from_dict(known.policies[policy.id])
+        else:
+            check_labels(policy, active.labels)
+            version = self._store.new_policy_version(revision.model, policy.id)
+            solved = self._solve(policy, version, active.bundle, revision.calibrator, broken=void)
+        return self._store.propose(
+            model=revision.model,
+            bundle_id=revision.bundle_id,
+            bundle_version=revision.bundle_version,
+            model_digest=revision.model_digest,
+            calibrator=revision.calibrator,
+            policies={**revision.policies, policy.id: solved},
+            parent=revision.id,
+            cause="policy",
+            by=by,
+            by_key=by_key,
+            gate="not_run",
+            created_at=now_us(),
+            report={"summary": f"Policy {policy.id}@{solved.version}, {_how(solved)}."},
+        )
+
+    def of_prior_shift(
+        self, active: Served, shifted: Calibrator, report: dict[str, Any], *, by: str, by_key: str | None
+    ) -> Revision:
+        """Propose a calibrator for other class frequencies, with the active policies solved for it.
+
+        Args:
+            active: The active revision.
+            shifted: Its calibrator, adapted.
+            report: Report of the revision.
+            by: Actor who proposes it.
+            by_key: Prefix of the actor's API key.
+
+        Raises:
+            PolicyError: A policy that must be certified or fail cannot be certified.
+        """
+        revision = active.revision
+        return self._store.propose(
+            model=revision.model,
+            bundle_id=revision.bundle_id,
+            bundle_version=revision.bundle_version,
+            model_digest=revision.model_digest,
+            calibrator=shifted,
+            policies={
+                key: self._solve(
+                    solved.policy,
+                    solved.version,
+                    active.bundle,
+                    shifted,
+                    broken=broken_for(active.policies.values(), solved.policy.positive),
+                )
+                for key, solved in active.policies.items()
+            },
+            parent=revision.id,
+            cause="prior_shift",
+            by=by,
+            by_key=by_key,
+            gate="not_run",
+            created_at=now_us(),
+            report=report,
+        )
+
+    def _solution(self, active: Revision, policy: Policy) -> Solution | None:
+        """Return the newest solution of this exact policy with the active bundle and calibrator."""
+        calibrator = active.calibrator.to_dict()
+        for solution in self._store.solutions(active.model, active.bundle_id):
+            solved = solution.policies.get(policy.id)
+            if solved is not None and parse_policy(solved["policy"]) == policy and solution.calibrator == calibrator:
+                return solution
+        return None
+
+    def _from_bundle(self, proven: Bundle, policies: list[tuple[Policy, int]], parent: str | None) -> Revision:
+        calibrator = proven.calibrator
+        return self._store.propose(
+            model=proven.manifest.model,
+            bundle_id=proven.id,
+            bundle_version=proven.manifest.version,
+            model_digest=proven.model_digest,
+            calibrator=calibrator,
+            policies={policy.id: self._solve(policy, version, proven, calibrator) for policy, version in policies},
+            parent=parent,
+            cause="bundle",
+            by="start",
+            gate="not_run",
+            created_at=now_us(),
+            report=proven.report,
+        )
+
+    def _solve(
+        self,
+        policy: Policy,
+        version: int,
+        proven: Bundle,
+        calibrator: Calibrator,
+        *,
+        broken: Mapping[Metric, str] = MappingProxyType({}),
+    ) -> SolvedPolicy:
+        check_labels(policy, proven.manifest.labels)
+        if policy.segments is not None and proven.reference.certify.segment is None:  # this costs no look
+            solved = solve_on_reference(policy, version=version, bundle=proven, calibrator=calibrator, look=1)
+            if why := warnings(solved):
+                logger.warning("segments not certified", model=proven.manifest.model, policy=policy.id, why=why)
+            return solved
+        # Scoped by positive class, not by policy: the same promise under another id is not a first look.
+        look = record_look(
+            self._database,
+            proven.manifest.model,
+            proven.model_digest,
+            rows="certify",
+            basis="reference",
+            scope=policy.positive,
+            earliest_row_us=EVERY_ROW_SEEN,
+            at=now_us(),
+        )
+        return solve_on_reference(
+            policy, version=version, bundle=proven, calibrator=calibrator, look=look, broken=broken
+        )
+
+
+def _relies_on_reference(solved: SolvedPolicy, metrics: Container[Metric]) -> bool:
+    """Return whether the bundle's reference rows certify one of these metrics for a policy."""
+    parts = [solved.bands, *(part.bands for part in (solved.segments or {}).values())]
+    certificates = (band.certificate for bands in parts for band in bands if band.certificate is not None)
+    return any(one.valid and one.basis == "reference" and one.metric in metrics for one in certificates)
+
+
+def _how(solved: SolvedPolicy) -> str:
+    if solved.segments and decides_nothing(solved):
+        return "all rows get the fallback until a recalibration on labelled traffic certifies its segments"
+    return "solved on the bundle's reference rows"
