@@ -1,7 +1,7 @@
-"""Predictions and labels by revision and bin, for Prometheus: what a reliability curve over any window is drawn from.
+"""Counts of predictions and labels by revision and bin, for reliability curves over any window in Prometheus.
 
-Bins are of equal width and closed on the right, as in Guo et al. 2017; a bin's name is its upper edge. There is a curve
-for the top label ("top") and one for the positive class of each of the revision's policies.
+Bins have equal width and are closed on the right, as in Guo et al. 2017; a bin's name is its upper edge. Each revision
+has a curve for the top label ("top") and one for the positive class of each policy.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ import numpy.typing as npt
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from service.decisions.policy import TOP
+from candor.contract.policies import TOP
 
 if TYPE_CHECKING:
-    from service.plane import Answer, Served
+    from service.serving.plane import Answer, Served
 
 BINS = 20
 NAMES = tuple(f"{number / BINS:.2f}" for number in range(1, BINS + 1))
-# As float32, which is what probabilities are compared in; the last bin has no upper end, so that rounding finds it.
+# float32, as probabilities are; the last bin has no upper edge, so a probability rounded above 1 falls into it.
 _EDGES = tuple(float(np.float32(number / BINS)) for number in range(1, BINS))
-# Revisions of a model that are shown at a time: an alternation of two, and what came before, to compare with.
+# Maximum revisions of a model shown at a time: room for two that alternate and two earlier ones.
 SHOWN_REVISIONS = 4
 OLDER = "older"
 
 _LABELLED = (
     ("rows", "Labelled rows"),
     ("confidence", "Sum of the probability of labelled rows"),
-    ("right", "Labelled rows whose label is the predicted one, or the positive class"),
+    ("right", "Labelled rows whose label is the predicted or the positive class"),
     ("weight", "Sum of the inverse propensities of rows whose label was sought"),
     ("weighted_confidence", "Sum of the probability over the propensity"),
     ("weighted_right", "Sum of the inverse propensities of right rows"),
@@ -55,24 +55,24 @@ class _Curve:
 
 
 class _OfRevision:
-    """What is counted of one revision."""
+    """Counts of one revision."""
 
     def __init__(self) -> None:
         self.curves: list[_Curve] = []
         self.actions: defaultdict[tuple[str, str], int] = defaultdict(int)
-        # By positive class and whether the label was sought: (7, BINS), in the order of `_LABELLED`.
+        # Keys: positive class, whether sought. Values: (7, BINS), in the order of `_LABELLED`.
         self.labelled: dict[tuple[str, bool], npt.NDArray[np.float64]] = {}
 
 
 class CalibrationCounts(Collector):
-    """Counts by revision. Of each model the last few revisions are shown; labels of others count as of "older"."""
+    """Counts for the latest revisions of each model; labels of earlier revisions count as "older"."""
 
     def __init__(self) -> None:
         self._revisions: dict[tuple[str, str], _OfRevision] = {}
         self._placing = threading.Lock()
 
     def predicted(self, answer: Answer) -> None:
-        """Count a request's rows; on the event loop, for every request: plain Python beats numpy for few rows."""
+        """Count a request's rows. Runs on the event loop; plain Python beats numpy for few rows."""
         revision = answer.served.revision
         counts = self._revisions.get((revision.model, revision.id))
         if counts is None or not counts.curves:
@@ -99,16 +99,16 @@ class CalibrationCounts(Collector):
         propensity: npt.NDArray[np.float64],
         sought: npt.NDArray[np.bool_],
     ) -> None:
-        """Count labelled rows of one revision; always on the same thread.
+        """Count labelled rows of one revision; call from one thread only.
 
         Args:
             model: Its model.
             revision: Its id.
-            positive: "top", or the class whose probability `confidence` is.
+            positive: "top", or the class of `confidence`.
             confidence: float32 (N,) in [0, 1].
-            right: bool (N,): whether the label is the predicted one, or the positive class.
-            propensity: float64 (N,): probability with which the label was sought, nan where unknown.
-            sought: bool (N,): whether it was.
+            right: bool (N,): whether the label is the predicted class ("top") or the positive class.
+            propensity: float64 (N,): probability that the label is sought, nan if unknown.
+            sought: bool (N,): whether the label was sought.
         """
         counts = self._of_labels(model, revision)
         place = np.searchsorted(np.array(_EDGES, np.float32), confidence, side="left")
@@ -125,20 +125,11 @@ class CalibrationCounts(Collector):
                 [np.bincount(place, values, BINS).astype(np.float64) for values in sums]
             )
             key = positive, asked
-            # Replaced, not changed: who reads it on another thread sees all of a batch or nothing.
+            # Replaced, not changed in place: a reader on another thread sees all of a batch or none.
             counts.labelled[key] = counts.labelled[key] + added if key in counts.labelled else added
 
-    def rows_by_action(self, model: str) -> dict[tuple[str, str], int]:
-        """Return how many rows of the revisions shown each policy and action got; "" stands for no policy."""
-        found: defaultdict[tuple[str, str], int] = defaultdict(int)
-        for (name, _), counts in list(self._revisions.items()):
-            if name == model:
-                for action, rows in list(counts.actions.items()):
-                    found[action] += rows
-        return dict(sorted(found.items()))
-
     def collect(self) -> Iterable[CounterMetricFamily]:
-        """Give the families."""
+        """Return the metric families."""
         predictions = CounterMetricFamily(
             "candor_predictions",
             "Predicted rows by model, revision, policy and action.",
@@ -160,14 +151,14 @@ class CalibrationCounts(Collector):
                     rows.add_metric((*revision, curve.positive, name), count)
                     confidence.add_metric((*revision, curve.positive, name), total)
             for (positive, sought), sums in list(counts.labelled.items()):
-                # Labels that nobody sought have no weights.
+                # Labels that were not sought have no weights.
                 for family, of_bins in zip(labelled[: None if sought else 3], sums.tolist(), strict=False):
                     for name, value in zip(NAMES, of_bins, strict=True):
                         family.add_metric((*revision, positive, name, "yes" if sought else "no"), value)
         return [predictions, rows, confidence, *labelled]
 
     def _begin(self, served: Served) -> _OfRevision:
-        """Make room for a revision that answers its first request."""
+        """Start the counts of a revision at its first request; drop the oldest if necessary."""
         revision = served.revision
         with self._placing:
             shown = [key for key in self._revisions if key[0] == revision.model and key[1] not in (OLDER, revision.id)]
@@ -177,14 +168,14 @@ class CalibrationCounts(Collector):
             counts.curves = [_Curve(TOP, None)]
             for positive in positives(solved.policy.positive for solved in served.policies.values()):
                 counts.curves.append(_Curve(positive, served.labels.index(positive)))
-            for curve in counts.curves:  # shown at 0 before the first label: a series that begins at 5 has not risen
+            for curve in counts.curves:  # from 0: PromQL sees no increase in a series that begins at 5
                 for sought in (True, False):
                     counts.labelled.setdefault((curve.positive, sought), np.zeros((len(_LABELLED), BINS)))
             self._revisions[revision.model, revision.id] = counts
         return counts
 
     def _of_labels(self, model: str, revision: str) -> _OfRevision:
-        """Return where labels of a revision count: its own place, or, where there is no room, that of older ones."""
+        """Return the counts for a revision's labels: its own, or those of "older" if the maximum is reached."""
         with self._placing:
             shown = sum(key[0] == model and key[1] != OLDER for key in self._revisions)
             if (model, revision) not in self._revisions and shown >= SHOWN_REVISIONS:
@@ -193,7 +184,7 @@ class CalibrationCounts(Collector):
 
 
 def positives(named: Iterable[str]) -> list[str]:
-    """Return the classes that policies call positive, each once, by name.
+    """Return the policies' positive classes, sorted and without duplicates.
 
     >>> positives(["fraud", "top", "fraud"])
     ['fraud']

@@ -1,4 +1,4 @@
-"""What the models' queues and runs do, for Prometheus: read off the planes' own counts when it asks."""
+"""Metrics of queues and inference runs, read from the planes at every scrape."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from itertools import accumulate
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from service.histogram_metrics import add_histogram
 from service.inference.statistics import Stages, Statistics
-from service.plane import Plane
+from service.serving.plane import Plane
+from service.telemetry.histograms import add_histogram
 
 _ROWS = tuple(2**power for power in range(11))
 
@@ -21,25 +21,25 @@ Planes = Callable[[], Iterable[tuple[str, Plane]]]
 
 
 class RunMetrics(Collector):
-    """Batch sizes, times of the stages, refusals; by model, all its revisions together.
+    """Batch sizes, stage times and refusals by model, over all its revisions.
 
     Args:
-        read: Gives the models' names and planes.
+        read: Returns the names and planes of models.
     """
 
     def __init__(self, read: Planes) -> None:
         self._read = read
 
     def collect(self) -> Iterable[Metric]:
-        """Give the families."""
+        """Return the metric families."""
         sizes = HistogramMetricFamily("candor_run_rows", "Rows in a run of the model.", labels=("model",))
         stages = HistogramMetricFamily(
             "candor_stage_seconds",
-            "Time of a stage: decode, queue and encode of a request; infer, calibrate and decide of a batch.",
+            "Time of a stage: decode, queue and encode per request; infer, calibrate and decide per batch.",
             labels=("model", "stage"),
         )
         refused = CounterMetricFamily(
-            "candor_refused_requests", "Requests that got no answer, by reason.", labels=("model", "reason")
+            "candor_refused_requests", "Refused predict requests by reason.", labels=("model", "reason")
         )
         for name, plane in self._read():
             buckets, rows = _sizes(list(plane.statistics.values()))
@@ -52,7 +52,7 @@ class RunMetrics(Collector):
 
 
 def _sizes(done: Iterable[Statistics]) -> tuple[list[tuple[str, float]], int]:
-    """Return cumulative counts of runs by the bounds of their rows, and all rows."""
+    """Return cumulative counts of runs by batch size, and the total rows."""
     counts: Counter[int] = Counter()
     rows = 0
     for one in done:

@@ -1,4 +1,4 @@
-"""Logs of the service: one JSON document a line on standard error, without secrets."""
+"""Logs of the service: one JSON document per line on standard error, without secrets."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import structlog
 
 OURS = ("service", "uvicorn")
 _REMOVED = "[removed]"
-# A string of a JSON document: a secret such as `1` or `:` is sought in these alone, so that a line stays JSON.
+# Secrets are removed from JSON strings only, so that a secret such as `1` or `:` cannot break the JSON.
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _SECRETS = (
-    # An API key: its prefix, which names it, may stay.
+    # An API key; its prefix stays because it identifies the key.
     (re.compile(r"(cnd_[0-9a-f]{12}_)[\w-]+"), rf"\1{_REMOVED}"),
     (re.compile(r"(?i)\b((?:bearer|basic)\s+)(?!cnd_)[\w.~+/=-]{8,}"), rf"\1{_REMOVED}"),
     (re.compile(r"(://[^\s:/@\"']*:)[^\s@/\"']+(?=@)"), rf"\1{_REMOVED}"),
@@ -25,19 +25,24 @@ _SECRETS = (
 )
 
 
-def configure_logs(level: str = "info", secrets: Iterable[str] = ()) -> None:
+def configure_logs(level: str = "info", secrets: Iterable[str] = (), *, worker: int | None = None) -> None:
     """Send structlog and the standard library's loggers (uvicorn, alembic) through one JSON renderer.
 
     Args:
-        level: From which level on the service's own lines are written. Libraries speak from "warning" on: at lower
-            levels some of them write down what they send.
-        secrets: Texts that no line may hold, whoever writes it.
+        level: Minimum level of the service's logs. Libraries log from "warning": below it some log what they send.
+        secrets: Texts to remove from every line.
+        worker: Number of this process among several; part of every line.
     """
+
+    def number(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        return event if worker is None else {**event, "worker": worker}
+
     shared: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
+        number,
     ]
     structlog.configure(
         processors=[
@@ -65,10 +70,10 @@ def configure_logs(level: str = "info", secrets: Iterable[str] = ()) -> None:
 
 
 class _Rendered:
-    """Renders a line, without secrets: keys, credentials of headers and URLs, and the texts that it was given."""
+    """Renders lines without API keys, credentials in headers and URLs, and the given texts."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        # As they stand in a line: escaped for JSON, in a traceback's literals and in URLs as well.
+        # Every form that a line can contain: escaped for JSON, in a traceback's literals, in URLs.
         forms = {form for text in texts if text for form in (text, repr(text)[1:-1], quote(text, safe=""))}
         self._texts = sorted({json.dumps(form)[1:-1] for form in forms}, key=len, reverse=True)
         self._render = structlog.processors.JSONRenderer()

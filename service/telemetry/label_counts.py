@@ -1,7 +1,7 @@
-"""Labels on their way into the metrics: looked up after they are stored, on a thread of their own.
+"""Counts stored labels for the metrics, on a separate thread.
 
-A label's prediction may not be written yet when the label comes, so it is looked up again a few times before it is
-given up. What waits is bounded; what finds no room, or no prediction, is counted as uncounted.
+A label can arrive before its prediction is written, so the prediction is looked up a few times. A label without a
+prediction, or beyond the queue's capacity, counts as uncounted.
 """
 
 from __future__ import annotations
@@ -17,24 +17,23 @@ from itertools import count
 import numpy as np
 import structlog
 
-from calibrators import CalibrationError, Calibrator
-from calibrators import from_dict as calibrator_from_dict
-from service.calibration_counts import positives
-from service.decisions.policy import TOP
+from calibrators import Calibrator
+from candor.contract.policies import TOP
 from service.errors import CandorError, StateUnavailableError
-from service.metrics import Metrics
-from service.models import Models
-from service.plane import Served
+from service.serving.models import Models
+from service.serving.plane import Served
 from service.state.database import Database
 from service.state.feedback import FeedbackItem
 from service.state.first_labels import FirstLabels, first_labels
 from service.state.revisions import RevisionStore
+from service.telemetry.calibration_counts import positives
+from service.telemetry.metrics import Metrics
 
 logger = structlog.get_logger(__name__)
 
 CAPACITY = 200_000
-# When a label is looked up, in seconds after it came: predictions are written within a moment, on other replicas too;
-# later ones are those that came before their prediction, or while the database did not answer.
+# Times of the look-ups, in seconds after the label arrived. Predictions are usually written at once, on other replicas
+# too; the later look-ups find labels that came before their prediction or during a database outage.
 LOOKED_UP_AFTER_S = (0.5, 5.0, 60.0, 600.0)
 _CALIBRATORS = 8
 
@@ -49,14 +48,14 @@ class _Waiting:
 
 
 class LabelCounts:
-    """Counts first labels by their prediction's revision and bin, and how long they took.
+    """Counts first labels and their delay by their prediction's revision and bin.
 
     Args:
         database: Open state.
         models: The models of this process.
-        metrics: Where labels are counted.
-        after_s: When a label is looked up, in seconds after it came.
-        capacity: Labels that may wait.
+        metrics: Receives the counts.
+        after_s: Times of the look-ups, in seconds after the label arrived.
+        capacity: Maximum waiting labels.
     """
 
     def __init__(
@@ -85,11 +84,11 @@ class LabelCounts:
 
     @property
     def waiting(self) -> int:
-        """Labels that wait to be looked up."""
+        """Number of labels that wait for a look-up."""
         return self._waiting
 
     def stored(self, model: str, batch: int, items: Sequence[FeedbackItem]) -> None:
-        """Take the labels of feedback request number `batch`, and return at once; on the event loop."""
+        """Queue the labels of feedback request number `batch`; never blocks the event loop."""
         targets = {
             (0, item.prediction_id) if item.prediction_id is not None else (1, str(item.reference)) for item in items
         }
@@ -100,7 +99,7 @@ class LabelCounts:
             self._put(_Waiting(model, batch, sorted(targets), time.monotonic()))
 
     def close(self) -> None:
-        """Count nothing more: these counters end with the process."""
+        """Stop; waiting labels are not counted."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -140,7 +139,7 @@ class LabelCounts:
             return None
 
     def _count(self, waiting: _Waiting) -> list[tuple[int, str]]:
-        """Count what has a prediction; return the targets that have none yet."""
+        """Count labels whose prediction is written; return the other targets."""
         with self._database.connect() as connection:
             found = first_labels(connection, waiting.model, waiting.batch, waiting.targets)
         self._metrics.labelled_after(waiting.model, found.delay_s.tolist())
@@ -149,7 +148,7 @@ class LabelCounts:
         for revision in np.unique(found.revision).tolist():
             rows = np.flatnonzero(found.revision == revision)
             served = by_digest.get(str(found.digest[rows[0]]))
-            if served is None:  # the names of its labels are in a bundle that is not loaded
+            if served is None:  # its label names are in a bundle that is not loaded
                 self._metrics.uncounted.add(waiting.model, "other_model", len(rows))
             else:
                 self._count_revision(served, revision, found, rows)
@@ -171,13 +170,12 @@ class LabelCounts:
             self._metrics.calibration.labelled(model, revision, positive, score, named == positive, propensity, sought)
 
     def _read(self, model: str, revision: str) -> tuple[Calibrator | None, list[str]]:
-        """Return a revision's calibrator, and the classes that its policies call positive."""
+        """Return a revision's calibrator and its policies' positive classes."""
         try:
             kept = self._revisions.get(model, revision)
-            classes = positives(str(document["policy"]["positive"]) for document in kept.policies.values())
-            return calibrator_from_dict(kept.calibrator), classes
         except StateUnavailableError:
             raise
-        except (CandorError, CalibrationError, LookupError, TypeError, ValueError) as error:
+        except CandorError as error:
             logger.warning("revision cannot be read", model=model, revision=revision, error=repr(error))
             return None, []
+        return kept.calibrator, positives(solved.policy.positive for solved in kept.policies.values())

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
-from service.calibration_counts import CalibrationCounts
-from service.histogram_metrics import add_histogram
 from service.inference.statistics import SECONDS, Histogram
+from service.sums import Snapshot
+from service.telemetry.calibration_counts import CalibrationCounts
+from service.telemetry.histograms import add_histogram
 
 if TYPE_CHECKING:
-    from service.plane import Answer
+    from service.serving.plane import Answer
 
 _REFIT_SECONDS = (0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0)
 _HOUR, _DAY = 3600.0, 86_400.0
@@ -29,11 +31,11 @@ Gauges = Callable[[], Iterable[Gauge]]
 Names = Callable[[], Iterable[str]]
 
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter that nobody asks for
+disable_created_metrics()  # type: ignore[no-untyped-call]  # else every counter has a second series
 
 
 class _Live(Collector):
-    """Gauges, and counters by a name in `_total`, that are read off the running parts when they are asked for."""
+    """Gauges, and counters (`…_total`), read from the running parts at every scrape."""
 
     def __init__(self, read: Gauges) -> None:
         self._read = read
@@ -48,7 +50,7 @@ class _Live(Collector):
 
 
 class _Counts(Collector):
-    """A counter by labels that only one thread writes: a dictionary, where the library's would take locks."""
+    """A counter by labels with a single writer thread, so without the library's locks."""
 
     def __init__(self, name: str, text: str, labels: tuple[str, ...]) -> None:
         self.by_labels: defaultdict[tuple[str, ...], int] = defaultdict(int)
@@ -65,13 +67,13 @@ class _Counts(Collector):
 class Outcomes(Collector):
     """A counter by model and outcome that shows every outcome from the start.
 
-    A series that is first seen at 1 has not risen, for PromQL: its first event would raise no alert.
+    PromQL sees no increase in a series that begins at 1, so the first event would raise no alert.
 
     Args:
-        name: Without `_total`.
-        text: What it counts.
+        name: Name without `_total`.
+        text: Help text.
         label: Name of the outcome's label.
-        outcomes: All there are.
+        outcomes: All outcomes.
     """
 
     def __init__(self, name: str, text: str, label: str, outcomes: tuple[str, ...]) -> None:
@@ -81,11 +83,11 @@ class Outcomes(Collector):
         self._outcomes = outcomes
 
     def add(self, model: str, outcome: str, count: int = 1) -> None:
-        """Count something; always on the same thread."""
+        """Add to a count; call from one thread only."""
         self._counts[model, outcome] += count
 
     def collect(self) -> Iterable[CounterMetricFamily]:
-        """Give the family."""
+        """Return the metric family."""
         name, text, labels = self._described
         family = CounterMetricFamily(name, text, labels=labels)
         for model, outcome in product(self.models(), self._outcomes):
@@ -94,7 +96,7 @@ class Outcomes(Collector):
 
 
 class _Distribution(Collector):
-    """A histogram by one label that only one thread writes."""
+    """A histogram by one label with a single writer thread."""
 
     def __init__(self, name: str, text: str, label: str, edges: tuple[float, ...]) -> None:
         self._described = name, text, (label,)
@@ -116,14 +118,14 @@ class _Distribution(Collector):
 
 
 class Metrics:
-    """What is counted. Every label has few values: models, their latest revisions, actions, routes, statuses.
+    """All counters and histograms. Every label has few values: models, recent revisions, actions, routes, statuses.
 
     Attributes:
         calibration: Predictions and labels by revision and bin.
         feedback: Feedback items by outcome.
-        recalibrations: Finished refits by outcome.
+        recalibrations: Finished recalibrations by outcome.
         gate: Verdicts of the gate.
-        uncounted: Labels that are missing in `calibration`, by reason.
+        uncounted: Labels missing in `calibration`, by reason.
     """
 
     def __init__(self) -> None:
@@ -131,13 +133,13 @@ class Metrics:
         self.calibration = CalibrationCounts()
         self.feedback = Outcomes(
             "candor_feedback_items",
-            "Feedback items by what became of them.",
+            "Feedback items by outcome.",
             "outcome",
             ("stored", "pending", "duplicate", "conflict", "replayed"),
         )
         self.recalibrations = Outcomes(
             "candor_recalibrations",
-            "Finished refits by outcome.",
+            "Finished recalibrations by outcome.",
             "outcome",
             ("dry_run", "refused", "proposed", "active", "failed", "cancelled"),
         )
@@ -146,7 +148,7 @@ class Metrics:
         )
         self.uncounted = Outcomes(
             "candor_labels_uncounted",
-            "Labels that are not in candor_labelled_bin_*, by reason.",
+            "Labels missing in candor_labelled_bin_*, by reason.",
             "reason",
             ("unknown", "full", "other_model"),
         )
@@ -154,13 +156,17 @@ class Metrics:
             "candor_http_requests", "Requests by route, method and status.", ("route", "method", "status")
         )
         self._request_seconds = _Distribution(
-            "candor_http_request_seconds", "Time from a request's head to the end of its answer.", "route", SECONDS
+            "candor_http_request_seconds", "Time from a request's head to the end of its response.", "route", SECONDS
+        )
+        self._calls = _Counts("candor_grpc_requests", "gRPC requests by method and status code.", ("method", "code"))
+        self._call_seconds = _Distribution(
+            "candor_grpc_request_seconds", "Time from a gRPC request to its response.", "method", SECONDS
         )
         self._seconds = _Distribution(
-            "candor_predict_seconds", "Time from the decoded input to the answer.", "model", SECONDS
+            "candor_predict_seconds", "Time from the decoded input to the prediction.", "model", SECONDS
         )
         self._refit_seconds = _Distribution(
-            "candor_refit_seconds", "Time of a refit, however it ended.", "model", _REFIT_SECONDS
+            "candor_refit_seconds", "Duration of a recalibration, for any outcome.", "model", _REFIT_SECONDS
         )
         self._delays = _Distribution(
             "candor_label_delay_seconds",
@@ -168,13 +174,21 @@ class Metrics:
             "model",
             _DELAY_SECONDS,
         )
+        self._absent = _Counts(
+            "candor_absent_values",
+            "Missing and unknown values that were accepted in answered rows of a table, by column.",
+            ("model", "column", "reason"),
+        )
         self._by_model = (self.feedback, self.recalibrations, self.gate, self.uncounted)
         for collector in (
             self._requests,
             self._request_seconds,
+            self._calls,
+            self._call_seconds,
             self._seconds,
             self._refit_seconds,
             self._delays,
+            self._absent,
             self.calibration,
             *self._by_model,
         ):
@@ -182,39 +196,73 @@ class Metrics:
         ProcessCollector(registry=self.registry)
 
     def watch(self, read: Gauges, models: Names) -> None:
-        """Report what the running parts say whenever metrics are asked for.
+        """Read live values at every scrape.
 
         Args:
-            read: Gives (name, help, labels, value) each.
-            models: Gives the names of all models.
+            read: Returns gauges as (name, help, labels, value).
+            models: Returns the names of all models.
         """
         for outcomes in self._by_model:
             outcomes.models = models
         self.registry.register(_Live(read))
 
     def requested(self, route: str, method: str, status: int, seconds: float) -> None:
-        """Count one HTTP request; on the event loop."""
+        """Count an HTTP request; call on the event loop."""
         self._requests.by_labels[route, method, str(status)] += 1
         self._request_seconds.observe(route, seconds)
 
+    def called(self, method: str, code: str, seconds: float) -> None:
+        """Count a gRPC request; call on the event loop."""
+        self._calls.by_labels[method, code] += 1
+        self._call_seconds.observe(method, seconds)
+
     def predicted(self, answer: Answer, seconds: float) -> None:
-        """Count one answered predict request and its rows; on the event loop."""
+        """Count an answered predict request and its rows; call on the event loop."""
         self._seconds.observe(answer.served.revision.model, seconds)
         self.calibration.predicted(answer)
 
+    def absent(self, model: str, counts: Mapping[tuple[str, str], int]) -> None:
+        """Count accepted values of a table by column and "missing" or "unknown"; call on the event loop."""
+        for (column, reason), count in counts.items():
+            self._absent.by_labels[model, column, reason] += count
+
     def refitted(self, model: str, seconds: float) -> None:
-        """Count how long a refit took; on the event loop."""
+        """Record the duration of a recalibration; call on the event loop."""
         self._refit_seconds.observe(model, seconds)
 
     def labelled_after(self, model: str, seconds: Iterable[float]) -> None:
-        """Count how long first labels took; on the thread that counts labels."""
+        """Record the delays of first labels; call on the thread that counts labels."""
         for one in seconds:
             self._delays.observe(model, one)
 
-    def rows_by_action(self, model: str) -> dict[tuple[str, str], int]:
-        """Return how many rows each policy and action got, of the revisions shown; "" stands for no policy."""
-        return self.calibration.rows_by_action(model)
+    def snapshot(self) -> Snapshot:
+        """Return all metrics of this process, see `service.sums`; thread-safe."""
+        return [
+            [family.name, family.type, family.documentation, [_sample(sample) for sample in family.samples]]
+            for family in self.registry.collect()
+        ]
 
-    def text(self) -> bytes:
-        """Return everything in Prometheus' text format; on any thread."""
-        return generate_latest(self.registry)
+
+def _sample(sample: Sample) -> list[Any]:
+    return [sample.name, [[key, value] for key, value in sample.labels.items()], sample.value]
+
+
+class _Read(Collector):
+    """The metrics of a snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterable[Metric]:
+        for name, kind, text, samples in self._snapshot:
+            family = Metric(name, text, kind)
+            for sample, labels, value in samples:
+                family.add_sample(sample, dict(labels), value)
+            yield family
+
+
+def exposition(snapshot: Snapshot) -> bytes:
+    """Return metrics in Prometheus' text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Read(snapshot))
+    return generate_latest(registry)

@@ -1,4 +1,4 @@
-"""From a histogram of ours to one of Prometheus."""
+"""Convert the service's histograms to those of Prometheus."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from service.inference.statistics import Histogram
 
 
 def add_histogram(family: HistogramMetricFamily, labels: Sequence[str], histogram: Histogram) -> None:
-    """Add a histogram to its family, under these labels' values; whoever writes it goes on meanwhile."""
+    """Add a histogram to a family under these label values; its writer may continue meanwhile."""
     bounds = [*(str(float(edge)) for edge in histogram.edges), "+Inf"]
     total = histogram.total
     family.add_metric(labels, list(zip(bounds, accumulate(histogram.counts.copy()), strict=True)), total)

@@ -1,7 +1,7 @@
-"""OpenTelemetry traces, where a collector is named: needs the extra `otel`, and costs nothing otherwise.
+"""OpenTelemetry traces, with the extra `otel` and a configured collector.
 
-The hot path knows nothing of them: it notes when a batch passed its stages, and the spans of a prediction are made from
-that when its answer is sent. A request's span is current while it is answered, so that what it starts can refer to it.
+The hot path only records the times of a batch's stages; the spans of a prediction are made from them when its response
+is sent. A request's span is current until then, so that a job that it starts can link to it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class Tracing:
-    """Makes spans and sends them to a collector over OTLP/HTTP, from a thread of its own.
+    """Makes spans and sends them to a collector over OTLP/HTTP from a separate thread.
 
     Args:
         endpoint: Base URL of the collector; `/v1/traces` is added.
-        share: Of the traces that begin here and are kept; whoever sends a `traceparent` has decided already.
+        share: Share of traces to keep; a client's `traceparent` overrides it.
 
     Raises:
         ConfigurationError: The extra `otel` is not installed.
@@ -43,7 +43,7 @@ class Tracing:
             from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
         except ImportError as error:
             raise ConfigurationError(
-                "Traces need OpenTelemetry, which is not installed.",
+                "Traces require OpenTelemetry, which is not installed.",
                 where="CANDOR_OTLP_ENDPOINT",
                 found=str(error),
                 remedy="Install the extra `otel`, or unset CANDOR_OTLP_ENDPOINT.",
@@ -55,16 +55,16 @@ class Tracing:
         self._tracer = self._provider.get_tracer("candor", VERSION)
         self._trace = trace
         self._propagator = TraceContextTextMapPropagator()
-        # Stages are timed on the clock of perf_counter; spans say when by the calendar.
+        # Stages are timed by perf_counter; spans need calendar time.
         self._zero_ns = time.time_ns() - time.perf_counter_ns()
 
     @contextlib.contextmanager
     def request(self, method: str, traceparent: str | None) -> Iterator[Span]:
-        """Make a request's span, current inside the block; its trace's id stands in every line of the log.
+        """Open a request's span for the block, and add its trace id to every log line.
 
         Args:
-            method: HTTP method, by which it is called until its route is known.
-            traceparent: W3C trace context of the client, if it sent one.
+            method: Method of HTTP or gRPC: the span's name until the route is known.
+            traceparent: The client's W3C trace context, if any.
         """
         parent = self._propagator.extract({"traceparent": traceparent} if traceparent else {})
         with self._tracer.start_as_current_span(method, parent, self._trace.SpanKind.SERVER) as span:
@@ -73,7 +73,7 @@ class Tracing:
 
     @contextlib.contextmanager
     def job(self, name: str, attributes: dict[str, str]) -> Iterator[Span]:
-        """Make the span of a job: a trace of its own, with a link to the request that asked for it, if one did."""
+        """Open the span of a job: a separate trace, linked to the request that started it, if any."""
         asked = self._trace.get_current_span().get_span_context()
         links = [self._trace.Link(asked)] if asked.is_valid else []
         nobody = self._trace.set_span_in_context(self._trace.INVALID_SPAN)
@@ -81,22 +81,19 @@ class Tracing:
             structlog.contextvars.bind_contextvars(trace_id=f"{span.get_span_context().trace_id:032x}")
             yield span
 
-    def ended(self, span: Span, method: str, route: str, status: int, attributes: dict[str, Any]) -> None:
-        """Say of a request's span what is known at its end."""
-        span.update_name(f"{method} {route}")
-        span.set_attributes(
-            {"http.request.method": method, "http.route": route, "http.response.status_code": status, **attributes}
-        )
-        if status >= 500 or not status:
+    def ended(self, span: Span, name: str, attributes: dict[str, Any], *, failed: bool) -> None:
+        """Set a request span's final name, its attributes, and whether the service failed."""
+        span.update_name(name)
+        span.set_attributes(attributes)
+        if failed:
             span.set_status(self._trace.StatusCode.ERROR)
 
     def stages(self, times: tuple[float, float, float, float], timing: Timing) -> None:
-        """Make the spans of an answered prediction below the current one.
+        """Add the spans of an answered prediction below the current span.
 
         Args:
-            times: When its body was there, when that was an array, when the answer was there, and when that was a body,
-                in seconds on the clock of `time.perf_counter`.
-            timing: Of its batch.
+            times: Seconds of `time.perf_counter` when the body was read, decoded, answered and encoded.
+            timing: Times of its batch.
         """
         if not self._trace.get_current_span().is_recording():
             return
@@ -115,5 +112,5 @@ class Tracing:
             span.end(self._zero_ns + max(began, ended))
 
     def close(self) -> None:
-        """Send what waits, and stop."""
+        """Send waiting spans and stop."""
         self._provider.shutdown()
