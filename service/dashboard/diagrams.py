@@ -1,4 +1,4 @@
-"""The diagrams of a revision: from its refit's report, or from its bundle's reference rows where no refit made it."""
+"""The diagrams of a revision: from its recalibration's report, else from its bundle's reference rows."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from markupsafe import Markup
 from calibrators import from_dict as calibrator_from_dict
 from service.dashboard.charts.confidence import confidence
 from service.dashboard.charts.reliability import Curve, reliability
-from service.models import Model
-from service.refit_metrics import confidence_histogram
-from service.refit_metrics import reliability as reliability_of
-from service.refit_report import Side
+from service.decisions.calibrated import Calibrated
+from service.decisions.rows import Rows
+from service.recalibration.metrics import confidence_histogram
+from service.recalibration.metrics import reliability as reliability_of
+from service.serving.model import Model
 
 When = Literal["before", "after"]
 
@@ -39,7 +40,7 @@ class Diagrams:
 
 
 def drawn(report: dict[str, Any], when: When, title: str) -> Diagrams | None:
-    """Draw one side of a refit's report; None where it has none.
+    """Draw one side of a recalibration's report; None if the report has no diagrams.
 
     Args:
         report: The revision's report.
@@ -61,7 +62,7 @@ def drawn(report: dict[str, Any], when: When, title: str) -> Diagrams | None:
 
 
 def on_reference(model: Model, bundle_id: str, calibrator: dict[str, Any]) -> dict[str, Any] | None:
-    """Measure a calibrator on its bundle's held-out rows, as far as they have not fitted it; None without the bundle.
+    """Measure a calibrator on its bundle's reference rows that did not fit it; None without the bundle.
 
     Args:
         model: The model.
@@ -69,16 +70,13 @@ def on_reference(model: Model, bundle_id: str, calibrator: dict[str, Any]) -> di
         calibrator: The revision's calibrator, as a document.
 
     Returns:
-        `reliability` and `confidence` as a refit's report has them, both sides alike.
+        `reliability` and `confidence` from a recalibration report; the same form for both sides.
     """
     bundle = next((served.bundle for served in model.loaded.values() if served.revision.bundle_id == bundle_id), None)
     if bundle is None:
         return None
     parts = bundle.reference.certify, bundle.reference.gate
     logits, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("logits", "labels"))
-    side = Side.of(calibrator_from_dict(calibrator), {}, logits)
-    apart = np.arange(len(labels))
-    return {
-        "reliability": reliability_of(side, side, labels, apart),
-        "confidence": confidence_histogram(side, side, labels),
-    }
+    rows = Rows(logits=logits, label=labels)
+    side = Calibrated.of(calibrator_from_dict(calibrator), bundle.manifest.labels, rows)
+    return {"reliability": reliability_of(side, side), "confidence": confidence_histogram(side, side)}

@@ -1,4 +1,4 @@
-"""What a form of the dashboard sends: read, checked for its origin, and turned into what the API's handlers take."""
+"""Forms of the dashboard: read, checked for their origin, turned into requests of the contract."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from fastapi import Request
 from pydantic import ValidationError
 from starlette.responses import RedirectResponse
 
+from candor.contract.documents import Body
 from service.dashboard.session import Sessions
 from service.errors import EpochRequiredError, InputValueError, MalformedBodyError
 from service.rest.dependencies import expected_epoch
-from service.rest.schema import Body
 
 _MOST_FIELDS = 50
 B = TypeVar("B", bound=Body)
@@ -22,7 +22,7 @@ async def read(request: Request) -> dict[str, str]:
     """Return the fields of a form that is not empty.
 
     Raises:
-        MalformedBodyError: It is no form.
+        MalformedBodyError: The body is not a form.
         ForbiddenError: It does not come from a page of this dashboard.
     """
     try:
@@ -41,7 +41,7 @@ def epoch(fields: dict[str, str]) -> int:
 
     Raises:
         EpochRequiredError: It is missing.
-        EpochStaleError: It is none.
+        EpochStaleError: It is not an epoch.
     """
     if "epoch" not in fields:
         raise EpochRequiredError("The form lacks the epoch.", where="epoch", remedy="Open the page again.")
@@ -49,7 +49,7 @@ def epoch(fields: dict[str, str]) -> int:
 
 
 def body(kind: type[B], **fields: object) -> B:
-    """Return a body as the API's handlers take it.
+    """Return a request of the contract, as operations take it.
 
     Raises:
         InputValueError: A field is not what it should be.
@@ -78,7 +78,7 @@ def inside(path: str | None) -> str:
 
 
 def see(path: str) -> RedirectResponse:
-    """Return the answer to a form that has done what it should: look there."""
+    """Return a redirect to the page that shows what a form has done."""
     return RedirectResponse(path, 303)
 
 

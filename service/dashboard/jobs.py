@@ -1,4 +1,4 @@
-"""Refits: the form that starts one, how far it is, what it found; and the list of all."""
+"""Recalibration jobs: the form that starts one, its progress, its result; and the list of all."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from calibrators import CALIBRATORS
+from candor.contract.recalibration import RecalibrationRequest
 from service.dashboard import forms
 from service.dashboard.pages import page
 from service.errors import error_from_document
-from service.refit import UNCHANGED
-from service.rest import jobs, recalibrate
+from service.operations import jobs
+from service.operations.recalibration import recalibrate
+from service.recalibration.task import UNCHANGED
 from service.rest.dependencies import Caller, ModelDep, RuntimeDep
 from service.runtime import Runtime
 
@@ -20,65 +22,65 @@ _PAGE = 50
 
 
 async def ask(request: Request, model: ModelDep) -> Response:
-    """Ask what to refit, and how."""
+    """Show the form that starts a recalibration."""
     return page(
         request.scope,
         "recalibrate.html",
         model=model.name,
         calibrators=[*CALIBRATORS, UNCHANGED],
-        present=model.served.revision.calibrator["method"],
+        present=model.served.calibrator.name,
     )
 
 
 async def start(request: Request, runtime: RuntimeDep, model: ModelDep, by: Caller) -> Response:
-    """Start a refit."""
+    """Start a recalibration."""
     fields = await forms.read(request)
     window = {name: f"{fields[name]}Z" for name in ("since", "until") if fields.get(name)}
     wanted: dict[str, Any] = {name: fields[name] for name in ("mode", "calibrator", "gate") if name in fields}
     wanted["source"] = {"feedback": window}
-    body = forms.body(recalibrate.RecalibrateBody, **wanted)
-    started = await recalibrate.recalibrate(runtime, model, by, Response(), body, None)
-    return forms.see(f"/dashboard/jobs/{started['job']}")
+    body = forms.body(RecalibrationRequest, **wanted)
+    started = await recalibrate(runtime, model, body, by=by)
+    return forms.see(f"/dashboard/jobs/{started.id}")
 
 
 async def job_page(request: Request, runtime: RuntimeDep, job: str) -> Response:
     """Show a job."""
-    document = await jobs.get_job(runtime, job)
-    error, result = document["error"], document["result"]
-    kept = result and (result["revision"] or await run_in_threadpool(_kept, runtime, document["model"], job))
+    found = (await jobs.get_job(runtime, job)).document
+    result, error = found["result"], found["error"]
+    kept = result and (result["revision"] or await run_in_threadpool(_kept, runtime, found["model"], job))
     return page(
         request.scope,
         "job.html",
-        job=document,
+        job=found,
         kept=kept,
         error=None if error is None else error_from_document(error),
     )
 
 
 def _kept(runtime: Runtime, model: str, job: str) -> str | None:
-    """Return the proposal that a dry run has become."""
+    """Return the id of the proposal made from a dry run, None without one."""
     revision = runtime.revisions.of_job(model, job)
     return None if revision is None else revision.id
 
 
 async def jobs_page(request: Request, runtime: RuntimeDep, before: str | None = None) -> Response:
     """List jobs."""
-    listed = await jobs.list_jobs(runtime, None, None, _PAGE, before)
+    listed = await jobs.list_jobs(runtime, limit=_PAGE, before=before)
     return page(request.scope, "jobs.html", listed=listed, older=before is not None)
 
 
 async def cancel(request: Request, runtime: RuntimeDep, by: Caller, job: str) -> Response:
     """End a job that is queued or running."""
     await forms.read(request)
-    await jobs.cancel_job(runtime, by, job)
+    await jobs.cancel(runtime, job, by=by)
     return forms.see(f"/dashboard/jobs/{forms.part(job)}?notice=cancelled")
 
 
 async def propose(request: Request, runtime: RuntimeDep, by: Caller, job: str) -> Response:
-    """Keep what a dry run has found as a proposal."""
+    """Keep what a dry run found as a proposal."""
     await forms.read(request)
-    kept = await jobs.propose_job(runtime, by, job, Response())
-    return forms.see(f"/dashboard/models/{forms.part(kept['model'])}/revisions/{forms.part(kept['revision'])}")
+    kept = await jobs.propose(runtime, job, by=by)
+    return forms.see(f"/dashboard/models/{forms.part(kept.model)}/revisions/{forms.part(kept.revision)}")
 
 
 def add_to_model(router: APIRouter) -> None:

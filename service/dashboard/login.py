@@ -43,11 +43,11 @@ async def logout(request: Request) -> Response:
 
 
 async def theme(request: Request) -> Response:
-    """Keep which colours are wanted."""
+    """Store the colour theme."""
     fields = await forms.read(request)
     wanted = fields.get("theme")
     if wanted not in _THEMES:
-        raise InputValueError("There are no such colours.", where="theme", found=wanted, expected=list(_THEMES))
+        raise InputValueError("Unknown colour theme.", where="theme", found=wanted, expected=list(_THEMES))
     response = forms.see(forms.inside(fields.get("back")))
     _set_cookie(request, response, THEME_COOKIE, wanted, 0 if wanted == "auto" else _YEAR_S)
     return response
@@ -58,7 +58,7 @@ async def static(name: str) -> Response:
     try:
         content, kind = asset(name)
     except KeyError:
-        raise NotFoundError(f"There is no file {name!r}.", found=name) from None
+        raise NotFoundError(f"Unknown file {name!r}.", found=name) from None
     return Response(content, media_type=kind, headers={"cache-control": "public, max-age=31536000, immutable"})
 
 

@@ -1,58 +1,73 @@
-"""The front page: every model, what it serves, how it fares, and what waits for somebody."""
+"""The front page: every model, its traffic, its problems, and its open proposals."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from starlette.concurrency import run_in_threadpool
 
 from service.dashboard.charts.traffic import traffic
 from service.dashboard.pages import page
-from service.models import Model
-from service.rest import control
+from service.operations.models import get_model
+from service.operations.readiness import together
+from service.operations.revisions import list_revisions
+from service.others import CONDITION
 from service.rest.dependencies import RuntimeDep
 from service.runtime import Runtime
+from service.serving.model import Model
 from service.state.database import now_us
 from service.state.jobs import JobStore
 from service.state.traffic import MOST_PER_HOUR, Traffic
+from service.sums import Snapshot, samples_of, value_of
 
 _NEWEST = 50  # revisions among which open proposals are looked for
 
 
-async def overview(request: Request, runtime: RuntimeDep) -> Response:
+def overview(request: Request, runtime: RuntimeDep) -> Response:
     """Show every model."""
-    listed = (await control.list_models(runtime))["items"]
     counter: Traffic = request.app.state.traffic
-    models = [
-        await _model(runtime, runtime.models.get(item["model"]), item, counter, number)
-        for number, item in enumerate(listed)
-    ]
+    metrics = runtime.all_metrics()
+    models = [_model(runtime, model, counter, number, metrics) for number, model in enumerate(runtime.models.all())]
+    condition = together(runtime.others.ask(CONDITION))
     return page(
         request.scope,
         "overview.html",
         models=models,
-        problems=runtime.models.problems(),
-        never_loaded=await run_in_threadpool(runtime.models.never_loaded),
-        stale_for_s=runtime.models.stale_for_s,
-        stale=runtime.models.stale_for_s > max(5.0, 10 * runtime.settings.poll_interval_s),
-        log=runtime.log,
-        jobs=await run_in_threadpool(JobStore(runtime.database).unfinished),
+        problems=condition.problems | {each["model"]: each["problem"] for each in models if each["problem"]},
+        never_loaded=runtime.models.never_loaded(),
+        stale_for_s=condition.stale_for_s,
+        stale=condition.stale_for_s > max(5.0, 10 * runtime.settings.poll_interval_s),
+        log={
+            "depth": int(value_of(metrics, "candor_log_depth")),
+            "written": int(value_of(metrics, "candor_log_written_total")),
+            "dropped": int(value_of(metrics, "candor_log_dropped_total")),
+        },
+        jobs=JobStore(runtime.database).unfinished(),
     )
 
 
-async def _model(runtime: Runtime, model: Model, item: dict[str, Any], counter: Traffic, number: int) -> dict[str, Any]:
-    listed = await control.list_revisions(runtime, model, Response(), limit=_NEWEST, before=None)
-    hours = await run_in_threadpool(counter.hours, model.name, now_us())
+def _model(runtime: Runtime, model: Model, counter: Traffic, number: int, metrics: Snapshot) -> dict[str, Any]:
+    listed = list_revisions(runtime, model, limit=_NEWEST)
+    hours = counter.hours(model.name, now_us())
     return {
-        **item,
-        "queued": model.plane.queued_rows,
-        "actions": runtime.metrics.rows_by_action(model.name),
-        "proposals": [revision for revision in listed["items"] if revision["state"] == "proposed"],
+        **get_model(model).document,
+        "queued": int(value_of(metrics, "candor_queue_rows", model=model.name)),
+        "actions": _actions(metrics, model.name),
+        "proposals": [revision for revision in listed.items if revision.state == "proposed"],
         "traffic": traffic(f"traffic-{number}", f"Predictions of {model.name}", hours, MOST_PER_HOUR),
         "day": sum(hours),
         "capped": any(count >= MOST_PER_HOUR for count in hours),
     }
+
+
+def _actions(metrics: Snapshot, model: str) -> dict[tuple[str, str], int]:
+    """Return the rows of the shown revisions by policy ("" for none) and action."""
+    found: Counter[tuple[str, str]] = Counter()
+    for labels, rows in samples_of(metrics, "candor_predictions_total"):
+        if labels["model"] == model:
+            found[labels["policy"], labels["action"]] += int(rows)
+    return dict(sorted(found.items()))
 
 
 def add_to(router: APIRouter) -> None:

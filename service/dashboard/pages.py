@@ -15,22 +15,22 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from service.dashboard import words
 from service.dashboard.session import Visit
 from service.errors import CandorError, EpochStaleError, NotFoundError, UnauthenticatedError
-from service.rest.access import LOCAL, Principal
+from service.operations.principal import LOCAL_ADMINISTRATOR, Principal
 from service.rest.bodies import Scope, header
 from service.version import VERSION
 
 _HERE: Final = Path(__file__).parent
 NOTICES: Final = {
-    "activated": "It is in service now.",
-    "rolled-back": "The revision before is in service again.",
+    "activated": "The revision is active now.",
+    "rolled-back": "The previous revision is active again.",
     "rejected": "The proposal is rejected.",
     "cancelled": "The job is cancelled.",
 }
-"""What a page says after a form has been sent, by the `notice` of its address."""
+"""Confirmation that a page shows after a form, by the `notice` parameter of its address."""
 
 
 def page(scope: Scope, template: str, *, status: int = 200, **content: Any) -> HTMLResponse:
-    """Return a page for whoever sends a request.
+    """Return a page for the sender of a request.
 
     Args:
         scope: The request's ASGI scope, with its `visit`.
@@ -48,7 +48,7 @@ def page(scope: Scope, template: str, *, status: int = 200, **content: Any) -> H
             visit=visit,
             principal=principal,
             may=principal.allows if principal else lambda _: False,
-            keyless=principal is not None and principal.name == LOCAL,
+            keyless=principal == LOCAL_ADMINISTRATOR,
             here=scope["path"],
             own=quote(scope["path"]),
             address=quote(scope["path"]) + (f"?{query}" if query else ""),
@@ -60,7 +60,7 @@ def page(scope: Scope, template: str, *, status: int = 200, **content: Any) -> H
 
 
 def problem(scope: Scope, error: CandorError, status: int, headers: dict[str, str]) -> Response:
-    """Return an error as a page that says what to do; who must log in is led there."""
+    """Return an error as a page that says what to do; without a session, redirect to the login."""
     if isinstance(error, UnauthenticatedError):
         to = f"/dashboard/login?next={quote(scope['path'])}" if scope["method"] == "GET" else "/dashboard/login"
         if header(scope, b"hx-request") is not None:  # a script would put the login page into the middle of this one
@@ -80,7 +80,7 @@ def problem(scope: Scope, error: CandorError, status: int, headers: dict[str, st
 
 
 def blank(scope: Scope, status: int, heading: str) -> Response:
-    """Return an error that says no more than its status."""
+    """Return an error page with its status only."""
     return page(scope, "problem.html", status=status, error=None, heading=heading, moved=False, missing=status == 404)
 
 
@@ -89,7 +89,7 @@ def asset(name: str) -> tuple[bytes, str]:
     """Return a static file and its media type.
 
     Raises:
-        KeyError: There is none of that name.
+        KeyError: No file has that name.
     """
     if name not in _assets():
         raise KeyError(name)
@@ -99,7 +99,7 @@ def asset(name: str) -> tuple[bytes, str]:
 
 
 def asset_address(name: str) -> str:
-    """Return where a static file is; the address changes with its content, so that browsers may keep it."""
+    """Return the address of a static file; it changes with the content, so that browsers may cache it."""
     return f"/dashboard/static/{name}?v={hashlib.sha256(asset(name)[0]).hexdigest()[:12]}"
 
 

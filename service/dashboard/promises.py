@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from candor.contract import certificates as contract
+from candor.contract.certificates import SolvedBand
 from service.dashboard import words
-from service.decisions.solved import SolvedBand, SolvedPolicy
+from service.decisions.solved import SolvedPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +54,9 @@ class Promises:
     rows: tuple[Promise, ...]
 
 
-def promises(policies: dict[str, dict[str, Any]]) -> list[Promises]:
-    """Read a revision's solved policies."""
-    return [_of(SolvedPolicy.from_dict(document)) for _, document in sorted(policies.items())]
+def promises(policies: Mapping[str, contract.SolvedPolicy]) -> list[Promises]:
+    """Return what a revision's policies promise, by id."""
+    return [_of(SolvedPolicy.from_dict(policies[key].document)) for key in sorted(policies)]
 
 
 def _of(solved: SolvedPolicy) -> Promises:
@@ -71,12 +74,12 @@ def _of(solved: SolvedPolicy) -> Promises:
 
 
 def _band(solved: SolvedPolicy, segment: str | None, index: int, band: SolvedBand) -> Promise:
-    when = solved.policy.bands[index].when
+    when = solved.policy.bands[index].condition
     return Promise(
         segment,
         band.action,
         words.condition(when),
         None if band.threshold is None else band.threshold.probability,
         when is None,
-        None if band.certificate is None else band.certificate.to_dict(),
+        None if band.certificate is None else band.certificate.model_dump(mode="json"),
     )

@@ -3,39 +3,45 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from candor.contract.certificates import SolvedPolicy
+from candor.contract.revisions import MoveRequest, RejectionRequest
 from service.dashboard import forms, words
 from service.dashboard.charts.difference import difference
 from service.dashboard.diagrams import drawn
 from service.dashboard.model import diagrams_of
 from service.dashboard.pages import page
 from service.dashboard.promises import promises
-from service.models import Model
-from service.rest import approval, control
+from service.operations import activation
+from service.operations.revisions import get_revision, list_revisions
+from service.operations.revisions import reject as reject_proposal
 from service.rest.dependencies import Caller, ModelDep, RuntimeDep
+from service.serving.model import Model
 
 _PAGE = 50
 _LEAST_SHARE = 1e-12
-Policies = dict[str, dict[str, Any]]
+Policies = dict[str, SolvedPolicy]
 
 
-async def revisions(request: Request, runtime: RuntimeDep, model: ModelDep, before: str | None = None) -> Response:
+def revisions(request: Request, runtime: RuntimeDep, model: ModelDep, before: str | None = None) -> Response:
     """List a model's revisions."""
-    listed = await control.list_revisions(runtime, model, Response(), limit=_PAGE, before=before)
+    listed = list_revisions(runtime, model, limit=_PAGE, before=before)
     return page(request.scope, "revisions.html", model=model.name, listed=listed, older=before is not None)
 
 
-async def revision_page(request: Request, runtime: RuntimeDep, model: ModelDep, revision: str) -> Response:
-    """Show one revision, beside the one that it was made from."""
-    listed = await control.list_revisions(runtime, model, Response(), limit=1, before=None)
-    chosen = await control.get_revision(runtime, model, revision)
-    parent = None if chosen["parent"] is None else await control.get_revision(runtime, model, chosen["parent"])
-    basis, own = await run_in_threadpool(diagrams_of, model, chosen)
-    changed_from, changed_to = _changed(None if parent is None else parent["policies"], chosen["policies"])
+def revision_page(request: Request, runtime: RuntimeDep, model: ModelDep, revision: str) -> Response:
+    """Show one revision beside its parent."""
+    listed = list_revisions(runtime, model, limit=1)
+    chosen = get_revision(runtime, model, revision)
+    parent = None if chosen.parent is None else get_revision(runtime, model, chosen.parent)
+    basis, own = diagrams_of(model, chosen)
+    changed_from, changed_to = _changed(None if parent is None else parent.policies, chosen.policies)
+    report = chosen.document["report"]
     return page(
         request.scope,
         "revision.html",
@@ -43,20 +49,20 @@ async def revision_page(request: Request, runtime: RuntimeDep, model: ModelDep, 
         listed=listed,
         revision=chosen,
         parent=parent,
-        report=chosen["report"],
-        measures=_measures(chosen["report"]),
-        before=drawn(chosen["report"], "before", f"revision {chosen['parent']}"),
+        report=report,
+        measures=_measures(report),
+        before=drawn(report, "before", f"revision {chosen.parent}"),
         after=own,
         basis=basis,
         promised_before=promises(changed_from),
         promised_after=promises(changed_to),
-        caps=_caps(chosen["report"]),
-        priors=_priors(chosen["report"]),
+        caps=_caps(report),
+        priors=_priors(report),
     )
 
 
 def _changed(before: Policies | None, after: Policies) -> tuple[Policies, Policies]:
-    """Return the solved policies that are not the same on both sides; all of them where there is no other side."""
+    """Return the solved policies that differ between both sides; all of them without another side."""
     if before is None:
         return {}, after
     differ = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
@@ -64,7 +70,7 @@ def _changed(before: Policies | None, after: Policies) -> tuple[Policies, Polici
 
 
 def _measures(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the metrics of a refit's report as rows of a table."""
+    """Return the metrics of a report as rows of a table."""
     rows = []
     for name, said in words.MEASURES.items():
         found = report.get("metrics", {}).get(name)
@@ -87,7 +93,7 @@ def _measures(report: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _caps(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the bounds of a refit's report as rows of a table."""
+    """Return the caps of a report as rows of a table."""
     return [
         {
             "policy": cap["policy"],
@@ -103,89 +109,85 @@ def _caps(report: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _priors(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the shares of the classes that a prior shift changes, those that change most first."""
+    """Return the class frequencies that a prior shift changes, largest change first."""
     rows = [{"label": label, **found} for label, found in report.get("priors", {}).items()]
     return sorted(rows, key=lambda row: -abs(math.log(max(row["target"], _LEAST_SHARE) / row["source"])))
 
 
-async def confirm_activate(
+def confirm_activate(
     request: Request, runtime: RuntimeDep, model: ModelDep, by: Caller, revision: str, epoch: int
 ) -> Response:
     """Ask whether to put a revision into service."""
     by.require("approve")
-    await run_in_threadpool(runtime.revisions.check_epoch, model.name, epoch)
-    chosen = await run_in_threadpool(runtime.revisions.get, model.name, revision)
-    states = await run_in_threadpool(runtime.revisions.states, model.name)
-    alarm = await run_in_threadpool(runtime.monitors.last_alarm, model.name)
-    return page(
-        request.scope,
-        "confirm.html",
-        model=model.name,
-        revision=revision,
-        epoch=epoch,
-        doing="activate",
-        doubt=approval.doubt(chosen, model, states[revision], alarm),
-        active=model.pointer.active,
-        summary=chosen.report.get("summary"),
-    )
+    runtime.revisions.check_epoch(model.name, epoch)
+    chosen = runtime.revisions.get(model.name, revision)
+    state = runtime.revisions.states(model.name)[revision]
+    doubt = activation.doubt(runtime, model, chosen, state)
+    return _confirm(request, model, "activate", revision, epoch, doubt=doubt, summary=chosen.summary)
 
 
 async def activate(request: Request, runtime: RuntimeDep, model: ModelDep, by: Caller, revision: str) -> Response:
     """Put a revision into service."""
     fields = await forms.read(request)
-    reason = forms.body(approval.ReasonBody, reason=fields.get("reason"))
-    await approval.activate(runtime, model, by, forms.epoch(fields), Response(), revision, reason)
+    wanted = forms.body(MoveRequest, reason=fields.get("reason"))
+    move = partial(activation.activate, expected_epoch=forms.epoch(fields), reason=wanted.reason, by=by)
+    await run_in_threadpool(move, runtime, model, revision)
     return forms.see(f"{_address(model, revision)}?notice=activated")
 
 
-async def confirm_rollback(request: Request, runtime: RuntimeDep, model: ModelDep, by: Caller, epoch: int) -> Response:
-    """Ask whether to go back to the revision before."""
+def confirm_rollback(request: Request, runtime: RuntimeDep, model: ModelDep, by: Caller, epoch: int) -> Response:
+    """Ask whether to go back to the previous revision."""
     by.require("approve")
-    await run_in_threadpool(runtime.revisions.check_epoch, model.name, epoch)
-    return page(
-        request.scope,
-        "confirm.html",
-        model=model.name,
-        revision=model.pointer.previous,
-        epoch=epoch,
-        doing="rollback",
-        doubt=None,
-        active=model.pointer.active,
-        summary=None,
-    )
+    runtime.revisions.check_epoch(model.name, epoch)
+    return _confirm(request, model, "rollback", model.pointer.previous, epoch)
 
 
 async def rollback(request: Request, runtime: RuntimeDep, model: ModelDep, by: Caller) -> Response:
-    """Go back to the revision before."""
+    """Go back to the previous revision."""
     fields = await forms.read(request)
-    reason = forms.body(approval.ReasonBody, reason=fields.get("reason"))
-    moved = await approval.rollback(runtime, model, by, forms.epoch(fields), Response(), reason)
-    return forms.see(f"{_address(model, moved['active'])}?notice=rolled-back")
+    wanted = forms.body(MoveRequest, reason=fields.get("reason"))
+    move = partial(activation.rollback, expected_epoch=forms.epoch(fields), reason=wanted.reason, by=by)
+    moved = await run_in_threadpool(move, runtime, model)
+    return forms.see(f"{_address(model, moved.active)}?notice=rolled-back")
 
 
-async def confirm_reject(request: Request, runtime: RuntimeDep, model: ModelDep, by: Caller, revision: str) -> Response:
-    """Ask whether to turn a proposal down."""
+def confirm_reject(request: Request, runtime: RuntimeDep, model: ModelDep, by: Caller, revision: str) -> Response:
+    """Ask whether to reject a proposal."""
     by.require("approve")
-    chosen = await run_in_threadpool(runtime.revisions.get, model.name, revision)
+    chosen = runtime.revisions.get(model.name, revision)
+    return _confirm(request, model, "reject", revision, model.pointer.epoch, summary=chosen.summary)
+
+
+async def reject(request: Request, runtime: RuntimeDep, model: ModelDep, by: Caller, revision: str) -> Response:
+    """Reject a proposal."""
+    fields = await forms.read(request)
+    wanted = forms.body(RejectionRequest, reason=fields.get("reason", ""))
+    await run_in_threadpool(partial(reject_proposal, runtime, model, revision, reason=wanted.reason, by=by))
+    return forms.see(f"{_address(model, revision)}?notice=rejected")
+
+
+def _confirm(
+    request: Request,
+    model: Model,
+    doing: Literal["activate", "rollback", "reject"],
+    revision: str | None,
+    epoch: int,
+    *,
+    doubt: str | None = None,
+    summary: str | None = None,
+) -> Response:
+    active = model.pointer.active
     return page(
         request.scope,
         "confirm.html",
         model=model.name,
         revision=revision,
-        epoch=model.pointer.epoch,
-        doing="reject",
-        doubt=None,
-        active=model.pointer.active,
-        summary=chosen.report.get("summary"),
+        epoch=epoch,
+        doing=doing,
+        doubt=doubt,
+        active=active,
+        summary=summary,
     )
-
-
-async def reject(request: Request, runtime: RuntimeDep, model: ModelDep, by: Caller, revision: str) -> Response:
-    """Turn a proposal down."""
-    fields = await forms.read(request)
-    reason = forms.body(approval.RejectBody, reason=fields.get("reason", ""))
-    await approval.reject(runtime, model, by, revision, reason)
-    return forms.see(f"{_address(model, revision)}?notice=rejected")
 
 
 def _address(model: Model, revision: str) -> str:

@@ -1,4 +1,4 @@
-"""All pages and forms of the dashboard. They are no part of the API, and not of its document either."""
+"""All pages and forms of the dashboard. They are not part of the API or of its OpenAPI document."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from service.dashboard import audit, jobs, login, model, overview, revisions, si
 
 OWN: Final = re.compile(r"/dashboard(?:/.*)?")
 OPEN: Final = re.compile(r"/dashboard/(?:login|theme|static/[^/]+)")
-"""What is answered without a session."""
+"""Paths that need no session."""
 
 
 def routers() -> tuple[APIRouter, APIRouter]:

@@ -1,4 +1,4 @@
-"""Who looks at the dashboard: a session in a cookie, opened with an API key and with that key's scopes."""
+"""Sessions of the dashboard: a signed cookie, opened with an API key and limited to its scopes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from typing import Final, Literal
 from starlette.requests import cookie_parser
 
 from service.errors import ForbiddenError, RateLimitedError, UnauthenticatedError
-from service.rest.access import Access, Principal, names_loopback
+from service.operations.access import Access, names_loopback
+from service.operations.principal import Principal
+from service.rest.access import sender
 from service.rest.bodies import Scope, header
 
 SESSION_COOKIE: Final = "candor_session"
 THEME_COOKIE: Final = "candor_theme"
 LIFETIME_S: Final = 12 * 3600
 ATTEMPTS: Final = 10
-"""Failed logins that an address may have in a minute."""
+"""Maximum number of failed logins per address and minute."""
 
 Theme = Literal["auto", "light", "dark"]
 _MINUTE_S = 60.0
@@ -30,7 +32,7 @@ _SESSION = re.compile(r"(?P<prefix>[0-9a-f]{1,64})\.(?P<until>[0-9]{1,12})\.(?P<
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What a request's cookies say.
+    """The cookies of a request, read.
 
     Attributes:
         prefix: Of the API key whose session it is; None without a session that is valid.
@@ -46,7 +48,7 @@ class Visit:
 
 
 class Sessions:
-    """Opens sessions and reads them back. They are signed, not stored: every replica reads those of every other.
+    """Open sessions and read them back. They are signed, not stored, so that every replica can read them.
 
     A session lasts as long as its key does, and at most `LIFETIME_S`.
 
@@ -74,14 +76,14 @@ class Sessions:
         )
 
     async def principal(self, scope: Scope) -> Principal:
-        """Return who sends a request.
+        """Return the sender of a request.
 
         Raises:
             UnauthenticatedError: There are keys, and the request has no session, or one whose key is gone.
-            ForbiddenError: There is no key, and the request does not come from this machine itself.
+            ForbiddenError: The service has no keys, and the request does not come from this machine.
         """
         if not self._access.guarded:
-            return await self._access.principal(scope)
+            return await sender(self._access, scope)
         visit: Visit = scope["visit"]
         principal = None if visit.prefix is None else self._access.holder(visit.prefix)
         if principal is None:
@@ -94,7 +96,7 @@ class Sessions:
         return principal
 
     async def open(self, scope: Scope, text: str) -> str:
-        """Check an API key and return the session that it opens.
+        """Check an API key and return its new session.
 
         Raises:
             RateLimitedError: Too many keys from this address were wrong.
@@ -126,7 +128,7 @@ class Sessions:
         return f"{key.prefix}.{until}.{self._sign('session', f'{key.prefix}.{until}')}"
 
     def check_form(self, scope: Scope, token: str) -> None:
-        """Refuse what another site makes a browser send.
+        """Refuse forms that another site made a browser send.
 
         Raises:
             ForbiddenError: The request does not come from a page of this dashboard.

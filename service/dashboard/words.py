@@ -1,11 +1,11 @@
-"""How numbers, times and conditions are written on a page."""
+"""Format numbers, times and conditions for a page."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from service.decisions.caps import CapName
-from service.decisions.conditions import Condition
+from candor.contract.conditions import Condition
+from candor.contract.gate import CapName
 
 NONE = "—"
 _METRICS = {
@@ -24,15 +24,15 @@ MEASURES = {
     "debiased_calibration_error": "squared calibration error, debiased",
     "ece": "ECE, 15 bins",
 }
-"""What a report's metrics are called."""
+"""Names of a report's metrics."""
 CAPS: dict[CapName, str] = {
     "flipped": "decisions that change",
     "flag_rate": "rows that the first band takes",
     "flag_rate_ratio": "rows that it takes, against before",
     "probability_change": "largest change of a probability, in 99 % of the rows",
 }
-"""What a refit may change by so much."""
-CAUSES = {"bundle": "bundle", "policy": "policy", "recalibrate": "refit", "prior_shift": "shares of the classes"}
+"""Names of the caps on what a recalibration changes."""
+CAUSES = {"bundle": "bundle", "policy": "policy", "recalibrate": "recalibration", "prior_shift": "prior shift"}
 
 
 def percent(share: float | None, digits: int = 1) -> str:
@@ -45,7 +45,7 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Return a number with so many decimals.
+    """Return a number with a fixed number of decimals.
 
     >>> number(0.35951), number(-0.5, 2), number(None)
     ('0.3595', '−0.50', '—')
@@ -68,7 +68,7 @@ def interval(ends: list[float] | tuple[float, float] | None, digits: int = 4) ->
 
 
 def bound(name: CapName, value: float | None) -> str:
-    r"""Return a bound on what a refit changes, in the unit of what is bounded.
+    r"""Return a cap or its measured value, in its own unit.
 
     >>> bound("flipped", 0.12), bound("flag_rate_ratio", 2.853), bound("flag_rate_ratio", None)
     ('12.0\xa0%', '×2.85', '—')
@@ -97,7 +97,7 @@ def stamp(iso: str | None) -> str:
 
 
 def condition(when: Condition | None) -> str:
-    """Return what a band asks for."""
+    """Return a band's condition in words."""
     if when is None:
         return "everything else"
     if when.name == "cost":
@@ -107,7 +107,7 @@ def condition(when: Condition | None) -> str:
 
 
 def promise(certificate: dict[str, Any]) -> str:
-    """Return what a certificate promises.
+    """Return the promise of a certificate.
 
     >>> promise({"metric": "false_positive_rate", "at_least": None, "at_most": 0.01})
     'false positive rate ≤ 0.01'

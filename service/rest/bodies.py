@@ -1,4 +1,4 @@
-"""Reading a request's body and headers off the ASGI wire, within limits."""
+"""Read the headers and body of an ASGI request, within limits."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class ClientGoneError(Exception):
-    """The client closed the connection; nobody waits for an answer."""
+    """The client closed the connection."""
 
 
 def header(scope: Scope, name: bytes) -> str | None:
-    """Return a header's value, None where the request lacks it. `name` is lower case."""
+    """Return the value of a header, None if it is missing. `name` is lower case."""
     for key, value in scope["headers"]:
         if key == name:
             return str(value, "latin-1")
@@ -25,20 +25,20 @@ def header(scope: Scope, name: bytes) -> str | None:
 
 
 def too_large(found: int | str, limit: int) -> BodyTooLargeError:
-    """Return the error for a body over the limit."""
+    """Return the error for a body that exceeds the limit."""
     return BodyTooLargeError(
-        "The request's body is too large.",
+        "The request body is too large.",
         found=f"{found} bytes",
         expected=f"at most {limit} bytes",
-        remedy="Send fewer rows at once, or raise CANDOR_MAX_BODY_BYTES.",
+        remedy="Send fewer rows per request, or raise CANDOR_MAX_BODY_BYTES.",
     )
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """Return the whole body; it is given up as soon as it is known to be over the limit.
+    """Return the whole body. Stop as soon as it is known to exceed the limit.
 
     Raises:
-        BodyTooLargeError: More than `limit` bytes are announced or arrive.
+        BodyTooLargeError: More than `limit` bytes are announced or received.
         ClientGoneError: The connection closed before the body was complete.
     """
     announced = header(scope, b"content-length")
@@ -64,11 +64,11 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
 
 
 class LimitedReceive:
-    """Wraps `receive` so that handlers behind it never see more than `limit` bytes of body.
+    """Wrap `receive` to limit the size of the body.
 
     Args:
-        receive: The ASGI callable.
-        limit: Bytes.
+        receive: ASGI callable.
+        limit: Maximum bytes.
     """
 
     def __init__(self, receive: Receive, limit: int) -> None:
@@ -80,7 +80,7 @@ class LimitedReceive:
         """Pass the next message on.
 
         Raises:
-            BodyTooLargeError: The body has grown over the limit.
+            BodyTooLargeError: The body exceeds the limit.
         """
         message = await self._receive()
         self._seen += len(message.get("body", b""))

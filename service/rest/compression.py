@@ -1,4 +1,4 @@
-"""Content encodings, gzip and deflate: of every request's body, and of the answers that are worth it."""
+"""Content encodings gzip and deflate, of request bodies and large answers."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from functools import partial
 from typing import Any, Final
 
 from service.errors import MalformedBodyError, UnsupportedEncodingError
+from service.operations.decoding import Decoders
+from service.places import in_header
 from service.rest.bodies import Receive, Scope, read_body, too_large
-from service.rest.decoding import Decoders
 
 ENCODINGS: Final = ("gzip", "deflate")
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _PIECE: Final = 1 << 20
-_FASTEST: Final = 1  # float32 hardly compresses better at a higher level, and takes several times as long
+_FASTEST: Final = 1  # higher levels take several times as long and hardly shrink float32
 _QUALITY: Final = re.compile(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
 
 
 def content_encoding(scope: Scope) -> str:
-    """Return how a request's body is encoded: one of `ENCODINGS`, or "identity".
+    """Return the encoding of a request body: one of `ENCODINGS`, or "identity".
 
     Raises:
-        UnsupportedEncodingError: It is encoded otherwise, or more than once.
+        UnsupportedEncodingError: The encoding is another one, or there are several.
     """
     encoding = ", ".join([str(value, "latin-1") for name, value in scope["headers"] if name == b"content-encoding"])
     name = encoding.strip().lower()
@@ -33,24 +34,24 @@ def content_encoding(scope: Scope) -> str:
         return "identity"
     if name not in ENCODINGS:
         raise UnsupportedEncodingError(
-            f"Bodies are not read in the content encoding {encoding[:40]!r}.",
-            where="Content-Encoding",
+            f"Unsupported content encoding {encoding[:40]!r}.",
+            where=in_header("Content-Encoding"),
             found=encoding,
             expected=[*ENCODINGS, "identity"],
-            remedy="Send the body in one of these, or as it is and without the header.",
+            remedy="Use one of these encodings, or send the body uncompressed without the header.",
         )
     return name
 
 
 class Unpacked:
-    """Wraps `receive` so that whoever is behind it reads the body of a request as it was before it was encoded.
+    """Wrap `receive` to unpack the body of a request.
 
-    The body is unpacked when it is asked for, and not on the event loop: a few bytes may unpack to many.
+    Unpacking starts with the first call and runs off the event loop, since a few bytes may unpack to many.
 
     Args:
-        scope: The request's.
-        receive: The ASGI callable.
-        limit: Bytes that the body may have, as it comes and unpacked.
+        scope: Scope of the request.
+        receive: ASGI callable.
+        limit: Maximum bytes of the body, compressed and unpacked.
         decoders: Threads to unpack in.
     """
 
@@ -62,13 +63,13 @@ class Unpacked:
         self._read = False
 
     async def __call__(self) -> MutableMapping[str, Any]:
-        """Give the whole body first, then pass on whatever comes.
+        """Return the whole body first, then pass on later messages.
 
         Raises:
-            UnsupportedEncodingError: The encoding is none of those that are read; nothing has been read yet.
-            MalformedBodyError: The bytes are not what the header says.
-            BodyTooLargeError: There are more than `limit` bytes, or they unpack to more.
-            OverloadedError: Too many bodies wait to be decoded.
+            UnsupportedEncodingError: The encoding is not supported. Nothing has been read yet.
+            MalformedBodyError: The body does not match the header.
+            BodyTooLargeError: The body exceeds `limit` bytes, compressed or unpacked.
+            OverloadedError: Too many bodies are waiting to be decoded.
             ClientGoneError: The connection closed before the body was complete.
         """
         if self._read:
@@ -82,16 +83,16 @@ class Unpacked:
 
 
 def decompress(body: bytes, name: str, limit: int) -> bytes:
-    """Return what a body unpacks to; it is given up as soon as it is known to be over the limit.
+    """Unpack a body. Stop as soon as it is known to exceed the limit.
 
     Args:
-        body: The bytes that came.
+        body: Compressed body.
         name: One of `ENCODINGS`.
-        limit: Bytes that it may unpack to.
+        limit: Maximum unpacked bytes.
 
     Raises:
-        MalformedBodyError: The bytes are not what `name` says.
-        BodyTooLargeError: They unpack to more than `limit` bytes.
+        MalformedBodyError: The body does not match `name`.
+        BodyTooLargeError: The body unpacks to more than `limit` bytes.
     """
     unpacker = zlib.decompressobj(_GZIP if name == "gzip" else _deflate_window(body))
     try:
@@ -101,14 +102,14 @@ def decompress(body: bytes, name: str, limit: int) -> bytes:
     if len(unpacked) > limit:
         raise too_large(f"more than {limit}", limit)
     if not unpacker.eof:
-        raise _malformed(name, "it ends too early")
+        raise _malformed(name, "the data end too early")
     if unpacker.unused_data:
-        raise _malformed(name, f"{len(unpacker.unused_data)} bytes follow its end")
+        raise _malformed(name, f"{len(unpacker.unused_data)} bytes follow the end")
     return unpacked
 
 
 class Unpacking:
-    """Unpacks a body of which the pieces come one after the other.
+    """Unpack a body piece by piece.
 
     Args:
         name: One of `ENCODINGS`.
@@ -120,10 +121,10 @@ class Unpacking:
         self._unpacker = zlib.decompressobj(_GZIP if name == "gzip" else _deflate_window(first))
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        """Yield what a piece unpacks to, in parts of at most `_PIECE` bytes.
+        """Unpack a piece; yield parts of at most `_PIECE` bytes.
 
         Raises:
-            MalformedBodyError: The bytes are not what the name says.
+            MalformedBodyError: The bytes do not match the encoding.
         """
         full = True
         while data or full:
@@ -134,12 +135,12 @@ class Unpacking:
             data, full = self._unpacker.unconsumed_tail, len(piece) == _PIECE
             yield piece
         if unused := self._unpacker.unused_data:
-            raise _malformed(self._name, f"{len(unused)} bytes follow its end")
+            raise _malformed(self._name, f"{len(unused)} bytes follow the end")
 
     def end(self) -> None:
-        """Raise MalformedBodyError where the body has ended too early."""
+        """Raise MalformedBodyError if the body is incomplete."""
         if not self._unpacker.eof:
-            raise _malformed(self._name, "it ends too early")
+            raise _malformed(self._name, "the data end too early")
 
 
 def compress(content: bytes, encoding: str) -> bytes:
@@ -153,7 +154,7 @@ def compress(content: bytes, encoding: str) -> bytes:
 
 
 def wanted(accept_encoding: str) -> str | None:
-    """Return the encoding that an Accept-Encoding header prefers among `ENCODINGS`, None where it wants none of them.
+    """Return the encoding among `ENCODINGS` that an Accept-Encoding header prefers, None if it accepts none.
 
     >>> wanted("gzip, deflate, br"), wanted("deflate"), wanted("gzip;q=0.2, deflate;q=0.5"), wanted("gzip;q=0, br")
     ('gzip', 'deflate', 'deflate', None)
@@ -170,12 +171,15 @@ def wanted(accept_encoding: str) -> str | None:
 
 
 def _deflate_window(body: bytes) -> int:
-    """Return zlib's word for how a "deflate" body is framed: as RFC 9110 has it, or bare, as some clients send it."""
+    """Return the zlib window bits of a "deflate" body: framed as in RFC 9110, or bare, as some clients send it."""
     framed = len(body) > 1 and body[0] & 0x0F == zlib.DEFLATED and int.from_bytes(body[:2]) % 31 == 0
     return zlib.MAX_WBITS if framed else -zlib.MAX_WBITS
 
 
 def _malformed(encoding: str, reason: str) -> MalformedBodyError:
     return MalformedBodyError(
-        f"The body is not {encoding} data: {reason}.", where="Content-Encoding", found=encoding, expected="whole data"
+        f"The body is not {encoding} data: {reason}.",
+        where=in_header("Content-Encoding"),
+        found=encoding,
+        expected="whole data",
     )

@@ -1,4 +1,4 @@
-"""What handlers ask FastAPI for: the runtime, the model of the path, the caller, the expected epoch."""
+"""FastAPI dependencies: the runtime, the model in the path, the caller, the expected epoch."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Annotated
 from fastapi import Depends, Header, Path, Request
 
 from service.errors import EpochRequiredError, EpochStaleError
-from service.models import Model
-from service.rest.access import Principal
+from service.operations.principal import Principal
+from service.places import in_header
 from service.runtime import Runtime
+from service.serving.model import Model
 
 _EPOCH = re.compile(r'(?:W/)?"?([0-9]{1,18})"?')
 
@@ -38,16 +39,16 @@ def expected_epoch(
         str | None, Header(description="The ETag of GET …/revisions that this change is based on. Required.")
     ] = None,
 ) -> int:
-    """Return the epoch that a change is based on.
+    """Return the epoch that the change is based on.
 
     Raises:
-        EpochRequiredError: None was given.
-        EpochStaleError: What was given is none.
+        EpochRequiredError: If-Match is missing.
+        EpochStaleError: If-Match is not an epoch.
     """
     if if_match is None:
         raise EpochRequiredError(
             "Moving the active revision needs the epoch that it is based on.",
-            where="If-Match",
+            where=in_header("If-Match"),
             found="no header",
             expected="the ETag of GET …/revisions",
             remedy="Read the revisions and send their ETag back as If-Match.",
@@ -55,7 +56,10 @@ def expected_epoch(
     match = _EPOCH.fullmatch(if_match.strip())
     if match is None:
         raise EpochStaleError(  # an entity tag of something else does not match
-            "If-Match is not an epoch.", where="If-Match", found=if_match, expected="the ETag of GET …/revisions"
+            "If-Match is not an epoch.",
+            where=in_header("If-Match"),
+            found=if_match,
+            expected="the ETag of GET …/revisions",
         )
     return int(match[1])
 

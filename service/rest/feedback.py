@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Literal
+from typing import Annotated
 
-from fastapi import APIRouter, Header
-from pydantic import Field
+from fastapi import APIRouter, Header, Response
 from starlette.concurrency import run_in_threadpool
 
+from candor.contract.feedback import FeedbackReceipt, FeedbackStatus
 from service.errors import FeedbackError, MalformedPredictionIdError, UnknownLabelError
 from service.ids import is_prediction_id
 from service.rest.dependencies import Caller, ModelDep, RuntimeDep
 from service.rest.feedback_body import REQUEST_BODY, Sent, SentDep
-from service.rest.schema import Body
+from service.rest.responses import sent
 from service.state.database import now_us
 from service.state.feedback import FeedbackItem
 from service.times import iso, microseconds
@@ -21,40 +21,21 @@ from service.times import iso, microseconds
 _CLOCKS_DIFFER_US = 5 * 60 * 1_000_000
 
 
-class FeedbackItemStatus(Body):
-    """What became of one item."""
-
-    status: Literal["stored", "pending", "duplicate", "conflict"] = Field(
-        description="`pending`: the prediction is not known yet; the label is kept and joined when it is. "
-        "`conflict`: stored, and it differs from the label that was current."
-    )
-
-
-class FeedbackAnswer(Body):
-    """What became of the items; whatever is counted here is on disk."""
-
-    stored: int
-    pending: int
-    duplicates: int
-    conflicts: int
-    items: list[FeedbackItemStatus]
-
-
 async def feedback(
     runtime: RuntimeDep,
     model: ModelDep,
     by: Caller,
-    sent: SentDep,
+    received: SentDep,
     idempotency_key: Annotated[
         str | None, Header(min_length=1, max_length=200, description="Makes a repeated request harmless.")
     ] = None,
-) -> FeedbackAnswer:
+) -> Response:
     """Store true labels of earlier predictions, all of the request or none. They are durable when the answer comes.
 
     NDJSON and CSV hold the same items as JSON; what is wrong in them is named by line and column.
     """
-    items = _items(sent, model.served.labels)
-    digest = hashlib.sha256(sent.body).digest() if idempotency_key else None
+    items = _items(received, model.served.labels)
+    digest = hashlib.sha256(received.body).digest() if idempotency_key else None
     receipt = await run_in_threadpool(
         runtime.feedback.add, model.name, items, by=by.name, idempotency_key=idempotency_key, body_digest=digest
     )
@@ -64,13 +45,14 @@ async def feedback(
         for item in receipt.items:
             runtime.metrics.feedback.add(model.name, item.status)
         runtime.labels.stored(model.name, receipt.batch, items)
-    return FeedbackAnswer(
+    answer = FeedbackReceipt(
         stored=receipt.stored,
         pending=receipt.pending,
         duplicates=receipt.duplicates,
         conflicts=receipt.conflicts,
-        items=[FeedbackItemStatus(status=item.status) for item in receipt.items],
+        items=tuple(FeedbackStatus(status=item.status) for item in receipt.items),
     )
+    return sent(answer)
 
 
 def _items(sent: Sent, labels: tuple[str, ...]) -> list[FeedbackItem]:
@@ -114,5 +96,10 @@ def _items(sent: Sent, labels: tuple[str, ...]) -> list[FeedbackItem]:
 def add_to(router: APIRouter) -> None:
     """Mount the endpoint."""
     router.add_api_route(
-        "/feedback", feedback, methods=["POST"], tags=["feedback"], openapi_extra={"requestBody": REQUEST_BODY}
+        "/feedback",
+        feedback,
+        methods=["POST"],
+        tags=["feedback"],
+        response_model=FeedbackReceipt,
+        openapi_extra={"requestBody": REQUEST_BODY},
     )

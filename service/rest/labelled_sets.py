@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from starlette.concurrency import run_in_threadpool
 
-from service.rest import answers
+from candor.contract.labelled_sets import LabelledSet, LabelledSetPage
 from service.rest.dependencies import Caller, ModelDep, RuntimeDep
 from service.rest.exchange import query_values
 from service.rest.lines import CSV_TYPE, NDJSON_TYPE
+from service.rest.responses import sent
 from service.rest.uploads.check import MEDIA_TYPES, NPZ_TYPES
 from service.rest.uploads.intake import Intake
 from service.rest.uploads.parquet_rows import PARQUET_TYPE
-from service.state.labelled_sets import LabelledSet, Represents
+from service.state.labelled_sets import LabelledSet as Stored
+from service.state.labelled_sets import Represents
 from service.times import iso
 
 RepresentsQuery = Annotated[
@@ -39,42 +40,51 @@ async def upload(
     intake: IntakeDep,
     model: ModelDep,
     by: Caller,
-    response: Response,
     represents: RepresentsQuery = None,
-) -> dict[str, Any]:
-    """Upload labelled rows, to refit with. All rows are checked and stored before the answer, or none is.
+) -> Response:
+    """Upload labelled rows to recalibrate on. All rows are checked and stored before the answer, or none is.
 
-    A row has a `label` by name, and what it is a label of: `logits`, or a column of logits for each label; or
-    `inputs`, or the columns of a table, which the model scores at the refit. `group`, `segment`, `propensity`,
-    `predicted_at` and `labelled_at` may be there. The same bytes again are the same set, and answer 200.
+    A row has a `label` by name, and either scores or inputs: `logits`, or a column of logits for each label; or
+    `inputs`, or the columns of a table, which the model scores at the recalibration. `group`, `segment`, `propensity`,
+    `predicted_at` and `labelled_at` are optional. The same bytes again are the same set, and answer 200.
     """
     query_values(request.scope["query_string"], ("represents",))
     found, new = await intake.take(request.scope, request.receive, model, represents=represents, by=by.name)
-    response.status_code = 201 if new else 200
-    response.headers["location"] = f"/v1/models/{model.name}/labelled-sets/{found.id}"
-    return _document(found)
+    location = f"/v1/models/{model.name}/labelled-sets/{found.id}"
+    return sent(_described(found), 201 if new else 200, location=location)
 
 
-async def list_sets(runtime: RuntimeDep, model: ModelDep) -> dict[str, Any]:
+def list_sets(runtime: RuntimeDep, model: ModelDep) -> Response:
     """List the labelled sets of a model, newest first."""
-    return {"items": [_document(found) for found in await run_in_threadpool(runtime.labelled_sets.list, model.name)]}
+    return sent(LabelledSetPage(items=tuple(_described(found) for found in runtime.labelled_sets.list(model.name))))
 
 
-async def get_set(runtime: RuntimeDep, model: ModelDep, labelled_set: str) -> dict[str, Any]:
-    """Return one labelled set: what it holds, not its rows."""
-    return _document(await run_in_threadpool(runtime.labelled_sets.get, model.name, labelled_set))
+def get_set(runtime: RuntimeDep, model: ModelDep, labelled_set: str) -> Response:
+    """Return the description of a labelled set, not its rows."""
+    return sent(_described(runtime.labelled_sets.get(model.name, labelled_set)))
 
 
-async def delete_set(runtime: RuntimeDep, model: ModelDep, by: Caller, labelled_set: str) -> dict[str, Any]:
+def delete_set(runtime: RuntimeDep, model: ModelDep, by: Caller, labelled_set: str) -> Response:
     """Delete a labelled set, unless a job is about to read it. Looks at its rows stay counted."""
-    found = await run_in_threadpool(runtime.labelled_sets.get, model.name, labelled_set)
-    await run_in_threadpool(runtime.labelled_sets.delete, model.name, labelled_set, by=by.name)
-    return _document(found)
+    found = runtime.labelled_sets.get(model.name, labelled_set)
+    runtime.labelled_sets.delete(model.name, labelled_set, by=by.name)
+    return sent(_described(found))
 
 
-def _document(found: LabelledSet) -> dict[str, Any]:
-    names = ("id", "model", "sha256", "bytes", "rows", "kind", "represents", "labels", "segments", "by")
-    return {**{name: getattr(found, name) for name in names}, "created_at": iso(found.created_at)}
+def _described(found: Stored) -> LabelledSet:
+    return LabelledSet(
+        id=found.id,
+        model=found.model,
+        sha256=found.sha256,
+        bytes=found.bytes,
+        rows=found.rows,
+        kind=found.kind,
+        represents=found.represents,
+        labels=found.labels,
+        segments=tuple(found.segments),
+        by=found.by,
+        created_at=iso(found.created_at),
+    )
 
 
 _BYTES: Final = {"type": "string", "format": "binary"}
@@ -109,16 +119,18 @@ def is_upload(method: str, path: str, media_type: str) -> bool:
 def add_to(router: APIRouter) -> None:
     """Mount the endpoints."""
     tags: list[Any] = ["recalibration"]
-    one, page = answers.documented(answers.LabelledSet), answers.documented(answers.LabelledSetPage)
+    known: dict[int | str, dict[str, Any]] = {200: {"model": LabelledSet, "description": "The set is stored already."}}
     router.add_api_route(
         "/labelled-sets",
         upload,
         methods=["POST"],
         status_code=201,
         tags=tags,
-        responses=answers.documented(answers.LabelledSet, 201, 200),
+        response_model=LabelledSet,
+        responses=known,
         openapi_extra={"requestBody": {"required": True, "content": CONTENT}},
     )
-    router.add_api_route("/labelled-sets", list_sets, methods=["GET"], tags=tags, responses=page)
-    router.add_api_route("/labelled-sets/{labelled_set}", get_set, methods=["GET"], tags=tags, responses=one)
-    router.add_api_route("/labelled-sets/{labelled_set}", delete_set, methods=["DELETE"], tags=tags, responses=one)
+    router.add_api_route("/labelled-sets", list_sets, methods=["GET"], tags=tags, response_model=LabelledSetPage)
+    one = "/labelled-sets/{labelled_set}"
+    router.add_api_route(one, get_set, methods=["GET"], tags=tags, response_model=LabelledSet)
+    router.add_api_route(one, delete_set, methods=["DELETE"], tags=tags, response_model=LabelledSet)

@@ -1,4 +1,4 @@
-"""Records of which each stands on a line of its own: NDJSON, and CSV with a header. Errors name line and column."""
+"""Read records from lines: NDJSON, and CSV with a header. Errors name line and column."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _LONGEST_LINE: Final = 16 << 20  # bytes
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record and where it stands.
+    """A record and its place.
 
     Attributes:
-        line: Number of its first line, from 1; a CSV's header counts.
-        fields: Value by name. Of a CSV they are strings, and a cell that is empty is left out.
-        word: What its format calls a field: "column" or "field".
+        line: Number of its first line, from 1; the header of a CSV counts.
+        fields: Values by name. Values of a CSV are strings, without empty cells.
+        word: Term of the format for a field: "column" or "field".
     """
 
     line: int
@@ -34,7 +34,7 @@ class Record:
     word: str
 
     def place(self, name: str | None = None) -> str:
-        """Say where the record is, or one field of it.
+        """Return the place of the record, or of one field, as text.
 
         >>> Record(3, {"label": "7"}, "column").place("label")
         'line 3, column label'
@@ -43,18 +43,18 @@ class Record:
 
 
 def read_lines(body: bytes, media_type: str, *, columns: Collection[str], at_most: int) -> list[Record]:
-    r"""Read one JSON object a line, or the rows of a CSV under their header; lines that are blank are passed over.
+    r"""Read one JSON object per line, or the rows of a CSV with a header. Skip blank lines.
 
     Args:
-        body: UTF-8; CSV with cells parted by commas, quoted as RFC 4180 says.
+        body: UTF-8; CSV as in RFC 4180.
         media_type: `NDJSON_TYPE` or `CSV_TYPE`.
-        columns: Columns that a CSV may have. What fields an object may have is left to whoever checks the records.
-        at_most: Records that there may be.
+        columns: Allowed columns of a CSV. Fields of JSON objects are not checked.
+        at_most: Maximum number of records.
 
     Raises:
-        MalformedBodyError: A line is not JSON, or this is no CSV, or a row has another number of cells than the header.
-        InputTypeError: A line is JSON, and no object.
-        InputValueError: A column is unknown or there twice, there is no record, or there are too many.
+        MalformedBodyError: A line is not valid JSON or CSV, or a row does not have as many cells as the header.
+        InputTypeError: A line is not a JSON object.
+        InputValueError: A column is unknown or duplicate, or the body has no records or too many.
 
     >>> read_lines(b'{"label": "7"}\n', NDJSON_TYPE, columns=["label"], at_most=1)
     [Record(line=1, fields={'label': '7'}, word='field')]
@@ -65,36 +65,36 @@ def read_lines(body: bytes, media_type: str, *, columns: Collection[str], at_mos
     for record in iterate_lines(io.BytesIO(body), media_type, columns=columns):
         if len(found) == at_most:
             raise InputValueError(
-                "There are too many items.",
+                "The request has too many items.",
                 where=record.place(),
                 found=f"more than {at_most}",
                 expected=f"at most {at_most}",
-                remedy="Send them in several requests.",
+                remedy="Split them into several requests.",
             )
         found.append(record)
     if not found:
-        raise InputValueError("There are no items.", where="line 1", found=0, expected="at least 1 item")
+        raise InputValueError("The request has no items.", where="line 1", found=0, expected="at least 1 item")
     return found
 
 
 def iterate_lines(stream: BinaryIO, media_type: str, *, columns: Collection[str]) -> Iterator[Record]:
-    """Yield the records of a stream, as `read_lines` reads those of a body, without holding more than one of them.
+    """Yield the records of a stream as `read_lines` does, one at a time.
 
     Args:
-        stream: Of UTF-8.
+        stream: UTF-8.
         media_type: `NDJSON_TYPE` or `CSV_TYPE`.
-        columns: Columns that a CSV may have.
+        columns: Allowed columns of a CSV.
 
     Raises:
         MalformedBodyError: As `read_lines`; or a line is longer than `_LONGEST_LINE`.
         InputTypeError: As `read_lines`.
-        InputValueError: A column is unknown or there twice.
+        InputValueError: A column is unknown or duplicate.
     """
     return _csv(stream, columns) if media_type == CSV_TYPE else _ndjson(stream)
 
 
 def header_of(stream: BinaryIO) -> list[str]:
-    """Return the names in the first line of a CSV, an empty list where there is none."""
+    """Return the names in the first line of a CSV, empty without a line."""
     _, names = next(_rows(stream), (1, []))
     return [name.strip() for name in names]
 
@@ -104,20 +104,20 @@ def _ndjson(stream: BinaryIO) -> Iterator[Record]:
         if not line.strip():
             continue
         try:
-            fields = orjson.loads(line.rstrip())  # with its end, what lacks there would stand on the next line
+            fields = orjson.loads(line.rstrip())  # with its newline, an error at the end would be on the next line
         except orjson.JSONDecodeError as error:
             raise MalformedBodyError(
-                f"Line {number} is not JSON: {error.msg}.",
+                f"Line {number} is not valid JSON: {error.msg}.",
                 where=f"line {number}, column {error.colno}",
                 found=_shown(line),
-                expected="a JSON object on a line of its own (NaN and Infinity are not JSON)",
+                expected="one JSON object per line (NaN and Infinity are not JSON)",
             ) from error
         if not isinstance(fields, dict):
             raise InputTypeError(
-                f"Line {number} holds no object.",
+                f"Line {number} is not a JSON object.",
                 where=f"line {number}",
                 found=_shown(line),
-                expected="a JSON object on a line of its own",
+                expected="one JSON object per line",
             )
         yield Record(number, fields, "field")
 
@@ -129,26 +129,26 @@ def _csv(stream: BinaryIO, names: Collection[str]) -> Iterator[Record]:
     for name in header:
         if name not in names or header.count(name) > 1:
             raise InputValueError(
-                "The header names a column that there is not." if name not in names else "A column is there twice.",
+                "Unknown column in the header." if name not in names else "Duplicate column in the header.",
                 where=f"line {number}, column {name[:100]}",
                 found=name[:100],
                 expected=sorted(names),
-                remedy="The first line names the columns, parted by commas; rename this one, or leave it out.",
+                remedy="The first line names the columns, separated by commas. Rename or remove this column.",
             )
     for line, row in rows:
         if len(row) != len(header):
             raise MalformedBodyError(
-                f"Line {line} has another number of cells than the header.",
+                f"Line {line} does not have as many cells as the header.",
                 where=f"line {line}, column {min(len(row), len(header)) + 1}",
                 found=f"{len(row)} cells",
                 expected=f"{len(header)}: {', '.join(header)}",
-                remedy='Put a cell that holds a comma into quotation marks, "…".',
+                remedy='Put a cell that contains a comma in quotation marks, "…".',
             )
         yield Record(line, {name: cell for name, cell in zip(header, row, strict=True) if cell}, "column")
 
 
 def _rows(stream: BinaryIO) -> Iterator[tuple[int, Sequence[str]]]:
-    """Yield each row with the number of its first line; a quoted cell may go on over several."""
+    """Yield each row with the number of its first line. A quoted cell may span several lines."""
     reader = csv.reader(_texts(stream), strict=True)
     while True:
         number = reader.line_num + 1
@@ -156,7 +156,9 @@ def _rows(stream: BinaryIO) -> Iterator[tuple[int, Sequence[str]]]:
             row = next(reader, None)
         except csv.Error as error:
             raise MalformedBodyError(
-                f"Line {number} is not CSV: {error}.", where=f"line {number}", expected="cells parted by commas"
+                f"Line {number} is not valid CSV: {error}.",
+                where=f"line {number}",
+                expected="cells separated by commas",
             ) from error
         if row is None:
             return
@@ -179,7 +181,7 @@ def _texts(stream: BinaryIO) -> Iterator[str]:
 
 
 def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield each line that ends with a newline, its end included, with its number."""
+    """Yield each line with its newline, and its number."""
     for number in count(1):
         line = stream.readline(_LONGEST_LINE + 1)
         if not line:
@@ -189,7 +191,7 @@ def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
                 f"Line {number} is too long.",
                 where=f"line {number}",
                 found=f"more than {_LONGEST_LINE} bytes",
-                expected="one record a line",
+                expected="one record per line",
             )
         yield number, line.removeprefix(_BOM) if number == 1 else line
 

@@ -1,4 +1,4 @@
-"""Nested lists of numbers, as JSON has them, to arrays; or which of them is no such thing, and why."""
+"""Convert nested JSON lists of numbers to arrays, or name the faulty row."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from bundle import InputSpec
 from service.errors import InputShapeError, InputTypeError
+from service.places import in_body
 
 _MAX_AXES = 32
-_TYPECODES = {"uint8": "B", "int32": "i", "float32": "d"}
+_TYPECODES = {"uint8": "B", "int32": "i", "float32": "d", "float64": "d"}
 
 
 def array_of(
@@ -22,44 +23,46 @@ def array_of(
 ) -> npt.NDArray[Any]:
     """Return a batch of nested lists, or one example without its batch axis, as an array.
 
-    The array has the lists' shape and a type that holds every number exactly as a double or an integer of 64 bits does;
-    whether the model takes that is for `conform` to say.
+    The array has the shape of the lists and a type that holds each number as exactly as float64 or int64 does.
+    `conform` checks it against the model.
 
     Args:
-        rows: A list of numbers, or of such lists.
-        spec: The model's input.
-        nan_is_missing: Whether null stands for a number that is missing.
-        booleans: Whether there may be true or false among the leaves, which are no numbers; looking costs time.
+        rows: Nested lists of numbers.
+        spec: Input of the model.
+        nan_is_missing: Whether null means a missing number.
+        booleans: Whether leaves may be true or false, which are refused. The check takes time.
 
     Raises:
-        InputTypeError: A leaf is no number.
-        InputShapeError: The lists are ragged, or the examples have another shape than the model's.
+        InputTypeError: A leaf is not a number.
+        InputShapeError: The lists are ragged, or the shape of an example does not match the model.
     """
     try:
         return _even(rows, spec.dtype, nan_is_missing=nan_is_missing, booleans=booleans)
     except (InputShapeError, InputTypeError):
-        pass  # said of the first row that is to blame
+        pass  # find the first faulty row for the error
     for index, row in enumerate(rows):
         try:
             shape = _even([row], spec.dtype, nan_is_missing=nan_is_missing, booleans=booleans).shape[1:]
         except (InputShapeError, InputTypeError) as error:
             expected = spec.dtype if isinstance(error, InputTypeError) else list(spec.shape)
-            raise type(error)(str(error), where=f"/inputs/{index}", found=error.found, expected=expected) from None
+            raise type(error)(
+                str(error), where=in_body("inputs", index), found=error.found, expected=expected
+            ) from None
         if shape not in (spec.shape, spec.shape[:-1]):
             raise InputShapeError(
                 f"The model takes examples of shape {list(spec.shape)}.",
-                where=f"/inputs/{index}",
+                where=in_body("inputs", index),
                 found=list(shape),
                 expected=list(spec.shape),
             )
-    raise InputShapeError("The examples differ in shape.", where="/inputs", expected=list(spec.shape))
+    raise InputShapeError("The examples differ in shape.", where=in_body("inputs"), expected=list(spec.shape))
 
 
 def _even(rows: list[Any], dtype: str, *, nan_is_missing: bool, booleans: bool) -> npt.NDArray[Any]:
-    """Check lengths level by level, then turn all leaves at once.
+    """Check lengths level by level, then convert all leaves at once.
 
     Raises:
-        InputTypeError: A leaf is no number.
+        InputTypeError: A leaf is not a number.
         InputShapeError: Lists of one level differ in length.
     """
     shape = [len(rows)]
@@ -69,7 +72,7 @@ def _even(rows: list[Any], dtype: str, *, nan_is_missing: bool, booleans: bool) 
             raise InputTypeError("Inputs must be numbers.", found="values that are not numbers")
         sizes = set(map(len, level))
         if len(sizes) > 1:
-            raise InputShapeError("The row's lists differ in length.", found="ragged lists")
+            raise InputShapeError("The lists of the row differ in length.", found="ragged lists")
         shape.append(sizes.pop())
         if len(shape) > _MAX_AXES:
             raise InputShapeError("The lists are nested too deeply.", found=f"more than {_MAX_AXES} levels")
@@ -80,18 +83,18 @@ def _even(rows: list[Any], dtype: str, *, nan_is_missing: bool, booleans: bool) 
 
 
 def _leaves(level: list[Any], dtype: str, *, nan_is_missing: bool, booleans: bool) -> npt.NDArray[Any]:
-    """Turn numbers into a flat array.
+    """Convert numbers to a flat array.
 
-    NumPy sees a value only when it is known to be a number: left to itself it makes text of everything as soon as one
-    leaf is text, each entry as wide as the longest.
+    Types are checked before NumPy sees the values: given one text, NumPy converts all of them to texts, each as wide as
+    the longest.
 
     Raises:
-        InputTypeError: One is no number.
+        InputTypeError: A value is not a number.
     """
     if not (booleans and bool in set(map(type, level))):
-        try:  # the usual case: these refuse whatever is no number, several times as fast as NumPy reads one
+        try:  # the usual case: several times as fast as NumPy, and they refuse other types
             flat = bytes(level) if dtype == "uint8" else array(_TYPECODES[dtype], level)
-            return np.frombuffer(flat, np.float64 if dtype == "float32" else dtype)
+            return np.frombuffer(flat, np.float64 if dtype.startswith("float") else dtype)
         except (TypeError, ValueError, OverflowError):
             pass
     if nan_is_missing:
@@ -101,4 +104,4 @@ def _leaves(level: list[Any], dtype: str, *, nan_is_missing: bool, booleans: boo
     try:
         return np.array(level)
     except OverflowError:
-        raise InputTypeError("Inputs must be numbers of at most 64 bits.", found="a larger integer") from None
+        raise InputTypeError("Inputs must be numbers of 64 bits or fewer.", found="a larger integer") from None

@@ -1,4 +1,4 @@
-"""A NumPy `.npy` file to an array, without pickle and without trusting its header."""
+"""Read NumPy `.npy` files without pickle and without trusting their header."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ import numpy as np
 import numpy.typing as npt
 
 from service.errors import InputTypeError, MalformedBodyError
+from service.places import in_body
 
 _MAX_HEADER = 4096
 _MAX_AXES = 32
 
 
 def read_npy(body: bytes, expected_dtype: str) -> npt.NDArray[Any]:
-    """Return the array of a `.npy` file, without a copy where its bytes are in this machine's order.
+    """Return the array of a `.npy` file, without a copy if its byte order is native.
 
     Args:
-        body: The file, format 1.0 or 2.0.
-        expected_dtype: What the model takes, for the error.
+        body: File in format 1.0 or 2.0.
+        expected_dtype: Type of the model input, for the error.
 
     Raises:
-        MalformedBodyError: This is no such file, or it is longer or shorter than its header says.
-        InputTypeError: It holds no numbers.
+        MalformedBodyError: The file is not valid, or its length does not match its header.
+        InputTypeError: The array does not contain numbers.
     """
     try:
         shape, fortran, dtype, offset = _header(body[: _header_end(body)])
@@ -34,11 +35,14 @@ def read_npy(body: bytes, expected_dtype: str) -> npt.NDArray[Any]:
         ) from error
     if dtype.hasobject or dtype.kind not in "biuf":
         raise InputTypeError(
-            "The array does not hold numbers.", where="/inputs", found=str(dtype), expected=expected_dtype
+            "The array does not contain numbers.", where=in_body("inputs"), found=str(dtype), expected=expected_dtype
         )
     if len(shape) > _MAX_AXES or not all(type(side) is int and side >= 0 for side in shape):
         raise MalformedBodyError(
-            "The header's shape is none.", where="/inputs", found=str(shape), expected="a few sizes of 0 or more"
+            "The shape in the header is not valid.",
+            where=in_body("inputs"),
+            found=str(shape),
+            expected="a few sizes of 0 or more",
         )
     count = 1
     for side in shape:  # Python integers: a hostile shape must not overflow
@@ -46,11 +50,11 @@ def read_npy(body: bytes, expected_dtype: str) -> npt.NDArray[Any]:
     have = len(body) - offset
     if have != count * dtype.itemsize:
         raise MalformedBodyError(
-            "The body's length is not what its header says.",
-            where="/inputs",
+            "The length of the body does not match its header.",
+            where=in_body("inputs"),
             found=f"{have} bytes of data",
             expected=f"{count * dtype.itemsize} bytes for shape {list(shape)} of {dtype}",
-            remedy="The file is truncated or has something behind it; write it again with numpy.save.",
+            remedy="The file is truncated or has trailing bytes. Write it again with numpy.save.",
         )
     flat = np.frombuffer(body, dtype=dtype, offset=offset, count=count)
     inputs = flat.reshape(shape, order="F" if fortran else "C")
@@ -58,12 +62,12 @@ def read_npy(body: bytes, expected_dtype: str) -> npt.NDArray[Any]:
 
 
 def _header_end(body: bytes) -> int:
-    """Return where the header ends by its own account, within limits; its reader says what is wrong with it."""
+    """Return the end of the header as it declares it, within limits. Its parser reports errors."""
     lengths = slice(8, 10 if body[6:7] == b"\x01" else 12)
     return min(lengths.stop + int.from_bytes(body[lengths], "little"), lengths.stop + _MAX_HEADER + 1)
 
 
-@lru_cache(maxsize=256)  # clients send the same few headers; each takes Python's own parser to read
+@lru_cache(maxsize=256)  # clients send the same few headers, and each runs Python's parser
 def _header(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     stream = io.BytesIO(head)
     version = np.lib.format.read_magic(stream)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy.typing as npt
 import orjson
 
-from bundle import Columns, InputSpec
+from bundle import Columns, InputSpec, Scores
 from service.errors import (
     InputShapeError,
     InputTypeError,
-    InputValueError,
     MalformedBodyError,
     UnsupportedMediaTypeError,
 )
+from service.inference.encoded import Absent, decode_base64, decode_images, encode_rows, encode_scores, encode_texts
 from service.inference.inputs import Encoder, check_rows
-from service.rest.encoded import decode_base64, encode_rows, encode_texts
+from service.inference.names import check_name
+from service.places import in_body
 from service.rest.multipart import parts_of
 from service.rest.nested import array_of
 from service.rest.npy import read_npy
@@ -27,15 +29,19 @@ TEXT_TYPE = "text/plain"
 FORM_TYPE = "multipart/form-data"
 NPY_TYPES = ("application/x-npy", "application/octet-stream")
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp")
+WRAPPED_TYPES = (*NPY_TYPES, *IMAGE_TYPES)
+"""Content types whose bodies `parse` only wraps, whatever their size."""
+
 _ARRAY_TYPES = (JSON_TYPE, *NPY_TYPES)
 MEDIA_TYPES = {
     "image": (*_ARRAY_TYPES, *IMAGE_TYPES, FORM_TYPE),
     "tokens": (*_ARRAY_TYPES, TEXT_TYPE, FORM_TYPE),
     "array": _ARRAY_TYPES,
+    "tensors": (JSON_TYPE, TEXT_TYPE, FORM_TYPE),
+    "scores": (JSON_TYPE,),
 }
-"""What a model reads, by the kind of its input."""
+"""Content types that a model accepts, by the kind of its input."""
 
-LONGEST_NAME = 200
 _JSON_NAMES = {
     "str": "a string",
     "dict": "an object",
@@ -45,26 +51,35 @@ _JSON_NAMES = {
     "bool": "true or false",
     "NoneType": "null",
 }
-_NAMES = ("references", "groups", "segments")
-_FIELDS = ("inputs", *_NAMES)
+NAMES: Final = ("references", "groups", "segments")
+_FIELDS = ("inputs", *NAMES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Payload:
-    """What a predict request carries.
+    """Content of a prediction request.
 
     Attributes:
-        inputs: Array as it came, or as texts or rows were encoded; or a list of encoded images, whose decoding takes
-            long and is left to whoever has a thread for it.
-        references: The client's own name of each row, if given.
-        groups: What each row belongs to, if given.
-        segments: The part of the traffic that each row belongs to, if given.
+        inputs: Input array, or encoded images, which take long to decode: see `array`.
+        references: The client's name of each row, if given.
+        groups: Group of each row, if given.
+        segments: Segment of each row, if given.
+        absent: Accepted missing and unknown values of table rows; None for other inputs.
     """
 
     inputs: npt.NDArray[Any] | list[bytes]
     references: list[str | None] | None = None
     groups: list[str | None] | None = None
     segments: list[str | None] | None = None
+    absent: Absent | None = None
+
+    def array(self, spec: InputSpec, *, max_pixels: int) -> npt.NDArray[Any]:
+        """Return the inputs, decoded where they are images.
+
+        Raises:
+            InputValueError: An image cannot be used; `where` names it.
+        """
+        return decode_images(self.inputs, spec, max_pixels=max_pixels) if isinstance(self.inputs, list) else self.inputs
 
 
 def parse(
@@ -73,21 +88,21 @@ def parse(
     """Turn a body into a payload by its content type.
 
     Args:
-        body: The bytes that came.
-        content_type: The header that came with them; JSON where there was none.
-        spec: The model's input.
-        encoder: What the model's bundle carries to read texts or rows of a table with.
-        max_rows: Images, texts or rows that one request may have; of arrays their reader says.
+        body: Body of the request.
+        content_type: Its Content-Type; JSON by default.
+        spec: Input of the model.
+        encoder: Encoder of texts or table rows in the bundle of the model.
+        max_rows: Maximum number of images, texts or table rows. Arrays are checked later.
 
     Raises:
-        UnsupportedMediaTypeError: The content type is none that the model reads.
-        MalformedBodyError: The bytes are not what the content type says.
-        InputError: They are, and cannot be used.
+        UnsupportedMediaTypeError: The model does not accept the content type.
+        MalformedBodyError: The body does not match its content type.
+        InputError: The content cannot be used.
     """
     media_type = media_type_of(content_type)
     if media_type not in MEDIA_TYPES[spec.kind]:
         raise UnsupportedMediaTypeError(
-            f"This model does not read {media_type!r}.", found=media_type, expected=list(MEDIA_TYPES[spec.kind])
+            f"The model does not accept {media_type!r}.", found=media_type, expected=list(MEDIA_TYPES[spec.kind])
         )
     if media_type == JSON_TYPE:
         return _json(body, spec, encoder, max_rows)
@@ -101,7 +116,7 @@ def parse(
 
 
 def media_type_of(content_type: str | None) -> str:
-    """Return the media type of a Content-Type header, in lower case; JSON where there is none.
+    """Return the media type of a Content-Type header in lower case; JSON by default.
 
     >>> media_type_of("Application/JSON; charset=utf-8"), media_type_of(None)
     ('application/json', 'application/json')
@@ -113,13 +128,13 @@ def load_json(body: bytes) -> dict[str, Any]:
     """Parse a JSON object.
 
     Raises:
-        MalformedBodyError: It is not JSON, or not an object. NaN and Infinity are not JSON.
+        MalformedBodyError: The body is not JSON (NaN and Infinity are not), or not an object.
     """
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise MalformedBodyError(
-            f"The body is not JSON: {error}.",
+            f"The body is not valid JSON: {error}.",
             found=f"{len(body)} bytes",
             expected="a JSON object (NaN and Infinity are not JSON)",
         ) from error
@@ -130,29 +145,46 @@ def load_json(body: bytes) -> dict[str, Any]:
 
 def _json(body: bytes, spec: InputSpec, encoder: Encoder | None, max_rows: int) -> Payload:
     document = load_json(body)
-    unknown = sorted(document.keys() - set(_FIELDS))
-    if unknown or "inputs" not in document:
+    field = encoder.field if isinstance(encoder, Scores) else "inputs"
+    fields = [field, *NAMES]
+    unknown = sorted(document.keys() - set(fields))
+    if unknown or field not in document:
         raise MalformedBodyError(
-            "The body needs `inputs`, and may have `references`, `groups` and `segments`.",
-            where=f"/{unknown[0]}" if unknown else "/inputs",
+            f"The body requires `{field}`; `references`, `groups` and `segments` are optional.",
+            where=in_body(unknown[0] if unknown else field),
             found=sorted(document),
-            expected=list(_FIELDS),
+            expected=fields,
         )
-    rows = document["inputs"]
+    rows = document[field]
     if not isinstance(rows, list):
-        raise InputTypeError("`inputs` must be an array.", where="/inputs", found=type(rows).__name__, expected="array")
+        raise InputTypeError(
+            f"`{field}` must be an array.", where=in_body(field), found=type(rows).__name__, expected="array"
+        )
     if not rows:
-        raise InputShapeError("There are no inputs.", where="/inputs", found=0, expected="at least 1 example")
-    names = {key: _names(document[key], key) for key in _NAMES if key in document}
+        raise InputShapeError(
+            f"The request has no {field}.", where=in_body(field), found=0, expected="at least 1 example"
+        )
+    names: dict[str, Any] = {key: _names(document[key], key) for key in NAMES if key in document}
+    if isinstance(encoder, Scores):
+        check_rows(len(rows), max_rows)
+        return Payload(encode_scores(rows, spec, encoder), **names)
     first = type(rows[0])
     if first is str and spec.kind != "array":
         _check_alike(rows, str, max_rows)
         if spec.kind == "image":
             return Payload(decode_base64(rows), **names)
         return Payload(encode_texts(rows, encoder), **names)
-    if first is dict and spec.kind == "array":
+    if first is dict and spec.kind in ("array", "tensors"):
         _check_alike(rows, dict, max_rows)
-        return Payload(encode_rows(rows, encoder), **names)
+        absent: Absent = Counter()
+        return Payload(encode_rows(rows, spec, encoder, absent), **names, absent=absent)
+    if spec.kind == "tensors":
+        raise InputTypeError(
+            "The model takes rows of named values.",
+            where=in_body("inputs", 0),
+            found=_JSON_NAMES[first.__name__],
+            expected='an object: {"NAME": value, …}',
+        )
     booleans = b"true" in body or b"false" in body  # nothing else makes one
     inputs = array_of(rows, spec, nan_is_missing=isinstance(encoder, Columns), booleans=booleans)
     return Payload(inputs, **names)
@@ -163,10 +195,10 @@ def _check_alike(rows: list[Any], kind: type, max_rows: int) -> None:
     for index, row in enumerate(rows):
         if type(row) is not kind:
             raise InputTypeError(
-                "The inputs are not all of one kind.",
-                where=f"/inputs/{index}",
+                "The inputs are not all of the same kind.",
+                where=in_body("inputs", index),
                 found=_JSON_NAMES[type(row).__name__],
-                expected=f"{_JSON_NAMES[kind.__name__]}, as the first is",
+                expected=f"{_JSON_NAMES[kind.__name__]}, like the first input",
             )
 
 
@@ -175,19 +207,21 @@ def _form(body: bytes, content_type: str, spec: InputSpec, encoder: Encoder | No
     for part in parts_of(body, content_type, max_parts=len(_FIELDS) * max_rows):
         if part.name not in fields:
             raise MalformedBodyError(
-                "A form has the fields `inputs`, `references`, `groups` and `segments`, each as often as `inputs`.",
-                where=f"/{part.name[:200]}",
+                "Unknown form field. Repeat `references`, `groups` and `segments` as often as `inputs`.",
+                where=in_body(part.name[:200]),
                 found=part.name[:200],
                 expected=list(_FIELDS),
             )
         fields[part.name].append(part.data)
     inputs = fields["inputs"]
     if not inputs:
-        raise InputShapeError("There are no inputs.", where="/inputs", found=0, expected="at least 1 part `inputs`")
+        raise InputShapeError(
+            "The request has no inputs.", where=in_body("inputs"), found=0, expected="at least 1 part `inputs`"
+        )
     check_rows(len(inputs), max_rows)
-    names = {
+    names: dict[str, Any] = {
         key: _names([_text(data, index, key) for index, data in enumerate(fields[key])], key)
-        for key in _NAMES
+        for key in NAMES
         if fields[key]
     }
     if spec.kind == "image":
@@ -202,7 +236,7 @@ def _text(data: bytes, index: int, key: str = "inputs") -> str:
     except UnicodeDecodeError as error:
         raise MalformedBodyError(
             f"The text is not UTF-8: {error.reason} at byte {error.start}.",
-            where=f"/{key}/{index}",
+            where=in_body(key, index),
             found=f"byte 0x{data[error.start]:02x}",
             expected="text in UTF-8",
         ) from None
@@ -213,30 +247,9 @@ def _names(value: Any, key: str) -> list[str | None] | None:
         return None
     if not isinstance(value, list) or not all(name is None or isinstance(name, str) for name in value):
         raise InputTypeError(
-            f"`{key}` must be an array of strings.", where=f"/{key}", expected="array of strings or nulls"
+            f"`{key}` must be an array of strings.", where=in_body(key), expected="array of strings or nulls"
         )
     for index, name in enumerate(value):
         if name is not None:
-            check_name(name, f"Entries of `{key}` have", f"/{key}/{index}")
+            check_name(name, f"Entries of `{key}` have", in_body(key, index))
     return value
-
-
-def check_name(name: str, who: str, where: str) -> str:
-    """Return a client's own name of something, as every database stores it.
-
-    Args:
-        name: The name.
-        who: What has such names, with its verb, for the message.
-        where: Where it stands.
-
-    Raises:
-        InputValueError: It is empty, longer than `LONGEST_NAME`, or has a NUL.
-    """
-    if not 0 < len(name) <= LONGEST_NAME or "\0" in name:
-        raise InputValueError(
-            f"{who} 1 to {LONGEST_NAME} characters, none of them NUL.",
-            where=where,
-            found=f"{len(name)} characters" + ", with a NUL" * ("\0" in name),
-            expected=f"1 to {LONGEST_NAME} characters without NUL",
-        )
-    return name

@@ -1,4 +1,4 @@
-"""Headers that tell browsers what not to do with an answer; proxies and programs do not mind them."""
+"""Security headers for browsers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ALWAYS: Final = (
 )
 _DATA: Final = (
     *_ALWAYS,
-    (b"cache-control", b"no-store"),  # predictions are about somebody
+    (b"cache-control", b"no-store"),  # predictions may be personal data
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
 # Swagger UI, from this service alone; FastAPI starts it with a script in the page.

@@ -1,4 +1,4 @@
-"""How the confidences of right and of wrong answers are spread."""
+"""The distribution of confidences, of right and of wrong answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How near a monitor is to its alarm."""
+"""The evidence of a monitor against the level of its alarm."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SIZE = 200, 20
 
 
 def evidence(key: str, title: str, value: float, peak: float, fires_at: float) -> Markup:
-    """Draw the evidence as a bar against what sets the alarm off.
+    """Draw the evidence as a bar, with the level at which the alarm fires.
 
     Args:
         key: Makes its ids unique in the page.

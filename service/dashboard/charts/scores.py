@@ -1,4 +1,4 @@
-"""How a policy sees recent rows: their probabilities, by what is known of them, and the thresholds that cut them."""
+"""Recent rows by probability and label, with the thresholds of a policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements of inline SVG. What goes in is escaped; there are no style attributes: the page's policy forbids them."""
+"""Elements of inline SVG. Text is escaped; style attributes are avoided: the content security policy forbids them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def text(x: float, y: float, content: str, class_: str, anchor: str = "start") -
 
 
 def hinted(hint: str | None) -> tuple[Markup, ...]:
-    """Return the child that makes a shape say something where a pointer rests on it."""
+    """Return the tooltip of a shape."""
     return () if hint is None else (element("title", hint),)
 
 

@@ -1,4 +1,4 @@
-"""The child process of an upload: reads the file, checks every row, and writes the rows as they are stored.
+"""The child process of an upload: read the file, check every row, write the rows in stored form.
 
 Run as `python -m service.rest.uploads.check` it reads one JSON document on standard input and answers with one. It has
 a low priority and takes memory for some rows at a time; where a hostile file makes it take more, the kernel refuses.
@@ -27,8 +27,9 @@ from service.rest.uploads.npz_rows import read_npz
 from service.rest.uploads.parquet_rows import PARQUET_TYPE, read_parquet_rows
 from service.rest.uploads.rows import Checker
 from service.rest.uploads.spool import cannot_write
+from service.serving.verification import verified
+from service.state.inputs import type_name
 from service.state.labelled_sets import COLUMN_TYPES, Content
-from service.verified import verified
 
 NPZ_TYPES: Final = ("application/x-npz", "application/zip")
 MEDIA_TYPES: Final = (*NPZ_TYPES, PARQUET_TYPE, CSV_TYPE, NDJSON_TYPE)
@@ -41,17 +42,17 @@ _MOST_ROWS_PER_BATCH: Final = 4_096
 
 @dataclass(frozen=True, slots=True)
 class CheckTask:
-    """Everything that the child needs to know.
+    """Task of the child process.
 
     Attributes:
         body: The file.
         media_type: One of `MEDIA_TYPES`.
-        bundle: Folder of the bundle in service.
-        folder: Where the columns go, each a file `<name>.column`.
-        secret: The database's, in hex.
-        now_us: The time, in microseconds since the epoch.
-        limit: Bytes that the rows may have, in the file and as they are stored.
-        max_pixels: Of one batch's images together.
+        bundle: Folder of the active bundle.
+        folder: Folder for the columns, each in a file `<name>.column`.
+        secret: Secret of the database, in hex.
+        now_us: Current time in microseconds since the epoch.
+        limit: Maximum bytes of the rows, in the file and in stored form.
+        max_pixels: Maximum pixels of the images of a batch.
     """
 
     body: str
@@ -68,8 +69,8 @@ def check(task: CheckTask, bundle: Bundle) -> Content:
     """Check a file for the model of a bundle and write its columns.
 
     Raises:
-        InputError: The file or one of its rows cannot be used; `where` says which.
-        UnknownLabelError: Labels are none of the model's.
+        InputError: The file or a row cannot be used; `where` names it.
+        UnknownLabelError: The model does not have some of the labels.
     """
     checker: Checker | None = None
     written = 0
@@ -91,13 +92,13 @@ def check(task: CheckTask, bundle: Bundle) -> Content:
                 written += column.nbytes
             if written > task.limit:
                 raise BodyTooLargeError(
-                    "The rows are too large as they are stored.",
+                    "The rows are too large when stored.",
                     found=f"more than {task.limit} bytes after {checker.rows} rows",
                     expected=f"at most {task.limit} bytes",
                     remedy="Upload fewer rows, or raise CANDOR_MAX_UPLOAD_BYTES.",
                 )
     if checker is None:
-        raise InputShapeError("There are no rows.", found=0, expected="at least 1 row")
+        raise InputShapeError("The file has no rows.", found=0, expected="at least 1 row")
     checker.end()
     values = columns["values"]
     return Content(
@@ -105,7 +106,7 @@ def check(task: CheckTask, bundle: Bundle) -> Content:
         rows=checker.rows,
         labels=checker.labels,
         segments=checker.segments,
-        dtype=values.dtype.name,
+        dtype=type_name(values.dtype),
         shape=list(values.shape[1:]),
         columns=[name for name in COLUMN_TYPES if name in files],
     )
@@ -129,7 +130,7 @@ def main() -> None:
         answer = {
             "error": error_document(
                 BodyTooLargeError(
-                    "A part of the file needs too much memory.",
+                    "Part of the file needs too much memory.",
                     found=f"more than {_MEMORY_BYTES} bytes",
                     expected="rows, or row groups, that fit into memory one by one",
                 )
@@ -145,13 +146,15 @@ def _batches(task: CheckTask, bundle: Bundle) -> Iterator[Batch]:
         return read_npz(body, limit=task.limit)
     if task.media_type == PARQUET_TYPE:
         return read_parquet_rows(body)
-    size = max(len(bundle.manifest.labels), math.prod(bundle.manifest.input.shape))
+    spec = bundle.manifest.input
+    values = sum(math.prod(tensor.shape) for tensor in spec.tensors) or math.prod(spec.shape)
+    size = max(len(bundle.manifest.labels), values)
     rows = max(1, min(_MOST_ROWS_PER_BATCH, _VALUES_PER_BATCH // size))
     return read_line_rows(body, task.media_type, bundle, rows_per_batch=rows)
 
 
 def _limit_memory(more: int) -> None:
-    """Let the process take so many bytes more than it has, and no others."""
+    """Limit the memory of the process to so many bytes more than it has."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmData:"):
             limit = int(line.split()[1]) * 1024 + more

@@ -1,4 +1,4 @@
-"""An uploaded labelled set from the wire to the state: to disk as it comes, checked by a child process, then stored."""
+"""Uploads of labelled sets: written to disk, checked by a child process, then stored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, Final
 import orjson
 import structlog
 
-from service.child import child
 from service.errors import (
     BodyTooLargeError,
     CandorError,
@@ -19,7 +18,7 @@ from service.errors import (
     UnsupportedMediaTypeError,
     error_from_document,
 )
-from service.models import Model
+from service.recalibration.child import child
 from service.rest.bodies import ClientGoneError, Receive, Scope, header
 from service.rest.compression import Unpacking, content_encoding
 from service.rest.payloads import media_type_of
@@ -27,6 +26,7 @@ from service.rest.uploads.check import MEDIA_TYPES, CheckTask
 from service.rest.uploads.parquet_rows import PARQUET_TYPE, check_installed
 from service.rest.uploads.spool import Spool, sweep
 from service.runtime import Runtime
+from service.serving.model import Model
 from service.state.database import now_us
 from service.state.labelled_sets import Content, LabelledSet, Represents
 
@@ -37,10 +37,10 @@ _PIECE: Final = 1 << 20
 
 
 class Intake:
-    """Takes labelled sets in. A few are received at once, and one is checked at a time.
+    """Receive labelled sets. A few are received at once; one is checked at a time.
 
     Args:
-        runtime: The parts of the service.
+        runtime: Parts of the service.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -54,32 +54,32 @@ class Intake:
     async def take(
         self, scope: Scope, receive: Receive, model: Model, *, represents: Represents | None, by: str
     ) -> tuple[LabelledSet, bool]:
-        """Receive the body of a request and store it; nothing is left of it where that fails.
+        """Receive the body of a request and store it. A failure leaves nothing behind.
 
         Args:
-            scope: The request's.
-            receive: The ASGI callable; nothing has been read.
-            model: Model that the set is for.
-            represents: What it is declared to be a random sample of.
-            by: Who uploads it.
+            scope: Scope of the request.
+            receive: ASGI callable, before anything was read.
+            model: Model of the set.
+            represents: Population that the set is declared a random sample of.
+            by: Uploader.
 
         Returns:
-            The set, and whether it is a new one: the same bytes are the same set.
+            The set, and whether it is new: the same bytes are the same set.
 
         Raises:
-            UnsupportedMediaTypeError: The content type or encoding is none that is read.
-            BodyTooLargeError: The body, or what it unpacks to, is over the limit.
-            OverloadedError: Several uploads are under way.
+            UnsupportedMediaTypeError: The endpoint does not accept the content type or encoding.
+            BodyTooLargeError: The body exceeds the size limit, compressed or unpacked.
+            OverloadedError: Too many uploads are in progress.
             InputError: The rows cannot be used.
-            UnknownLabelError: Labels are none of the model's.
-            LabelledSetStateError: The same bytes came before, declared to be something else.
+            UnknownLabelError: The model does not have some of the labels.
+            LabelledSetStateError: The same bytes were uploaded with another declaration.
             ClientGoneError: The connection closed before the body was complete.
         """
         media_type = media_type_of(header(scope, b"content-type"))
         encoding = content_encoding(scope)
         if media_type not in MEDIA_TYPES:
             raise UnsupportedMediaTypeError(
-                f"No labelled set is read from {media_type!r}.", found=media_type, expected=list(MEDIA_TYPES)
+                f"The endpoint does not accept {media_type!r}.", found=media_type, expected=list(MEDIA_TYPES)
             )
         if media_type == PARQUET_TYPE:
             check_installed()
@@ -88,10 +88,10 @@ class Intake:
             self._check_size(int(announced))
         if self._coming >= _AT_ONCE:
             raise OverloadedError(
-                "Several labelled sets are on their way already.",
+                "Too many labelled sets are being uploaded.",
                 found=self._coming,
                 expected=f"fewer than {_AT_ONCE}",
-                remedy="Try again after the seconds that Retry-After names.",
+                remedy="Retry after the number of seconds in Retry-After.",
             )
         self._coming += 1
         try:
@@ -168,7 +168,7 @@ class Intake:
         return await asyncio.to_thread(add), True
 
     async def _checked(self, task: CheckTask) -> Content:
-        """Have a child process check the file and write the rows as they are stored."""
+        """Run the child process that checks the file and writes the rows in stored form."""
         try:
             async with (
                 asyncio.timeout(self._settings.refit_timeout_s),
@@ -185,7 +185,7 @@ class Intake:
         if process.returncode or not answer:
             logger.error("check of a labelled set failed", status=process.returncode, error=complaints.decode()[-2000:])
             raise MalformedBodyError(
-                "The labelled set cannot be read: it ended the process that read it.",
+                "The labelled set cannot be read: the process that read it died.",
                 found=f"exit status {process.returncode}",
                 expected=f"a whole file of {task.media_type}",
                 remedy="Write it anew, with smaller row groups where it is Parquet; the service's log says more.",
@@ -197,7 +197,7 @@ class Intake:
 
 
 def _read(spool: Spool, content: Content, name: str, first: int, rows: int) -> bytes:
-    """Return some rows of a column that the check has written."""
+    """Return some rows of a checked column."""
     width = spool.column(name).stat().st_size // content.rows
     with spool.column(name).open("rb") as stream:
         stream.seek(first * width)

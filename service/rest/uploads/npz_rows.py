@@ -1,4 +1,4 @@
-"""Rows of a NumPy `.npz` archive: read some at a time, without pickle, and never more than it may unpack to."""
+"""Read rows of NumPy `.npz` archives in batches, without pickle, within a size limit."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _NUMBERS: Final = "biuf"
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """An array whose rows are still to be read.
+    """An array with rows still to be read.
 
     Attributes:
-        name: Of the array.
-        stream: Stands behind its header.
+        name: Name of the array.
+        stream: Stream after its header.
         rows: Length of its first axis.
-        dtype: Of one entry.
-        shape: Of one row.
+        dtype: Type of an entry.
+        shape: Shape of a row.
     """
 
     name: str
@@ -55,16 +55,16 @@ class _Member:
 
 
 def read_npz(path: Path, *, limit: int) -> Iterator[Batch]:
-    """Yield the rows of an archive of arrays, each with one entry a row.
+    """Yield the rows of an archive of arrays with one entry per row.
 
     Args:
         path: The file.
-        limit: Bytes that the arrays may have together.
+        limit: Maximum bytes of all arrays together.
 
     Raises:
-        MalformedBodyError: This is no such archive, or it is damaged.
-        BodyTooLargeError: It claims to unpack to more than `limit`.
-        InputTypeError: An array holds neither numbers, texts nor times, or is stored column by column.
+        MalformedBodyError: The file is damaged or not an npz archive.
+        BodyTooLargeError: The arrays exceed `limit`.
+        InputTypeError: An array contains other types than numbers, texts and times, or is stored column by column.
         InputShapeError: The arrays differ in length.
     """
     with ExitStack() as stack:
@@ -81,7 +81,7 @@ def read_npz(path: Path, *, limit: int) -> Iterator[Batch]:
 
 @contextmanager
 def _broken_as_ours() -> Iterator[None]:
-    """Whatever zipfile and NumPy raise over an archive becomes a MalformedBodyError."""
+    """Turn errors of zipfile and NumPy into MalformedBodyError."""
     try:
         yield
     except (CandorError, MemoryError):
@@ -90,7 +90,7 @@ def _broken_as_ours() -> Iterator[None]:
         raise MalformedBodyError(
             f"The archive cannot be read: {error}.",
             found=str(error)[:200],
-            expected="what numpy.savez writes: an array of numbers or texts for each column, none of objects",
+            expected="an archive written by numpy.savez: one array of numbers or texts per column, no objects",
         ) from error
 
 
@@ -110,7 +110,7 @@ def _open(archive: zipfile.ZipFile, stack: ExitStack, limit: int) -> list[_Membe
     total = sum(info.file_size for info in infos)
     if total > limit:
         raise BodyTooLargeError(
-            "The archive is too large unpacked.",
+            "The unpacked archive is too large.",
             found=f"{total} bytes",
             expected=f"at most {limit} bytes",
             remedy="Upload fewer rows, or raise CANDOR_MAX_UPLOAD_BYTES.",
@@ -121,19 +121,19 @@ def _open(archive: zipfile.ZipFile, stack: ExitStack, limit: int) -> list[_Membe
     ]
     lengths = {member.name: member.rows for member in members}
     if len(set(lengths.values())) > 1:
-        raise InputShapeError("The arrays differ in length.", found=lengths, expected="one entry for each row")
+        raise InputShapeError("The arrays differ in length.", found=lengths, expected="one entry per row")
     return members
 
 
 def _member(name: str, stream: IO[bytes], size: int) -> _Member:
     version = npy.read_magic(stream)
     if version not in ((1, 0), (2, 0)):
-        raise ValueError(f"the array {name!r} is in npy format {version}, and 1.0 and 2.0 are read")
+        raise ValueError(f"the array {name!r} is in npy format {version}; only 1.0 and 2.0 are supported")
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     shape, fortran, dtype = read(stream, max_header_size=_MAX_HEADER)
     if dtype.hasobject or dtype.kind not in _NUMBERS + "USM":
         raise InputTypeError(
-            f"The array {name!r} holds objects.",
+            f"The array {name!r} contains objects.",
             where=name,
             found=str(dtype),
             expected="numbers, texts of a fixed width, or times",
@@ -149,18 +149,18 @@ def _member(name: str, stream: IO[bytes], size: int) -> _Member:
         )
     if not shape or any(type(side) is not int or side < 0 for side in shape):
         raise InputShapeError(
-            f"The array {name!r} has no rows.", where=name, found=list(shape), expected="one entry for each row"
+            f"The array {name!r} has no rows.", where=name, found=list(shape), expected="one entry per row"
         )
     found = _Member(name, stream, shape[0], dtype, tuple(shape[1:]))
     if found.rows * found.row_bytes != size - stream.tell():
-        raise ValueError(f"the array {name!r} is not as long as its header says")
+        raise ValueError(f"the length of the array {name!r} does not match its header")
     if found.row_bytes > _LARGEST_ROW:
         raise InputShapeError(
             "A row is too large.", where=name, found=f"{found.row_bytes} bytes", expected=f"at most {_LARGEST_ROW}"
         )
     if name in (LABEL, *OPTIONAL) and found.shape:
         raise InputShapeError(
-            f"The array {name!r} has several entries for each row.", where=name, found=list(shape), expected=["rows"]
+            f"The array {name!r} has several entries per row.", where=name, found=list(shape), expected=["rows"]
         )
     return found
 

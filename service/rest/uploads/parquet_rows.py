@@ -1,4 +1,4 @@
-"""Rows of a Parquet file, some at a time, with arro3 (an extra: `parquet`)."""
+"""Read rows of Parquet files in batches, with arro3 (extra `parquet`)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _PANIC = re.compile(r'called `Result::unwrap\(\)` on an `Err` value: \w+\("(.*)"
 
 
 def check_installed() -> None:
-    """Raise UnsupportedMediaTypeError where nothing is installed that reads Parquet."""
+    """Raise UnsupportedMediaTypeError if the extra `parquet` is not installed."""
     if find_spec("arro3") is None or find_spec("arro3.io") is None:
         raise UnsupportedMediaTypeError(
-            "This service reads no Parquet.",
+            "Parquet requires the extra `parquet`.",
             found=PARQUET_TYPE,
-            expected="the extra `parquet` on the service's machine",
-            remedy="Install it (pip install 'candor[parquet]'), or upload npz, CSV or NDJSON.",
+            expected="arro3",
+            remedy="Run pip install 'candor-server[parquet]', or use npz, CSV or NDJSON.",
         )
 
 
@@ -37,7 +37,7 @@ def read_parquet_rows(path: Path) -> Iterator[Batch]:
         path: The file.
 
     Raises:
-        MalformedBodyError: This is no such file, or it is damaged.
+        MalformedBodyError: The file is damaged or not a Parquet file.
     """
     from arro3.io import read_parquet
 
@@ -54,16 +54,14 @@ def read_parquet_rows(path: Path) -> Iterator[Batch]:
 
 
 def _attempted(read: Callable[[], Any]) -> Any:
-    """Call what reads the file; whatever its reader raises becomes a MalformedBodyError."""
+    """Call the reader of the file. Its errors become MalformedBodyError."""
     try:
         return read()
     except (MemoryError, KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # a panic in Rust is no Exception
+    except BaseException as error:  # a panic in Rust is not an Exception
         said = _PANIC.sub(r"\1", str(error))[:300].rstrip(".")
-        raise MalformedBodyError(
-            f"The file is no Parquet that can be read: {said}.", expected="a Parquet file"
-        ) from error
+        raise MalformedBodyError(f"The file is not a valid Parquet file: {said}.", expected="a Parquet file") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ class _Places:
 
 
 def _values(column: Any) -> Column:
-    """Return a column as an array where it holds times, or numbers or even lists of them, all there; else as a list."""
+    """Return a column of times, numbers or equal lists of numbers, without nulls, as an array; else as a list."""
     from arro3.core import DataType
 
     kind = column.type
@@ -89,13 +87,13 @@ def _values(column: Any) -> Column:
         if not column.null_count and (DataType.is_numeric(kind) or DataType.is_nested(kind)):
             return _array(column)
     except (NotImplementedError, ValueError, TypeError):
-        pass  # said of the value that is to blame, by whoever reads the column
+        pass  # the reader of the column names the faulty value
     values: list[Any] = column.to_pylist()
     return values
 
 
 def _array(column: Any) -> npt.NDArray[Any]:
-    """Return numbers (n,), or lists of equally many numbers (n, …); nulls and unequal lengths raise ValueError."""
+    """Return numbers (n,), or equally long lists of numbers (n, …). Nulls and unequal lengths raise ValueError."""
     from arro3.core import DataType, list_flatten
 
     shape = [len(column)]

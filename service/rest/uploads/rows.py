@@ -1,25 +1,26 @@
-"""A batch of labelled rows, checked against the model, in the form in which it is stored."""
+"""Check batches of labelled rows against the model and convert them to stored form."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from bundle import Bundle, Columns
-from service.decisions.split import cluster_hash
+from bundle import Bundle, Columns, InputSpec, Scores, tensors
 from service.errors import InputError, InputShapeError, InputTypeError, InputValueError, UnknownLabelError
+from service.inference.encoded import by_row, decode_base64, decode_images, encode_rows, encode_texts
 from service.inference.inputs import conform
-from service.rest.encoded import decode_base64, decode_images, encode_rows, encode_texts
+from service.places import in_body
 from service.rest.nested import array_of
 from service.rest.uploads.layout import LABEL, Batch, Column, Layout
 from service.state.labelled_sets import ABSENT, COLUMN_TYPES
-from service.state.predictions import input_digest
+from service.state.prediction_rows import group_numbers
 from service.times import iso, microseconds
 
 LONGEST_NAME: Final = 200
@@ -29,17 +30,17 @@ _CLOCKS_DIFFER_US: Final = 5 * 60 * 1_000_000
 
 
 class Checker:
-    """Checks the rows of one file, batch by batch.
+    """Check the rows of a file, batch by batch.
 
     Args:
-        bundle: The model's.
-        layout: What the file's columns mean.
-        secret: The database's, which keys the hashes of groups and inputs.
-        now_us: The time, in microseconds since the epoch: labels from the future are refused.
-        max_pixels: Of one batch's images together.
+        bundle: Bundle of the model.
+        layout: Layout of the file.
+        secret: Secret of the database, the key of hashes of groups and inputs.
+        now_us: Current time in microseconds since the epoch; later labels are refused.
+        max_pixels: Maximum pixels of the images of a batch.
 
     Attributes:
-        rows: How many have passed.
+        rows: Rows that have passed.
     """
 
     def __init__(self, bundle: Bundle, layout: Layout, *, secret: bytes, now_us: int, max_pixels: int) -> None:
@@ -65,13 +66,18 @@ class Checker:
         return list(self._segments)
 
     def check(self, batch: Batch) -> dict[str, npt.NDArray[Any]]:
-        """Return `values` and the columns of `COLUMN_TYPES` that the file has, as they are stored.
+        """Return `values` and the columns of `COLUMN_TYPES` in the file, in stored form.
 
         Raises:
-            InputError: A row cannot be used; `where` names it. A label that the model lacks is kept in mind for `end`.
+            InputError: A row cannot be used; `where` names it. Unknown labels are collected for `end`.
         """
-        values = self._logits(batch) if self._layout.kind == "logits" else self._inputs(batch)
-        found = {"values": values, "label": self._labels(batch), "cluster": self._clusters(batch, values)}
+        if self._layout.kind == "inputs":
+            values = self._inputs(batch)
+        elif (scores := self._bundle.scores) is not None and self._layout.values == (scores.field,):
+            values = self._scores(batch, scores)
+        else:
+            values = self._logits(batch)
+        found = {"values": values, "label": self._labels(batch), "group": self._groups(batch, values)}
         for name in self._layout.optional:
             if name == "propensity":
                 found[name] = self._propensity(batch)
@@ -86,18 +92,18 @@ class Checker:
         }
 
     def end(self) -> None:
-        """Raise what is said when all rows have been seen.
+        """Raise the errors that concern all rows.
 
         Raises:
-            UnknownLabelError: Some labels are none of the model's.
+            UnknownLabelError: The model does not have some of the labels.
         """
         if self._unknown:
             raise UnknownLabelError(
-                "The model has no such labels.",
+                "Unknown labels.",
                 where=next(iter(self._unknown.values())),
                 found=list(self._unknown),
                 expected=list(self._codes),
-                remedy="Rename them as the model does, or leave their rows out.",
+                remedy="Rename them to labels of the model, or remove their rows.",
             )
 
     def _labels(self, batch: Batch) -> npt.NDArray[np.int32]:
@@ -111,12 +117,12 @@ class Checker:
         return np.array(codes, dtype=np.int32)
 
     def _name(self, batch: Batch, name: str, row: int, value: Any) -> str:
-        """Return a text, or an integer as one; labels and groups are often numbers by name."""
+        """Return a text, or an integer as text: labels and groups are often numbers."""
         if type(value) is int:
             return str(value)
         if type(value) is not str:
             raise InputTypeError(
-                f"A {name} is missing." if value is None else f"A {name} is no text.",
+                f"A {name} is missing." if value is None else f"A {name} is not a text.",
                 where=batch.place(row, name),
                 found=None if value is None else type(value).__name__,
                 expected="a text",
@@ -124,7 +130,7 @@ class Checker:
         return value
 
     def _names(self, batch: Batch, name: str) -> list[str | None]:
-        """Return texts as every database stores them, None where there is none."""
+        """Return texts, None for missing ones."""
         found: list[str | None] = []
         for row, value in enumerate(_plain(batch.columns[name])):
             text = None if value is None or value == "" else self._name(batch, name, row, value)
@@ -138,16 +144,12 @@ class Checker:
             found.append(text)
         return found
 
-    def _clusters(self, batch: Batch, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        secret = self._secret
-        groups = self._names(batch, "group") if "group" in self._layout.optional else [None] * batch.rows
-        return np.array(
-            [
-                cluster_hash(secret, input_digest(secret, values[row]) if group is None else group)
-                for row, group in enumerate(groups)
-            ],
-            dtype=np.int64,
-        )
+    def _groups(self, batch: Batch, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        named = "group" in self._layout.optional
+        groups: list[str | None] = self._names(batch, "group") if named else [None] * batch.rows
+        if self._bundle.scores is not None:  # equal scores, unlike equal inputs, are no sign of the same thing
+            groups = [f"row {self.rows + row}" if group is None else group for row, group in enumerate(groups)]
+        return np.array(group_numbers(self._secret, groups, values), dtype=np.int64)
 
     def _segment_codes(self, batch: Batch) -> npt.NDArray[np.int32]:
         codes = [
@@ -156,7 +158,7 @@ class Checker:
         ]
         if len(self._segments) > _MOST_SEGMENTS:
             raise InputValueError(
-                "There are too many segments.",
+                "The file has too many segments.",
                 where="segment",
                 found=f"more than {_MOST_SEGMENTS}",
                 expected=f"at most {_MOST_SEGMENTS}",
@@ -173,7 +175,7 @@ class Checker:
                 "A propensity is the probability with which the row's label was sought.",
                 where=batch.place(row, "propensity"),
                 found=float(found[row]),
-                expected="a number above 0 and at most 1, or nothing where nobody knows it",
+                expected="a number above 0 and at most 1, or nothing if unknown",
             )
         return found
 
@@ -206,7 +208,7 @@ class Checker:
 
     def _no_time(self, batch: Batch, name: str, row: int, value: Any) -> InputValueError:
         return InputValueError(
-            "This is no time that a row can have.",
+            "The time is not valid.",
             where=batch.place(row, name),
             found=str(value)[:100],
             expected=f"a time with its zone as ISO 8601 has it, from 1970 to {iso(self._latest)}",
@@ -222,14 +224,14 @@ class Checker:
         with np.errstate(over="ignore"):
             logits = np.ascontiguousarray(found, dtype="<f4")
         largest = logits.max(axis=1)
-        wrong = ~np.isfinite(largest)  # NaN and +∞ win every comparison; −∞ is the largest of nothing else
+        wrong = ~np.isfinite(largest)  # NaN and +∞ win every comparison; −∞ wins only against itself
         if wrong.any():
             row = int(wrong.argmax())
             column = int(np.argmax(np.isnan(logits[row]) | (logits[row] == np.inf)))
             name = self._layout.values[0] if self._layout.whole else self._layout.values[column]
             if largest[row] == -np.inf:
                 raise InputValueError(
-                    "A row gives every label the probability zero.",
+                    "A row gives every label probability zero.",
                     where=batch.place(row, name),
                     found="−∞ for every label",
                     expected="a finite logit",
@@ -242,30 +244,42 @@ class Checker:
             )
         return logits
 
+    def _scores(self, batch: Batch, scores: Scores) -> npt.NDArray[np.float32]:
+        """Return the logits that the scores stand for."""
+        name, classes = scores.field, len(self._codes)
+        single = name == "scores"
+        column = _numbers(batch, name, batch.columns[name], missing=None) if single else _matrix(batch, name, classes)
+        with _places(batch, name):
+            return by_row(column, partial(scores.logits, classes=classes))
+
+    def _tensors(self, batch: Batch, spec: InputSpec) -> npt.NDArray[Any]:
+        encoded = np.empty(batch.rows, spec.numpy)
+        for tensor in spec.tensors:
+            with _places(batch, tensor.name):
+                encoded[tensor.name] = by_row(batch.columns[tensor.name], partial(tensors.column, tensor=tensor))
+        return encoded
+
     def _inputs(self, batch: Batch) -> npt.NDArray[Any]:
         bundle, spec = self._bundle, self._bundle.manifest.input
-        encoder = bundle.vocabulary or bundle.columns
-        try:
+        encoder = bundle.vocabulary or bundle.tokenizer or bundle.columns
+        if not self._layout.whole and bundle.columns is None:
+            return self._tensors(batch, spec)
+        with _places(batch, "inputs" if self._layout.whole else None):
             if not self._layout.whole:
                 columns = {name: _plain(batch.columns[name]) for name in self._layout.values}
                 rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-                return conform(encode_rows(rows, encoder), spec, encoder)
+                return conform(encode_rows(rows, spec, encoder), spec, encoder)
             column = batch.columns["inputs"]
             if isinstance(column, np.ndarray):
-                if column.shape[1:] not in (spec.shape, spec.shape[:-1]):  # else one example would be taken for a batch
+                if column.shape[1:] not in (spec.shape, spec.shape[:-1]):  # else one example would pass as a batch
                     raise InputShapeError(
                         f"The model takes examples of shape {list(spec.shape)}.",
-                        where="/inputs/0",
+                        where=in_body("inputs", 0),
                         found=list(column.shape[1:]),
                         expected=list(spec.shape),
                     )
                 return conform(column, spec, encoder)
             return conform(self._of_list(column), spec, encoder)
-        except InputError as error:
-            row = re.match(r"/inputs/(\d+)", error.where or "")
-            if row is not None:
-                error.where = batch.place(int(row[1]), None if not self._layout.whole else "inputs")
-            raise
 
     def _of_list(self, rows: list[Any]) -> npt.NDArray[Any]:
         bundle, spec = self._bundle, self._bundle.manifest.input
@@ -276,20 +290,31 @@ class Checker:
         if first is str and spec.kind == "image":
             return decode_images(decode_base64(rows), spec, max_pixels=self._max_pixels)
         if first is str:
-            return encode_texts(rows, bundle.vocabulary)
+            return encode_texts(rows, bundle.vocabulary or bundle.tokenizer)
         if first is dict:
-            return encode_rows(rows, bundle.columns)
-        if first is not list:
-            raise _not_alike(0, rows[0], list)
+            return encode_rows(rows, spec, bundle.columns)
+        if first is not list or spec.kind == "tensors":
+            raise _not_alike(0, rows[0], dict if spec.kind == "tensors" else list)
         return array_of(rows, spec, nan_is_missing=isinstance(bundle.columns, Columns))
+
+
+@contextmanager
+def _places(batch: Batch, name: str | None) -> Iterator[None]:
+    """Translate rows in errors of shared code: they are rows of the batch, in the column `name`."""
+    try:
+        yield
+    except InputError as error:
+        if (row := error.row) is not None:
+            error.place = batch.place(row, name)
+        raise
 
 
 def _not_alike(row: int, value: Any, expected: type) -> InputTypeError:
     return InputTypeError(
-        "The inputs are not all of one kind, or one is missing.",
-        where=f"/inputs/{row}",
+        "The inputs are not all of the same kind, or one is missing.",
+        where=in_body("inputs", row),
         found=type(value).__name__,
-        expected=f"a {expected.__name__}, as the first is",
+        expected=f"a {expected.__name__}, like the first input",
     )
 
 
@@ -298,7 +323,7 @@ def _plain(column: Column) -> Sequence[Any]:
 
 
 def _numbers(batch: Batch, name: str, column: Column, *, missing: float | None) -> npt.NDArray[np.float64]:
-    """Return numbers (n,); what is not there becomes `missing`, or is an error where that is None."""
+    """Return numbers (n,). Missing ones become `missing`, or are an error if that is None."""
     if isinstance(column, np.ndarray):
         if column.ndim == 1 and column.dtype.kind in "iuf":
             return column.astype(np.float64)
@@ -308,7 +333,7 @@ def _numbers(batch: Batch, name: str, column: Column, *, missing: float | None) 
     except (TypeError, ValueError, OverflowError):
         row = next(row for row, value in enumerate(column) if not _is_number(value, missing))
         raise InputTypeError(
-            "A number is missing." if column[row] is None else "This is no number.",
+            "A number is missing." if column[row] is None else "The value is not a number.",
             where=batch.place(row, name),
             found=None if column[row] is None else str(column[row])[:100],
             expected="a number",
@@ -342,22 +367,22 @@ def _matrix(batch: Batch, name: str, classes: int) -> npt.NDArray[Any]:
         if not set(map(type, flat)) <= {int, float}:
             at = next(at for at, number in enumerate(flat) if type(number) not in (int, float))
             raise InputTypeError(
-                "A logit is no number.",
+                "A logit is not a number.",
                 where=batch.place(at // classes, name),
                 found=str(flat[at])[:100],
-                expected="a number (JSON has no infinity: such rows go into an npz or Parquet file)",
+                expected="a number (JSON has no infinity; use an npz or Parquet file for such rows)",
             )
         return np.array(flat, dtype=np.float64).reshape(len(column), classes)
     if column.shape[1:] != (classes,):
         raise _wrong_classes(batch, 0, name, list(column.shape[1:]), classes)
     if column.dtype.kind not in "iuf":
-        raise InputTypeError("The logits are no numbers.", where=name, found=str(column.dtype), expected="numbers")
+        raise InputTypeError("The logits are not numbers.", where=name, found=str(column.dtype), expected="numbers")
     return column
 
 
 def _wrong_classes(batch: Batch, row: int, name: str, found: Any, classes: int) -> InputShapeError:
     return InputShapeError(
-        f"A row of logits has one for each of the model's {classes} labels.",
+        f"A row requires one logit per label of the model ({classes}).",
         where=batch.place(row, name),
         found=str(found)[:100] if isinstance(found, str) else found,
         expected=classes,

@@ -1,4 +1,4 @@
-"""A folder on disk for one upload: what has come of it, and what its check made of that. It goes with the upload."""
+"""Temporary folder of an upload: its body and its checked columns."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _BODY: Final = "body"
 
 
 class Spool:
-    """The folder, locked through the kernel for as long as the upload lives, and the body that is written to it.
+    """The folder, locked by the kernel while the upload lives, and the body in it.
 
     Args:
-        folder: Where such folders are; made where it is missing.
+        folder: Parent folder, created if missing.
 
     Attributes:
         path: The folder.
-        bytes: How many have been written.
+        bytes: Bytes written.
 
     Raises:
-        UnavailableError: The folder cannot be written to.
+        UnavailableError: The folder is not writable.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -50,19 +50,19 @@ class Spool:
 
     @property
     def body(self) -> Path:
-        """The file that the body is written to."""
+        """File of the body."""
         return self.path / _BODY
 
     @property
     def sha256(self) -> str:
-        """Hex digest of what has been written."""
+        """Hex digest of the body written so far."""
         return self._hash.hexdigest()
 
     def write(self, data: bytes) -> None:
         """Append to the body.
 
         Raises:
-            UnavailableError: The disk does not take it.
+            UnavailableError: Writing failed.
         """
         try:
             self._stream.write(data)
@@ -72,18 +72,18 @@ class Spool:
         self.bytes += len(data)
 
     def column(self, name: str) -> Path:
-        """Return the file of one of the columns that the check makes: all rows, one after the other."""
+        """Return the file of a checked column."""
         return self.path / f"{name}.column"
 
     def remove(self) -> None:
-        """Remove the folder and all that is in it."""
+        """Remove the folder with its content."""
         self._stream.close()
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 
 
 def sweep(folder: Path) -> int:
-    """Remove what uploads left whose process has died; returns how many that were."""
+    """Remove the folders of uploads whose process has died. Return their number."""
     removed = 0
     for path in folder.glob(f"{_PREFIX}*") if folder.is_dir() else ():
         with contextlib.suppress(OSError):
@@ -100,11 +100,11 @@ def sweep(folder: Path) -> int:
 
 
 def cannot_write(folder: Path, error: OSError) -> UnavailableError:
-    """Return what a client is told where an upload does not fit, or may not be written."""
+    """Return the error for an upload that cannot be written to disk."""
     return UnavailableError(
-        f"The upload cannot be written: {error.strerror}.",
+        f"The upload cannot be written to disk: {error.strerror}.",
         where="CANDOR_UPLOADS",
         found=error.strerror,
         expected="a folder with room that the service may write to",
-        remedy=f"Make room in {folder}, or give user {os.getuid()} write access to it.",
+        remedy=f"Free disk space in {folder}, or grant user {os.getuid()} write access.",
     )

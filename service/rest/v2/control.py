@@ -1,4 +1,4 @@
-"""Routes of the protocol beside inference: health, metadata, configuration, statistics and the repository."""
+"""Routes of /v2 except inference: health, metadata, configuration, statistics, repository."""
 
 from __future__ import annotations
 
@@ -9,93 +9,100 @@ from fastapi import APIRouter, Depends, Path, Request
 from starlette.concurrency import run_in_threadpool
 
 from service.errors import NotReadyError
+from service.open_inference import fields, metadata, repository
+from service.open_inference.versions import served_version, version_of
+from service.operations.readiness import readiness
 from service.rest.dependencies import Caller, ModelDep, RuntimeDep, model_in_path
-from service.rest.v2 import fields, metadata, openapi, repository
-from service.rest.v2.versions import served_version, version_of
+from service.rest.payloads import load_json
+from service.rest.v2 import openapi
 
 Version = Annotated[str, Path(description="A revision's number, such as 7; only loaded ones answer.")]
 
 
 async def server_live() -> dict[str, bool]:
-    """Say that the server runs."""
+    """Report that the server is running."""
     return {"live": True}
 
 
 async def server_ready(runtime: RuntimeDep) -> dict[str, bool]:
-    """Say whether every model serves what it should; 503 where one does not."""
-    problems = runtime.models.problems()
-    if problems:
-        raise NotReadyError("Not every model serves what it should.", found=problems)
+    """Report whether all models serve their active revision; 503 if one does not."""
+    if problems := (await readiness(runtime)).problems:
+        raise NotReadyError("Some models are not serving their active revision.", found=problems)
     return {"ready": True}
 
 
 async def server_metadata() -> dict[str, Any]:
-    """Say what server this is, and which extensions of the protocol it speaks."""
+    """Return the name, version and protocol extensions of the server."""
     return metadata.server()
 
 
 async def model_ready(model: ModelDep) -> dict[str, Any]:
-    """Say whether a model answers; 503 where it does not."""
+    """Report whether a model is ready; 503 if it is not."""
+    if model.remote is not None:
+        model.remote.check_ready()
     return {"name": model.name, "version": version_of(model.served.revision), "ready": True}
 
 
 async def version_ready(model: ModelDep, version: Version) -> dict[str, Any]:
-    """Say whether a version of a model answers; 404 where it is not loaded."""
+    """Report whether a version of a model is ready; 404 if it is not loaded."""
     return {"name": model.name, "version": version_of(served_version(model, version).revision), "ready": True}
 
 
 async def model_metadata(model: ModelDep) -> dict[str, Any]:
-    """Return names, datatypes and shapes of a model's tensors, and the versions that answer."""
+    """Return the loaded versions of a model and the names, datatypes and shapes of its tensors."""
     return metadata.of_model(model, None)
 
 
 async def version_metadata(model: ModelDep, version: Version) -> dict[str, Any]:
-    """Return names, datatypes and shapes of the tensors of a model's version."""
+    """Return the names, datatypes and shapes of the tensors of one version of a model."""
     return metadata.of_model(model, version)
 
 
 async def model_configuration(runtime: RuntimeDep, model: ModelDep) -> dict[str, Any]:
-    """Return a model's configuration in Triton's words, with the names of its classes."""
+    """Return the configuration of a model in Triton's format, with its labels."""
     return metadata.configuration(model, None, runtime.settings)
 
 
 async def version_configuration(runtime: RuntimeDep, model: ModelDep, version: Version) -> dict[str, Any]:
-    """Return the configuration of a model's version in Triton's words, with the names of its classes."""
+    """Return the configuration of one version of a model in Triton's format, with its labels."""
     return metadata.configuration(model, version, runtime.settings)
 
 
 async def all_statistics(runtime: RuntimeDep) -> dict[str, Any]:
-    """Return counts and times of all models."""
-    return {"model_stats": [entry for model in runtime.models.all() for entry in metadata.statistics(model, None)]}
+    """Return inference counts and times of all models."""
+    counts = await runtime.statistics()
+    return {
+        "model_stats": [entry for model in runtime.models.all() for entry in metadata.statistics(model, None, counts)]
+    }
 
 
-async def model_statistics(model: ModelDep) -> dict[str, Any]:
-    """Return counts and times of a model's versions."""
-    return {"model_stats": metadata.statistics(model, None)}
+async def model_statistics(runtime: RuntimeDep, model: ModelDep) -> dict[str, Any]:
+    """Return inference counts and times of all versions of a model."""
+    return {"model_stats": metadata.statistics(model, None, await runtime.statistics())}
 
 
-async def version_statistics(model: ModelDep, version: Version) -> dict[str, Any]:
-    """Return counts and times of a model's version."""
-    return {"model_stats": metadata.statistics(model, version)}
+async def version_statistics(runtime: RuntimeDep, model: ModelDep, version: Version) -> dict[str, Any]:
+    """Return inference counts and times of one version of a model."""
+    return {"model_stats": metadata.statistics(model, version, await runtime.statistics())}
 
 
 async def repository_index(runtime: RuntimeDep, request: Request) -> list[dict[str, str]]:
-    """List the models, those too that lie in the folder of bundles and are not loaded."""
-    document = repository.body_of(await request.body())
+    """List all models, including models in the bundle folder that are not loaded."""
+    document = _document(await request.body())
     never_loaded = await run_in_threadpool(runtime.models.never_loaded)
-    return repository.index(runtime.models.all(), never_loaded, ready=fields.flag(document, "ready", ""))
+    return repository.index(runtime.models.all(), never_loaded, ready=fields.flag(document, "ready"))
 
 
 async def repository_load(runtime: RuntimeDep, by: Caller, request: Request, model: str) -> dict[str, Any]:
-    """Serve a model, on every replica; the same as `POST /v1/models/{model}/load`."""
-    repository.check_load(repository.body_of(await request.body()))
+    """Load a model on all replicas, as `POST /v1/models/{model}/load` does."""
+    repository.check_load(_document(await request.body()))
     await run_in_threadpool(runtime.models.load, model, by=by.name)
     return {}
 
 
 async def repository_unload(runtime: RuntimeDep, by: Caller, request: Request, model: str) -> dict[str, Any]:
-    """Serve a model no longer, on any replica; the same as `POST /v1/models/{model}/unload`."""
-    repository.body_of(await request.body())
+    """Unload a model on all replicas, as `POST /v1/models/{model}/unload` does."""
+    _document(await request.body())
     await run_in_threadpool(runtime.models.unload, model, by=by.name)
     return {}
 
@@ -104,25 +111,30 @@ _Route = tuple[str, Callable[..., Any], openapi.Described, str]
 
 _READ: Final[tuple[_Route, ...]] = (
     ("", server_metadata, openapi.SERVER, "The server."),
-    ("/health/live", server_live, openapi.ALIVE, "It runs."),
-    ("/health/ready", server_ready, openapi.READY, "It is ready."),
-    ("/models/stats", all_statistics, openapi.STATISTICS, "One entry for each version that answers."),
+    ("/health/live", server_live, openapi.ALIVE, "The server is running."),
+    ("/health/ready", server_ready, openapi.READY, "The server is ready."),
+    ("/models/stats", all_statistics, openapi.STATISTICS, "One entry per loaded version."),
 )
 _READ_OF_MODEL: Final[tuple[_Route, ...]] = (
     ("", model_metadata, openapi.MODEL, "The model."),
-    ("/ready", model_ready, openapi.MODEL_READY, "It answers."),
-    ("/config", model_configuration, openapi.CONFIGURATION, "Its configuration."),
-    ("/stats", model_statistics, openapi.STATISTICS, "One entry for each version that answers."),
+    ("/ready", model_ready, openapi.MODEL_READY, "The model is ready."),
+    ("/config", model_configuration, openapi.CONFIGURATION, "The configuration."),
+    ("/stats", model_statistics, openapi.STATISTICS, "One entry per loaded version."),
     ("/versions/{version}", version_metadata, openapi.MODEL, "The version."),
-    ("/versions/{version}/ready", version_ready, openapi.MODEL_READY, "It answers."),
-    ("/versions/{version}/config", version_configuration, openapi.CONFIGURATION, "Its configuration."),
+    ("/versions/{version}/ready", version_ready, openapi.MODEL_READY, "The model is ready."),
+    ("/versions/{version}/config", version_configuration, openapi.CONFIGURATION, "The configuration."),
     ("/versions/{version}/stats", version_statistics, openapi.STATISTICS, "One entry."),
 )
 _REPOSITORY = (
     ("/index", repository_index, openapi.INDEX_REQUEST, openapi.INDEX, "The models."),
-    ("/models/{model}/load", repository_load, openapi.LOAD_REQUEST, openapi.DONE, "It is served."),
-    ("/models/{model}/unload", repository_unload, openapi.UNLOAD_REQUEST, openapi.DONE, "It is served no longer."),
+    ("/models/{model}/load", repository_load, openapi.LOAD_REQUEST, openapi.DONE, "The model is loaded."),
+    ("/models/{model}/unload", repository_unload, openapi.UNLOAD_REQUEST, openapi.DONE, "The model is unloaded."),
 )
+
+
+def _document(content: bytes) -> dict[str, Any]:
+    """Return the JSON object in a body; empty for an empty body."""
+    return load_json(content) if content.strip() else {}
 
 
 def router() -> APIRouter:

@@ -1,97 +1,83 @@
-"""POST /v2/models/{model}/infer as a plain ASGI callable; `openapi` says what it reads and answers."""
+"""POST /v2/models/{model}/infer as a plain ASGI callable; `openapi` documents it."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
 from service.errors import InputValueError
-from service.models import Model
-from service.plane import Answer, Served
+from service.inference.names import check_name
+from service.open_inference.inferring import Inferring
+from service.open_inference.request import Inference
+from service.open_inference.versions import served_version
+from service.operations.predicting import most_at_once
+from service.places import in_body, in_query
 from service.rest import compression
 from service.rest.bodies import Receive, Scope, Send, read_body
-from service.rest.exchange import LARGE, Predicting, query_values, send_answer, unless_gone
-from service.rest.payloads import check_name
+from service.rest.exchange import query_values, send_answer, unless_gone
 from service.rest.v2.answer import write
-from service.rest.v2.errors import rows_of_the_tensor
-from service.rest.v2.request import Inference, json_length, parse
-from service.rest.v2.versions import served_version
+from service.rest.v2.body import json_length, parse
+from service.serving.plane import Served
 
 _WORTH_COMPRESSING: Final = 1024  # many clients accept encodings without being asked; for less it does not pay
 
 
-class Infer(Predicting):
-    """Reads a request of the protocol, asks the model's plane, writes the answer."""
+class Infer(Inferring):
+    """Read a request, ask the plane of the model, write the answer."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, model_name: str, version: str | None) -> None:
-        """Answer one request; `version` None is the active revision.
+        """Answer one request. `version` None selects the active revision.
 
         Raises:
-            CandorError: The request cannot be answered; nothing has been sent yet.
-            ClientGoneError: Nobody waits for the answer any more.
+            CandorError: The request cannot be answered. Nothing has been sent yet.
+            ClientGoneError: The client closed the connection.
         """
         model = self._models.get(model_name)
-        served = served_version(model, version)  # this one answers the request from here to its end
+        served = served_version(model, version)  # answers this request to its end, whatever is activated meanwhile
         model.plane.check_room(served)
         query = _query(scope["query_string"])
         header, accepted = _headers(scope)
         body = await read_body(scope, receive, self._max_body)
-        answer, inference = await unless_gone(receive, self._infer(scope, model, served, body, header, query))
+        length = json_length(header, len(body))
+        read = partial(_read, body, length, served, query, self._max_rows)
+        # Numbers after the JSON cost nothing to read; texts take time.
+        binary = served.encoder is None and served.input.kind != "tensors"
+        quick = (length if binary else len(body)) <= most_at_once(served.encoder)
+        inferring = self._inferred(model, served, read, len(body), quick=quick)
+        answer, inference, arrived, decoded = await unless_gone(receive, inferring)
         answered = time.perf_counter()
-        put = partial(write, answer, inference)
-        small = answer.logits.nbytes <= LARGE
-        content, before_tensors = put() if small else await self._decoders.run(put, answer.logits.nbytes)
+        content, before_tensors = await self._aside(partial(write, answer, inference), answer.logits.nbytes)
         headers = [(b"content-type", b"application/json" if before_tensors is None else b"application/octet-stream")]
         if before_tensors is not None:
             headers.append((b"inference-header-content-length", b"%d" % before_tensors))
         if accepted is not None and len(content) >= _WORTH_COMPRESSING and (used := compression.wanted(accepted)):
-            compress = partial(compression.compress, content, used)
-            content = compress() if len(content) <= LARGE else await self._decoders.run(compress, len(content))
+            content = await self._aside(partial(compression.compress, content, used), len(content))
             headers.append((b"content-encoding", used.encode()))
         encoded = time.perf_counter()
         model.plane.stages.encode.add(encoded - answered)
         scope["answer"] = answer
-        scope["times"] += (answered, encoded)
+        scope["times"] = (arrived, decoded, answered, encoded)
         await send_answer(send, answer, content, headers)
 
-    async def _infer(
-        self, scope: Scope, model: Model, served: Served, body: bytes, header: str | None, query: Query
-    ) -> tuple[Answer, Inference]:
-        """Parse a body and answer it. Its deadline counts from here: waiting to be parsed is waiting too."""
-        arrived = time.perf_counter()
-        length = json_length(header, len(body))
-        read = partial(parse, body, length, served.input, served.encoder, max_rows=self._max_rows)
-        # Numbers behind the JSON cost nothing to read, texts do.
-        quick = (length if served.encoder is None else len(body)) <= LARGE
-        inference = read() if quick else await self._decoders.run(read, len(body))
-        for name in Query._fields:
-            in_body = getattr(inference, name)
-            if getattr(query, name) is not None and in_body is not None:
-                raise InputValueError(
-                    f"The {name} is named twice.", where=f"/parameters/{name}", found=in_body, expected="once"
-                )
-        with rows_of_the_tensor(inference.where):
-            inputs = await self._decoded(inference.inputs, served, len(body))
-            decoded = time.perf_counter()
-            scope["times"] = (arrived, decoded)
-            model.plane.stages.decode.add(decoded - arrived)
-            deadline_s = self._deadline_s if inference.timeout_s is None else min(inference.timeout_s, self._deadline_s)
-            answer = await model.plane.predict(
-                served,
-                inputs,
-                deadline_s=deadline_s - (decoded - arrived),
-                policy=query.policy or inference.policy,
-                references=inference.references,
-                groups=inference.groups,
-                segments=query.segment or inference.segment,
+
+def _read(body: bytes, length: int, served: Served, query: Query, max_rows: int) -> Inference:
+    """Return the request in a body, with the policy and the segment of the query."""
+    inference = parse(body, length, served.input, served.encoder, max_rows=max_rows)
+    if query == _NO_QUERY:
+        return inference
+    given = {name: value for name, value in query._asdict().items() if value is not None}
+    for name in given:
+        if (found := getattr(inference, name)) is not None:
+            raise InputValueError(
+                f"The {name} is given twice.", where=in_body("parameters", name), found=found, expected="once"
             )
-        self._metrics.predicted(answer, time.perf_counter() - decoded)
-        return answer, inference
+    return replace(inference, **given)
 
 
 def _headers(scope: Scope) -> tuple[str | None, str | None]:
-    """Return Inference-Header-Content-Length and Accept-Encoding, found in one pass."""
+    """Return Inference-Header-Content-Length and Accept-Encoding, in one pass over the headers."""
     length = accepted = None
     for name, value in scope["headers"]:
         if name == b"inference-header-content-length":
@@ -102,16 +88,19 @@ def _headers(scope: Scope) -> tuple[str | None, str | None]:
 
 
 class Query(NamedTuple):
-    """What stands in the query: the policy that decides, and the rows' segment."""
+    """Query parameters: policy to decide with, segment of the rows."""
 
     policy: str | None = None
     segment: str | None = None
 
 
+_NO_QUERY: Final = Query()
+
+
 def _query(query_string: bytes) -> Query:
     if not query_string:
-        return Query()
+        return _NO_QUERY
     values = query_values(query_string, Query._fields)
     if "segment" in values:
-        check_name(values["segment"], "A segment has", "?segment")
+        check_name(values["segment"], "A segment has", in_query("segment"))
     return Query(**values)

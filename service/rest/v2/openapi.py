@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from service.rest.v2.datatypes import BYTES, DATATYPES
-from service.rest.v2.metadata import EXTENSIONS
-from service.rest.v2.request import CLASSIFIED, INPUT, NAMES, OUTPUTS
+from bundle.open_inference import BYTES
+from service.open_inference.datatypes import BOOL, DATATYPES
+from service.open_inference.metadata import EXTENSIONS
+from service.open_inference.named import INPUT
+from service.open_inference.request import CLASSIFIED, NAMES, OUTPUTS
 
 Schema = dict[str, Any]
 Described = tuple[Schema, Any]
@@ -35,7 +37,7 @@ def _said(schema: Schema, description: str) -> Schema:
 
 
 ERROR: Final[Schema] = {
-    "description": "What went wrong, where, what was found, what was expected and what to do, in one text.",
+    "description": "Problem, place, what was found, what was expected, and remedy, in one text.",
     "content": {
         "application/json": {
             "schema": _object({"error": _TEXT}, ("error",)),
@@ -50,35 +52,37 @@ ERROR: Final[Schema] = {
 """The answer to whatever cannot be done, for `components/responses`."""
 
 _SHAPE: Final = _list(_COUNT)
-_DATA: Final = _said(_list({}), "Values in row-major order, flat or nested as the shape says.")
-_BINARY_SIZE: Final = _said(_COUNT, "Bytes of the tensor behind the JSON; then there is no `data`.")
+_DATA: Final = _said(_list({}), "Values in row-major order, flat or nested like the shape.")
+_BINARY_SIZE: Final = _said(_COUNT, "Size in bytes of the tensor after the JSON, in place of `data`.")
 
 _REQUEST: Final = _object(
     {
-        "id": _said(_TEXT, "Your name of the request; the answer repeats it."),
+        "id": _said(_TEXT, "Your name of the request, repeated in the answer."),
         "parameters": _object(
             {
-                "binary_data_output": _said({"type": "boolean"}, "Whether outputs come behind the JSON."),
-                "policy": _said(_TEXT, "Policy that decides; may stand in the query instead."),
-                "segment": _said(_TEXT, "Part of the traffic that the rows belong to; may stand in the query instead."),
-                "timeout": _said(_COUNT, "Microseconds that the request may wait; 0 leaves it to the service."),
+                "binary_data_output": _said({"type": "boolean"}, "Whether outputs follow the JSON as binary data."),
+                "policy": _said(_TEXT, "Policy to decide with; also accepted in the query."),
+                "segment": _said(_TEXT, "Segment of all rows; also accepted in the query."),
+                "timeout": _said(_COUNT, "Queueing deadline in microseconds; 0 uses the deadline of the service."),
             }
         ),
         "inputs": _said(
             _list(
                 _object(
                     {
-                        "name": {"type": "string", "enum": [INPUT, *NAMES]},
+                        "name": _TEXT,
                         "shape": _SHAPE,
-                        "datatype": {"type": "string", "enum": [*DATATYPES, BYTES]},
+                        "datatype": {"type": "string", "enum": [*DATATYPES, BOOL, BYTES]},
                         "parameters": _object({"binary_data_size": _BINARY_SIZE}),
                         "data": _DATA,
                     },
                     ("name", "shape", "datatype"),
                 )
             ),
-            f"The tensor `{INPUT}`, and {', '.join(f'`{name}`' for name in NAMES)} where you name rows: of BYTES, one "
-            "entry for each row, empty for none.",
+            "The tensors that the metadata lists: one per column of a table, one per input of an imported graph, "
+            f"scores under their name, else `{INPUT}` (for a table of numbers too, with codes for categories). And "
+            f"{', '.join(f'`{name}`' for name in NAMES)} if you name rows: BYTES, one entry per row, empty for no "
+            "name.",
         ),
         "outputs": _said(
             _list(
@@ -87,10 +91,12 @@ _REQUEST: Final = _object(
                         "name": {"type": "string", "enum": list(OUTPUTS)},
                         "parameters": _object(
                             {
-                                "binary_data": _said({"type": "boolean"}, "Whether it comes behind the JSON."),
+                                "binary_data": _said(
+                                    {"type": "boolean"}, "Whether it follows the JSON as binary data."
+                                ),
                                 "classification": _said(
                                     _COUNT,
-                                    "So many classes of the largest values instead of the tensor, each as "
+                                    "Number of classes to return instead of the tensor, largest values first, each as "
                                     f"value:index:label; for {' and '.join(CLASSIFIED)}.",
                                 ),
                             }
@@ -123,11 +129,11 @@ _ANSWER: Final = _object(
     {
         "model_name": _TEXT,
         "model_version": _said(_TEXT, "Number of the revision that answered."),
-        "id": _said(_TEXT, "As the request had it."),
+        "id": _said(_TEXT, "As in the request."),
         "parameters": _object(
             {
-                "prediction_ids": _said(_TEXT, "Id of each row for feedback, with commas between them."),
-                "policy": _said(_TEXT, "Policy that decided, with its version; missing where there was none."),
+                "prediction_ids": _said(_TEXT, "Prediction id of each row for feedback, separated by commas."),
+                "policy": _said(_TEXT, "Policy that decided, with its version; missing without a policy."),
             },
             ("prediction_ids",),
         ),
@@ -169,7 +175,7 @@ _BINARY_ANSWER_EXAMPLE: Final = (
     "<4 bytes>"
 )
 
-_DURATION: Final = _object({"count": _COUNT, "ns": _said(_COUNT, "Nanoseconds, summed.")}, ("count", "ns"))
+_DURATION: Final = _object({"count": _COUNT, "ns": _said(_COUNT, "Total nanoseconds.")}, ("count", "ns"))
 _TENSOR: Final = _object(
     {"name": _TEXT, "datatype": _TEXT, "shape": _said(_list({"type": "integer"}), "−1 is the number of rows.")},
     ("name", "datatype", "shape"),
@@ -217,14 +223,12 @@ CONFIGURATION: Final[Described] = (
             "platform": _TEXT,
             "backend": _TEXT,
             "version_policy": _object({"specific": _object({"versions": _list(_COUNT)})}),
-            "max_batch_size": _said(_COUNT, "Rows that one request may have."),
+            "max_batch_size": _said(_COUNT, "Maximum rows per request."),
             "input": _CONFIGURED,
             "output": _CONFIGURED,
             "instance_group": _list(_object({"name": _TEXT, "kind": _TEXT, "count": _COUNT})),
             "dynamic_batching": _object({"max_queue_delay_microseconds": _COUNT}),
-            "parameters": _object(
-                {"labels": _object({"string_value": _said(_TEXT, "Names of the classes, as JSON.")})}
-            ),
+            "parameters": _object({"labels": _object({"string_value": _said(_TEXT, "Labels, as JSON.")})}),
         }
     ),
     {
@@ -329,15 +333,15 @@ INDEX: Final[Described] = (
 DONE: Final[Described] = (_object({}), {})
 
 INDEX_REQUEST: Final[Described] = (
-    _object({"ready": _said({"type": "boolean"}, "Whether only what answers is wanted.")}),
+    _object({"ready": _said({"type": "boolean"}, "Whether to list ready versions only.")}),
     {"ready": True},
 )
 LOAD_REQUEST: Final[Described] = (
-    _object({"parameters": _object({}, description="Neither `config` nor files: a bundle is loaded as it is.")}),
+    _object({"parameters": _object({}, description="A bundle is loaded as it is, without `config` or files.")}),
     {},
 )
 UNLOAD_REQUEST: Final[Described] = (
-    _object({"parameters": _object({"unload_dependents": _said({"type": "boolean"}, "Changes nothing here.")})}),
+    _object({"parameters": _object({"unload_dependents": _said({"type": "boolean"}, "Has no effect.")})}),
     {"parameters": {"unload_dependents": False}},
 )
 
@@ -361,19 +365,19 @@ def inference(*, versioned: bool) -> dict[str, Any]:
     Args:
         versioned: Whether the path names the version.
     """
-    binary = _said({"type": "string", "format": "binary"}, "JSON as beside, then the tensors that are not in it.")
+    binary = _said({"type": "string", "format": "binary"}, "JSON as in application/json, then the binary tensors.")
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": _TEXT}
         for name in (("model", "version") if versioned else ("model",))
     ]
     parameters += [
-        {"name": "policy", "in": "query", "required": False, "schema": _TEXT, "description": "Policy that decides."},
+        {"name": "policy", "in": "query", "required": False, "schema": _TEXT, "description": "Policy to decide with."},
         {
             "name": "Inference-Header-Content-Length",
             "in": "header",
             "required": False,
             "schema": _COUNT,
-            "description": "Bytes of JSON at the start of the body, where tensors follow; 0 for one tensor alone.",
+            "description": "Bytes of JSON at the start of the body if tensors follow; 0 for one tensor alone.",
         },
     ]
     return {
@@ -382,7 +386,7 @@ def inference(*, versioned: bool) -> dict[str, Any]:
             "operationId": f"v2_infer{'_version' * versioned}",
             "summary": f"Infer{' with a version' * versioned}",
             "description": "Calibrated probabilities and decisions, in the Open Inference Protocol. The content type "
-            "is not looked at; answers are compressed with gzip or deflate where that is accepted.",
+            "is ignored. Answers are compressed with gzip or deflate if the client accepts it.",
             "parameters": parameters,
             "requestBody": {
                 "required": True,
@@ -393,10 +397,10 @@ def inference(*, versioned: bool) -> dict[str, Any]:
             },
             "responses": {
                 "200": {
-                    "description": "The outputs, one entry for each row in each.",
+                    "description": "The outputs, with one entry per row.",
                     "headers": {
                         "Inference-Header-Content-Length": {
-                            "description": "Bytes of JSON at the start of the body, where tensors follow.",
+                            "description": "Bytes of JSON at the start of the body if tensors follow.",
                             "schema": _COUNT,
                         }
                     },

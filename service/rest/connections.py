@@ -1,0 +1,212 @@
+"""HTTP connections: their maximum number, and time limits for clients."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import socket
+import struct
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from service.settings import Settings
+
+_MOST_LOOSE_BYTES = 64 * 1024  # of a head, and of trailers
+_BYTES_PER_S = 16 * 1024  # minimum average rate of a body beyond the time for every request
+
+_TIMED_OUT = "408 Request Timeout", "timeout", "The request did not arrive in time."
+_HEAD_TOO_LARGE = "431 Request Header Fields Too Large", "head-too-large", "The request's head is too large."
+_NO_HTTP = "400 Bad Request", "malformed-request", "The request is not valid HTTP."
+_TOO_MANY = "503 Service Unavailable", "overloaded", "Too many connections."
+
+
+class _Joined(asyncio.Transport):
+    """A transport that sends the head of an answer together with the start of its body: one system call, not two.
+
+    Args:
+        transport: The connection's.
+        loop: Its event loop, which sends a head that no body follows at once.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._transport = transport
+        self._loop = loop
+        self._head = b""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Keep `data` for the next part, or send both."""
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.writelines((head, data))
+        else:
+            self._head = bytes(data)
+            self._loop.call_soon(self.flush)
+
+    def is_closing(self) -> bool:
+        """Whether the connection is closing."""
+        return self._transport.is_closing()
+
+    def flush(self) -> None:
+        """Send what is kept."""
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head)
+
+    def close(self) -> None:
+        """Send what is kept, and close."""
+        self.flush()
+        self._transport.close()
+
+
+class Connection(HttpToolsProtocol):
+    """A connection, closed when its client is too slow.
+
+    Only what costs nothing is done for each request: a timer that looks every so often is set once for a connection.
+
+    Args:
+        config: uvicorn's.
+        server_state: uvicorn's.
+        app_state: uvicorn's.
+        _loop: uvicorn's.
+    """
+
+    timeout_s: float
+    most: int
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._since: float | None = self.loop.time()  # start of the incoming request; None between requests
+        self._received = 0  # bytes of it
+        self._loose = 0  # bytes of it that neither ended its head nor were body
+        self._unread_since: float | None = None  # time at which the client stopped reading
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Accept a connection, or refuse it if there are too many."""
+        super().connection_made(transport)
+        self._joined = _Joined(transport, self.loop)
+        if len(self.connections) > self.most:
+            self._refuse(*_TOO_MANY)
+            return
+        self._timer = self.loop.call_later(self.timeout_s, self._look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget a connection."""
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Continue a request, or begin the next."""
+        if self._since is None or not self._received:
+            self._begin()
+        self._received += len(data)
+        self._loose += len(data)
+        super().data_received(data)
+        if self._loose > _MOST_LOOSE_BYTES and self._since is not None:
+            self._refuse(*_HEAD_TOO_LARGE)
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's text is not a problem document
+        """Refuse malformed HTTP with a problem document."""
+        self._refuse(*_NO_HTTP)
+
+    def on_message_begin(self) -> None:
+        """Begin a request, possibly sent together with the end of the previous one."""
+        if self._since is None:
+            self._begin()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Start to answer."""
+        self._loose = 0
+        super().on_headers_complete()
+        self.cycle.transport = self._joined
+
+    def on_body(self, body: bytes) -> None:
+        """Hand a part of the body on."""
+        self._loose = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Note that a request has arrived completely."""
+        self._since = None
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """Note that the client has stopped reading."""
+        self._unread_since = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """Note that the client reads again."""
+        self._unread_since = None
+        super().resume_writing()
+
+    @property
+    def _answering(self) -> bool:
+        """Whether a complete request is not answered yet; a client may send the next one meanwhile."""
+        return self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
+
+    def _begin(self) -> None:
+        self._since, self._received, self._loose = self.loop.time(), 0, 0
+
+    def _look(self) -> None:
+        """Close the connection if its client is too slow, else check again at the next possible time."""
+        if self.transport.is_closing():
+            return
+        now = self.loop.time()
+        left_s = self.timeout_s
+        if self._unread_since is not None:
+            left_s = self._unread_since + self.timeout_s - now
+            if left_s <= 0:
+                # With a reset: else the kernel keeps what was not read, megabytes, until the client comes back for it.
+                raw = self.transport.get_extra_info("socket")
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                self.transport.abort()
+                return
+        elif self._since is not None:
+            if self.flow.read_paused or self._answering:  # the service is the slow part
+                self._since = now
+            left_s = self._since + self.timeout_s + self._received / _BYTES_PER_S - now
+            if left_s <= 0:
+                self._refuse(*_TIMED_OUT)
+                return
+        self._timer = self.loop.call_later(left_s, self._look)
+
+    def _refuse(self, status: str, kind: str, title: str) -> None:
+        """Send the reason, unless an answer has started, and close."""
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            body = f'{{"type":"/errors/{kind}","title":"{title}","status":{status[:3]}}}'
+            self.transport.write(
+                f"HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\n"
+                f"content-length: {len(body)}\r\nconnection: close\r\n\r\n{body}".encode()
+            )
+        self.transport.close()
+
+
+def protocol(settings: Settings) -> type[Connection]:
+    """Return the protocol for uvicorn with the limits of these settings."""
+
+    class Configured(Connection):
+        timeout_s = settings.client_timeout_s
+        most = settings.max_connections
+
+    return Configured
+
+
+def allow_open_files() -> None:
+    """Raise the limit of open files to the allowed maximum: each connection needs one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

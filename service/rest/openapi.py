@@ -1,0 +1,61 @@
+"""The OpenAPI document: FastAPI's routes, the hot path, problem documents and the key scheme."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from candor.contract.problem import Problem
+from service.rest import predict_openapi
+from service.rest.compression import ENCODINGS
+from service.rest.paths import OPEN, V2
+from service.rest.schemas import ref, schemas
+from service.rest.v2 import openapi as v2_openapi
+
+_CONTENT_ENCODING: Final = {
+    "name": "Content-Encoding",
+    "in": "header",
+    "required": False,
+    "description": "Compression of the body. The size limit applies to the unpacked body.",
+    "schema": {"type": "string", "enum": [*ENCODINGS, "identity"]},
+}
+_PROBLEM: Final = {
+    "description": "A problem document (RFC 9457): what was found, what was expected, and what to do.",
+    "content": {"application/problem+json": {"schema": ref(Problem)}},
+}
+
+
+def document(api: FastAPI) -> dict[str, Any]:
+    """Return the complete OpenAPI document."""
+    if api.openapi_schema is None:
+        document = get_openapi(title=api.title, version=api.version, summary=api.summary, routes=api.routes)
+        paths = {
+            "/v1/models/{model}/predict": predict_openapi.path_item(default=False),
+            "/predict": predict_openapi.path_item(default=True),
+            "/v2/models/{model}/infer": v2_openapi.inference(versioned=False),
+            "/v2/models/{model}/versions/{version}/infer": v2_openapi.inference(versioned=True),
+        }
+        document["paths"] = {**paths, **document["paths"]}
+        components = document["components"]
+        components["schemas"] = schemas() | components["schemas"]
+        for unused in ("HTTPValidationError", "ValidationError"):  # FastAPI's own words for what is a Problem here
+            del components["schemas"][unused]
+        components["parameters"] = {"ContentEncoding": _CONTENT_ENCODING}
+        components["responses"] = {"Problem": _PROBLEM, "V2Error": v2_openapi.ERROR}
+        components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": "cnd_…"}}
+        document["security"] = [{"key": []}]
+        for path, item in document["paths"].items():
+            error = {"$ref": f"#/components/responses/{'V2Error' if V2.fullmatch(path) else 'Problem'}"}
+            for operation in item.values():
+                if "requestBody" in operation:
+                    encoding = {"$ref": "#/components/parameters/ContentEncoding"}
+                    operation["parameters"] = [*operation.get("parameters", ()), encoding]
+                operation["responses"].pop("422", None)
+                operation["responses"].setdefault("4XX", error)
+                operation["responses"].setdefault("5XX", error)
+                if OPEN.fullmatch(path):
+                    operation["security"] = []
+        api.openapi_schema = document
+    return api.openapi_schema
