@@ -1,0 +1,83 @@
+"""Outputs of answered inference requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from bundle.open_inference import BYTES
+from service.open_inference.request import CONFIDENCE, DECISION, LOGITS, Requested
+from service.serving.plane import Answer
+
+_NUMPY: Final = orjson.OPT_SERIALIZE_NUMPY
+
+
+class Output(NamedTuple):
+    """An output tensor.
+
+    Attributes:
+        name: One of `OUTPUTS`.
+        datatype: "FP32" or "BYTES".
+        shape: Shape of the tensor.
+        values: float32 values in that shape, or texts, flat.
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    values: npt.NDArray[np.float32] | Sequence[str]
+
+
+def output(answer: Answer, requested: Requested) -> Output:
+    """Return an output of an answer as it was requested."""
+    if requested.name == DECISION:
+        texts: Sequence[str] = [action or "" for action in answer.actions]
+        return Output(requested.name, BYTES, (len(texts),), texts)
+    values = _values(answer, requested.name)
+    if not requested.classes:
+        return Output(requested.name, "FP32", values.shape, values)
+    texts = top_classes(values, answer.served.labels, requested.classes)
+    return Output(requested.name, BYTES, (len(values), len(texts) // len(values)), texts)
+
+
+def parameters(answer: Answer) -> dict[str, str]:
+    """Return the parameters of an answer: the prediction ids, and the policy with its version."""
+    found = {"prediction_ids": ",".join(answer.ids)}
+    if answer.policy is not None:
+        found["policy"] = f"{answer.policy.policy.id}@{answer.policy.version}"
+    return found
+
+
+def _values(answer: Answer, name: str) -> npt.NDArray[np.float32]:
+    if name == LOGITS:
+        values = answer.logits
+    elif name == CONFIDENCE:
+        values = answer.confidence
+    else:
+        values = answer.probabilities
+    return np.ascontiguousarray(values, dtype=np.float32)
+
+
+def top_classes(values: npt.NDArray[np.float32], labels: Sequence[str], count: int) -> list[str]:
+    """Return the classes with the largest values as "value:index:label", row by row, largest first.
+
+    Among equal values the class with the smaller index comes first. A value reads back as the same float32.
+
+    Args:
+        values: Shape (N, K).
+        labels: Names of the K classes.
+        count: Maximum classes per row.
+
+    Example:
+        >>> top_classes(np.array([[0.25, 0.5, 0.25]], dtype=np.float32), ("cat", "dog", "eel"), 2)
+        ['0.5:1:dog', '0.25:0:cat']
+    """
+    order = np.argsort(-values, axis=1, kind="stable")[:, :count]
+    shortest = orjson.dumps(np.take_along_axis(values, order, axis=1).reshape(-1), option=_NUMPY)[1:-1].decode()
+    shortest = shortest.replace("null", "-inf")  # JSON cannot express it, text can
+    pairs = zip(shortest.split(","), order.reshape(-1).tolist(), strict=True)
+    return [f"{value}:{index}:{labels[index]}" for value, index in pairs]

@@ -1,0 +1,279 @@
+"""Read inference requests: the document, its tensors in JSON or in bytes, or a tensor alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy.typing as npt
+
+from bundle import Columns, InputSpec, Tokenizer
+from bundle.open_inference import BYTES
+from service.errors import InputError, InputTypeError, InputValueError, MalformedBodyError
+from service.inference.encoded import Absent, decode_images
+from service.inference.inputs import Encoder
+from service.inference.names import check_name
+from service.open_inference import fields, named
+from service.open_inference.errors import rows_of_the_tensor
+from service.open_inference.fields import kind_of
+from service.open_inference.named import INPUT
+from service.open_inference.tensor import InputTensor, raw_tensor
+from service.places import Place, in_body, in_header
+
+NAMES: Final = ("references", "groups", "segments")
+"""Optional tensors with the client's names of the rows."""
+
+LOGITS, PROBABILITIES, CONFIDENCE, DECISION = OUTPUTS = ("logits", "probabilities", "confidence", "decision")
+CLASSIFIED: Final = (LOGITS, PROBABILITIES)
+"""Outputs with a value per class, which the classification extension applies to."""
+
+_FIRST: Final = in_body("inputs", 0)
+_MICROSECONDS: Final = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """A requested output.
+
+    Attributes:
+        name: One of `OUTPUTS`.
+        binary: Whether the values follow the JSON instead of being part of it.
+        classes: Number of classes to name in place of the tensor; 0 returns the tensor.
+    """
+
+    name: str
+    binary: bool
+    classes: int = 0
+
+
+ALL_IN_JSON: Final = tuple(Requested(name, binary=False) for name in OUTPUTS)
+ALL_BINARY: Final = tuple(Requested(name, binary=True) for name in OUTPUTS)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inference:
+    """Content of an inference request.
+
+    Attributes:
+        inputs: Input array of N examples or one, or encoded images.
+        outputs: Requested outputs, in order.
+        id: The client's name of the request, repeated in the answer.
+        policy: Name of the policy to decide with.
+        timeout_s: Queueing deadline in seconds, None for the default of the service.
+        segment: Segment of all rows, or of each.
+        references: The client's name of each row, if given.
+        groups: Group of each row, if given.
+        where: Place of the input tensor, for errors.
+        absent: Accepted missing and unknown values of columns; None for other inputs.
+    """
+
+    inputs: npt.NDArray[Any] | list[bytes]
+    outputs: tuple[Requested, ...]
+    id: str | None = None
+    policy: str | None = None
+    timeout_s: float | None = None
+    segment: str | list[str | None] | None = None
+    references: list[str | None] | None = None
+    groups: list[str | None] | None = None
+    where: Place = _FIRST
+    absent: Absent | None = None
+
+    def array(self, spec: InputSpec, *, max_pixels: int) -> npt.NDArray[Any]:
+        """Return the inputs, decoded where they are images.
+
+        Raises:
+            InputValueError: An image cannot be used; `where` names it.
+        """
+        if not isinstance(self.inputs, list):
+            return self.inputs
+        with rows_of_the_tensor(self.where):
+            return decode_images(self.inputs, spec, max_pixels=max_pixels)
+
+
+def read(
+    document: dict[str, Any], body: bytes, start: int, spec: InputSpec, encoder: Encoder | None, *, max_rows: int
+) -> Inference:
+    """Read an inference request.
+
+    Args:
+        document: The request as its JSON document.
+        body: Bytes that contain the binary data of its tensors, in order.
+        start: Offset of the first binary data in `body`, which ends with the last.
+        spec: Input of the model.
+        encoder: Encoder of texts in the bundle of the model.
+        max_rows: Maximum number of texts or encoded images.
+
+    Raises:
+        MalformedBodyError: The document is not an inference request.
+        InputError: The request cannot be answered.
+    """
+    parameters = fields.parameters(document)
+    tensors, naming = _tensors(document, body, start, spec, encoder)
+    names = {name: tensor.names(body, max_rows) for name, tensor in naming.items()}
+    absent: Absent | None = Counter() if _by_name(list(tensors), spec, encoder) else None
+    return Inference(
+        inputs=_inputs(tensors, body, spec, encoder, max_rows, absent),
+        outputs=_outputs(document, binary=fields.flag(parameters, "binary_data_output")),
+        id=fields.text(document, "id", in_body("id")),
+        policy=fields.text(parameters, "policy", in_body("parameters", "policy")),
+        timeout_s=_timeout(parameters),
+        segment=_segment(parameters, names.get("segments")),
+        references=names.get("references"),
+        groups=names.get("groups"),
+        where=next(iter(tensors.values())).where,
+        absent=absent,
+    )
+
+
+def alone(body: bytes, spec: InputSpec, encoder: Encoder | None, *, max_rows: int) -> Inference:
+    """Return a request whose body is the input tensor alone, in the datatype of the model.
+
+    Raises:
+        InputError: The model takes several tensors or texts, or the body is not a whole number of examples.
+    """
+    declared = [named.matrix(spec)] if spec.kind == "array" else named.declared(spec, encoder)
+    name, datatype, shape = declared[0]
+    if len(declared) > 1 or datatype == BYTES:
+        raise MalformedBodyError(
+            "The body requires a JSON part: the model takes several tensors, or texts.",
+            where=in_header("Inference-Header-Content-Length"),
+            found="0",
+            expected="the length of the JSON part",
+        )
+    return Inference(_inputs({name: raw_tensor(body, datatype, shape)}, body, spec, encoder, max_rows), ALL_BINARY)
+
+
+def _inputs(
+    tensors: dict[str, InputTensor],
+    body: bytes,
+    spec: InputSpec,
+    encoder: Encoder | None,
+    max_rows: int,
+    absent: Absent | None = None,
+) -> npt.NDArray[Any] | list[bytes]:
+    if tensors.keys() == {INPUT} and not _by_name([INPUT], spec, encoder):
+        return tensors[INPUT].inputs(body, spec, encoder, max_rows)
+    return named.read(tensors, body, spec, encoder, max_rows, absent)
+
+
+def _by_name(names: list[str], spec: InputSpec, encoder: Encoder | None) -> bool:
+    """Return whether a request names the model's own inputs, instead of one matrix or texts."""
+    if isinstance(encoder, Columns) and spec.kind == "array":
+        return INPUT not in names or any(column.name == INPUT for column in encoder.columns)
+    if isinstance(encoder, Tokenizer):
+        return INPUT not in names or any(tensor.name == INPUT for tensor in spec.tensors)
+    return spec.kind in ("tensors", "scores")
+
+
+def _tensors(
+    document: dict[str, Any], body: bytes, length: int, spec: InputSpec, encoder: Encoder | None
+) -> tuple[dict[str, InputTensor], dict[str, InputTensor]]:
+    """Return the model's inputs and the client's names of the rows. The bytes follow the JSON part in order."""
+    inputs = document.get("inputs")
+    if not isinstance(inputs, list):
+        raise MalformedBodyError(
+            "The request requires `inputs`, an array of tensors.",
+            where=in_body("inputs"),
+            found=kind_of(inputs) if "inputs" in document else "nothing",
+            expected="array",
+        )
+    given = [tensor.get("name") if isinstance(tensor, dict) else None for tensor in inputs]
+    names = [name if isinstance(name, str) else kind_of(name) for name in given]
+    own = {INPUT}
+    if _by_name(names, spec, encoder):
+        encoder = None if isinstance(encoder, Tokenizer) else encoder  # the client has made ids and masks itself
+        own = {tensor.name for tensor in named.declared(spec, encoder)}
+        named.check_names(names, NAMES, spec, encoder)
+    elif INPUT not in names or len({INPUT, *NAMES}.intersection(names)) != len(names):
+        raise InputError(
+            f"The model takes one input tensor named {INPUT!r}, and optionally one each of {', '.join(NAMES)}.",
+            where=in_body("inputs"),
+            found=names[:10],
+            expected=[INPUT],
+        )
+    tensors: dict[str, InputTensor] = {}
+    end = length
+    for index, (name, entry) in enumerate(zip(names, inputs, strict=True)):
+        tensors[name] = InputTensor(entry, in_body("inputs", index), start=end)
+        end = tensors[name].end
+    if end != len(body):
+        raise MalformedBodyError(
+            "The bytes after the JSON part do not match the sizes of the input tensors.",
+            where=in_body("inputs"),
+            found=f"{len(body) - length} bytes",
+            expected=f"{end - length} bytes",
+            remedy="Check Inference-Header-Content-Length: it must be the exact length of the JSON part.",
+        )
+    naming: dict[str, InputTensor] = {name: tensors.pop(name) for name in NAMES if name in tensors and name not in own}
+    return tensors, naming
+
+
+def _outputs(document: dict[str, Any], *, binary: bool) -> tuple[Requested, ...]:
+    entries = document.get("outputs")
+    if entries is not None and not isinstance(entries, list):
+        raise MalformedBodyError(
+            "`outputs` must be an array.", where=in_body("outputs"), found=kind_of(entries), expected="array"
+        )
+    if not entries:
+        return ALL_BINARY if binary else ALL_IN_JSON
+    outputs: dict[str, Requested] = {}
+    for index, entry in enumerate(entries):
+        where = in_body("outputs", index)
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if name not in OUTPUTS:
+            raise InputError(
+                "Unknown output.",
+                where=where / "name",
+                found=name if isinstance(name, str) else kind_of(name),
+                expected=list(OUTPUTS),
+            )
+        if name in outputs:
+            raise InputError("Duplicate output.", where=where / "name", found=name, expected="each once")
+        parameters = fields.parameters(entry, where)
+        fields.refuse_shared_memory(parameters, where)
+        outputs[name] = Requested(
+            name, fields.flag(parameters, "binary_data", where, default=binary), _classes(name, parameters, where)
+        )
+    return tuple(outputs.values())
+
+
+def _classes(name: str, parameters: dict[str, Any], where: Place) -> int:
+    classes = parameters.get("classification", 0)
+    if type(classes) is not int or classes < 0:
+        raise InputTypeError(
+            "`classification` must be a number of classes.",
+            where=where / "parameters" / "classification",
+            found=classes if type(classes) is int else kind_of(classes),
+            expected="an integer of 1 or more",
+        )
+    if classes and name not in CLASSIFIED:
+        raise InputError(
+            f"Output {name!r} does not have a value per class.",
+            where=where / "parameters" / "classification",
+            found=name,
+            expected=list(CLASSIFIED),
+        )
+    return classes
+
+
+def _segment(parameters: dict[str, Any], each: list[str | None] | None) -> str | list[str | None] | None:
+    where = in_body("parameters", "segment")
+    segment = fields.text(parameters, "segment", where)
+    if segment is None:
+        return each
+    if each is not None:
+        raise InputValueError("The segment is given twice.", where=where, found=segment, expected="once")
+    return check_name(segment, "A segment has", where)
+
+
+def _timeout(parameters: dict[str, Any]) -> float | None:
+    value = parameters.get("timeout", 0)
+    if type(value) is not int or value < 0:
+        raise InputTypeError(
+            "`timeout` must be a number of microseconds.",
+            where=in_body("parameters", "timeout"),
+            found=value if type(value) is int else kind_of(value),
+            expected="an integer of 0 or more",
+        )
+    return value / _MICROSECONDS or None
