@@ -1,0 +1,63 @@
+"""The sockets that the supervisor listens on."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from typing import Final
+
+from service.errors import ConfigurationError
+
+BACKLOG: Final = 2048
+
+
+def bound(host: str, port: int) -> list[socket.socket]:
+    """Return sockets bound to all addresses of a host, which do not listen yet.
+
+    Raises:
+        ConfigurationError: An address cannot be bound.
+    """
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
+            one = socket.socket(family, kind, protocol)
+            sockets.append(one)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted connections inherit it
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.setblocking(False)
+            one.bind(address)
+    except OSError as error:
+        for one in sockets:
+            with contextlib.suppress(OSError):
+                one.close()
+        raise cannot_listen(host, port, error.strerror or str(error)) from error
+    return sockets
+
+
+def reserved(host: str, port: int) -> list[socket.socket]:
+    """Return sockets that keep a port for processes of this user which share it by SO_REUSEPORT.
+
+    They never listen. Bound without the option, they are refused where another server has the port; with it, they
+    leave the port to the workers.
+
+    Raises:
+        ConfigurationError: An address cannot be bound.
+    """
+    sockets = bound(host, port)
+    for one in sockets:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    return sockets
+
+
+def cannot_listen(host: str, port: int, why: str) -> ConfigurationError:
+    """Return the error of an address that cannot be bound."""
+    return ConfigurationError(
+        f"The service could not listen on {host}:{port}: {why}.",
+        where="CANDOR_PORT, CANDOR_GRPC_PORT",
+        found=why,
+        remedy="Choose another port with --port or --grpc-port, or stop what uses this one.",
+    )

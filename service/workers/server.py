@@ -1,0 +1,80 @@
+"""uvicorn's server for a worker: connections come from the supervisor, and its word ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from types import FrameType
+from typing import Any, Final
+
+import uvicorn
+
+from service.workers.team import Team
+
+_FDS: Final = 4  # of a message; the supervisor sends one
+
+
+class WorkerServer(uvicorn.Server):
+    """Serve connections that the supervisor has accepted, until it closes the socket that they come through.
+
+    Args:
+        config: uvicorn's.
+        team: This worker's channel.
+    """
+
+    def __init__(self, config: uvicorn.Config, team: Team) -> None:
+        super().__init__(config)
+        self._team = team
+        self._taken = self._closed = 0
+        self._made_by: Any = None  # the class of a connection, once uvicorn has it
+        self._connecting: set[asyncio.Task[None]] = set()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002  # uvicorn's
+        """Ask for no more connections; their end then ends this worker."""
+        self._team.leave()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002  # uvicorn's
+        """Start the application, and take connections."""
+        await super().startup(sockets=[])
+        self._made_by = self.config.http_protocol_class
+        self._team.connections.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._team.connections, self._take)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Tell the supervisor how many connections are closed, where that has changed."""
+        closed = self._taken - len(self._connecting) - len(self.server_state.connections)
+        if closed != self._closed:
+            self._closed = closed
+            self._team.closed(closed)
+        return await super().on_tick(counter)
+
+    def _take(self) -> None:
+        while True:
+            try:
+                data, received, _, _ = socket.recv_fds(self._team.connections, 1, _FDS)
+            except BlockingIOError:
+                return
+            except OSError:
+                data, received = b"", []
+            if not data:
+                asyncio.get_running_loop().remove_reader(self._team.connections)
+                self.should_exit = True
+                return
+            for descriptor in received:
+                self._taken += 1
+                task = asyncio.create_task(self._connect(socket.socket(fileno=descriptor)))
+                self._connecting.add(task)
+                task.add_done_callback(self._connecting.discard)
+
+    async def _connect(self, client: socket.socket) -> None:
+        client.setblocking(False)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(self._protocol, client)
+        except OSError:  # the client is gone already
+            client.close()
+
+    def _protocol(self) -> asyncio.Protocol:
+        made: asyncio.Protocol = self._made_by(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return made
