@@ -1,7 +1,7 @@
-"""The `candor` command: `serve` and `keys` work on this machine, every other verb is an HTTP call to CANDOR_URL.
+"""The `candor` command: `serve` and `keys` work on this machine, other commands call the service at CANDOR_URL.
 
-Exit codes: 0 done · 1 the answer is no (a refit was refused) · 2 wrong usage or configuration · 3 no service answers ·
-4 the service refused the request · 5 the service failed.
+Exit codes: 0 done · 1 the answer is no (a recalibration was refused) · 2 wrong usage or configuration ·
+3 no service answers · 4 the service refused the request · 5 the service failed.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ import traceback
 
 import typer
 
+from importing.cli import app as import_app
+from importing.cli import isolate
 from service.commands import (
     approval,
     doctor,
     export,
+    import_policy,
     jobs,
     keys,
     labelled_sets,
@@ -22,6 +25,7 @@ from service.commands import (
     models,
     monitor,
     policy,
+    predict,
     recalibration,
     remote,
     rows,
@@ -33,9 +37,10 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     add_completion=False,
-    help="Serve calibrated predictions with certified decisions, and keep them honest.",
+    help="Serve calibrated predictions with certified decisions.",
     epilog="Exit codes: 0 done, 1 the answer is no, 2 usage or configuration, 3 no service, 4 refused, 5 failed.",
 )
+app.add_typer(import_app, name="import", callback=import_policy.provide)
 app.add_typer(keys.app, name="keys")
 app.add_typer(policy.app, name="policy")
 app.add_typer(labelled_sets.app, name="labelled-sets")
@@ -45,7 +50,7 @@ for verb in (
     local.serve,
     doctor.doctor,
     export.export_onnx,
-    remote.predict,
+    predict.predict,
     remote.feedback,
     recalibration.recalibrate,
     recalibration.prior_shift,
@@ -66,9 +71,11 @@ for verb in (
 
 def main() -> None:
     """Run the command line."""
+    if sys.argv[1:2] == ["import"]:
+        isolate()
     try:
         app()
-    except Exception:  # noqa: BLE001 — whatever it is, it must not look like "the answer is no"
+    except Exception:  # noqa: BLE001 — an unexpected error must not look like "the answer is no"
         traceback.print_exc()
         sys.exit(SERVER_ERROR)
 

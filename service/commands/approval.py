@@ -1,4 +1,4 @@
-"""The verbs of whoever approves: reject a proposal, read what was done."""
+"""The commands of approvers: reject a proposal, read the audit log."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from service.client import DEFAULT_URL, Client
+from candor import DEFAULT_URL, Client
 from service.commands.output import console, print_json, reporting, whole_column
 from service.commands.remote import AsJson, Key, Model, Url
 
 
 def reject(
-    revision: Annotated[str, typer.Argument(help="Proposal to turn down.")],
-    reason: Annotated[str, typer.Option(help="Why; goes into the audit log.")],
+    revision: Annotated[str, typer.Argument(help="Proposal to reject.")],
+    reason: Annotated[str, typer.Option(help="Reason, kept in the audit log.")],
     url: Url = DEFAULT_URL,
     api_key: Key = None,
     model: Model = None,
     as_json: AsJson = False,
 ) -> None:
-    """Turn a proposal down. It takes a reason to activate it all the same."""
+    """Reject a proposal. Activating it later requires a reason."""
     with reporting(), Client(url, api_key=api_key, model=model) as client:
         answer = client.reject(revision, reason=reason)
     if as_json:
@@ -31,7 +31,7 @@ def reject(
 
 
 def audit(
-    limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many entries.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number of entries.")] = 50,
     before: Annotated[int | None, typer.Option(help="Only entries before this one.")] = None,
     url: Url = DEFAULT_URL,
     api_key: Key = None,

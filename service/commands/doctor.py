@@ -1,4 +1,4 @@
-"""`candor doctor`: looks at everything that a start needs, and says what is in the way and what to do about it."""
+"""`candor doctor`: check everything that a start needs, and say what to do about problems."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import difflib
 import importlib.metadata
 import os
 import platform
+import re
 import resource
 import shutil
 from collections.abc import Iterator, Sequence
@@ -32,7 +33,7 @@ _COLOURS = {"ok": "green", "note": "yellow", "bad": "red"}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
         subject: What.
@@ -49,7 +50,7 @@ class Finding:
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print the findings for scripts.")] = False) -> None:
-    """Look at settings, GPU, ONNX Runtime, processors, state, keys and bundles as `candor serve` would find them.
+    """Check settings, GPU, ONNX Runtime, CPUs, workers, state, keys and bundles as `candor serve` would find them.
 
     Changes nothing. Ends with 1 where something would keep the service from starting as its settings say.
     """
@@ -80,11 +81,15 @@ def _versions(settings: Settings) -> Iterator[Finding]:  # noqa: ARG001
 
 
 def _settings(settings: Settings) -> Iterator[Finding]:
+    from bundle.upstream import HEADER_VARIABLE
+
     known = {f"CANDOR_{name}".upper() for name in type(settings).model_fields} | _READ_ELSEWHERE
     for name in sorted(name for name in os.environ if name.startswith("CANDOR_") and name not in known):
+        if re.fullmatch(HEADER_VARIABLE, name):  # bundles of remote models refer to it
+            continue
         near = difflib.get_close_matches(name, known, n=1)
-        remedy = f"Did you mean {near[0]}?" if near else "See docs/settings.md for what there is."
-        yield Finding("settings", "note", f"{name} is set, and nothing reads it", remedy)
+        remedy = f"Did you mean {near[0]}?" if near else "docs/reference/settings.md lists all settings."
+        yield Finding("settings", "note", f"{name} is set but unknown", remedy)
 
 
 def _runtime(settings: Settings) -> Iterator[Finding]:  # noqa: ARG001
@@ -156,15 +161,49 @@ def _graphs(settings: Settings) -> Iterator[Finding]:
 
 
 def _processors(settings: Settings) -> Iterator[Finding]:
+    from service.errors import ConfigurationError
     from service.inference.threads import available_cpus, inference_threads
+    from service.workers.plan import share_of, workers_of
 
-    threads = inference_threads(settings.threads)
     usable = available_cpus()
+    try:
+        workers = workers_of(settings)
+        threads = inference_threads((share_of(settings, workers) if workers > 1 else settings).threads)
+    except ConfigurationError as error:
+        yield Finding("processors", "bad", str(error), error.remedy)
+        return
     text = f"{usable:g} of {os.cpu_count()} may be used, {threads} for one run"
-    if threads > usable:
-        yield Finding("processors", "note", text, "Lower CANDOR_THREADS, or raise the container's quota.")
+    if workers > 1:
+        text += f" of each of {workers} workers"
+    if workers * threads > usable:
+        remedy = "Lower CANDOR_THREADS or CANDOR_WORKERS, or raise the container's quota."
+        yield Finding("processors", "note", text, remedy)
     else:
         yield Finding("processors", "ok", text)
+
+
+def _workers(settings: Settings) -> Iterator[Finding]:
+    from service.errors import ConfigurationError
+    from service.inference.providers import resolve_provider
+    from service.workers.plan import workers_of
+
+    try:
+        on_gpu = resolve_provider(settings.provider) == "cuda"
+    except ConfigurationError:  # told above
+        return
+    workers = workers_of(settings)
+    text = f"{workers} (CANDOR_WORKERS={settings.workers})"
+    if not on_gpu:
+        yield Finding("workers", "ok", text)
+    elif workers == 1:
+        yield Finding("workers", "ok", f"{text}: a GPU runs one large batch faster than several small ones")
+    else:
+        yield Finding(
+            "workers",
+            "note",
+            f"{text}: on a GPU each has a copy of every model and takes turns with the others",
+            "Set CANDOR_WORKERS=1, unless reading requests is what takes the time.",
+        )
 
 
 def _database(settings: Settings) -> Iterator[Finding]:
@@ -202,7 +241,7 @@ def _database(settings: Settings) -> Iterator[Finding]:
 
 
 def _keys(settings: Settings, keys: Sequence[ApiKey]) -> Iterator[Finding]:
-    from service.rest.access import is_loopback
+    from service.operations.access import is_loopback
     from service.state.database import now_us
     from service.times import iso
 
@@ -216,7 +255,7 @@ def _keys(settings: Settings, keys: Sequence[ApiKey]) -> Iterator[Finding]:
             "candor keys create --name ops --scope admin",
         )
     elif not keys:
-        yield Finding("keys", "ok", "none; whoever is on this machine may do everything, and nobody else is answered")
+        yield Finding("keys", "ok", "none: local users may do everything, and remote requests are refused")
     elif not any("admin" in key.scopes for key in valid):
         yield Finding("keys", "note", "no valid one has the scope admin", "candor keys create --name ops --scope admin")
     else:
@@ -242,35 +281,62 @@ def _connections(settings: Settings) -> Iterator[Finding]:
 def _policies(settings: Settings) -> Iterator[Finding]:
     if settings.policies is not None and not settings.policies.is_dir():
         yield Finding(
-            "policies", "bad", f"there is no folder {settings.policies}", "Make it, or unset CANDOR_POLICIES."
+            "policies", "bad", f"folder {settings.policies} does not exist", "Create it, or unset CANDOR_POLICIES."
         )
 
 
 def _bundles(settings: Settings) -> Iterator[Finding]:
-    from service.errors import BundleRefusedError, ConfigurationError
+    from service.errors import BundleRefusedError, ConfigurationError, UpstreamError, UpstreamRejectedError
     from service.inference.providers import resolve_provider
-    from service.loading import Loader
+    from service.serving.loading import Loader
 
     try:
         provider = resolve_provider(settings.provider)
     except ConfigurationError:  # told above
         provider = "cpu"
-    loader = Loader(settings.model_copy(update={"provider": provider}))
+    yield from _remote_bundles(settings)
+    # What is local is checked as it is; nothing is copied.
+    pin = settings.bundle_reference.sha256
+    local = str(settings.bundle_folder) + (f"@sha256:{pin}" if pin else "")
+    loader = Loader(settings.model_copy(update={"provider": provider, "bundles": local}))
     try:
         found = loader.find()
     except ConfigurationError as error:
         yield Finding("bundles", "bad", str(error), error.remedy)
         return
-    if not found:
-        yield Finding("bundles", "note", f"none in {settings.bundles}", "Train one, or set CANDOR_BUNDLES.")
+    if not found and not settings.bundle_reference.is_url:
+        yield Finding("bundles", "note", f"none in {settings.bundle_folder}", "Train one, or set CANDOR_BUNDLES.")
     for location in (one for versions in found.values() for one in versions):
         subject = f"bundle {location.model}/{location.version}"
         try:
-            bundle = loader.prove(location.path)
-        except BundleRefusedError as error:
-            yield Finding(subject, "bad", str(error), error.remedy)
+            bundle = loader.prove(location)
+        except (BundleRefusedError, UpstreamError, UpstreamRejectedError) as error:
+            yield Finding(subject, "bad", f"{error} {error.found or ''}".strip(), error.remedy)
         else:
             yield Finding(subject, "ok", f"whole, and gives its golden logits; model {bundle.model_digest[:12]}")
+
+
+def _remote_bundles(settings: Settings) -> Iterator[Finding]:
+    from bundle import BundleError
+    from service.serving.mirror import Mirror
+
+    if not settings.bundle_reference.is_url:
+        return
+    mirror = Mirror(settings.bundle_reference.address, settings.bundle_folder)
+    try:
+        mirror.refresh()
+    except BundleError as error:
+        yield Finding("remote bundles", "bad", str(error), "Upload the bundle again.")
+        return
+    found = mirror.locations()
+    copied = sum(location.path.is_dir() for location in found)
+    if mirror.problem is None:
+        yield Finding("remote bundles", "ok", f"{len(found)}, {copied} of them copied to {settings.bundle_folder}")
+    else:
+        text = f"{mirror.problem}; {copied} copies in {settings.bundle_folder}"
+        yield Finding(
+            "remote bundles", "note" if copied else "bad", text, "Check the URL, the network and the credentials."
+        )
 
 
 _LOOKS = (
@@ -281,6 +347,7 @@ _LOOKS = (
     _provider,
     _graphs,
     _processors,
+    _workers,
     _connections,
     _database,
     _policies,

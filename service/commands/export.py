@@ -1,44 +1,42 @@
-"""`candor export-onnx`: a model with its calibrator behind the logits, as one file for servers that know neither."""
+"""`candor export-onnx`: a model and its calibrator as one ONNX file for other servers."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
-from service.commands.output import console, reporting
+from service.commands.output import console, replace_file, reporting
 
 if TYPE_CHECKING:
     from bundle import Bundle
     from calibrators import Calibrator
-    from service.revision import Revision
+    from service.decisions.revision import Revision
     from service.settings import Settings
 
 
 def export_onnx(
-    out: Annotated[Path, typer.Argument(help="File to write; one that is there is replaced.", dir_okay=False)],
-    model: Annotated[str | None, typer.Option(help="Model; left out: the default, or the only one.")] = None,
-    revision: Annotated[str | None, typer.Option(help="Revision; left out: the active one.")] = None,
+    out: Annotated[Path, typer.Argument(help="File to write; an existing file is replaced.", dir_okay=False)],
+    model: Annotated[str | None, typer.Option(help="Model; default: the default model, or the only one.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Revision; default: the active one.")] = None,
     bundle: Annotated[
         Path | None,
-        typer.Option(help="Folder of a bundle, with the calibrator that lies in it; no state is read.", exists=True),
+        typer.Option(help="Folder of a bundle, exported with its own calibrator; no state is read.", exists=True),
     ] = None,
-    bundles: Annotated[Path | None, typer.Option(help="Folder of bundles (CANDOR_BUNDLES).")] = None,
+    bundles: Annotated[str | None, typer.Option(help="Folder or URL of bundles (CANDOR_BUNDLES).")] = None,
     database_url: Annotated[str | None, typer.Option(help="State of the service (CANDOR_DATABASE_URL).")] = None,
 ) -> None:
-    """Write one ONNX file of a model and its calibrator, which runs without this service.
+    """Write a model and its calibrator as one ONNX file that runs without this service.
 
     Reads files only: the state and the bundles, beside a running service or without one.
     """
     from service.commands.local import settings_of
     from service.errors import ConfigurationError
-    from service.verified import bundle_of, verified
+    from service.serving.verification import bundle_of, verified
 
     with reporting():
         if bundle is not None and (model is not None or revision is not None):
@@ -52,9 +50,9 @@ def export_onnx(
         else:
             settings = settings_of({"bundles": bundles, "database_url": database_url, "default_model": model})
             named = _revision(settings, revision)
-            chosen = bundle_of(settings.bundles, named)
+            chosen = bundle_of(settings.bundle_folder, named)
         written = _calibrated(chosen, named)
-        _replace(out, written)
+        replace_file(out, written)
     source = f"{named.model} {named.id}" if named else f"{chosen.manifest.model}/{chosen.manifest.version}"
     digest = hashlib.sha256(written).hexdigest()
     console.print(f"{escape(str(out))}: {escape(source)}, {len(written)} bytes, sha256 {digest}", soft_wrap=True)
@@ -72,7 +70,7 @@ def _revision(settings: Settings, wanted: str | None) -> Revision:
         name = settings.default_model or (next(iter(pointers)) if len(pointers) == 1 else None)
         if name is None or name not in pointers:
             raise UnknownModelError(
-                f"The state knows no model {name!r}." if name else "The state knows several models, or none.",
+                f"The state has no model {name!r}." if name else "The state has several models, or none.",
                 where="--model",
                 found=name,
                 expected=sorted(pointers),
@@ -84,19 +82,34 @@ def _revision(settings: Settings, wanted: str | None) -> Revision:
 
 def _calibrated(bundle: Bundle, revision: Revision | None) -> bytes:
     from bundle import BundleError
-    from calibrators import CalibrationError, from_dict
+    from bundle.manifest import MODEL_FILE
+    from calibrators import CalibrationError
     from service.errors import BundleRefusedError, ConfigurationError, RevisionStateError
 
+    if bundle.manifest.model_file != MODEL_FILE:
+        raise ConfigurationError(
+            "This bundle has no graph that a file could hold: its model runs elsewhere.",
+            found=bundle.manifest.source,
+            expected="a trained model",
+        )
+    output = None if bundle.manifest.graph is None else bundle.manifest.graph.output
+    if output is not None and (output.name, output.form, output.order) != ("logits", "logits", ()):
+        raise ConfigurationError(
+            "The graph of this bundle does not give logits in the order of the labels, which the calibrator reads.",
+            found=f"output {output.name!r}: {output.form}",
+            expected="an output `logits`, float32 (N, K)",
+            remedy="Export the model with its logits, and import that file; or ask the service.",
+        )
     try:
-        from bundle.onnx_graph import calibrated_model
+        from service.inference.onnx_graph import calibrated_model
     except ImportError as error:
         raise ConfigurationError(
-            "An ONNX file cannot be written without the package `onnx`.",
+            "Writing an ONNX file requires the package `onnx`.",
             found=str(error),
             remedy="Install the extra `export`: pip install '.[serve,cpu,export]'.",
         ) from error
     try:
-        calibrator = from_dict(revision.calibrator) if revision else bundle.calibrator
+        calibrator = revision.calibrator if revision else bundle.calibrator
         metadata = _metadata(bundle, revision, calibrator)
         return calibrated_model(bundle.model_bytes, calibrator, len(bundle.manifest.labels), metadata=metadata)
     except CalibrationError as error:
@@ -106,7 +119,7 @@ def _calibrated(bundle: Bundle, revision: Revision | None) -> bytes:
 
 
 def _metadata(bundle: Bundle, revision: Revision | None, calibrator: Calibrator) -> dict[str, str]:
-    """What the file says of itself; every value a string, as ONNX has them."""
+    """Return the metadata of the file; ONNX takes strings only."""
     from service.version import VERSION
 
     manifest = bundle.manifest
@@ -121,22 +134,3 @@ def _metadata(bundle: Bundle, revision: Revision | None, calibrator: Calibrator)
         "candor.calibrator_fingerprint": calibrator.fingerprint(),
         "candor.labels": json.dumps(manifest.labels, ensure_ascii=False),
     }
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    from service.errors import ConfigurationError
-
-    try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            try:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-                Path(file.name).chmod(0o644)
-                Path(file.name).replace(path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be written: {error.strerror}", where=str(path)) from error

@@ -1,4 +1,4 @@
-"""The verbs of refit jobs: list, show, cancel, propose."""
+"""The commands of recalibration jobs: list, show, cancel, propose."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from service.client import DEFAULT_URL, Client
-from service.client.answers import Job
+from candor import DEFAULT_URL, Client
+from candor.contract.jobs import Job
 from service.commands.output import console, print_json, reporting, whole_column
 from service.commands.remote import AsJson, Key, Model, Url
 
-app = typer.Typer(no_args_is_help=True, help="List, follow and cancel refits.")
+app = typer.Typer(no_args_is_help=True, help="List, follow and cancel recalibration jobs.")
 
 Id = Annotated[str, typer.Argument(help="The job, such as j12.")]
 
@@ -21,13 +21,13 @@ Id = Annotated[str, typer.Argument(help="The job, such as j12.")]
 @app.command("list")
 def list_jobs(
     state: Annotated[str | None, typer.Option(help="queued, running, done, failed or cancelled.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=200, help="At most so many.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=200, help="Maximum number of jobs.")] = 20,
     url: Url = DEFAULT_URL,
     api_key: Key = None,
     model: Model = None,
     as_json: AsJson = False,
 ) -> None:
-    """List refits, newest first."""
+    """List recalibration jobs, newest first."""
     with reporting(), Client(url, api_key=api_key) as client:
         page = client.jobs(model=model, state=state, limit=limit)  # type: ignore[arg-type]  # the service names the states
     if as_json:
@@ -44,14 +44,14 @@ def list_jobs(
 
 @app.command("show")
 def show(job: Id, url: Url = DEFAULT_URL, api_key: Key = None) -> None:
-    """Show one refit whole."""
+    """Show one job in full."""
     with reporting(), Client(url, api_key=api_key) as client:
         print_json(client.job(job).document)
 
 
 @app.command("cancel")
 def cancel(job: Id, url: Url = DEFAULT_URL, api_key: Key = None, as_json: AsJson = False) -> None:
-    """End a refit that waits or runs. Looks that it has spent stay spent."""
+    """Cancel a job that waits or runs. Looks that it has used stay used."""
     with reporting(), Client(url, api_key=api_key) as client:
         ended = client.cancel(job)
     if as_json:
@@ -62,7 +62,7 @@ def cancel(job: Id, url: Url = DEFAULT_URL, api_key: Key = None, as_json: AsJson
 
 @app.command("propose")
 def propose(job: Id, url: Url = DEFAULT_URL, api_key: Key = None, as_json: AsJson = False) -> None:
-    """Keep what a dry run has found as a proposal, without another look at the same rows."""
+    """Keep the result of a dry run as a proposal, without another look."""
     with reporting(), Client(url, api_key=api_key) as client:
         kept = client.propose_job(job)
     if as_json:
@@ -72,9 +72,9 @@ def propose(job: Id, url: Url = DEFAULT_URL, api_key: Key = None, as_json: AsJso
 
 
 def what(job: Job) -> str:
-    """Return in words how far a job is, or what came of it."""
+    """Return the progress of a job, or its outcome, in words."""
     if job.summary:
         return job.summary
     if job.error:
-        return str(job.error.get("message"))
+        return job.error.message
     return f"{job.progress} ({job.step} of {job.steps})" if job.step else job.progress or ""

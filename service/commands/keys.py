@@ -19,9 +19,11 @@ from service.times import duration_us, iso
 if TYPE_CHECKING:
     from service.state.keys import ApiKey, KeyStore
 
-app = typer.Typer(no_args_is_help=True, help="Make, list, replace and revoke API keys (on the service's own state).")
+app = typer.Typer(no_args_is_help=True, help="Create, list, replace and revoke API keys in the service's state.")
 
-NewFile = Annotated[Path | None, typer.Option(help="Write the key to this new file (0600) instead of showing it.")]
+NewFile = Annotated[
+    Path | None, typer.Option(help="Write the key to this new file (mode 0600) instead of printing it.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON, for scripts.")]
 
 
@@ -34,25 +36,26 @@ def _stretch(text: str) -> int:
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Option(help="Whose key it is; goes into the audit log.")],
-    scope: Annotated[list[str], typer.Option(help="predict, feedback, calibrate, approve or admin; may be repeated.")],
+    name: Annotated[str, typer.Option(help="Name of the key, shown in the audit log.")],
+    scope: Annotated[list[str], typer.Option(help="predict, feedback, calibrate, approve or admin; repeatable.")],
     expires_in: Annotated[
-        int | None, typer.Option(parser=_stretch, metavar="TIME", help="How long it is taken: 90d, 12h; else for ever.")
+        int | None,
+        typer.Option(parser=_stretch, metavar="TIME", help="Lifetime, such as 90d or 12h; default: unlimited."),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(help="Requests a second it may send, instead of CANDOR_KEY_REQUESTS_PER_S.")
+        float | None, typer.Option(help="Maximum requests per second; default: CANDOR_KEY_REQUESTS_PER_S.")
     ] = None,
     file: NewFile = None,
-    if_none: Annotated[bool, typer.Option("--if-none", help="Do nothing where there is a key already.")] = False,
+    if_none: Annotated[bool, typer.Option("--if-none", help="Do nothing if a key exists.")] = False,
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Make a key. It is shown once; the state keeps only its hash."""
+    """Create a key. It is shown once; the state keeps only its hash."""
     from service.state.database import now_us
 
     with reporting(), _keys(database_url) as keys:
         if if_none and keys.any():
-            complaints.print("There is a key already; nothing was made.")
+            complaints.print("A key exists already; nothing was created.")
             return
         expires_at = None if expires_in is None else now_us() + expires_in
         with _kept(file) as keep:
@@ -66,22 +69,22 @@ def create(
 
 @app.command()
 def rotate(
-    prefix: Annotated[str, typer.Argument(help="Of the key to replace, from `candor keys list`.")],
+    prefix: Annotated[str, typer.Argument(help="Prefix of the key to replace, from `candor keys list`.")],
     grace: Annotated[
-        int, typer.Option(parser=_stretch, metavar="TIME", help="How long the old one is still taken: 24h, 0s.")
+        int, typer.Option(parser=_stretch, metavar="TIME", help="How long the old key stays valid, such as 24h or 0s.")
     ] = "24h",  # type: ignore[assignment]  # typer parses the default as it does what is given
     file: NewFile = None,
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Make a key that replaces another: same name, scopes, rate and length of life; the old one goes on for a while."""
+    """Create a key that replaces another: same name, scopes, rate and lifetime. The old key stays valid for a while."""
     with reporting(), _keys(database_url) as keys, _kept(file) as keep:
         keep(*keys.rotate(prefix, grace_us=grace), as_json)
 
 
 @app.command("list")
 def list_keys(as_json: AsJson = False, database_url: DatabaseUrl = None) -> None:
-    """List the keys; never their secrets."""
+    """List the keys, without their secrets."""
     with reporting(), _keys(database_url) as keys:
         documents = [_document(key) for key in keys.list()]
     if as_json:
@@ -104,7 +107,7 @@ def revoke(
     """Revoke a key; running services refuse it within one poll interval."""
     with reporting(), _keys(database_url) as keys:
         if not keys.revoke(prefix):
-            complaints.print(f"[red]There is no key with the prefix {escape(prefix)} that is not revoked yet.[/red]")
+            complaints.print(f"[red]No valid key has the prefix {escape(prefix)}.[/red]")
             raise typer.Exit(REFUSED)
     console.print("revoked")
 
@@ -125,9 +128,9 @@ def _document(key: ApiKey) -> dict[str, Any]:
 
 @contextmanager
 def _kept(file: Path | None) -> Iterator[Any]:
-    """Give what keeps a new key, `keep(key, text, as_json)`: on standard output, or in a new file.
+    """Yield a function `keep(key, text, as_json)` that prints a new key, or writes it to a new file.
 
-    The file is opened before there is a key: one that cannot be kept must not exist.
+    The file is opened before the key is created: a key that cannot be kept must not exist.
     """
     if file is None:
 
@@ -152,7 +155,7 @@ def _kept(file: Path | None) -> Iterator[Any]:
 
 @contextmanager
 def _new_secret_file(path: Path) -> Iterator[TextIO]:
-    """Open a new file that only its owner reads; it is on disk when the block ends, or gone when that fails."""
+    """Open a new file that only its owner can read; it is on disk when the block ends, or removed on failure."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:

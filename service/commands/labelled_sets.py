@@ -1,4 +1,4 @@
-"""`candor labelled-sets`: upload labelled rows to refit with, list them, delete them."""
+"""`candor labelled-sets`: upload labelled rows to recalibrate on, list them, delete them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from service.client import DEFAULT_URL, Client
-from service.client.answers import LabelledSet
+from candor import DEFAULT_URL, Client
+from candor.contract.labelled_sets import LabelledSet
 from service.commands.output import console, print_json, reporting, whole_column
 from service.commands.recalibration import Represents
 from service.commands.remote import AsJson, Key, Model, Url
 
-app = typer.Typer(no_args_is_help=True, help="Upload labelled rows to refit with, list them, delete them.")
+app = typer.Typer(no_args_is_help=True, help="Upload labelled rows to recalibrate on, list them, delete them.")
 
 
 @app.command()

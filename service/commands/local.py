@@ -1,9 +1,10 @@
-"""`candor serve`, and the settings that every verb on this machine reads."""
+"""`candor serve`, and the settings that every local command reads."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
-import math
+import re
 import signal
 import sys
 from pathlib import Path
@@ -13,8 +14,7 @@ import typer
 
 from service.commands.output import reporting
 
-_COLLECT = 10_000, 20, 20  # the garbage collector's thresholds: requests leave next to no cycles
-_SWITCH_S = 0.0002  # a thread that is busy, with refusals say, keeps Python's lock from a batch for as long each time
+_PASSWORD = re.compile(r"(?<=://)[^/]*@")
 
 DatabaseUrl = Annotated[str | None, typer.Option(envvar="CANDOR_DATABASE_URL", help="State of the service.")]
 
@@ -22,59 +22,64 @@ DatabaseUrl = Annotated[str | None, typer.Option(envvar="CANDOR_DATABASE_URL", h
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on (CANDOR_HOST).")] = None,
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port to listen on (CANDOR_PORT).")] = None,
-    bundles: Annotated[Path | None, typer.Option(help="Folder of bundles (CANDOR_BUNDLES).")] = None,
+    grpc_port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Port to listen on for gRPC (CANDOR_GRPC_PORT).")
+    ] = None,
+    bundles: Annotated[str | None, typer.Option(help="Folder or URL of bundles (CANDOR_BUNDLES).")] = None,
     policies: Annotated[Path | None, typer.Option(help="Folder of policies (CANDOR_POLICIES).")] = None,
+    workers: Annotated[str | None, typer.Option(help="Number of processes, or auto (CANDOR_WORKERS).")] = None,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Serve the bundles of a folder. Every setting of docs/settings.md is an environment variable, CANDOR_<NAME>."""
+    """Serve the bundles of a folder. Every setting is an environment variable: see docs/reference/settings.md."""
     # Until uvicorn listens to signals; as first process of a container this one would otherwise not hear of a stop.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    gc.disable()  # a tenth of the start would go into passing over modules, which stay
 
+    from service.telemetry.logs import configure_logs
+    from service.workers.plan import workers_of
+
+    given = {"host": host, "port": port, "grpc_port": grpc_port, "bundles": bundles, "policies": policies}
+    given |= {"database_url": database_url}
+    with reporting():
+        settings = settings_of(given | {"workers": workers})
+        configure_logs(settings.log_level, secrets_of(settings))
+        if (number := workers_of(settings)) > 1:
+            _supervise(settings, number)
+        else:
+            _serve_alone(settings)
+
+
+def _serve_alone(settings: Any) -> None:
+    """Serve in this process."""
     import uvicorn
 
-    from service.app import create_app
-    from service.connections import allow_open_files, protocol
-    from service.errors import ConfigurationError
-    from service.logs import configure_logs
-    from service.memory import give_back_large_blocks
+    from service.commands.process import application_of, run, uvicorn_options
 
-    given = {"host": host, "port": port, "bundles": bundles, "policies": policies, "database_url": database_url}
-    with reporting():
-        settings = settings_of(given)
-        configure_logs(settings.log_level, secrets_of(settings))
-        allow_open_files()
-        give_back_large_blocks()
-        application = create_app(settings)
-        # What is here now stays: passing over all of it again would stop the service for 0.1 s, several times a second.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*_COLLECT)
-        sys.setswitchinterval(_SWITCH_S)
-        try:
-            uvicorn.run(
-                application,
-                host=settings.host,
-                port=settings.port,
-                loop="uvloop",
-                http=protocol(settings),
-                access_log=False,
-                log_config=None,
-                server_header=False,
-                proxy_headers=False,  # nothing asks for a client's address
-                timeout_graceful_shutdown=math.ceil(settings.drain_timeout_s),
-            )
-        except SystemExit as stop:  # uvicorn's way to say that it could not bind the address
-            if not stop.code:
-                raise
-            raise ConfigurationError(
-                f"The service could not listen on {settings.host}:{settings.port}; the log above says why.",
-                where="CANDOR_PORT",
-                remedy="Choose another port with --port, or stop what uses this one.",
-            ) from None
+    application = application_of(settings)
+    run(uvicorn.Server(uvicorn.Config(application, **uvicorn_options(settings))), application)
+
+
+def _supervise(settings: Any, workers: int) -> None:
+    """Serve in several processes, which this one starts and watches."""
+    from service.rest.connections import allow_open_files
+    from service.state.database import lock_server
+    from service.workers.listening import bound, reserved
+    from service.workers.plan import share_of
+    from service.workers.supervisor import Supervisor
+
+    share = share_of(settings, workers)
+    allow_open_files()
+    lock = lock_server(settings.state_url)
+    listeners = bound(settings.host, settings.port)
+    _kept = [] if settings.grpc_port is None else reserved(settings.host, settings.grpc_port)
+    gc.enable()
+    status = asyncio.run(Supervisor(share, workers, listeners, lock).run())
+    if status:
+        raise typer.Exit(status)
 
 
 def secrets_of(settings: Any) -> list[str]:
-    """Return what stands in the settings and must not stand in a log."""
+    """Return the secrets among the settings, which a log must not show."""
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError
 
@@ -98,5 +103,5 @@ def settings_of(given: dict[str, Any]) -> Any:
         first = error.errors()[0]
         name = "_".join(str(part) for part in first["loc"]).upper()
         raise ConfigurationError(
-            f"CANDOR_{name}: {first['msg']}", where=f"CANDOR_{name}", found=str(first["input"])
+            f"CANDOR_{name}: {first['msg']}", where=f"CANDOR_{name}", found=_PASSWORD.sub("***@", str(first["input"]))
         ) from error

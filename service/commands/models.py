@@ -1,4 +1,4 @@
-"""The verbs of models as a whole: what is served, and what is to be."""
+"""The commands of models: list, load, unload."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from service.client import DEFAULT_URL, Client
-from service.client.answers import Model
+from candor import DEFAULT_URL, Client
+from candor.contract.models import Model
 from service.commands.output import REFUSED, complaints, console, print_json, reporting, whole_column
 from service.commands.remote import AsJson, Key, Url
 
@@ -17,7 +17,7 @@ Name = Annotated[str, typer.Argument(help="Name of the model.")]
 
 
 def models(url: Url = DEFAULT_URL, api_key: Key = None, as_json: AsJson = False) -> None:
-    """List the models, and what each serves."""
+    """List the models and what each serves."""
     with reporting(), Client(url, api_key=api_key) as client:
         found = client.models()
     if as_json:
@@ -33,7 +33,7 @@ def models(url: Url = DEFAULT_URL, api_key: Key = None, as_json: AsJson = False)
 
 
 def load(model: Name, url: Url = DEFAULT_URL, api_key: Key = None, as_json: AsJson = False) -> None:
-    """Serve a model, on every replica; newer bundles in its folder become proposals. Exits 1 when one was refused."""
+    """Serve a model on every replica; newer bundles in its folder become proposals. Exits 1 when one was refused."""
     with reporting(), Client(url, api_key=api_key) as client:
         answer = client.load(model)
     if as_json:
@@ -47,7 +47,7 @@ def load(model: Name, url: Url = DEFAULT_URL, api_key: Key = None, as_json: AsJs
 
 
 def unload(model: Name, url: Url = DEFAULT_URL, api_key: Key = None, as_json: AsJson = False) -> None:
-    """Serve a model no longer, on any replica. What it has taken on is answered, and its state stays as it is."""
+    """Stop serving a model on every replica. Accepted predictions are answered; its state stays as it is."""
     with reporting(), Client(url, api_key=api_key) as client:
         answer = client.unload(model)
     if as_json:

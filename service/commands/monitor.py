@@ -1,4 +1,4 @@
-"""`candor monitor`: do certificates still hold, is a probability still calibrated."""
+"""`candor monitor`: certificates, calibration and labels of the traffic."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from rich.markup import escape
 from rich.table import Table
 
-from service.client import DEFAULT_URL, Client
-from service.client.monitoring import Estimate, Estimates, Monitor, Monitoring
+from candor import DEFAULT_URL, Client
+from candor.contract.monitoring import Estimate, Estimates, Monitor, Monitoring
 from service.commands.output import console, print_json, reporting, whole_column
 from service.commands.remote import AsJson, Key, Model, Url
 
+_COLUMNS = 5
+
 
 def monitor(url: Url = DEFAULT_URL, api_key: Key = None, model: Model = None, as_json: AsJson = False) -> None:
-    """Show whether certificates still hold, whether probabilities are still calibrated, and what labels say."""
+    """Show whether certificates and calibration still hold, and what labels say about the traffic."""
     with reporting(), Client(url, api_key=api_key, model=model) as client:
         found = client.monitoring()
     if as_json:
@@ -23,8 +25,10 @@ def monitor(url: Url = DEFAULT_URL, api_key: Key = None, model: Model = None, as
     console.print(f"{escape(found.model)} {escape(found.revision)}")
     console.print(_monitors(found))
     if found.alarm.fired:
-        started = f"; refit {found.alarm.job} has been started" if found.alarm.job else ": candor recalibrate"
-        console.print(f"[yellow]The probabilities are off: a refit is due{escape(started)}[/yellow]")
+        started = f"; recalibration {found.alarm.job} has started" if found.alarm.job else ": candor recalibrate"
+        console.print(f"[yellow]The calibration is off: recalibrate{escape(started)}[/yellow]")
+    for line in _drift(found):
+        console.print(line)
     if found.estimates is None:
         console.print("[dim]nothing estimated yet[/dim]")
         return
@@ -54,6 +58,27 @@ def _monitors(found: Monitoring) -> Table:
     return table
 
 
+def _drift(found: Monitoring) -> Iterator[str | Table]:
+    """Say which columns have drifted, and show those with the largest index."""
+    drift = found.drift
+    if drift is None or drift.measured is None:
+        return
+    alarms = [column.name for column in drift.columns if column.alarm]
+    tested = f"{drift.windows} window{'s' * (drift.windows != 1)} tested"
+    if alarms:
+        yield f"[red]input drift: {escape(', '.join(alarms))}[/red] ({tested})"
+    else:
+        yield f"input drift: none in {drift.watched} columns ({tested})"
+    table = Table(whole_column("column"), "state", "PSI", "without drift", "largest change", box=None, pad_edge=False)
+    for column in drift.columns[: max(len(alarms), _COLUMNS)]:
+        state = "[red]alarm[/red]" if column.alarm else "[green]quiet[/green]"
+        change = max(column.bins, key=lambda one: abs(one.traffic - one.reference), default=None)
+        moved = "—" if change is None else f"{change.bin}: {change.reference:.1%} → {change.traffic:.1%}"
+        index = ("—" if value is None else f"{value:.3f}" for value in (column.psi, column.psi_without_drift))
+        table.add_row(escape(column.name), state, *index, escape(moved))
+    yield table
+
+
 def _evidence(one: Monitor | None) -> tuple[str, ...]:
     if one is None:
         return ("—",) * 4
@@ -65,7 +90,7 @@ def _estimates(found: Estimates) -> Iterator[str]:
     share = "" if labelled.labelled_share is None else f" ({labelled.labelled_share:.0%})"
     yield f"labels: {labelled.labelled} of {labelled.sought} sought{share}, of {labelled.rows} matured predictions"
     if labelled.delay_s is not None:
-        yield f"  they take {labelled.delay_s['median']:.3g} s (median), {labelled.delay_s['q90']:.3g} s (90 %)"
+        yield f"  they take {labelled.delay_s.median:.3g} s (median), {labelled.delay_s.q90:.3g} s (90 %)"
     if labelled.accuracy is not None and labelled.mean_confidence is not None:
         yield f"  accuracy {_number(labelled.accuracy)}, mean confidence {_number(labelled.mean_confidence)}"
     if labelled.base_rate:

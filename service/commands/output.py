@@ -1,21 +1,25 @@
-"""What the command line prints, and how its errors become exit codes."""
+"""Output of the command line, and exit codes of its errors."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from service.client import ApiError, UnexpectedAnswerError, UnreachableError
-from service.errors import CandorError
+from candor import ApiError, UnexpectedAnswerError, UnreachableError
+from candor.contract.certificates import Certificate
+from candor.contract.recalibration import Recalibration
+from service.errors import CandorError, ConfigurationError
 
 REFUSED, USAGE, UNREACHABLE, CLIENT_ERROR, SERVER_ERROR = 1, 2, 3, 4, 5
 INTERRUPTED = 130  # as shells say it of Ctrl-C
@@ -44,7 +48,7 @@ complaints = _console(stderr=True)
 
 @contextmanager
 def reporting() -> Iterator[None]:
-    """Turn errors into a few plain lines on standard error and an exit code that means something."""
+    """Turn errors into a few plain lines on standard error and an exit code."""
     try:
         yield
     except (UnreachableError, UnexpectedAnswerError) as error:
@@ -78,56 +82,92 @@ def print_json(document: Any) -> None:
     sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Give a file under a temporary name. At the end it gets its own name; on an error it is deleted.
+
+    Missing folders above it are made.
+
+    Raises:
+        ConfigurationError: The file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            try:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+                Path(file.name).chmod(0o644)
+                Path(file.name).replace(path)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror}", where=str(path)) from error
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file atomically.
+
+    Raises:
+        ConfigurationError: The file cannot be written.
+    """
+    with replacing(path) as file:
+        file.write(content)
+
+
 def whole_column(name: str) -> Column:
-    """Return a column whose cells are copied by hand: never cut off."""
+    """Return a column that is never cut off, since people copy its cells."""
     return Column(name, no_wrap=True, overflow="ignore")
 
 
-def print_recalibration(answer: Mapping[str, Any], out: Console) -> None:
-    """Print what a refit found, for people."""
-    gate, metrics, rows = answer["gate"], answer["metrics"], answer["rows"]
-    colour = "green" if gate["passed"] else "yellow"
-    out.print(f"[bold {colour}]{escape(answer['summary'])}[/bold {colour}]")
-    table = Table("on the gate rows", f"{answer['base']} in service", "refitted", "", box=None, pad_edge=False)
+def print_recalibration(answer: Recalibration, out: Console) -> None:
+    """Print a recalibration for people."""
+    gate, metrics, rows = answer.gate, answer.metrics, answer.rows
+    colour = "green" if gate.passed else "yellow"
+    out.print(f"[bold {colour}]{escape(answer.summary)}[/bold {colour}]")
+    table = Table("on the gate rows", f"{answer.base} (active)", "recalibrated", "", box=None, pad_edge=False)
     for key, name in _METRICS:
         metric = metrics[key]
-        sides = [_with_interval(metric[side], metric[f"interval_{side}"]) for side in ("before", "after")]
-        change = metric.get("difference_interval")
-        table.add_row(name, *sides, f"difference: {change[0]:+.4f} to {change[1]:+.4f}" if change else "")
+        before = _with_interval(metric.before, metric.interval_before)
+        after = _with_interval(metric.after, metric.interval_after)
+        moved = metric.difference_interval
+        table.add_row(name, before, after, f"difference: {moved[0]:+.4f} to {moved[1]:+.4f}" if moved else "")
     ece = metrics["ece"]
-    table.add_row("ECE, 15 bins", f"{ece['before']:.4f}", f"{ece['after']:.4f}", "")
-    nulls = [f"{null['mean']:.4f}, 95 % below {null['q95']:.4f}" for null in (ece["null_before"], ece["null"])]
+    table.add_row("ECE, 15 bins", f"{ece.before:.4f}", f"{ece.after:.4f}", "")
+    nulls = [f"{null.mean:.4f}, 95 % below {null.q95:.4f}" if null else "" for null in (ece.null_before, ece.null)]
     table.add_row("  if it were calibrated", *nulls, "")
     out.print(table)
     out.print("[dim]in brackets, and of the difference: 95 % intervals[/dim]")
     out.print(
-        f"gate: {gate['mode']}, attempt {gate['attempt']} at alpha {gate['alpha']:.4g}; log-loss difference "
-        f"{gate['difference']:+.4f}, upper bound {gate['upper']:+.4f}\n"
-        f"rows: {rows['fit']} fit, {rows['certify']} certify, {rows['gate']} gate, {rows['pending']} pending"
+        f"gate: {gate.mode}, look {gate.attempt} at alpha {gate.alpha:.4g}; log-loss difference "
+        f"{gate.difference:+.4f}, upper bound {gate.upper:+.4f}\n"
+        f"rows: {rows.fit} fit, {rows.certify} certify, {rows.gate} gate, {rows.pending} pending"
     )
-    for policy, change in answer["decisions"]["policies"].items():
-        counts = ", ".join(f"{name} {n['before']} → {n['after']}" for name, n in change["actions"].items())
-        out.print(f"policy {policy}: {change['flipped']} of {rows['gate']} decisions change ({counts})")
-    for policy, solved in answer["policies"].items():
-        print_certificates(policy, solved["certified"], out, decides=not solved["review_all"])
-        for part in solved.get("segments", {}).values():
-            print_certificates(policy, part["certified"], out, decides=not part["uses_fallback"])
-        for note in solved.get("notes", ()):
+    for policy, change in answer.decisions.policies.items():
+        counts = ", ".join(f"{name} {n.before} → {n.after}" for name, n in change.actions.items())
+        out.print(f"policy {policy}: {change.flipped} of {rows.gate} decisions change ({counts})")
+    for policy, solved in answer.policies.items():
+        print_certificates(policy, solved.certified, out, decides=not solved.review_all)
+        for part in solved.segments.values():
+            print_certificates(policy, part.certified, out, decides=not part.uses_fallback)
+        for note in solved.notes:
             out.print(f"  {escape(note)}")
-    if answer["revision"]:
-        out.print(f"revision {answer['revision']}: {answer['state']}")
+    if answer.revision:
+        out.print(f"revision {answer.revision}: {answer.state}")
 
 
-def _with_interval(value: float | None, interval: list[float] | None) -> str:
+def _with_interval(value: float | None, interval: tuple[float, float] | None) -> str:
     if value is None:
         return "—"
     return rf"{value:.4f} \[{interval[0]:.4f}, {interval[1]:.4f}]" if interval else f"{value:.4f}"
 
 
 def print_certificates(
-    policy: str, certified: dict[str, dict[str, Any] | None], out: Console, *, decides: bool = False
+    policy: str, certified: Mapping[str, Certificate | None], out: Console, *, decides: bool = False
 ) -> None:
-    """Say what is certified of a policy's actions, and what is not and why.
+    """Print the certificates of a policy's actions, and why others are missing.
 
     Args:
         policy: Its id.
@@ -138,18 +178,22 @@ def print_certificates(
     for action, certificate in certified.items():
         if certificate is None:
             continue
-        least = certificate["at_least"]
-        bound = f"at most {100 * certificate['at_most']:g}%" if least is None else f"at least {100 * least:g}%"
-        segment = certificate.get("segment")
+        bound = (
+            f"at most {100 * (certificate.at_most or 0):g}%"
+            if certificate.at_least is None
+            else f"at least {100 * certificate.at_least:g}%"
+        )
+        segment = certificate.segment
         of = "" if segment is None else f"segment {segment}, "
-        promise = f"{policy}: {of}{action}, {certificate['metric'].replace('_', ' ')} of {bound}"
-        if certificate["valid"]:
+        promise = f"{policy}: {of}{action}, {certificate.metric.replace('_', ' ')} of {bound}"
+        if certificate.valid:
+            counted = "flagged" if certificate.metric == "flag_rate" else "errors"
             out.print(
-                f"  [green]certified[/green]      {escape(promise)} ({certificate['errors']} errors in "
-                f"{certificate['n']} {certificate['basis']} rows, delta {certificate['delta']:.3g})"
+                f"  [green]certified[/green]      {escape(promise)} ({certificate.errors} {counted} in "
+                f"{certificate.n} {certificate.basis} rows, delta {certificate.delta:.3g})"
             )
         else:
-            out.print(f"  [yellow]not certified[/yellow]  {escape(promise)}: {escape(certificate['reason'])}")
+            out.print(f"  [yellow]not certified[/yellow]  {escape(promise)}: {escape(certificate.reason or '')}")
             if decides:
                 continue
             rows = "every row to review" if segment is None else f"every row of {escape(segment)} to the fallback"

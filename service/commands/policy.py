@@ -1,33 +1,33 @@
-"""`candor policy`: examine, solve and try policies on files, without a server."""
+"""`candor policy`: suggest, examine, solve and try policies on files, without a server."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from service.commands.output import REFUSED, console, print_certificates, print_json, reporting
+from service.commands.suggestion import suggest
 from service.errors import ConfigurationError, PolicyError
 
 if TYPE_CHECKING:  # numpy and scipy take long to import: verbs that need them do it themselves
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from candor.contract.certificates import Basis, SolvedBand
+    from candor.contract.policies import Policy
+    from candor.contract.simulation import ShareEstimate, SimulatedDecisions
     from service.commands.row_files import Parts
-    from service.decisions.policy import Policy
-    from service.decisions.rows import ScoredRows
-    from service.decisions.simulate import Estimate, Simulation
-    from service.decisions.solved import SolvedBand, SolvedPolicy
-    from service.revision import Basis
+    from service.decisions.lint import Finding
+    from service.decisions.solved import SolvedPolicy
 
     Source = tuple[tuple[str, ...] | None, Callable[[Policy], Parts]]
 
-app = typer.Typer(no_args_is_help=True, help="Examine, solve and try policies on files, without a server.")
+app = typer.Typer(no_args_is_help=True, help="Suggest, examine, solve and try policies on files, without a server.")
+app.command()(suggest)
 
 PolicyFile = Annotated[Path, typer.Argument(help="Policy in YAML or JSON.", exists=True, dir_okay=False)]
 Rows = Annotated[
@@ -35,12 +35,10 @@ Rows = Annotated[
     typer.Option(help="Rows: CSV or .npz with probability, positive and more.", exists=True, dir_okay=False),
 ]
 BundleFolder = Annotated[
-    Path | None, typer.Option(help="Bundle whose reference rows are taken instead.", exists=True, file_okay=False)
+    Path | None, typer.Option(help="Bundle whose reference rows are used instead.", exists=True, file_okay=False)
 ]
-Look = Annotated[
-    int, typer.Option(min=1, help="How many times these rows have been looked at: a file does not remember.")
-]
-Seed = Annotated[int, typer.Option(min=0, help="Of the split and of every draw.")]
+Look = Annotated[int, typer.Option(min=1, help="Number of this look at these rows: a file does not remember.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the split and of every draw.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON, for scripts.")]
 
 
@@ -48,13 +46,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON, 
 def lint(
     file: PolicyFile, rows: Rows = None, bundle: BundleFolder = None, seed: Seed = 0, as_json: AsJson = False
 ) -> None:
-    """Say what is wrong with a policy, and what it needs. Exits 1 when there is a problem.
+    """Check a policy: what is wrong with it, and what it needs. Exits 1 when there is a problem.
 
     With data: bands that no row reaches, promises in each other's way, promises that these data could never certify. No
-    label that certifies is read: linting is no look.
+    label that certifies is read: linting uses no look.
     """
     from service.decisions.lint import lint as lint_policy
-    from service.policy_files import read_policy
+    from service.serving.policy_files import read_policy
 
     with reporting():
         source = _source(rows, bundle, seed)
@@ -70,14 +68,9 @@ def lint(
     if as_json:
         print_json([finding.to_dict() for finding in findings])
     else:
-        for finding in findings:
-            colour = "red" if finding.level == "problem" else "dim"
-            told = f"[{colour}]{finding.level}[/{colour}] {escape(finding.where)}: {escape(finding.message)}"
-            console.print(told, soft_wrap=True)
-            if finding.remedy:
-                console.print(f"        {escape(finding.remedy)}", soft_wrap=True)
+        print_findings(findings, console)
         if not findings:
-            console.print("Nothing to say against it.")
+            console.print("No problems found.")
     if any(finding.level == "problem" for finding in findings):
         raise typer.Exit(REFUSED)
 
@@ -92,7 +85,7 @@ def solve(
     as_json: AsJson = False,
 ) -> None:
     """Find a policy's thresholds and certify its promises. Exits 1 when a promise cannot be certified."""
-    from service.policy_files import read_policy
+    from service.serving.policy_files import read_policy
 
     with reporting():
         labels, parts_of = _needed_source(rows, bundle, seed)
@@ -112,21 +105,17 @@ def solve(
 @app.command()
 def simulate(
     file: PolicyFile,
-    against: Annotated[
-        Path | None, typer.Option(help="Policy that it is compared with.", exists=True, dir_okay=False)
-    ] = None,
+    against: Annotated[Path | None, typer.Option(help="Policy to compare with.", exists=True, dir_okay=False)] = None,
     rows: Rows = None,
     bundle: BundleFolder = None,
     look: Look = 1,
-    flips: Annotated[int, typer.Option(min=0, help="Changed rows that are named, at most.")] = 10,
+    flips: Annotated[int, typer.Option(min=0, help="Maximum number of changed rows to list.")] = 10,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a policy would have done: two thirds of the rows solve it, it is tried on the others."""
-    import numpy as np
-
+    """Show what a policy would have done: two thirds of the rows solve it, the others test it."""
     from service.decisions.simulate import simulate as simulate_policy
-    from service.policy_files import read_policy
+    from service.serving.policy_files import read_policy
 
     with reporting():
         labels, parts_of = _needed_source(rows, bundle, seed)
@@ -134,7 +123,7 @@ def simulate(
         other = None if against is None else read_policy(against, labels)
         if rows is not None and other is not None and other.positive != policy.positive:
             raise PolicyError(
-                "A file of rows has the probabilities of one positive class: policies of two cannot be compared on it.",
+                "A file of rows has the probabilities of one positive class; it cannot compare policies of two.",
                 where="/positive",
                 found=other.positive,
                 expected=policy.positive,
@@ -146,19 +135,10 @@ def simulate(
         before = None
         if other is not None:
             theirs = parts_of(other)
-            now = _solve(other, theirs, look, seed, basis)
-            before = np.array(now.actions)[_decide(now, theirs.tried)]
-        found = simulate_policy(
-            solved,
-            _decide(solved, parts.tried),
-            parts.tried,
-            parts.ids,
-            before=before,
-            most_flips=flips,
-            seed=seed,
-        )
+            before = _solve(other, theirs, look, seed, basis), theirs.tried
+        found = simulate_policy(solved, parts.tried, before=before, most_flips=flips, seed=seed)
     if as_json:
-        print_json(found.to_dict())
+        print_json(found.document)
     else:
         print_simulation(found)
 
@@ -166,40 +146,51 @@ def simulate(
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of policies, for editors."""
-    from service.decisions.schema import policy_schema
+    from candor.contract.policies import policy_schema
 
     print_json(policy_schema())
 
 
-def print_simulation(found: Simulation) -> None:
-    """Print what a simulation found, for people."""
-    if found.flipped is not None:
-        console.print(f"[bold]{found.flipped} of {found.rows} decisions change[/bold]")
+def print_findings(findings: Iterable[Finding], out: Console) -> None:
+    """Print the findings about a policy for people."""
+    for finding in findings:
+        colour = "red" if finding.level == "problem" else "dim"
+        told = f"[{colour}]{finding.level}[/{colour}] {escape(finding.where)}: {escape(finding.message)}"
+        out.print(told, soft_wrap=True)
+        if finding.remedy:
+            out.print(f"        {escape(finding.remedy)}", soft_wrap=True)
+
+
+def print_simulation(found: SimulatedDecisions) -> None:
+    """Print a simulation for people."""
+    decisions = found.decisions
+    if decisions.flipped is not None:
+        console.print(f"[bold]{decisions.flipped} of {found.rows} decisions change[/bold]")
     table = Table("action", "rows now", "rows then", box=None, pad_edge=False)
-    for action, (was, will) in found.volumes.items():
-        table.add_row(escape(action), "" if was is None else str(was), str(will))
+    for action, volume in found.actions.items():
+        table.add_row(escape(action), "" if volume.before is None else str(volume.before), str(volume.after))
     console.print(table)
     table = Table("up to", "precision", "recall", "false-positive rate", "flag rate", box=None, pad_edge=False)
-    for band in found.bands:
+    for band in found.expected:
         estimates = (band.precision, band.recall, band.false_positive_rate, band.flag_rate)
         table.add_row(escape(band.action), *map(_estimate, estimates))
-    if found.bands:
+    if found.expected:
         console.print(table)
         console.print(f"[dim]with 95 % intervals, from {found.labelled} labelled of {found.rows} rows[/dim]")
-    for flip in found.flips:
+    for flip in decisions.flips:
         console.print(f"  {escape(flip.id)}: {escape(flip.before)} → {escape(flip.after)}", highlight=False)
-    if found.flipped is not None and found.flipped > len(found.flips):
-        console.print(f"  and {found.flipped - len(found.flips)} more (--flips)")
+    if decisions.flipped is not None and decisions.flipped > len(decisions.flips):
+        console.print(f"  and {decisions.flipped - len(decisions.flips)} more (--flips)")
 
 
-def _estimate(estimate: Estimate) -> str:
+def _estimate(estimate: ShareEstimate) -> str:
     low, high = estimate.interval
     value = "—" if estimate.value is None else f"{estimate.value:.4f}"
     return f"{value} ({low:.4f}–{high:.4f})"
 
 
 def _source(rows: Path | None, bundle: Path | None, seed: int) -> Source | None:
-    """Return the model's labels, if there is a model, and rows as a policy sees them; None where no data are named."""
+    """Return the labels of the model, if any, and the scored rows; None without data."""
     from service.commands.row_files import Parts, of_bundle
 
     if rows is not None and bundle is not None:
@@ -221,7 +212,7 @@ def _needed_source(rows: Path | None, bundle: Path | None, seed: int) -> Source:
 
 def _one_place(found: str) -> ConfigurationError:
     return ConfigurationError(
-        "This needs rows from one place.",
+        "Name exactly one source of rows.",
         where="--rows",
         found=found,
         expected="--rows FILE or --bundle FOLDER",
@@ -233,12 +224,6 @@ def _solve(policy: Policy, parts: Parts, look: int, seed: int, basis: Basis) -> 
     from service.decisions.certify import solve as solve_policy
 
     return solve_policy(policy, version=1, fit=parts.fit, certify=parts.certify, look=look, basis=basis, seed=seed)
-
-
-def _decide(solved: SolvedPolicy, rows: ScoredRows) -> NDArray[np.intp]:
-    from service.decisions.decide import decide
-
-    return decide(solved, rows.probability, rows.score, rows.segment)
 
 
 def _parts(solved: SolvedPolicy) -> list[tuple[str | None, tuple[SolvedBand, ...]]]:
@@ -254,15 +239,12 @@ def _certified(solved: SolvedPolicy) -> bool:
 def _print_bands(policy: Policy, bands: tuple[SolvedBand, ...]) -> None:
     lowest = (math.inf, math.inf)
     for band in bands:
-        cut = band.threshold
-        if cut is not None:
-            where = (cut.probability, cut.score)
-            plain = math.isinf(cut.score) or cut.score == cut.probability  # rows without scores have none to show
-            tie = "" if plain else f" (among equals from a score of {cut.score:.6g})"
-            none = ": no row, an earlier band takes them all" if where >= lowest else ""
-            console.print(
-                f"{escape(band.action)} from {cut.probability:.6f}{tie}{none}", highlight=False, soft_wrap=True
-            )
-            lowest = min(lowest, where)
-    documents = {band.action: None if band.certificate is None else band.certificate.to_dict() for band in bands}
-    print_certificates(policy.id, documents, console)
+        if band.threshold is not None:
+            probability, score = band.threshold.pair
+            plain = math.isinf(score) or score == probability  # rows without scores have none to show
+            tie = "" if plain else f" (among equals from a score of {score:.6g})"
+            none = ": no row, an earlier band takes them all" if (probability, score) >= lowest else ""
+            console.print(f"{escape(band.action)} from {probability:.6f}{tie}{none}", highlight=False, soft_wrap=True)
+            lowest = min(lowest, band.threshold.pair)
+    certified = {band.action: band.certificate for band in bands if band.certificate}
+    print_certificates(policy.id, certified, console)

@@ -1,4 +1,4 @@
-"""`candor recalibrate` and `candor prior-shift`: a new calibrator for the model in service."""
+"""`candor recalibrate` and `candor prior-shift`: a new calibrator for the active model."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from service.client import DEFAULT_URL, Client
-from service.client.answers import ClassShare, Job, Recalibration
+from candor import DEFAULT_URL, Client
+from candor.contract.jobs import Job
+from candor.contract.prior_shift import ClassShare
+from candor.contract.recalibration import Recalibration
 from service.commands.output import (
     INTERRUPTED,
     REFUSED,
@@ -30,7 +32,7 @@ from service.commands.remote import AsJson, Key, Model, Url
 
 
 class Mode(StrEnum):
-    """What may come of a refit."""
+    """What to do with the result of a recalibration."""
 
     dry_run = "dry_run"
     propose = "propose"
@@ -38,32 +40,32 @@ class Mode(StrEnum):
 
 
 class Population(StrEnum):
-    """What labelled rows may be declared to be a random sample of."""
+    """The population that labelled rows are a random sample of."""
 
     traffic = "traffic"
 
 
 Represents = Annotated[
-    Population | None, typer.Option(help="Declares the rows to be a random sample of the traffic: then they certify.")
+    Population | None, typer.Option(help="Declare the rows a random sample of the traffic, so that they can certify.")
 ]
 
 
 class Gate(StrEnum):
-    """What a refit must show."""
+    """What the gate requires."""
 
     superior = "superior"
     non_inferior = "non_inferior"
 
 
 class Unsought(StrEnum):
-    """What becomes of labels that nobody sought."""
+    """How to use labels that were not sought."""
 
     exclude = "exclude"
     fit = "fit"
 
 
 class Kept(StrEnum):
-    """What may come of a prior shift."""
+    """What to do with the result of a prior shift."""
 
     dry_run = "dry_run"
     propose = "propose"
@@ -73,7 +75,7 @@ def _json_object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
-        raise typer.BadParameter(f"no JSON: {error}") from None
+        raise typer.BadParameter(f"not valid JSON: {error}") from None
     if not isinstance(found, dict):
         raise typer.BadParameter("no JSON object")
     return found
@@ -84,14 +86,16 @@ Until = Annotated[datetime | None, typer.Option(help="Predictions made before th
 
 
 def recalibrate(
-    mode: Annotated[Mode, typer.Option(help="What may come of it.")] = Mode.dry_run,
-    calibrator: Annotated[str | None, typer.Option(help="Method; left out: the one in service.")] = None,
-    gate: Annotated[Gate, typer.Option(help="What must be shown.")] = Gate.superior,
+    mode: Annotated[Mode, typer.Option(help="What to do with the result.")] = Mode.dry_run,
+    calibrator: Annotated[str | None, typer.Option(help="Calibration method; default: the active one.")] = None,
+    gate: Annotated[Gate, typer.Option(help="What the gate requires.")] = Gate.superior,
     since: Since = None,
     until: Until = None,
-    rescore: Annotated[bool, typer.Option("--rescore", help="Score earlier bundles' rows again; they join.")] = False,
+    rescore: Annotated[
+        bool, typer.Option("--rescore", help="Score rows of earlier bundles again and add them.")
+    ] = False,
     unknown_propensity: Annotated[
-        Unsought, typer.Option(help="Whether labels that nobody sought enter the fit.")
+        Unsought, typer.Option(help="Whether labels that were not sought enter the fit.")
     ] = Unsought.exclude,
     implicit_negative: Annotated[
         dict[str, Any] | None,
@@ -105,10 +109,10 @@ def recalibrate(
         list[str] | None,
         typer.Option(
             metavar="NAME=NUMBER",
-            help="How much may change, such as flipped=0.05; may be repeated.",
+            help="Limit on a change, such as flipped=0.05; repeatable.",
         ),
     ] = None,
-    labelled_set: Annotated[str | None, typer.Option(help="Uploaded set to take in place of feedback.")] = None,
+    labelled_set: Annotated[str | None, typer.Option(help="Uploaded set to use instead of feedback.")] = None,
     file: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="Labelled rows to upload first.")
     ] = None,
@@ -118,10 +122,10 @@ def recalibrate(
     model: Model = None,
     as_json: AsJson = False,
 ) -> None:
-    """Refit the calibrator on labelled feedback and test it against the one in service. Exits 1 when it is refused.
+    """Recalibrate on labelled feedback and test the result against the active calibrator. Exits 1 when refused.
 
     Every look at the same labels, dry runs included, makes the next gate and the next certificates stricter. Ctrl-C
-    cancels the refit.
+    cancels the recalibration.
     """
     if file is not None and labelled_set is not None:
         raise typer.BadParameter("give --labelled-set or --file")
@@ -130,7 +134,7 @@ def recalibrate(
     of_traffic = since or until or rescore or implicit_negative or unknown_propensity is Unsought.fit
     if of_traffic and (file is not None or labelled_set is not None):
         raise typer.BadParameter(
-            "--since, --until, --rescore, --implicit-negative and --unknown-propensity are of labelled traffic"
+            "--since, --until, --rescore, --implicit-negative and --unknown-propensity apply to labelled traffic only"
         )
     limits = _by_name(limit, "--limit")
     with reporting(), Client(url, api_key=api_key, model=model) as client:
@@ -152,25 +156,25 @@ def recalibrate(
     if as_json:
         print_json(answer.document)
     else:
-        print_recalibration(answer.document, console)
+        print_recalibration(answer, console)
     if not answer.gate.passed:
         raise typer.Exit(REFUSED)
 
 
 def prior_shift(
-    mode: Annotated[Kept, typer.Option(help="What may come of it.")] = Kept.dry_run,
+    mode: Annotated[Kept, typer.Option(help="What to do with the result.")] = Kept.dry_run,
     target: Annotated[
         list[str] | None,
         typer.Option(
             metavar="LABEL=SHARE",
-            help="Known share of a class now; once for each. Left out: estimated from recent predictions.",
+            help="Known new frequency of a class; repeatable. Default: estimated from recent predictions.",
         ),
     ] = None,
     source: Annotated[
         list[str] | None,
         typer.Option(
             metavar="LABEL=SHARE",
-            help="Share that the calibrator is right for; left out: the reference rows'.",
+            help="Frequency that the active calibrator was fitted for; default: that of the reference rows.",
         ),
     ] = None,
     since: Since = None,
@@ -180,7 +184,7 @@ def prior_shift(
     model: Model = None,
     as_json: AsJson = False,
 ) -> None:
-    """Carry the calibrator in service over to other shares of the classes: known ones, or estimated without labels."""
+    """Adjust the active calibrator to new class frequencies, known or estimated without labels."""
     if target is not None and (since is not None or until is not None):
         raise typer.BadParameter("--since and --until are of an estimate, --target makes none")
     with reporting(), Client(url, api_key=api_key, model=model) as client:
@@ -208,7 +212,7 @@ def _interval(share: ClassShare) -> str:
 
 
 def _by_name(texts: Sequence[str] | None, option: str) -> dict[str, float] | None:
-    """Return NAME=NUMBER, given once for each, as a mapping; None where none was given.
+    """Return repeated NAME=NUMBER options as a mapping; None without any.
 
     Raises:
         typer.BadParameter: It is something else, or a name comes twice.
@@ -229,7 +233,7 @@ def _by_name(texts: Sequence[str] | None, option: str) -> dict[str, float] | Non
 
 
 def _followed(client: Client, job: str) -> Recalibration:
-    """Wait for a refit and draw how far it is; whoever interrupts that cancels it."""
+    """Wait for a job and show its progress; an interrupt cancels the job."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:.0f} of {task.total:.0f}"))
     with Progress(*columns, console=complaints, transient=True, disable=not complaints.is_terminal) as progress:
         bar = progress.add_task("waiting", total=1)

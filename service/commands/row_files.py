@@ -1,11 +1,11 @@
-"""Labelled rows from files, for policies that are tried without a server."""
+"""Labelled rows from files, to try policies without a server."""
 
 from __future__ import annotations
 
 import csv
 import zipfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -13,34 +13,32 @@ import numpy as np
 import numpy.typing as npt
 
 import bundle as bundles
-from service.decisions.policy import Policy
-from service.decisions.rows import ScoredRows
-from service.decisions.split import CERTIFY, FIT, GATE, cluster_hash, roles
+from bundle.split import CERTIFY, FIT, GATE, group_hash, roles
+from candor.contract.policies import Policy
+from service.decisions.calibrated import Calibrated
+from service.decisions.rows import Rows, ScoredRows
 from service.errors import BundleRefusedError, InputShapeError, InputValueError
-from service.solve import scored
 
 _NUMBERS: Final = ("probability", "score", "propensity", "positive", "sought")
 _TEXTS: Final = ("group", "segment", "id")
 _REQUIRED: Final = ("probability", "positive")
 COLUMNS: Final = (*_NUMBERS, *_TEXTS)
-"""Columns that a file of rows may have."""
+"""Columns of a file of rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """Rows by what they are for; no group has rows in two of them.
+    """Rows by role; all rows of a group have the same role.
 
     Attributes:
         fit: Choose candidate thresholds.
         certify: Certify them.
         tried: Show what the solved policy does.
-        ids: Names of the rows that are tried.
     """
 
     fit: ScoredRows
     certify: ScoredRows
     tried: ScoredRows
-    ids: npt.NDArray[np.str_]
 
     @classmethod
     def of_file(cls, path: Path, seed: int) -> Self:
@@ -52,23 +50,22 @@ class Parts:
 
         Raises:
             InputValueError: A column is missing, unknown or has a value that cannot be used; `where` names it.
-            InputShapeError: Columns differ in length, or there are no rows.
+            InputShapeError: Columns differ in length, or the file has no rows.
         """
         columns = _npz(path) if path.suffix.lower() == ".npz" else _csv(path)
         _check_lengths(path, columns)
-        rows, clusters, ids = _scored(columns, seed)
-        role = roles(clusters)
+        rows = _scored(columns, seed)
+        role = roles(rows.group)
         for part, name in ((FIT, "fit"), (CERTIFY, "certify")):
             if not (role == part).any():
                 raise InputShapeError(
                     f"{path} has too few rows: none of them falls to the {name} part.",
                     where=name,
-                    found=f"{len(rows)} rows of {len(np.unique(clusters))} groups",
-                    expected="some for each of three parts; rows of one group are never in two",
-                    remedy="Give more rows; a promise needs hundreds, and `candor policy lint` says how many.",
+                    found=f"{len(rows)} rows of {len(np.unique(rows.group))} groups",
+                    expected="rows for each of three roles; all rows of a group have the same role",
+                    remedy="Give more rows; a promise needs hundreds. `candor policy lint` says how many.",
                 )
-        fit, certify, tried = (rows.take(role == part) for part in (FIT, CERTIFY, GATE))
-        return cls(fit, certify, tried, ids[role == GATE])
+        return cls(*(rows.take(role == part) for part in (FIT, CERTIFY, GATE)))
 
 
 def of_bundle(folder: Path) -> tuple[tuple[str, ...], Callable[[Policy], Parts]]:
@@ -87,18 +84,21 @@ def of_bundle(folder: Path) -> tuple[tuple[str, ...], Callable[[Policy], Parts]]
     reference = bundle.reference
 
     def parts(policy: Policy) -> Parts:
-        fit, certify, tried = (
-            scored(policy, bundle.manifest.labels, bundle.calibrator, part.logits, part.labels)
-            for part in (reference.fit, reference.certify, reference.gate)
+        return Parts(
+            *(
+                Calibrated.of(
+                    bundle.calibrator,
+                    bundle.manifest.labels,
+                    replace(Rows.of_reference(part), id=_numbered(len(part.labels))),
+                ).scored(policy)
+                for part in (reference.fit, reference.certify, reference.gate)
+            )
         )
-        return Parts(fit, certify, tried, _numbered(len(tried)))
 
     return bundle.manifest.labels, parts
 
 
-def _scored(
-    columns: dict[str, npt.NDArray[Any]], seed: int
-) -> tuple[ScoredRows, npt.NDArray[np.int64], npt.NDArray[np.str_]]:
+def _scored(columns: dict[str, npt.NDArray[Any]], seed: int) -> ScoredRows:
     probability = columns["probability"]
     if not ((probability >= 0) & (probability <= 1)).all():
         row = int(np.flatnonzero(~((probability >= 0) & (probability <= 1)))[0])
@@ -116,34 +116,33 @@ def _scored(
             "`positive` says whether a row is positive.",
             where=f"positive, row {row + 1}",
             found=float(positive[row]),
-            expected="1, 0, or nothing where no label has come",
+            expected="1, 0, or empty without a label",
             remedy="Write 1 where the label is the positive class (or the predicted label is right), 0 elsewhere.",
         )
     size = len(probability)
     single = probability.astype(np.float32)
-    propensity, group = columns.get("propensity"), columns.get("group")
     labelled = positive >= 0
     sought = columns["sought"] > 0 if "sought" in columns else None
     if sought is not None:
-        if propensity is not None:
-            _check_certain(propensity, columns["sought"])
+        if "propensity" in columns:
+            _check_certain(columns["propensity"], columns["sought"])
         labelled &= sought  # a label that came unasked tests nothing
-    clusters = np.random.default_rng((seed, 2)).integers(-(2**63), 2**63, size, dtype=np.int64)
-    if group is not None:
-        names, of = np.unique(group, return_inverse=True)
+    group = np.random.default_rng((seed, 2)).integers(-(2**63), 2**63, size, dtype=np.int64)
+    if "group" in columns:
+        names, of = np.unique(columns["group"], return_inverse=True)
         secret = f"candor policy {seed}".encode()
-        clusters = np.array([cluster_hash(secret, str(name)) for name in names], dtype=np.int64)[of]
-    rows = ScoredRows(
-        single,
-        columns.get("score", single).astype(np.float32),
-        positive == 1,
-        group=None if group is None else clusters,
-        propensity=propensity,
+        group = np.array([group_hash(secret, str(name)) for name in names], dtype=np.int64)[of]
+    optional = {name: columns[name] for name in ("propensity", "segment") if name in columns}
+    return ScoredRows(
+        id=np.strings.encode(columns["id"], "utf-8") if "id" in columns else _numbered(size),
+        probability=single,
+        score=columns.get("score", single).astype(np.float32),
+        positive=positive == 1,
+        group=group,
         labelled=None if labelled.all() else labelled,
         sought=sought,
-        segment=columns.get("segment"),
+        **optional,
     )
-    return rows, clusters, columns.get("id", _numbered(size))
 
 
 def _check_certain(propensity: npt.NDArray[np.float64], sought: npt.NDArray[np.float64]) -> None:
@@ -151,16 +150,16 @@ def _check_certain(propensity: npt.NDArray[np.float64], sought: npt.NDArray[np.f
     if len(contradictory):
         row = int(contradictory[0])
         raise InputValueError(
-            "A label that is sought for certain was not sought.",
+            "A row has propensity 1 but was not sought.",
             where=f"sought, row {row + 1}",
             found={"propensity": 1, "sought": float(sought[row])},
             expected="sought 1 wherever the propensity is 1",
-            remedy="Give the probability with which the label was sought before that was drawn.",
+            remedy="Give the probability with which the label was to be sought, before the draw.",
         )
 
 
-def _numbered(size: int) -> npt.NDArray[np.str_]:
-    return np.arange(1, size + 1).astype(np.str_)
+def _numbered(size: int) -> npt.NDArray[np.bytes_]:
+    return np.arange(1, size + 1).astype(np.bytes_)
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:
@@ -171,7 +170,7 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
                 where=name,
                 found=sorted(names),
                 expected=sorted(COLUMNS),
-                remedy="Rename it, or leave it out; a CSV file parts its columns by commas.",
+                remedy="Rename or remove it; a CSV file separates its columns by commas.",
             )
     for name in _REQUIRED:
         if name not in names:
@@ -189,7 +188,7 @@ def _check_lengths(path: Path, columns: dict[str, npt.NDArray[Any]]) -> None:
     if len(set(lengths.values())) > 1 or len(next(iter(lengths.values()))) != 1:
         raise InputShapeError(f"{path}: columns differ in length.", found=lengths, expected="one value for each row")
     if not len(columns["probability"]):
-        raise InputShapeError(f"{path}: there are no rows in it.", found=0, expected="at least one row")
+        raise InputShapeError(f"{path} has no rows.", found=0, expected="at least one row")
 
 
 def _npz(path: Path) -> dict[str, npt.NDArray[Any]]:
@@ -198,9 +197,9 @@ def _npz(path: Path) -> dict[str, npt.NDArray[Any]]:
             arrays = {name: file[name] for name in file.files}
     except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
         raise InputValueError(
-            f"{path} is no .npz file that can be read.",
+            f"{path} is not a valid .npz file.",
             where=str(path),
-            expected="what numpy.savez writes: an array of numbers or texts for each column, none of objects",
+            expected="a file of numpy.savez: one array of numbers or strings per column, no objects",
         ) from error
     _check_names(path, list(arrays))
     columns = {}
@@ -219,7 +218,7 @@ def _csv(path: Path) -> dict[str, npt.NDArray[Any]]:
             lines = [line for line in csv.reader(file) if line]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputValueError(
-            f"{path} is no CSV file that can be read: {error}",
+            f"{path} is not a valid CSV file: {error}",
             where=str(path),
             expected=f"a header with some of {', '.join(COLUMNS)}, and rows",
         ) from error
@@ -253,7 +252,7 @@ def _numbers(path: Path, name: str, column: Sequence[str]) -> npt.NDArray[np.flo
     except ValueError:
         row = next(row for row, text in enumerate(column) if text and not _is_number(text))
         raise InputValueError(
-            f"{path}: {name!r} is no number.", where=f"{name}, row {row + 1}", found=column[row], expected="a number"
+            f"{path}: {name!r} is not a number.", where=f"{name}, row {row + 1}", found=column[row], expected="a number"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""The verbs that delete stored rows: `erase` asks the service, `prune` works on its state."""
+"""The commands that delete stored rows: `erase` asks the service, `prune` works on its state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from service.client import DEFAULT_URL, Client
+from candor import DEFAULT_URL, Client
 from service.commands.local import DatabaseUrl, settings_of
 from service.commands.output import console, print_json, reporting
 from service.commands.remote import AsJson, Key, Model, Url
@@ -18,15 +18,15 @@ _HOURS = {"d": 24, "h": 1}
 
 
 def erase(
-    group: Annotated[str | None, typer.Option(help="Erase what was sent with this group.")] = None,
-    reference: Annotated[str | None, typer.Option(help="Erase what carries this reference.")] = None,
+    group: Annotated[str | None, typer.Option(help="Erase rows of this group.")] = None,
+    reference: Annotated[str | None, typer.Option(help="Erase rows with this reference.")] = None,
     prediction_id: Annotated[str | None, typer.Option(help="Erase this prediction.")] = None,
     url: Url = DEFAULT_URL,
     api_key: Key = None,
     model: Model = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete what the log holds of one subject: predictions, inputs, labels. It cannot be undone."""
+    """Delete everything that is stored about one subject: predictions, inputs, labels. It cannot be undone."""
     if sum(name is not None for name in (group, reference, prediction_id)) != 1:
         raise typer.BadParameter("give one of --group, --reference, --prediction-id")
     with reporting(), Client(url, api_key=api_key, model=model) as client:
@@ -44,11 +44,11 @@ def erase(
 
 def prune(
     older_than: Annotated[str, typer.Option(help="Age, such as 30d or 12h.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and delete nothing.")] = False,
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete predictions that are older, with their inputs and labels, and old labels without a prediction."""
+    """Delete predictions older than an age, with their inputs and labels, and old labels without a prediction."""
     from service.state.database import Database, now_us
     from service.state.retention import DAY_US, LOCK, count_older
     from service.state.retention import prune as delete_older

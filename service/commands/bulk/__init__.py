@@ -1,0 +1,1 @@
+"""Predict the rows of a file through a running service."""

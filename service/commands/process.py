@@ -1,0 +1,75 @@
+"""What every process that answers requests does before it listens."""
+
+from __future__ import annotations
+
+import gc
+import math
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import uvicorn
+
+from service.app import create_app
+from service.commands.memory import give_back_large_blocks
+from service.rest.connections import allow_open_files, protocol
+from service.settings import Settings
+from service.workers.listening import cannot_listen
+
+if TYPE_CHECKING:
+    from service.app import Candor
+    from service.others import Others
+
+_COLLECT: Final = 10_000, 20, 20  # the garbage collector's thresholds: requests leave next to no cycles
+_SWITCH_S: Final = 0.0002  # a busy thread, with refusals say, keeps Python's lock from a batch for as long each time
+
+
+def application_of(settings: Settings, others: Others | None = None) -> Candor:
+    """Return the application, in a process that is prepared to serve it.
+
+    Raises:
+        CandorError: The service cannot start.
+    """
+    allow_open_files()
+    give_back_large_blocks()
+    application = create_app(settings, others)
+    # What is here now stays: passing over all of it again would stop the service for 0.1 s, several times a second.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_COLLECT)
+    gc.enable()
+    sys.setswitchinterval(_SWITCH_S)
+    return application
+
+
+def uvicorn_options(settings: Settings) -> dict[str, Any]:
+    """Return what uvicorn is told."""
+    return {
+        "host": settings.host,
+        "port": settings.port,
+        "workers": 1,  # ours have a supervisor of their own
+        "loop": "uvloop",
+        "http": protocol(settings),
+        "access_log": False,
+        "log_config": None,
+        "server_header": False,
+        "proxy_headers": False,  # nothing asks for a client's address
+        "timeout_graceful_shutdown": math.ceil(settings.drain_timeout_s),
+    }
+
+
+def run(server: uvicorn.Server, application: Candor) -> None:
+    """Run a server to its end.
+
+    Raises:
+        ConfigurationError: It could not listen.
+    """
+    try:
+        server.run()
+    except SystemExit as stop:  # uvicorn's way to say that it could not listen
+        if not stop.code:
+            raise
+        if application.grpc is not None and application.grpc.refused is not None:
+            raise application.grpc.refused from None
+        raise cannot_listen(server.config.host, server.config.port, "the log above says why") from None
+    except KeyboardInterrupt:
+        return

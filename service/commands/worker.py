@@ -1,0 +1,43 @@
+"""One worker's process: `python -m service.commands.worker CONTROL CONNECTIONS`, started by the supervisor.
+
+The arguments are the numbers of two open sockets; the settings are the first message of the first one.
+"""
+
+from __future__ import annotations
+
+import gc
+import signal
+import socket
+import sys
+
+import typer
+import uvicorn
+
+from service.commands.local import secrets_of
+from service.commands.output import reporting
+from service.commands.process import application_of, run, uvicorn_options
+from service.settings import Settings
+from service.telemetry.logs import configure_logs
+from service.workers.server import WorkerServer
+from service.workers.team import Team
+
+
+def main() -> None:
+    """Serve until the supervisor asks for the end, or is gone."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    gc.disable()  # until the application is made
+    control, connections = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
+    team = Team(control, connections)
+    try:
+        with reporting():
+            settings = Settings(**team.settings)
+            configure_logs(settings.log_level, secrets_of(settings), worker=team.number)
+            application = application_of(settings, team)
+            config = uvicorn.Config(application, **uvicorn_options(settings))
+            run(WorkerServer(config, team), application)
+    except typer.Exit as end:
+        sys.exit(end.exit_code)
+
+
+if __name__ == "__main__":
+    main()
