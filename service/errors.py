@@ -9,7 +9,7 @@
     │   ├── InputShapeError
     │   ├── InputTypeError
     │   ├── InputValueError            NaN, out of range, an unreadable image
-    │   └── NonFiniteLogitsError       the model has no finite scores for it
+    │   └── NonFiniteLogitsError       the model returns NaN or infinite scores
     ├── FeedbackError                  a feedback item
     │   ├── MalformedPredictionIdError
     │   └── UnknownLabelError
@@ -20,9 +20,9 @@
     │   ├── UnknownPolicyError
     │   ├── UnknownJobError
     │   └── UnknownLabelledSetError
-    ├── TooFewLabelsError              a refit without enough labelled rows
+    ├── TooFewLabelsError              too few labelled rows to recalibrate
     ├── RevisionStateError             this revision cannot be activated or rolled back
-    ├── LabelledSetStateError          this uploaded set cannot be used like this, or not be deleted now
+    ├── LabelledSetStateError          this uploaded set cannot be used this way or deleted now
     ├── JobStateError                  this job has no result, or cannot be cancelled
     ├── IdempotencyConflictError       the same key with another body
     ├── EpochRequiredError             If-Match is missing
@@ -30,31 +30,40 @@
     ├── UnauthenticatedError
     ├── ForbiddenError
     ├── RateLimitedError               this key has sent too many requests
-    ├── ConfigurationError             the service cannot start like this
-    ├── BundleRefusedError             a bundle that is damaged or does not do what it says
-    └── UnavailableError               nothing wrong with the request; try later
-        ├── OverloadedError            the queue is full
+    ├── ConfigurationError             the service cannot start with this configuration
+    ├── BundleRefusedError             the bundle is damaged or does not reproduce its golden logits
+    ├── UpstreamRejectedError          the server that runs the model cannot score these rows
+    └── UnavailableError               the request is fine; try later
+        ├── OverloadedError            a queue is full
         ├── DeadlineExceededError
         ├── NotReadyError
-        └── StateUnavailableError      the database does not answer
+        ├── BundleUnreachableError     a remote bundle cannot be copied
+        ├── StateUnavailableError      the database does not answer
+        └── UpstreamError              the server that runs the model
+            ├── UpstreamDownError      does not answer
+            ├── UpstreamSlowError      takes too long
+            ├── UpstreamAnswerError    sends something else than the protocol says
+            └── UpstreamChangedError   runs another model than the one that was certified
 
-Errors know no HTTP: `service.app` alone turns them into answers.
+Errors know no HTTP; `service.rest.problems` turns them into responses, `service.grpc.errors` into gRPC statuses.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from service.places import Place
+
 
 class CandorError(Exception):
     """Root of the tree: what went wrong, where, what was found, what was expected, and what to do.
 
     Args:
-        message: One sentence for a person.
-        where: JSON pointer or field name of the offending part, if there is one.
+        message: What went wrong, in one sentence.
+        where: Place of the offending part in a request, or name of a setting, file, column …
         found: What was found (JSON-able).
         expected: What was expected (JSON-able).
-        remedy: What the caller can do about it.
+        remedy: What the caller can do.
     """
 
     title: ClassVar[str] = "Candor error"
@@ -64,16 +73,26 @@ class CandorError(Exception):
         self,
         message: str,
         *,
-        where: str | None = None,
+        where: Place | str | None = None,
         found: Any = None,
         expected: Any = None,
         remedy: str | None = None,
     ) -> None:
         super().__init__(message)
-        self.where = where
+        self.place = where
         self.found = found
         self.expected = expected
         self.remedy = remedy
+
+    @property
+    def where(self) -> str | None:
+        """The place as text, as clients read it."""
+        return None if self.place is None else str(self.place)
+
+    @property
+    def row(self) -> int | None:
+        """Row of `inputs` that the error is about, None for any other place."""
+        return self.place.row if isinstance(self.place, Place) else None
 
 
 class InputError(CandorError):
@@ -91,182 +110,182 @@ class MalformedBodyError(InputError):
 
 
 class BodyTooLargeError(InputError):
-    """The body, or what it unpacks to, is over the limit."""
+    """The body exceeds the size limit, compressed or unpacked."""
 
     title = "Body too large"
     kind = "body-too-large"
 
 
 class UnsupportedMediaTypeError(InputError):
-    """The content type is none that the endpoint reads."""
+    """The endpoint does not accept this content type."""
 
     title = "Unsupported media type"
     kind = "unsupported-media-type"
 
 
 class UnsupportedEncodingError(UnsupportedMediaTypeError):
-    """The body is encoded in a way that is not read."""
+    """The endpoint does not accept this content encoding."""
 
     title = "Unsupported content encoding"
     kind = "unsupported-encoding"
 
 
 class InputShapeError(InputError):
-    """An input's shape is not the model's."""
+    """The shape of an input does not match the model."""
 
     title = "Wrong input shape"
     kind = "input-shape"
 
 
 class InputTypeError(InputError):
-    """An input's type is not the model's."""
+    """The type of an input does not match the model."""
 
     title = "Wrong input type"
     kind = "input-type"
 
 
 class InputValueError(InputError):
-    """An input's value is outside what the model takes."""
+    """A value of an input is outside the range of the model."""
 
     title = "Wrong input value"
     kind = "input-value"
 
 
 class NonFiniteLogitsError(InputError):
-    """An input that fits the model, and that the model gives NaN or infinite scores for."""
+    """The model returns NaN or infinite scores for a valid input."""
 
     title = "No finite scores"
     kind = "non-finite-logits"
 
 
 class FeedbackError(CandorError):
-    """A feedback item cannot be taken."""
+    """A feedback item cannot be used."""
 
     title = "Unusable feedback"
     kind = "feedback"
 
 
 class MalformedPredictionIdError(FeedbackError):
-    """A prediction id that Candor cannot have issued."""
+    """The prediction id does not have the format of Candor's ids."""
 
     title = "Malformed prediction id"
     kind = "prediction-id"
 
 
 class UnknownLabelError(FeedbackError):
-    """A label that the model does not have."""
+    """The model does not have this label."""
 
     title = "Unknown label"
     kind = "unknown-label"
 
 
 class PolicyError(CandorError):
-    """A policy document that cannot be used; `where` names the field."""
+    """A policy document cannot be used; `where` names the field."""
 
     title = "Unusable policy"
     kind = "policy"
 
 
 class NotFoundError(CandorError):
-    """Something was named that does not exist."""
+    """The named object does not exist."""
 
     title = "Not found"
     kind = "not-found"
 
 
 class UnknownModelError(NotFoundError):
-    """No such model."""
+    """The model does not exist."""
 
     title = "Unknown model"
     kind = "unknown-model"
 
 
 class UnknownRevisionError(NotFoundError):
-    """No such revision."""
+    """The revision does not exist."""
 
     title = "Unknown revision"
     kind = "unknown-revision"
 
 
 class UnknownPolicyError(NotFoundError):
-    """No such policy."""
+    """The policy does not exist."""
 
     title = "Unknown policy"
     kind = "unknown-policy"
 
 
 class UnknownJobError(NotFoundError):
-    """No such job."""
+    """The job does not exist."""
 
     title = "Unknown job"
     kind = "unknown-job"
 
 
 class UnknownLabelledSetError(NotFoundError):
-    """No such labelled set."""
+    """The labelled set does not exist."""
 
     title = "Unknown labelled set"
     kind = "unknown-labelled-set"
 
 
 class TooFewLabelsError(CandorError):
-    """There are not enough labelled rows to refit."""
+    """There are too few labelled rows to recalibrate."""
 
     title = "Too few labels"
     kind = "too-few-labels"
 
 
 class RevisionStateError(CandorError):
-    """The revision is in no state to be activated or rolled back to."""
+    """The revision cannot be activated or rolled back to in its present state."""
 
     title = "Revision cannot be activated"
     kind = "revision-state"
 
 
 class LabelledSetStateError(CandorError):
-    """An uploaded set belongs to another model, was declared to be something else, or is in use."""
+    """An uploaded set belongs to another model, was declared for another purpose, or is in use."""
 
     title = "Labelled set cannot be used like this"
     kind = "labelled-set-state"
 
 
 class JobStateError(CandorError):
-    """The job was cancelled, or has gone too far to be."""
+    """The job was cancelled, or can no longer be cancelled."""
 
     title = "Job has ended"
     kind = "job-state"
 
 
 class IdempotencyConflictError(CandorError):
-    """An idempotency key came again with another body."""
+    """An idempotency key was reused with another body."""
 
     title = "Idempotency key used for another body"
     kind = "idempotency-conflict"
 
 
 class EpochRequiredError(CandorError):
-    """An activation or rollback came without the epoch it is based on."""
+    """An activation or rollback lacks the epoch that it is based on."""
 
     title = "If-Match required"
     kind = "epoch-required"
 
 
 class EpochStaleError(CandorError):
-    """The epoch moved on since the caller looked."""
+    """The epoch has changed since the caller read it."""
 
     title = "State has moved on"
     kind = "epoch-stale"
 
 
 class UnauthenticatedError(CandorError):
-    """No API key, or none that is valid."""
+    """The API key is missing or not valid."""
 
     title = "Not authenticated"
     kind = "unauthenticated"
 
 
 class ForbiddenError(CandorError):
-    """The API key lacks the scope."""
+    """The API key lacks the required scope."""
 
     title = "Not allowed"
     kind = "forbidden"
@@ -276,9 +295,9 @@ class RateLimitedError(CandorError):
     """The API key has sent too many requests.
 
     Args:
-        message: One sentence for a person.
-        retry_after_s: Seconds until it may send the next.
-        **details: As for every error.
+        message: What went wrong, in one sentence.
+        retry_after_s: Seconds until the next request is allowed.
+        **details: As in `CandorError`.
     """
 
     title = "Too many requests"
@@ -297,49 +316,98 @@ class ConfigurationError(CandorError):
 
 
 class BundleRefusedError(CandorError):
-    """A bundle is damaged, or does not do what it says."""
+    """A bundle is damaged or does not reproduce its golden logits."""
 
     title = "Bundle refused"
     kind = "bundle-refused"
 
 
+class UpstreamRejectedError(CandorError):
+    """The server that runs the model cannot score these rows."""
+
+    title = "Rejected by the model's server"
+    kind = "upstream-rejected"
+
+
 class UnavailableError(CandorError):
-    """The request is fine, the service cannot serve it now."""
+    """The request is fine, but the service cannot answer it now."""
 
     title = "Unavailable"
     kind = "unavailable"
 
 
 class OverloadedError(UnavailableError):
-    """The queue is full."""
+    """A queue is full."""
 
     title = "Overloaded"
     kind = "overloaded"
 
 
 class DeadlineExceededError(UnavailableError):
-    """The request's deadline passed before its turn came."""
+    """The deadline of the request passed while it was queued."""
 
     title = "Deadline exceeded"
     kind = "deadline-exceeded"
 
 
 class NotReadyError(UnavailableError):
-    """No revision is loaded yet."""
+    """No revision is loaded."""
 
     title = "Not ready"
     kind = "not-ready"
 
 
+class BundleUnreachableError(UnavailableError):
+    """A remote bundle cannot be copied."""
+
+    title = "Bundle unreachable"
+    kind = "bundle-unreachable"
+
+
 class StateUnavailableError(UnavailableError):
-    """The database does not answer, so nothing can be stored durably."""
+    """The database does not answer, so nothing can be stored."""
 
     title = "State unavailable"
     kind = "state-unavailable"
 
 
+class UpstreamError(UnavailableError):
+    """The server that runs the model gives no usable answer."""
+
+    title = "Model's server unavailable"
+    kind = "upstream"
+
+
+class UpstreamDownError(UpstreamError):
+    """The server that runs the model does not answer, or answers that it cannot."""
+
+    title = "Model's server down"
+    kind = "upstream-down"
+
+
+class UpstreamSlowError(UpstreamError):
+    """The server that runs the model does not answer in time."""
+
+    title = "Model's server too slow"
+    kind = "upstream-slow"
+
+
+class UpstreamAnswerError(UpstreamError):
+    """The server that runs the model sends something else than the protocol says."""
+
+    title = "Unusable answer of the model's server"
+    kind = "upstream-answer"
+
+
+class UpstreamChangedError(UpstreamError):
+    """The server runs another model than the one that was certified."""
+
+    title = "Model has changed on its server"
+    kind = "upstream-changed"
+
+
 def error_document(error: CandorError) -> dict[str, Any]:
-    """Return an error as a document that `error_from_document` reads back."""
+    """Return an error as a document for `error_from_document`."""
     return {
         "class": type(error).__name__,
         "message": str(error),
@@ -358,7 +426,7 @@ _BY_NAME = {kind.__name__: kind for kind in _tree(CandorError)}
 
 
 def error_from_document(document: dict[str, Any]) -> CandorError:
-    """Return the error that `error_document` wrote."""
+    """Return the error in a document of `error_document`."""
     kind: type[CandorError] = _BY_NAME[document["class"]]
     return kind(
         document["message"],

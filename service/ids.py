@@ -14,7 +14,7 @@ _WELL_FORMED = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 
 
 def new_ids(count: int) -> list[str]:
-    """Return `count` fresh ids.
+    """Return `count` new ids.
 
     >>> len(new_ids(2)), len(new_ids(1)[0])
     (2, 26)
@@ -29,7 +29,7 @@ def new_ids(count: int) -> list[str]:
 
 
 def is_prediction_id(text: str) -> bool:
-    """Say whether `text` is an id that `new_ids` can have made.
+    """Return whether `text` has the form of a prediction id.
 
     >>> is_prediction_id(new_ids(1)[0]), is_prediction_id("7")
     (True, False)

@@ -1,34 +1,42 @@
-"""Everything that lives as long as the service: opened in one place, closed in one place."""
+"""The parts of the service that live as long as the process."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import accumulate, pairwise
 from typing import Any, Final, Self
 
-import numpy as np
 import numpy.typing as npt
 
-from service.jobs import Jobs
-from service.label_counts import LabelCounts
-from service.metrics import Gauge, Metrics
-from service.models import Models
-from service.monitors import Monitors, Status
-from service.plane import Answer, Log, Plane, Served
-from service.run_metrics import RunMetrics
+from service.inference.remote import Remote
+from service.inference.statistics import Statistics
+from service.monitoring.drift import Drift, DriftTests
+from service.monitoring.thread import Monitors, Status
+from service.monitoring.upstreams import UpstreamChecks
+from service.others import CONDITION, FLUSH, JOBS, METRICS, STATISTICS, Handlers, Others
+from service.recalibration.jobs import Jobs
+from service.serving.models import Models
+from service.serving.plane import Answer, Log, Plane, Served
 from service.settings import Settings
 from service.state.database import Database, now_us
 from service.state.feedback import FeedbackStore
 from service.state.labelled_sets import LabelledSetStore
-from service.state.predictions import PredictionBatch, PredictionLog
+from service.state.prediction_rows import PredictionBatch
+from service.state.predictions import PredictionLog
 from service.state.retention import Retention
 from service.state.revisions import RevisionStore
-from service.tracing import Tracing
+from service.sums import Snapshot, together
+from service.telemetry.inference_counts import inference_counts, statistics_in
+from service.telemetry.label_counts import LabelCounts
+from service.telemetry.metrics import Gauge, Metrics
+from service.telemetry.run_metrics import RunMetrics
+from service.telemetry.tracing import Tracing
 from service.version import VERSION
 
-LOG_INTERVAL_S = 0.05  # how long the first prediction in the log's queue waits for company
+_FLUSH_S = 10.0
+LOG_INTERVAL_S, LONGEST_LOG_INTERVAL_S = 0.05, 0.5  # longest wait of a prediction for others to share its commit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +49,8 @@ class Runtime:
     models: Models
     jobs: Jobs
     monitors: Monitors
+    drift: DriftTests
+    upstreams: UpstreamChecks
     revisions: RevisionStore
     feedback: FeedbackStore
     retention: Retention
@@ -48,34 +58,41 @@ class Runtime:
     labelled_sets: LabelledSetStore
     metrics: Metrics
     tracing: Tracing | None
+    others: Others
 
     @classmethod
-    def open(cls, settings: Settings) -> Self:
+    def open(cls, settings: Settings, others: Others) -> Self:
         """Open the state and load every model.
 
+        Args:
+            settings: Settings of the process.
+            others: The processes of the service.
+
         Raises:
-            CandorError: The service cannot start like this; nothing is left open.
+            CandorError: The service cannot start; nothing stays open.
         """
         tracing = Tracing(settings.otlp_endpoint, settings.trace_share) if settings.otlp_endpoint else None
-        database = Database.open(settings.state_url)
+        database = Database.open(settings.state_url, lock_is_held=others.supervised)
         try:
             log = PredictionLog(
                 database,
                 capacity=settings.log_capacity,
-                # Whoever waits for the commit waits for no company: those who come meanwhile share the next one.
-                commit_interval_s=0.0 if settings.log_mode == "sync" else LOG_INTERVAL_S,
+                # In sync mode a request waits for its commit, so it starts at once; later ones share the next commit.
+                commit_interval_s=0.0 if settings.log_mode == "sync" else _log_interval_s(others.processes),
                 sample=settings.log_sample,
                 keep_inputs=settings.keep_inputs,
             )
             metrics = Metrics()
-            models = Models(settings, database, _LOGS[settings.log_mode](log))
+            models = Models(settings, database, _LOGS[settings.log_mode](log), others)
             runtime = cls(
                 settings=settings,
                 database=database,
                 log=log,
                 models=models,
-                jobs=Jobs(settings, database, models, metrics, tracing),
+                jobs=Jobs(settings, database, models, metrics, others, tracing),
                 monitors=Monitors(settings, database, models),
+                drift=DriftTests(settings, database, models),
+                upstreams=UpstreamChecks(settings, database, models),
                 revisions=RevisionStore(database),
                 feedback=FeedbackStore(database),
                 retention=Retention(database, days=settings.retention_days, inputs_days=settings.inputs_days),
@@ -83,6 +100,7 @@ class Runtime:
                 labelled_sets=LabelledSetStore(database),
                 metrics=metrics,
                 tracing=tracing,
+                others=others,
             )
             try:
                 models.start()
@@ -99,8 +117,10 @@ class Runtime:
         return runtime
 
     def close(self) -> None:
-        """Finish what waits, write it down, let go of the state."""
+        """Finish and write waiting work, then close the state."""
         self.monitors.close()
+        self.drift.close()
+        self.upstreams.close()
         self.labels.close()
         self.models.close()
         self.retention.close()
@@ -109,67 +129,102 @@ class Runtime:
         if self.tracing is not None:
             self.tracing.close()
 
+    def all_metrics(self) -> Snapshot:
+        """Return the metrics of all processes of the service; not on the event loop, since it takes milliseconds."""
+        return together(self.others.ask(METRICS))
+
+    async def statistics(self) -> dict[tuple[str, str], Statistics]:
+        """Return the statistics of all processes of the service by model and revision."""
+        return statistics_in(together(await self.others.gather(STATISTICS)))
+
+    def answers(self) -> Handlers:
+        """Return what this process answers to the others of its service."""
+        return {
+            JOBS: self.jobs.look,
+            FLUSH: lambda: self.log.flush(_FLUSH_S),
+            METRICS: self.metrics.snapshot,
+            STATISTICS: lambda: inference_counts(self.planes()),
+            CONDITION: self.models.condition,
+        }
+
     def planes(self) -> Iterable[tuple[str, Plane]]:
-        """Give the models' names and planes."""
+        """Return the names and planes of all models."""
         return [(model.name, model.plane) for model in self.models.all()]
 
     def gauges(self) -> Iterable[Gauge]:
-        """Yield what /metrics reads live: (name, help, labels, value)."""
+        """Yield the live values of /metrics as (name, help, labels, value)."""
         settings = self.settings
-        yield "candor_build_info", "The version that runs.", {"version": VERSION}, 1
-        yield "candor_ready", "Whether every model serves what the state names.", {}, not self.models.problems()
-        yield "candor_deadline_seconds", "Time in which a prediction must begin.", {}, settings.deadline_s
-        yield "candor_queue_capacity_rows", "Rows that may wait for a model.", {}, settings.max_queued_rows
-        yield "candor_log_capacity_rows", "Predictions that may wait for the log writer.", {}, settings.log_capacity
+        yield "candor_build_info", "The running version.", {"version": VERSION}, 1
+        yield "candor_ready", "Whether every model serves its active revision.", {}, not self.models.problems()
+        yield "candor_deadline_seconds", "Queueing deadline of a prediction.", {}, settings.deadline_s
+        yield "candor_queue_capacity_rows", "Maximum queued rows of a model.", {}, settings.max_queued_rows
+        yield "candor_log_capacity_rows", "Maximum predictions queued for the log.", {}, settings.log_capacity
+        if settings.bundle_reference.is_url:
+            listed = self.models.bundles_problem is None
+            yield (
+                "candor_bundles_listed",
+                "Whether the remote folder of bundles could be listed: 1, else 0.",
+                {},
+                listed,
+            )
         if (disk := self.database.disk()) is not None:
             yield "candor_state_bytes", "Size of the state's files (SQLite).", {}, disk.used
-            yield "candor_state_free_bytes", "Room on the disk of the state (SQLite).", {}, disk.free
-        yield "candor_log_depth", "Predictions that wait for the log writer.", {}, self.log.depth
+            yield "candor_state_free_bytes", "Free disk space of the state (SQLite).", {}, disk.free
+        yield "candor_log_depth", "Predictions queued for the log.", {}, self.log.depth
         yield "candor_log_written_total", "Predictions written to the log since the start.", {}, self.log.written
-        yield (
-            "candor_log_dropped_total",
-            "Predictions that found no room in the log since the start.",
-            {},
-            self.log.dropped,
-        )
-        yield (
-            "candor_log_left_out_total",
-            "Predictions that are not of the log's sample since the start.",
-            {},
-            self.log.left_out,
-        )
+        yield "candor_log_dropped_total", "Predictions dropped by a full queue since the start.", {}, self.log.dropped
+        yield "candor_log_left_out_total", "Predictions left out by sampling since the start.", {}, self.log.left_out
         for kind, rows in asdict(self.retention.deleted).items():
-            yield "candor_pruned_rows_total", "Rows deleted for their age since the start.", {"kind": kind}, rows
-        yield "candor_state_stale_seconds", "Seconds since the state was last heard of.", {}, self.models.stale_for_s
+            yield "candor_pruned_rows_total", "Rows deleted by retention since the start.", {"kind": kind}, rows
+        yield "candor_state_stale_seconds", "Seconds since the last database contact.", {}, self.models.stale_for_s
         for model in self.models.all():
             if model.desired.loaded:
                 ready = model.plane.served is not None and model.problem is None
-                yield "candor_model_ready", "Whether a model serves what the state names.", {"model": model.name}, ready
+                yield "candor_model_ready", "Whether a model serves its active revision.", {"model": model.name}, ready
             refused = model.refused_bundles
-            yield "candor_bundles_refused", "Bundles that were refused when last tried.", {"model": model.name}, refused
-            yield "candor_queue_rows", "Rows that wait for the session.", {"model": model.name}, model.plane.queued_rows
-            yield "candor_epoch", "Epoch of the pointer in force.", {"model": model.name}, model.pointer.epoch
+            yield "candor_bundles_refused", "Bundles refused at the last attempt.", {"model": model.name}, refused
+            yield "candor_queue_rows", "Rows queued for the session.", {"model": model.name}, model.plane.queued_rows
+            yield "candor_epoch", "Epoch of the active pointer.", {"model": model.name}, model.pointer.epoch
+            if (remote := model.remote) is not None:
+                yield from _upstream(model.name, remote)
             if model.plane.served is not None:
                 active = {"model": model.name, "revision": model.plane.served.revision.id}
-                yield "candor_revision_info", "The revision in service.", active, 1
+                yield "candor_revision_info", "The active revision.", active, 1
                 yield from _certificates(model.name, model.plane.served)
                 if (status := self.monitors.seen(model.name)) is not None:
                     yield from _monitoring(model.name, status)
+                if (drift := self.drift.seen(model.name)) is not None:
+                    yield from _drift(model.name, drift)
+
+
+def _log_interval_s(processes: int) -> float:
+    """Return the interval at which all processes together commit as often as one: commits cost more than rows."""
+    return min(LOG_INTERVAL_S * processes, LONGEST_LOG_INTERVAL_S)
+
+
+def _upstream(model: str, remote: Remote) -> Iterable[Gauge]:
+    """Yield whether a model on another server has changed, and its requests without a usable answer."""
+    changed = remote.changed is not None
+    text = "Whether a model on another server differs from its bundle: 1, else 0."
+    yield "candor_upstream_changed", text, {"model": model}, changed
+    for reason, count in remote.failures.items():
+        text = "Requests to a model's server without a usable answer since the start."
+        yield "candor_upstream_failures_total", text, {"model": model, "reason": reason}, count
 
 
 def _certificates(model: str, served: Served) -> Iterable[Gauge]:
-    """Yield whether each certificate in force stands."""
+    """Yield whether each certificate of the active policies is valid."""
     for policy, solved in served.policies.items():
         for value, part in [*solved.parts.items()] or [("", solved)]:
             for band in part.bands:
                 if band.certificate is not None:
                     labels = {"model": model, "policy": policy, "action": band.action, "segment": value}
-                    text = "Whether a certificate in force stands: 1, else 0."
+                    text = "Whether a certificate of the active revision is valid: 1, else 0."
                     yield "candor_certificate_valid", text, labels, band.certificate.valid
 
 
 def _monitoring(model: str, status: Status) -> Iterable[Gauge]:
-    """Yield the monitors' evidence and alarm, and what was estimated last."""
+    """Yield the monitors' evidence, the calibration alarm and the latest estimates."""
     of_model = {"model": model}
     for monitor in status.monitors:
         if monitor.ended_at is None:
@@ -177,24 +232,33 @@ def _monitoring(model: str, status: Status) -> Iterable[Gauge]:
             yield "candor_monitor_evidence", "Evidence of a monitor, natural logarithm.", named, monitor.evidence
         if monitor.ended_at is None and monitor.kind == "calibration":
             fired = monitor.fired_at is not None
-            yield "candor_calibration_alarm", "Whether the calibration alarm has gone off: 1, else 0.", of_model, fired
+            yield "candor_calibration_alarm", "Whether the calibration alarm has fired: 1, else 0.", of_model, fired
     if status.estimates is None:
         return
     labelled, recent = status.estimates.document["labelled"], status.estimates.document["recent"]
     for label, rate in labelled["base_rate"].items():
-        yield "candor_base_rate", "Estimated share of a label.", {"model": model, "label": label}, rate["value"]
+        yield "candor_base_rate", "Estimated frequency of a label.", {"model": model, "label": label}, rate["value"]
     if labelled["accuracy"] is not None:
         yield "candor_labelled_accuracy", "Accuracy on labelled rows.", of_model, labelled["accuracy"]["value"]
         value = labelled["mean_confidence"]["value"]
         yield "candor_mean_confidence", "Mean confidence on the same labelled rows.", of_model, value
     if recent["estimated_accuracy"] is not None:
         value = recent["estimated_accuracy"]["value"]
-        text = "Mean confidence of all recent rows: the accuracy, if it is calibrated."
+        text = "Mean confidence of all recent rows; equals the accuracy of a calibrated model."
         yield "candor_estimated_accuracy", text, of_model, value
 
 
+def _drift(model: str, drift: Drift) -> Iterable[Gauge]:
+    """Yield the stability index and the alarm of the columns that are shown."""
+    for column in drift.shown():
+        named = {"model": model, "column": column.name}
+        if column.psi is not None:
+            yield "candor_column_psi", "Population stability index of a column.", named, column.psi
+        yield "candor_column_drift_alarm", "Whether a column's drift alarm is on: 1, else 0.", named, column.alarm
+
+
 def _in_background(predictions: PredictionLog) -> Log:
-    """Return a log that hands a batch over and never waits."""
+    """Return a log that queues a batch without waiting."""
 
     def log(answer: Answer, inputs: npt.NDArray[Any], _: Sequence[Answer]) -> None:
         predictions.append(_batch(answer, inputs))
@@ -203,7 +267,7 @@ def _in_background(predictions: PredictionLog) -> Log:
 
 
 def _in_sync(predictions: PredictionLog) -> Log:
-    """Return a log that promises each request's rows on their own, so that one that is given up is withdrawn alone."""
+    """Return a log with one future per request, so that an abandoned request is withdrawn alone."""
 
     def log(_: Answer, inputs: npt.NDArray[Any], parts: Sequence[Answer]) -> Sequence[Future[None]]:
         ends = list(accumulate(len(part.ids) for part in parts))
@@ -223,6 +287,10 @@ def _off(_: PredictionLog) -> Log:
 _LOGS: Final = {"background": _in_background, "sync": _in_sync, "off": _off}
 
 
+_PER_ROW: Final = {part.name for part in fields(Answer)} & {part.name for part in fields(PredictionBatch)} - {"policy"}
+"""Columns that a prediction is answered with and that are logged."""
+
+
 def _batch(answer: Answer, inputs: npt.NDArray[Any]) -> PredictionBatch:
     revision = answer.served.revision
     return PredictionBatch(
@@ -231,16 +299,14 @@ def _batch(answer: Answer, inputs: npt.NDArray[Any]) -> PredictionBatch:
         revision=revision.id,
         policy=None if answer.policy is None else f"{answer.policy.policy.id}@{answer.policy.version}",
         created_at=now_us(),
-        ids=answer.ids,
-        references=list(answer.references),
-        groups=list(answer.groups),
         inputs=inputs,
-        logits=answer.logits,
-        labels=answer.labels.astype(np.int64, copy=False),
-        confidence=answer.confidence,
-        actions=answer.actions,
-        propensities=answer.propensities,
-        sought=answer.label_sought,
-        segments=answer.segments,
         input_spec=answer.served.specification,
+        **{name: getattr(answer, name) for name in _PER_ROW} | {"groups": _groups(answer)},
     )
+
+
+def _groups(answer: Answer) -> Sequence[str | None]:
+    """Return the groups of the rows. Equal scores, unlike equal inputs, are no sign of the same thing."""
+    if answer.served.input.kind != "scores":
+        return answer.groups
+    return [own if group is None else group for own, group in zip(answer.ids, answer.groups, strict=True)]

@@ -1,171 +1,287 @@
-"""Everything an operator can set, typed; each field is the environment variable CANDOR_<NAME>."""
+"""Settings of the service. Each field is the environment variable CANDOR_<NAME>."""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+if TYPE_CHECKING:
+    from bundle.references import Reference
 
 
 class Settings(BaseSettings):
-    """Settings of one service process (frozen)."""
+    """Settings of one service (frozen)."""
 
     model_config = SettingsConfigDict(env_prefix="CANDOR_", frozen=True)
 
-    host: str = Field("127.0.0.1", description="Address to listen on; anything beyond loopback needs an API key.")
+    host: str = Field("127.0.0.1", description="Address to listen on. An address beyond loopback requires an API key.")
     port: int = Field(8000, ge=1, le=65535, description="Port to listen on.")
-    bundles: Path = Field(Path("var/bundles"), description="Folder of bundles, `{model}/{version}/` in it.")
+    grpc_port: int | None = Field(
+        None,
+        ge=1,
+        le=65535,
+        description="Port to listen on for gRPC (Open Inference Protocol; extra `grpc`). Unset: no gRPC.",
+    )
+    bundles: Annotated[str, BeforeValidator(str)] = Field(
+        "var/bundles",
+        description="Folder of bundles, laid out as `{model}/{version}/`, or of a single bundle: a path, or a URL such "
+        "as `s3://…`. `…@sha256:…` pins a single bundle to the digest of its manifest.",
+    )
+    bundle_cache: Path = Field(
+        Path("var/bundle-cache"), description="Folder for copies of bundles where `CANDOR_BUNDLES` is a URL."
+    )
+    bundle_cache_days: float = Field(
+        30.0, ge=1, description="Days after which a copy there that no service has needed since is removed."
+    )
     policies: Path | None = Field(
-        None, description="Folder of policies, `{model}/{policy}.yaml` in it; read when a model is first activated."
+        None,
+        description="Folder of policies, laid out as `{model}/{policy}.yaml`; read when a model is first activated. "
+        "Unset: none.",
     )
     database_url: str = Field(
-        "sqlite:///var/state.db", description="SQLAlchemy URL of the state (SQLite or PostgreSQL)."
+        "sqlite:///var/state.db", description="SQLAlchemy URL of the state database (SQLite or PostgreSQL)."
     )
     database_password_file: Path | None = Field(
-        None, description="File with PostgreSQL's password, which goes into the URL of the state."
+        None, description="File that contains the PostgreSQL password, inserted into the database URL. Unset: none."
     )
     uploads: Path = Field(
         Path("var/uploads"),
-        description="Folder where uploaded labelled sets lie until they are stored; one for each server.",
+        description="Folder for uploaded labelled sets until they are stored; one folder per server.",
     )
     default_model: str | None = Field(
-        None, description="Model behind /predict, /feedback and /recalibrate; may be left out where there is only one."
+        None, description="Model that answers /predict, /feedback and /recalibrate. Optional with a single model."
     )
 
     provider: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description="Where the model runs. `cuda` that is not there is an error at start."
+        "auto", description="Device that runs the model. `cuda` without a usable GPU is an error at start."
+    )
+    workers: PositiveInt | Literal["auto"] = Field(
+        1,
+        description="Processes that answer requests behind the port; `auto`: one per available CPU, and one on a GPU.",
     )
     threads: PositiveInt | None = Field(
         None,
-        description="Threads of one run on the CPU; unset: the processors that the container may use, less one.",
+        description="CPU threads per inference run. Unset: the CPUs available to the container divided by the workers, "
+        "less one. Refused if the threads of all workers together exceed the CPUs.",
     )
     gpu_memory_bytes: PositiveInt | None = Field(
-        None, description="GPU memory that one model may take at most; unset: what there is."
+        None, description="Maximum GPU memory per model in bytes. Unset: no limit."
     )
-    max_batch_size: PositiveInt = Field(32, description="Rows that one inference run takes at most.")
-    max_queued_rows: PositiveInt = Field(1024, description="Rows that may wait for each model; above it 503.")
-    batch_delay_s: float = Field(0.0, ge=0, le=1, description="How long a free session waits for more rows.")
-    deadline_s: PositiveFloat = Field(10.0, description="A prediction that has not started by then is dropped (504).")
+    max_batch_size: PositiveInt = Field(32, description="Maximum rows per inference batch.")
+    max_queued_rows: PositiveInt = Field(
+        1024, description="Maximum queued rows per model and worker; further requests get 503."
+    )
+    batch_delay_s: float = Field(
+        0.0, ge=0, le=1, description="Time in seconds that a free session waits for more rows."
+    )
+    deadline_s: PositiveFloat = Field(10.0, description="Queueing deadline in seconds; later predictions get 504.")
 
-    max_body_bytes: PositiveInt = Field(8 * 1024 * 1024, description="Largest request body, checked while it arrives.")
+    max_body_bytes: PositiveInt = Field(
+        8 * 1024 * 1024, description="Maximum request body size in bytes, enforced while the body arrives."
+    )
     max_upload_bytes: PositiveInt = Field(
-        1024**3, description="Largest labelled set, as it comes and as it unpacks, checked while it arrives."
+        1024**3,
+        description="Maximum size of a labelled set in bytes, compressed and unpacked, enforced while it arrives.",
     )
     max_pixels: PositiveInt = Field(
-        16_000_000, description="Pixels that a request's images may have together, checked before one is decoded."
+        16_000_000, description="Maximum pixels per request over all its images, checked before decoding."
     )
-    max_rows_per_request: PositiveInt = Field(1024, description="Rows that one predict request may carry.")
+    max_rows_per_request: PositiveInt = Field(1024, description="Maximum rows per prediction request.")
 
     key_requests_per_s: PositiveFloat | None = Field(
-        None, description="Requests a second of each API key, a second's worth at once; above it 429. Unset: no limit."
+        None,
+        description="Maximum requests per second of each API key, with bursts of one second; further requests get "
+        "429. Unset: no limit.",
     )
     client_timeout_s: PositiveFloat = Field(
         20.0,
-        description="How long a client may take to send a request's head, its body (a second more for every 16 KiB), "
-        "or to read on in an answer.",
+        description="Time in seconds for a client to send the request head, to send the body (plus one second per 16 "
+        "KiB), or to continue reading a response.",
     )
     max_connections: PositiveInt = Field(
-        4096, description="Connections at a time; further ones are answered 503 and closed."
+        4096,
+        description="Maximum open connections, divided among the workers; further connections get 503 and are closed.",
     )
 
     log_capacity: PositiveInt = Field(
-        100_000, description="Predictions that may wait for the log writer; above it they are dropped and counted."
+        100_000,
+        description="Maximum predictions that wait for the log writer; further predictions are dropped from the log "
+        "and counted.",
     )
     log_mode: Literal["background", "sync", "off"] = Field(
         "background",
-        description="`background` answers without waiting for the log; `sync` answers when a prediction is durable "
+        description="`background` answers without waiting for the log; `sync` answers when the prediction is durable "
         "(503 if it is not by the deadline); `off` logs nothing.",
     )
     log_sample: float = Field(
-        1.0, gt=0, le=1, description="Share of the groups whose predictions are logged; a group is logged whole or not."
+        1.0,
+        gt=0,
+        le=1,
+        description="Share of groups whose predictions are logged; a group is logged as a whole or not at all.",
     )
     keep_inputs: Literal["off", "sought", "all"] = Field(
         "off",
-        description="Whose inputs are kept, to be scored again by a later model: `off` nobody's, `sought` those whose "
-        "label is sought, `all`.",
+        description="Inputs to keep for scoring by a later model: `off` none, `sought` those of predictions whose "
+        "label is sought, `all` every input.",
     )
     retention_days: PositiveFloat | None = Field(
         None,
-        description="Age at which predictions are deleted, with their inputs and labels, and labels that name none; "
-        "unset: never.",
+        description="Age in days at which predictions are deleted with their inputs and labels, and labels without a "
+        "prediction. Unset: never.",
     )
     inputs_days: PositiveFloat | None = Field(
-        None, description="Age at which kept inputs are deleted; unset: with their predictions."
+        None, description="Age in days at which kept inputs are deleted. Unset: with their predictions."
     )
-    poll_interval_s: PositiveFloat = Field(0.5, description="How often the active revision and the keys are looked up.")
+    poll_interval_s: PositiveFloat = Field(
+        0.5, description="Interval in seconds at which the active revision and the API keys are read again."
+    )
 
     unready_after: PositiveFloat | None = Field(
         None,
-        description="Seconds without word of the state after which /readyz answers 503; unset: never, since a moment "
-        "without the database would then take every replica out of service.",
+        description="Time in seconds without database contact after which /readyz answers 503. Unset: never, because "
+        "a short database outage would otherwise take every replica out of service.",
     )
 
-    refit_min_rows: PositiveInt = Field(60, description="Labelled rows below which a refit is refused outright.")
+    refit_min_rows: PositiveInt = Field(60, description="Minimum labelled rows for a recalibration.")
     refit_max_labels: PositiveInt = Field(
-        1_000_000, description="Labels that a refit reads; of more, those of the newest predictions."
+        1_000_000,
+        description="Maximum labels that a recalibration reads; with more, it reads those of the newest predictions.",
     )
-    refit_timeout_s: PositiveFloat = Field(600.0, description="A refit that takes longer is stopped.")
+    refit_timeout_s: PositiveFloat = Field(600.0, description="Time limit of a recalibration in seconds.")
     child_priority: Literal["idle", "low"] = Field(
         "idle",
-        description="Refits and checks of uploads run on what time of the processors predictions leave over (`idle`), "
-        "or get a small share of a host that is always busy (`low`).",
+        description="CPU priority of recalibration and upload checks: `idle` uses only idle CPU; `low` guarantees a "
+        "small share on a busy host.",
     )
-    gate_alpha: float = Field(
-        0.05, gt=0, lt=0.5, description="Error budget of the gate; attempt k gets alpha/(k(k+1))."
+    gate_alpha: float = Field(0.05, gt=0, lt=0.5, description="Error budget of the gate; look k uses alpha/(k(k+1)).")
+    gate_margin: float = Field(
+        0.002, ge=0, description="Maximum harm of a non-inferior recalibration, in nats of log loss."
     )
-    gate_margin: float = Field(0.002, ge=0, description="Harm in nats that a non-inferior refit may have.")
-    monitor_interval_s: PositiveFloat = Field(60.0, description="How often monitors look for labels that are due.")
+    monitor_interval_s: PositiveFloat = Field(
+        60.0, description="Interval in seconds at which monitors read newly mature labels."
+    )
     monitor_maturity_s: float = Field(
         604_800.0,
         ge=0,
-        description="How old a prediction is when monitors count it, with the label that it has by then.",
+        description="Age in seconds at which monitors count a prediction, with the label it has by then.",
     )
-    monitor_window_s: PositiveFloat = Field(604_800.0, description="Span of the traffic that estimates are about.")
+    monitor_window_s: PositiveFloat = Field(
+        604_800.0, description="Time span in seconds of the traffic that estimates describe."
+    )
     monitor_alpha: float = Field(
-        0.05, gt=0, lt=1, description="Probability of any false alarm, ever, of each kind of monitor of a model."
+        0.05,
+        gt=0,
+        lt=1,
+        description="Probability that a monitor ever raises a false alarm, per model and kind of monitor.",
     )
     monitor_tolerance: float = Field(
-        0.02, ge=0.001, lt=0.5, description="Miscalibration within which the calibration alarm stays silent."
+        0.02, ge=0.001, lt=0.5, description="Miscalibration that the calibration alarm tolerates."
+    )
+    drift_window_s: float = Field(
+        86_400.0,
+        ge=0,
+        description="Time span in seconds of the traffic that one test of input drift reads. 0 turns the tests off.",
+    )
+    drift_psi: PositiveFloat = Field(
+        0.1, description="Minimum population stability index of a column in the alarm of input drift."
+    )
+    upstream_interval_s: PositiveFloat = Field(
+        60.0,
+        description="Interval in seconds at which models that run on other servers are compared with their bundles.",
     )
     alarm_refit: Literal["off", "propose"] = Field(
-        "off", description="What the calibration alarm does besides: nothing, or start a refit that ends as a proposal."
+        "off",
+        description="Action on a calibration alarm: `off` only raises it; `propose` also starts a recalibration that "
+        "ends as a proposal.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="From which level on the service's own lines are written to standard error."
+        "info", description="Minimum level of service logs (written to standard error)."
     )
     access_log: float = Field(
-        0.0, ge=0, le=1, description="Share of prediction requests that get a line in the log; all others always do."
+        0.0, ge=0, le=1, description="Share of prediction requests written to the log; all other requests always are."
     )
     otlp_endpoint: str | None = Field(
-        None, description="OTLP/HTTP collector that traces go to, such as http://collector:4318; unset: no traces."
+        None, description="OTLP/HTTP collector for traces, such as http://collector:4318. Unset: no traces."
     )
     trace_share: float = Field(
-        1.0, ge=0, le=1, description="Share of traces that begin here and are kept; a client's own decision wins."
+        1.0,
+        ge=0,
+        le=1,
+        description="Share of traces to keep among those that start here; a client's own sampling decision takes "
+        "precedence.",
     )
     limit_unidentified: float = Field(
-        0.05, ge=0, le=1, description="Share of rows that no label stands for, at which a refit may go unattended."
+        0.05, ge=0, le=1, description="Largest share of unidentified traffic at which automatic activation is allowed."
     )
     limit_missing: float = Field(
-        0.05, ge=0, le=1, description="Share of labels that were sought and have not come, likewise."
+        0.05,
+        ge=0,
+        le=1,
+        description="Largest share of sought labels still missing at which automatic activation is allowed.",
     )
     limit_flipped: float | None = Field(
-        None, ge=0, le=1, description="Largest share of a policy's decisions that a refit may change; unset: any."
+        None,
+        ge=0,
+        le=1,
+        description="Maximum share of a policy's decisions that a recalibration may change. Unset: no limit.",
     )
     limit_flag_rate: float | None = Field(
-        None, ge=0, le=1, description="Largest share of rows that a refit may give a policy's first action; unset: any."
+        None,
+        ge=0,
+        le=1,
+        description="Maximum share of rows that may get a policy's first action after a recalibration. Unset: no "
+        "limit.",
     )
     limit_flag_rate_ratio: float | None = Field(
-        None, gt=0, description="How many times as many rows a refit may give that action as before; unset: any."
+        None, gt=0, description="Maximum growth factor of that share in a recalibration. Unset: no limit."
     )
     limit_probability_change: float | None = Field(
-        None, ge=0, le=1, description="How far a refit may move a probability in 99 % of the rows; unset: any."
+        None,
+        ge=0,
+        le=1,
+        description="Maximum change of a probability in 99 % of the rows in a recalibration. Unset: no limit.",
     )
     four_eyes: bool = Field(
-        False, description="A proposal may be activated only with another API key than the one that made it."
+        False, description="Require another API key to activate a proposal than the key that made it."
     )
-    drain_timeout_s: PositiveFloat = Field(10.0, description="How long a stop waits for requests in flight.")
+    drain_timeout_s: PositiveFloat = Field(
+        10.0, description="Time in seconds that a stop waits for requests in flight."
+    )
+
+    @field_validator("bundles")
+    @classmethod
+    def _readable(cls, bundles: str) -> str:
+        if "://" not in bundles and "@sha256:" not in bundles:
+            return bundles  # the packages that read bundles take a while to import
+        from bundle import BundleError
+        from bundle.references import Reference
+
+        try:
+            found = Reference.parse(bundles)
+        except BundleError as error:
+            raise ValueError(str(error)) from error
+        if found.is_url and "?" in found.address:
+            raise ValueError("the URL of a folder has no query")
+        return bundles
+
+    @property
+    def bundle_reference(self) -> Reference:
+        """`bundles`: its path or URL, and the digest that it is pinned to."""
+        from bundle.references import Reference
+
+        return Reference.parse(self.bundles)
+
+    @property
+    def bundle_folder(self) -> Path:
+        """Local folder of bundles: `bundles` itself, or the copies of a remote folder, each in a folder of its own."""
+        reference = self.bundle_reference
+        if not reference.is_url:
+            return Path(reference.address)
+        return self.bundle_cache / hashlib.sha256(reference.address.encode()).hexdigest()[:16]
 
     @property
     def state_url(self) -> str:

@@ -1,4 +1,4 @@
-"""Times are int64 microseconds since the epoch, UTC; outside they are ISO 8601."""
+"""Times: int64 microseconds since the epoch (UTC) inside, ISO 8601 outside."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def microseconds(time: datetime) -> int:
 
 
 def duration_us(text: str) -> int:
-    """Return a stretch of time such as 90d, 12h, 30m or 45s in microseconds.
+    """Return a duration such as 90d, 12h, 30m or 45s in microseconds.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is not a duration.
 
     >>> duration_us("12h")
     43200000000
     """
     match = _DURATION.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is no stretch of time: write 90d, 12h, 30m or 45s")
+        raise ValueError(f"{text!r} is not a duration: write 90d, 12h, 30m or 45s")
     return int(match[1]) * _UNITS_S[match[2]] * 1_000_000

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-VERSION = version("candor")
+VERSION = version("candor-server")
