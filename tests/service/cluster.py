@@ -8,7 +8,7 @@ import socket
 import subprocess
 from pathlib import Path
 
-_PATIENCE_S = 60.0
+from tests.waiting import PATIENCE_S
 
 
 class Cluster:
@@ -39,5 +39,5 @@ class Cluster:
     def _run(self, program: str, *arguments: str | Path) -> None:
         become = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
         command = [*become, self._bin / program, *arguments]
-        done = subprocess.run(command, stdout=subprocess.DEVNULL, timeout=_PATIENCE_S, check=False, cwd="/")
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, timeout=PATIENCE_S, check=False, cwd="/")
         assert done.returncode == 0, command

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import secrets
@@ -11,11 +12,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -27,22 +28,30 @@ import pytest
 import structlog
 import uvicorn
 from sqlalchemy import delete
+from typer.testing import CliRunner
 
+import bundle as bundles
 from bundle import Bundle, BundleContents
 from service.app import Candor, create_app
-from service.plane import Plane
+from service.cli import app
+from service.commands import output
+from service.recalibration import refit_process
+from service.rest.uploads.check import CheckTask, check
+from service.rest.uploads.intake import Intake
 from service.runtime import Runtime
+from service.serving.plane import Plane
 from service.settings import Settings
 from service.state import tables
 from service.state.database import Database
+from service.state.labelled_sets import Content
 from tests.conftest import BIN
 from tests.conftest import Digits as Digits
+from tests.waiting import PATIENCE_S, until
 
 from .cluster import Cluster
 
 POLICIES = Path(__file__).parents[2] / "examples" / "policies"
 _NUMBERS = itertools.count()
-PATIENCE_S = 60.0  # nothing takes that long; it turns a hang into a failure
 ROWS_PER_REQUEST = 256
 # In the child's place: one that asks for a look, and then takes its time.
 SLOW = """
@@ -103,10 +112,11 @@ class HeldUp:
 
     def wait_for_rows(self, rows: int) -> None:
         """Return when so many rows wait behind what the worker has taken."""
-        give_up = time.monotonic() + PATIENCE_S
-        while self._plane.queued_rows != rows:
-            assert time.monotonic() < give_up, f"{self._plane.queued_rows} rows wait, not {rows}"
-            time.sleep(0.001)
+        until(lambda: self._plane.queued_rows == rows, lambda: f"{self._plane.queued_rows} rows wait, not {rows}")
+
+
+def _ended(job: dict[str, Any]) -> bool:
+    return job["state"] not in ("queued", "running")
 
 
 class Caller:
@@ -139,7 +149,11 @@ class Caller:
 
     def recalibrate(self, **body: Any) -> httpx.Response:
         """Refit and wait for the result."""
-        return self.http.post("/recalibrate", json=body, headers={"prefer": "wait=60"})
+        return self.http.post("/recalibrate", json=body, headers={"prefer": f"wait={PATIENCE_S:.0f}"})
+
+    def job(self, location: str, until_: Callable[[dict[str, Any]], bool] = _ended) -> dict[str, Any]:
+        """Return a job once it is as wanted: at its end, where nothing is said."""
+        return until(lambda: found if until_(found := self.http.get(location).json()) else None, location)
 
     def revisions(self) -> dict[str, Any]:
         """Return the page of revisions."""
@@ -195,9 +209,9 @@ class InThread(Caller):
     Its socket listens before the service does, so that nobody needs to wait for the start: a request waits for it.
     """
 
-    def __init__(self, settings: Settings, *, loop: str = "uvloop") -> None:
+    def __init__(self, settings: Settings, *, loop: str = "uvloop", port: int = 0) -> None:
         self.application: Candor = create_app(settings)
-        self._socket = socket.create_server((settings.host, 0))
+        self._socket = socket.create_server((settings.host, port))
         host, port = self._socket.getsockname()[:2]
         super().__init__(f"http://{host}:{port}")
         config = uvicorn.Config(self.application, loop=loop, log_config=None, access_log=False, server_header=False)
@@ -245,7 +259,7 @@ class Process(Caller):
         assert self.popen.stderr is not None
         for line in self.popen.stderr:
             self.log.append(line)
-            if "Uvicorn running on" in line:
+            if " running on http" in line:
                 self._listens.set()
         self._listens.set()
 
@@ -280,20 +294,24 @@ def settings_of(digits: Digits, state: Path | str, **changes: Any) -> Settings:
     url = state if isinstance(state, str) else f"sqlite:///{state}/state.db"
     uploads = digits.root.parent / "uploads" / str(next(_NUMBERS))
     fields: dict[str, Any] = {"bundles": digits.root, "policies": POLICIES, "database_url": url, "uploads": uploads}
-    # Tests keep every processor busy, and refits would wait for their end.
-    fields |= {"poll_interval_s": 0.05, "child_priority": "low"} | changes
+    # Tests keep every processor busy: refits would wait for their end, and predictions beyond their deadline.
+    fields |= {"poll_interval_s": 0.05, "child_priority": "low", "deadline_s": PATIENCE_S} | changes
     return Settings(**fields)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _plain_logs() -> None:
-    """Services in this process log plainly; the default renders every local variable of a traceback."""
+    """Services in this process log plainly; the default renders every local variable of a traceback.
+
+    They log to standard output as it is now, not into that of a command which runs beside them.
+    """
     structlog.configure(
+        logger_factory=structlog.WriteLoggerFactory(sys.stdout),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(),
-        ]
+        ],
     )
 
 
@@ -318,10 +336,10 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def launch(digits: Digits, migrated: Path) -> Callable[..., InThread]:
     """Start a service on a state folder; whoever does closes it."""
 
-    def run(state: Path | str, **changes: Any) -> InThread:
+    def run(state: Path | str, *, port: int = 0, **changes: Any) -> InThread:
         if isinstance(state, Path) and not (state / "state.db").exists():
             shutil.copy(migrated, state / "state.db")
-        return InThread(settings_of(digits, state, **changes))
+        return InThread(settings_of(digits, state, **changes), port=port)
 
     return run
 
@@ -379,7 +397,7 @@ def refit_processes() -> list[int]:
                 command = (entry / "cmdline").read_bytes()
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            if parent == os.getpid() and b"service.refit" in command:
+            if parent == os.getpid() and b"service.recalibration.refit_process" in command:
                 found.append(int(entry.name))
     return found
 
@@ -396,9 +414,41 @@ def in_place_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
         class Sys:
             executable = str(fake)
 
-        monkeypatch.setattr("service.child.sys", Sys)
+        monkeypatch.setattr("service.recalibration.child.sys", Sys)
 
     return run
+
+
+@pytest.fixture
+def checks_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check uploads in this process: a child process takes a second to start, which is much for many small files."""
+
+    async def checked(_: Intake, task: CheckTask) -> Content:
+        return await asyncio.to_thread(check, task, bundles.verify(Path(task.bundle)))
+
+    monkeypatch.setattr(Intake, "_checked", checked)
+
+
+@pytest.fixture
+def refits_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recalibrate in this process, for tests of many models: a child process takes two seconds of CPU time."""
+
+    def recalibrate(theirs: socket.socket) -> None:
+        with theirs, theirs.makefile("rb") as asked, theirs.makefile("wb") as told:
+            refit_process.recalibrate(asked, told)
+
+    @asynccontextmanager
+    async def here(_module: str, _priority: str) -> AsyncIterator[Any]:
+        ours, theirs = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=ours, limit=2**26)
+        complaints = asyncio.StreamReader()
+        complaints.feed_eof()
+        running = asyncio.create_task(asyncio.to_thread(recalibrate, theirs))
+        yield SimpleNamespace(stdin=writer, stdout=reader, stderr=complaints)
+        await running
+        writer.close()
+
+    monkeypatch.setattr("service.recalibration.execution.child", here)
 
 
 @pytest.fixture
@@ -452,16 +502,31 @@ class Spawn:
         return running
 
     def run(self, *arguments: str | Path, **changes: str) -> subprocess.CompletedProcess[str]:
-        """Run `candor` with arguments to its end."""
-        environment = self.environment | {f"CANDOR_{name.upper()}": value for name, value in changes.items()}
+        """Run `candor` with arguments in this process, which saves the half second that it takes to start."""
+        given = [str(argument) for argument in arguments]
+        environment = self._environment(changes)
+        with pytest.MonkeyPatch.context() as patch:
+            for console in (output.console, output.complaints):  # which read COLUMNS when they were made
+                patch.setattr(console, "width", int(environment["COLUMNS"]))
+            done = CliRunner().invoke(app, given, env=environment)
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return subprocess.CompletedProcess(given, done.exit_code, done.stdout, done.stderr)
+
+    def process(self, *arguments: str | Path, **changes: str) -> subprocess.CompletedProcess[str]:
+        """Run `candor` with arguments in a process of its own, to its end."""
         return subprocess.run(
             [BIN / "candor", *arguments],
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,
             check=False,
-            env={"COLUMNS": "200", "NO_COLOR": "1"} | environment,
+            env=self._environment(changes),
         )
+
+    def _environment(self, changes: dict[str, str]) -> dict[str, str]:
+        plain = {"COLUMNS": "200", "NO_COLOR": "1"}
+        return plain | self.environment | {f"CANDOR_{name.upper()}": value for name, value in changes.items()}
 
 
 @contextmanager
@@ -478,6 +543,7 @@ def spawning(digits: Digits, state: Path) -> Iterator[Spawn]:
             "CANDOR_UPLOADS": f"{state}/uploads",
             "CANDOR_POLL_INTERVAL_S": "0.05",
             "CANDOR_CHILD_PRIORITY": "low",
+            "CANDOR_DEADLINE_S": f"{PATIENCE_S}",
         }
     )
     yield starter
@@ -517,7 +583,7 @@ def new_postgresql() -> Iterator[str]:
     server = os.environ.get("CANDOR_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/postgres")
     name = f"candor_test_{secrets.token_hex(6)}"
     try:
-        with psycopg.connect(server, autocommit=True, connect_timeout=3) as connection:
+        with psycopg.connect(server, autocommit=True, connect_timeout=30) as connection:
             connection.execute(f'CREATE DATABASE "{name}"')
             # Not to wait for the disk: no test crashes this server, and one that crashes a server has its own.
             connection.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = off')

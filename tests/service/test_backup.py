@@ -11,14 +11,15 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.waiting import PATIENCE_S
+
 ROOT = Path(__file__).parents[2]
 IMAGES = 20
-PATIENCE_S = 60
 
 
 def commands(which: str) -> tuple[str, str]:
     """Return the guide's commands that back up and restore a database: those that name the file of the back-up."""
-    guide = (ROOT / "docs/operations.md").read_text()
+    guide = (ROOT / "docs/how-to/operations.md").read_text()
     backup, restore = (
         line for line in re.findall(r"^\$ (.*(?:\n  .*)*)", guide, re.MULTILINE) if f"candor-backup.{which}" in line
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,11 @@ import pytest
 
 from service.state import audit
 from service.state.database import Database
-from service.state.feedback import FeedbackStore
 from service.state.jobs import JobStore
+from service.state.labelled import load_labelled_rows
 from service.state.revisions import RevisionStore
 from service.state.window import Window
+from tests.waiting import PATIENCE_S, until
 
 KILLS = 3
 
@@ -63,12 +63,13 @@ def test_acknowledged_feedback_outlives_kill_9(spawn: Any, digits: Any, state: A
 
         sender = threading.Thread(target=until_it_dies, args=(send,))
         sender.start()
-        assert enough.wait(60)
+        assert enough.wait(PATIENCE_S)
         service.kill()
-        sender.join(60)
+        sender.join(PATIENCE_S)
     database = state()
-    store = FeedbackStore(database)
-    rows = store.labelled_rows(Window("digits", digits.bundle.model_digest), label_names=digits.bundle.manifest.labels)
+    window = Window("digits", digits.bundle.model_digest)
+    with database.connect() as connection:
+        rows = load_labelled_rows(connection, window, label_names=digits.bundle.manifest.labels)
     assert len(acknowledged) == len(set(acknowledged))
     # A batch may be stored and its answer lost in the crash: one more batch each time, never one fewer, never half.
     assert len(acknowledged) <= rows.pending <= len(acknowledged) + 3 * KILLS
@@ -104,9 +105,9 @@ def test_moves_that_were_cut_off_happened_whole_or_not_at_all(spawn: Any, state:
 
     mover = threading.Thread(target=until_it_dies, args=(move,))
     mover.start()
-    assert half_way.wait(60)
+    assert half_way.wait(PATIENCE_S)
     service.kill()
-    mover.join(60)
+    mover.join(PATIENCE_S)
     again = spawn()
     listed = again.revisions()
     assert listed["active"] in (answered[-1], proposals[len(answered)])
@@ -125,26 +126,22 @@ def test_a_refit_that_was_interrupted_runs_again_and_ends(
     spawn: Any, digits: Any, state: Any, how: signal.Signals
 ) -> None:
     service = spawn()
-    service.teach(digits.dimmed[:300], digits.labels[:300])
-    while service.metric("candor_log_written_total") < 300:
-        pass
-    job = service.http.post("/recalibrate", json={"mode": "propose", "calibrator": "temperature"})
+    service.teach(digits.dimmed[:900], digits.labels[:900])
+    until(lambda: service.metric("candor_log_written_total") >= 900)
+    # `auto` fits dozens of candidates, so that the signal comes long before the end.
+    job = service.http.post("/recalibrate", json={"mode": "propose", "calibrator": "auto"})
     assert job.status_code == 202
     location = job.headers["location"]
-    while service.http.get(location).json()["state"] == "queued":
-        time.sleep(0.02)
+    service.job(location, lambda job: job["state"] != "queued")
     if how is signal.SIGKILL:
         service.kill()
     else:  # Ctrl-C reaches every process of the terminal, the refit's too
         os.killpg(service.popen.pid, how)
-        service.popen.wait(60)
+        service.popen.wait(PATIENCE_S)
     database = state()
     assert [unfinished.id for unfinished in JobStore(database).unfinished()] == [job.json()["job"]]
     database.close()
     again = spawn()
-    found = again.http.get(location).json()
-    while found["state"] in ("queued", "running"):
-        time.sleep(0.02)
-        found = again.http.get(location).json()
+    found = again.job(location)
     assert found["state"] == "done", found
     assert found["result"]["revision"] == "r2"

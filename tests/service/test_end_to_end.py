@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 from typing import Any
 
 import numpy as np
@@ -252,10 +251,7 @@ class TestRecalibration:
         assert answer.status_code == 202
         assert answer.headers["location"] == f"/v1/jobs/{answer.json()['job']}"
         assert answer.json()["state"] in {"queued", "running"}
-        job = service.http.get(answer.headers["location"]).json()
-        while job["state"] in {"queued", "running"}:
-            time.sleep(0.02)
-            job = service.http.get(answer.headers["location"]).json()
+        job = service.job(answer.headers["location"])
         assert job["state"] == "done"
         assert job["error"] is None
         assert job["result"]["state"] == "dry_run"
@@ -263,7 +259,7 @@ class TestRecalibration:
 
     def test_without_a_body_it_is_a_dry_run(self, service: Any, digits: Any) -> None:
         service.teach(digits.images[:200], digits.labels[:200])
-        answer = service.http.post("/recalibrate", headers={"prefer": "respond-async, wait=60"})
+        answer = service.http.post("/recalibrate", headers={"prefer": "respond-async, wait=600"})
         assert answer.status_code == 200
         assert answer.json()["mode"] == "dry_run"
 
@@ -344,7 +340,7 @@ def test_a_proposal_made_from_another_revision_needs_a_reason(service: Any) -> N
     assert blocked.status_code == 409
     document = blocked.json()
     assert document["type"] == "/errors/revision-state"
-    assert f"{second} was made from r1, and {first} is in service" in document["detail"]
+    assert f"{second} was made from r1, but {first} is active" in document["detail"]
     assert service.activate(second, reason="mine was a mistake")["active"] == second
 
 

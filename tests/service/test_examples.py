@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import PATIENCE_S
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PATIENCE_S = 120
 
 
 def run(service: Any, *command: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
@@ -49,7 +50,7 @@ def test_the_main_job_with_python(service: Any) -> None:
     assert [line[0] for line in lines[:2]] == ["7", "7"]
     assert lines[2].startswith(("400 labels stored", "0 labels stored"))
     assert lines[-2].startswith("refused: ")
-    assert lines[-1] == "r1 is back"
+    assert lines[-1] == "r1 is active again"
     assert service.revisions()["active"] == "r1"
 
 

@@ -21,10 +21,10 @@ from calibrators import Temperature
 from service.inference.session import Session
 from service.state.database import Database, now_us
 from service.state.revisions import RevisionStore
-from tests.hardening.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 from .cluster import Cluster
-from .conftest import PATIENCE_S, Process
+from .conftest import Process
 
 REPLICAS = 3
 MOVES = 6
@@ -136,14 +136,14 @@ def propose_distinct(store: RevisionStore, digits: Any, first: Process, image: A
     expected = {}
     for number, share in enumerate((0.01, 0.999)):
         solved = store.get("digits", first.propose_policy("default", share))
-        calibrator = solved.calibrator | {"temperature": 3.0 + number}
+        calibrator = Temperature.from_dict(solved.calibrator.to_dict() | {"temperature": 3.0 + number})
         fields = {name: getattr(solved, name) for name in ("bundle_id", "bundle_version", "model_digest", "policies")}
         revision = store.propose(
             **fields, model="digits", calibrator=calibrator, parent="r1", cause="recalibrate", by="test", gate="passed",
             created_at=now_us(), report={},
         )  # fmt: skip
-        probabilities = Temperature.from_dict(calibrator).predict_proba(logits)[0]
-        policy = f"default@{solved.policies['default']['version']}"
+        probabilities = calibrator.predict_proba(logits)[0]
+        policy = f"default@{solved.policies['default'].version}"
         expected[revision.id] = policy, "accept" if probabilities.max() >= share else "review", probabilities
     assert {action for _, action, _ in expected.values()} == {"accept", "review"}
     return expected

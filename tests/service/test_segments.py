@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from service.client import Client
+from candor import Client
 from service.state.tables import exposures, predictions
 
 POLICY = {
@@ -59,10 +59,10 @@ def test_segments_are_certified_from_their_own_traffic(on_both: Any, digits: Any
     service = on_both
     proposal = put_in_force(service)
     assert [warning.split(":")[0] for warning in proposal["warnings"]] == [
-        f"Every row of the segment {value!r} gets 'check'" for value in POLICY["segments"]["values"]
+        f"Every row of segment {value!r} gets 'check'" for value in POLICY["segments"]["values"]
     ]
     for warning in proposal["warnings"]:
-        assert "reference rows are of no segment; at least" in warning
+        assert "no reference rows of this segment; at least" in warning
         assert "labelled rows at or above the threshold are needed" in warning
 
     before = ask(service, digits.images[:4], ["bright", "dim", "west", None])
@@ -87,7 +87,7 @@ def test_segments_are_certified_from_their_own_traffic(on_both: Any, digits: Any
         ("dim", True),
         ("dark", False),
     ]
-    assert "no fit rows among the rows of the traffic" in shown["dark"]["reason"]
+    assert "the traffic rows contain no fit rows" in shown["dark"]["reason"]
     for value in ("bright", "dim"):
         assert (shown[value]["basis"], shown[value]["segment"]) == ("traffic", value)
         assert shown[value]["n"] < ROWS / 2  # its own rows only
@@ -155,7 +155,7 @@ def test_what_must_be_certified_or_refused_is_refused_with_the_segment(shared: A
     assert response.status_code == 422
     problem = response.json()
     assert problem["where"] == "/bands/0/when/min_precision"
-    assert "for the segment 'bright'" in problem["detail"]
+    assert "for segment 'bright'" in problem["detail"]
 
 
 def npy(array: Any) -> bytes:
@@ -232,7 +232,7 @@ def test_the_command_line_says_which_segment_a_certificate_is_of(service: Any, s
     shown = spawn.run("predict", seven, "--policy", "by-lamp", "--segment", "bright", url=service.url)
     assert shown.returncode == 0, shown.stderr
     assert "any other segment: check" in shown.stdout
-    assert "bright, accept: not certified: the bundle's reference rows are of no segment" in shown.stdout
+    assert "bright, accept: not certified: the bundle has no reference rows of this segment" in shown.stdout
     teach(service, digits.images[:ROWS], digits.labels[:ROWS], "bright")
     refitted = spawn.run("recalibrate", "--calibrator", "unchanged", url=service.url)
     assert refitted.returncode == 0, refitted.stdout + refitted.stderr
@@ -286,4 +286,4 @@ def test_what_is_refused_on_v2(shared: Any, digits: Any, parameters: dict[str, A
     twice = shared.http.post(
         "/v2/models/digits/infer?segment=a", json={"inputs": [tensor], "parameters": {"segment": "a"}}
     )
-    assert "named twice" in twice.json()["error"]
+    assert "given twice" in twice.json()["error"]

@@ -1,13 +1,13 @@
-"""What keys of narrow scopes cannot learn and cannot move: the lines of docs/security.md that nothing else tests."""
+"""What keys of narrow scopes cannot learn or move: what docs/how-to/security.md says and no other file tests."""
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 
 from service.state.keys import KeyStore
+from tests.waiting import until
 
 ROWS = 600
 
@@ -18,8 +18,7 @@ def keys(service: Any) -> dict[str, dict[str, str]]:
     store = KeyStore(service.runtime.database)
     scopes = {"ops": ["admin"], "till": ["predict", "feedback"], "guest": ["predict"]}
     made = {name: {"authorization": f"Bearer {store.create(name, wanted)[1]}"} for name, wanted in scopes.items()}
-    while service.http.get("/v1/models").status_code != 401:  # until the first key has been noticed
-        time.sleep(0.02)
+    until(lambda: service.http.get("/v1/models").status_code == 401)  # until the first key has been noticed
     return made
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from selenium import webdriver
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -20,7 +21,8 @@ from selenium.webdriver.support.ui import Select
 
 from service.state.database import Database
 from service.state.keys import KeyStore
-from tests.service.conftest import PATIENCE_S, POLICIES, Digits, Process
+from tests.service.conftest import POLICIES, Digits, Process
+from tests.waiting import PATIENCE_S, until
 
 DESKTOP, PHONE = (1280, 900), (390, 844)
 _QUIET = ("status of 401", "status of 403", "status of 404", "status of 412", "status of 429")  # what tests provoke
@@ -43,12 +45,28 @@ class Browser:
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
     def click(self, text: str) -> None:
-        """Click the link or button of the main part that bears this text."""
-        for element in self.all("main a, main button, .who button"):
-            if element.text.strip() == text:
-                element.click()
-                return
-        raise AssertionError(f"nothing to click says {text!r} on:\n{self.text}")
+        """Click the link or button with this text, and wait for the page that it leads to."""
+        with self.leaving():
+            self.press(text)
+
+    def press(self, text: str) -> None:
+        """Click the link or button with this text, which may leave the browser on the page that it is on."""
+
+        def pressed() -> bool:
+            for element in self.all("main a, main button, .who button"):
+                if element.text.strip() == text:
+                    element.click()
+                    return True
+            return False
+
+        self.until(pressed, f"a link or button {text!r}")
+
+    @contextmanager
+    def leaving(self) -> Iterator[None]:
+        """Wait until what happens inside has replaced the page: else the next look may still see the old one."""
+        page = self.find("html")
+        yield
+        self.until(lambda: self._is_gone(page), "another page")
 
     def fill(self, selector: str, text: str) -> None:
         self.find(selector).send_keys(text)
@@ -58,10 +76,7 @@ class Browser:
 
     def until(self, holds: Callable[[], Any], what: str) -> None:
         """Wait for something to become true."""
-        give_up = time.monotonic() + PATIENCE_S
-        while not self._holds(holds):
-            assert time.monotonic() < give_up, f"{what} did not come about on:\n{self.text}"
-            time.sleep(0.05)
+        until(lambda: self._holds(holds), lambda: f"{what} did not come about on:\n{self.text}")
 
     def sees(self, text: str) -> None:
         """Wait until the page says something."""
@@ -102,6 +117,13 @@ class Browser:
         self.fill("#key", key)
         self.click("Log in")
 
+    def _is_gone(self, page: WebElement) -> bool:
+        try:
+            page.is_enabled()
+        except (StaleElementReferenceException, NoSuchElementException):
+            return True
+        return False
+
     def _holds(self, holds: Callable[[], Any]) -> bool:
         try:
             return bool(holds())
@@ -126,6 +148,7 @@ def chromium() -> Iterator[Browser]:
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(_tool("chromedriver")))
+    driver.set_script_timeout(PATIENCE_S)
     yield Browser(driver)
     driver.quit()
 
@@ -133,6 +156,8 @@ def chromium() -> Iterator[Browser]:
 @pytest.fixture
 def browser(chromium: Browser) -> Iterator[Browser]:
     """The browser as a person with a large screen has it, without cookies; whoever takes it sets `base`."""
+    chromium.driver.get("about:blank")  # a page of the test before would go on asking a service that has ended
+    chromium.complaints()
     chromium.command("Network.clearBrowserCookies")
     chromium.size(DESKTOP)
     chromium.prefer("light")
@@ -168,6 +193,7 @@ def operated(digits: Digits, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             "CANDOR_POLICIES": str(POLICIES),
             "CANDOR_DATABASE_URL": url,
             "CANDOR_POLL_INTERVAL_S": "0.05",
+            "CANDOR_DEADLINE_S": f"{PATIENCE_S}",
         },
         port=port,
     )
@@ -176,10 +202,7 @@ def operated(digits: Digits, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         running.http.headers["authorization"] = f"Bearer {operator}"
         running.wait_until_it_listens()
         running.teach(digits.dimmed, digits.labels)
-        give_up = time.monotonic() + PATIENCE_S
-        while running.metric("candor_log_written_total") < len(digits.labels):
-            assert time.monotonic() < give_up, "the log was not written"
-            time.sleep(0.02)
+        until(lambda: running.metric("candor_log_written_total") >= len(digits.labels), "the log was not written")
         yield running
     finally:
         running.close()

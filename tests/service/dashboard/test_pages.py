@@ -14,12 +14,12 @@ import httpx
 import pytest
 
 import service.dashboard
-from service.dashboard import words
+from candor.contract.gate import CapName
+from service.dashboard import overview, words
 from service.dashboard.session import ATTEMPTS, SESSION_COOKIE, Sessions
-from service.decisions.caps import CapName
 from service.errors import UnauthenticatedError
-from service.rest.access import Access
-from service.rest.rates import Rates
+from service.operations.access import Access
+from service.operations.rates import Rates
 from service.state.keys import KeyStore
 from tests.service.conftest import Digits, InThread
 
@@ -81,17 +81,17 @@ def test_htmx_is_what_its_note_says() -> None:
 
 def test_problems_are_pages_that_say_what_to_do(shared: InThread) -> None:
     for path, status, word in (
-        ("/models/nobody", 404, "There is no model"),
+        ("/models/nobody", 404, "Unknown model"),
         ("/models/digits/revisions/r9999", 404, "has no revision"),
         ("/models/digits/revisions/<b>", 404, "&lt;b&gt;"),
         ("/models/digits/policies/nobody/simulate", 404, "no policy"),
         ("/models/digits/policies/auto-read/simulate?band-0=x", 422, "A threshold is a probability"),
         ("/models/digits/policies/auto-read/simulate?band-0=nan", 422, "A threshold is a probability"),
-        ("/models/digits/policies/auto-read/simulate?band-2=0.5", 422, "no such band"),
-        ("/jobs/j999", 404, "There is no job"),
+        ("/models/digits/policies/auto-read/simulate?band-2=0.5", 422, "Unknown band"),
+        ("/jobs/j999", 404, "Unknown job"),
         ("/audit?before=x", 422, "Unusable input"),
         ("/static/..%2fpages.py", 404, "Not"),
-        ("/models/digits/revisions/r1/activate?epoch=0", 412, "Somebody moved it meanwhile"),
+        ("/models/digits/revisions/r1/activate?epoch=0", 412, "The active revision has changed"),
     ):
         answer = shared.http.get(f"/dashboard{path}")
         assert answer.status_code == status, (path, answer.text)
@@ -100,7 +100,7 @@ def test_problems_are_pages_that_say_what_to_do(shared: InThread) -> None:
 
 
 def test_a_model_without_predictions_is_shown(service: InThread) -> None:
-    assert "No prediction since this process started." in service.http.get("/dashboard").text
+    assert "No predictions since this process started." in service.http.get("/dashboard").text
     page = service.http.get("/dashboard/models/digits/policies/auto-read/simulate")
     assert page.status_code == 200
     assert "there is nothing to try it on" in page.text
@@ -115,7 +115,7 @@ def test_without_a_model_it_says_what_to_do(start: Callable[..., InThread], tmp_
 
 def test_an_unloaded_model_is_shown(service: InThread) -> None:
     service.http.post("/v1/models/digits/unload")
-    assert "Unloaded: nobody is served." in service.http.get("/dashboard").text
+    assert "Unloaded: requests are refused." in service.http.get("/dashboard").text
     assert service.http.get("/dashboard/models/digits").status_code == 200
     assert service.http.get("/dashboard/models/digits/recalibrate").status_code == 503
 
@@ -221,7 +221,7 @@ def test_another_machine_gets_a_cookie_for_tls_only(guarded: tuple[InThread, str
     running, key = guarded
     there = {"host": "candor.example"}
     page = running.http.get("/dashboard/login", headers=there)
-    assert "Over plain HTTP a browser keeps no session" in page.text
+    assert "Over plain HTTP, browsers keep a session" in page.text
     answer = running.http.post("/dashboard/login", data={"key": key, "token": token(page)}, headers=SAME | there)
     assert "secure" in answer.headers["set-cookie"].lower()
 
@@ -294,7 +294,7 @@ def test_what_the_overview_counts(service: InThread, digits: Digits) -> None:
     assert service.runtime.log.flush()
     page = service.http.get("/dashboard").text
     assert "Last 24 hours: 40 predictions" in page
-    counted = service.runtime.metrics.rows_by_action("digits")
+    counted = overview._actions(service.runtime.all_metrics(), "digits")
     assert sum(counted.values()) == 40
     assert {policy for policy, _ in counted} == {"auto-read"}
 
@@ -302,7 +302,7 @@ def test_what_the_overview_counts(service: InThread, digits: Digits) -> None:
 def test_other_shares_of_the_classes_are_shown_before_and_after(service: InThread) -> None:
     body = {"mode": "propose", "target": {"7": 0.3}}
     answer = service.http.post("/v1/models/digits/prior-shift", json=body).json()
-    assert "shares of the classes" in service.http.get("/dashboard/models/digits/revisions").text
+    assert "prior shift" in service.http.get("/dashboard/models/digits/revisions").text
     shown = service.http.get(f"/dashboard/models/digits/revisions/{answer['revision']}").text
     rows = re.findall(r"<bdi class=.name.>(\w)</bdi></th><td[^>]*>([\d.]+)\s%</td><td[^>]*>([\d.]+)\s%", shown)
     said = {label: (float(before), float(after)) for label, before, after in rows}

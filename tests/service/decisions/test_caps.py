@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binom
 
 from service.decisions.binomial import upper_share
-from service.decisions.caps import Cap, change_cap, ratio_cap
+from service.decisions.caps import bounded, change_cap, ratio_cap
 
 
 @pytest.mark.parametrize("level", [0.025, 0.0042])
@@ -25,11 +25,11 @@ def test_the_bound_lies_below_the_share_at_most_at_its_level() -> None:
 
 
 def test_a_cap_of_none_asks_nothing() -> None:
-    cap = Cap("flipped", "auto", 3, 10, 0.3, 0.7, None)
+    cap = bounded("flipped", "auto", 3, 10, 0.3, 0.7, None)
     assert cap.holds
-    assert Cap("flipped", "auto", 3, 10, 0.3, 0.7, 0.7).holds
-    assert not Cap("flipped", "auto", 3, 10, 0.3, 0.7, 0.6).holds
-    assert json.loads(json.dumps(cap.to_dict()))["upper"] == 0.7
+    assert bounded("flipped", "auto", 3, 10, 0.3, 0.7, 0.7).holds
+    assert not bounded("flipped", "auto", 3, 10, 0.3, 0.7, 0.6).holds
+    assert json.loads(json.dumps(cap.document))["upper"] == 0.7
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_refit_that_changes_little_is_bounded_closely() -> None:
     assert (same.value, same.holds) == (1.0, True)
     assert same.upper < 1.01
     nothing = ratio_cap("auto", np.zeros(10, bool), np.zeros(10, bool), 0.025, 2.0)
-    assert (nothing.value, nothing.holds, nothing.to_dict()["upper"]) == (1.0, False, None)
+    assert (nothing.value, nothing.holds, nothing.document["upper"]) == (1.0, False, None)
 
 
 @pytest.mark.parametrize("rows", [400, 3_000])

@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from candor.contract.policies import Policy
 from service.decisions.binomial import labels_needed
 from service.decisions.certify import solve
 from service.decisions.decide import decide
-from service.decisions.policy import Policy
+from service.decisions.policy import parse_policy
 from service.decisions.rows import ScoredRows
 from service.decisions.sequence import BAND_POINTS
 from service.errors import PolicyError
@@ -20,7 +21,7 @@ def policy(
     bands: list[dict[str, Any]] = [
         {"action": f"band-{i}", "when": {"min_precision": promise}} for i, promise in enumerate(promises)
     ]
-    return Policy.from_dict(
+    return parse_policy(
         {
             "id": "p",
             "bands": [*bands, {"action": "review"}],
@@ -33,7 +34,7 @@ def policy(
 def rows(n: int, *, errors: int = 0, seed: int = 0, **columns: NDArray[Any]) -> ScoredRows:
     """Return rows with distinct pairs, the given number of errors at the loose end."""
     score = np.sort(np.random.default_rng(seed).random(n)).astype(np.float32)
-    return ScoredRows(score, score, np.arange(n) >= errors, **columns)
+    return ScoredRows(probability=score, score=score, positive=np.arange(n) >= errors, **columns)
 
 
 def solved(fit: ScoredRows, test: ScoredRows, promise: float = 0.95, looks: str = "once", look: int = 1, **more: Any):  # type: ignore[no-untyped-def]
@@ -60,7 +61,7 @@ def test_no_rows_at_all_is_a_shortfall_not_an_error() -> None:
     assert "fit rows" in certificate.reason
     certificate = solved(rows(50), rows(0)).bands[0].certificate
     assert (certificate.valid, certificate.n, certificate.needed) == (False, 0, 59)
-    assert certificate.reason.startswith("there are no certify rows among the bundle's reference rows; at least 59")
+    assert certificate.reason.startswith("the bundle's reference rows contain no certify rows; at least 59")
 
 
 def test_policies_solved_at_once_are_looks_of_one_another_and_see_no_answer() -> None:
@@ -79,7 +80,7 @@ def test_policies_solved_at_once_are_looks_of_one_another_and_see_no_answer() ->
     once = solve(policy(0.95, looks="once"), look=2, fresh=True, **arguments).bands[0].certificate
     assert once is not None
     assert not once.valid  # it spends the whole of delta: only one of several may
-    assert "only the first can be once" in str(once.reason)
+    assert "only the first can use once" in str(once.reason)
 
 
 def test_fail_names_the_band() -> None:
@@ -107,7 +108,7 @@ def test_once_certifies_nothing_on_rows_already_shown() -> None:
     assert solved(data, data).bands[0].certificate.delta == 0.05
     certificate = solved(data, data, look=2).bands[0].certificate
     assert (certificate.valid, certificate.needed) == (False, 59)
-    assert "fresh" in certificate.reason
+    assert "only new rows can certify" in certificate.reason
 
 
 def test_too_many_missing_labels_certify_nothing() -> None:
@@ -124,7 +125,7 @@ def test_bands_are_cumulative_and_looser_promises_reach_further() -> None:
 
     def draw() -> ScoredRows:
         u = rng.random(20_000).astype(np.float32)
-        return ScoredRows(u, u, rng.random(len(u)) < u)
+        return ScoredRows(probability=u, score=u, positive=rng.random(len(u)) < u)
 
     fit, test = draw(), draw()
     result = solve(policy(0.9, 0.7), version=1, fit=fit, certify=test, look=1, basis="traffic")
@@ -139,7 +140,7 @@ def test_bands_are_cumulative_and_looser_promises_reach_further() -> None:
 
 def test_a_policy_without_promises_reads_no_rows() -> None:
     document = {"id": "p", "bands": [{"action": "accept", "when": {"min_probability": 0.9}}, {"action": "review"}]}
-    result = solve(Policy.from_dict(document), version=1, fit=rows(0), certify=rows(0), look=1, basis="reference")
+    result = solve(parse_policy(document), version=1, fit=rows(0), certify=rows(0), look=1, basis="reference")
     assert result.bands[0].threshold is not None
     assert result.bands[0].threshold.probability == float(np.float32(0.9))
     assert not result.review_all
@@ -150,7 +151,11 @@ def test_ties_are_broken_by_the_score() -> None:
 
     def draw() -> ScoredRows:
         score = rng.normal(0, 1, 4000).astype(np.float32)
-        return ScoredRows(np.full(4000, 0.7, dtype=np.float32), score, rng.random(4000) < 1 / (1 + np.exp(-3 * score)))
+        return ScoredRows(
+            probability=np.full(4000, 0.7, dtype=np.float32),
+            score=score,
+            positive=rng.random(4000) < 1 / (1 + np.exp(-3 * score)),
+        )
 
     band = solved(draw(), draw(), promise=0.9).bands[0]
     assert band.certificate.valid
@@ -161,9 +166,9 @@ def test_ties_are_broken_by_the_score() -> None:
 def test_weights_move_the_choice_but_not_the_certificate() -> None:
     rng = np.random.default_rng(6)
     u = rng.random(4000).astype(np.float32)
-    fit = ScoredRows(u, u, u > 0.3)
+    fit = ScoredRows(probability=u, score=u, positive=u > 0.3)
     heavy = replace(fit, weight=np.where(u < 0.5, 5.0, 1.0))
-    test = ScoredRows(u, u, u > 0.3)
+    test = ScoredRows(probability=u, score=u, positive=u > 0.3)
     assert solved(heavy, test).bands[0].certificate.valid
     weighted = replace(test, weight=np.full(4000, 1e-6))
     assert solved(fit, weighted).to_dict() == solved(fit, test).to_dict()
@@ -180,7 +185,7 @@ def test_one_row_of_a_group_counts() -> None:
 def test_what_counts_as_an_error_for_want_of_a_label_is_said() -> None:
     come = np.arange(10_000) % 25 > 0
     test = rows(10_000, seed=1, labelled=come, sought=np.ones(10_000, dtype=bool))
-    assert "for want of a label" in solved(rows(10_000, seed=2), test, promise=0.97).bands[0].certificate.reason
+    assert "without a label" in solved(rows(10_000, seed=2), test, promise=0.97).bands[0].certificate.reason
 
 
 def test_unknown_propensity_never_certifies() -> None:
@@ -194,7 +199,9 @@ def test_where_labels_are_never_sought_nothing_is_claimed() -> None:
     # Labels come for the lower half only, as when everything above is blocked; those labels are all right.
     score = np.linspace(0, 1, 4000, dtype=np.float32)
     propensity = np.where(score > 0.5, 0.0, 1.0)
-    data = ScoredRows(score, score, np.ones(4000, dtype=bool), propensity=propensity, labelled=score <= 0.5)
+    data = ScoredRows(
+        probability=score, score=score, positive=np.ones(4000, dtype=bool), propensity=propensity, labelled=score <= 0.5
+    )
     certificate = solved(data, data).bands[0].certificate
     assert not certificate.valid
     assert certificate.errors >= certificate.n / 2 - 1

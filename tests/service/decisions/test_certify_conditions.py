@@ -7,19 +7,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from candor.contract.certificates import Certificate, SolvedBand
+from candor.contract.policies import Policy
 from service.decisions.binomial import labels_needed
 from service.decisions.certify import solve
 from service.decisions.decide import decide, decide_rows
-from service.decisions.policy import Policy
+from service.decisions.policy import parse_policy
 from service.decisions.rows import ScoredRows
-from service.decisions.solved import SolvedBand, SolvedPolicy
+from service.decisions.solved import SolvedPolicy
 from service.errors import PolicyError
-from service.revision import Certificate
 
 
 def policy(*bands: dict[str, Any], **more: Any) -> Policy:
     document = {"id": "p", "bands": [*bands, {"action": "allow"}], "certify": {"looks": "once"}, **more}
-    return Policy.from_dict(document)
+    return parse_policy(document)
 
 
 def one(name: str, value: float, **more: Any) -> Policy:
@@ -30,7 +31,7 @@ def draw(n: int, seed: int = 0, **columns: Any) -> ScoredRows:
     """Return calibrated rows: a row at p is positive with probability p² (rare at the bottom)."""
     rng = np.random.default_rng(seed)
     p = rng.random(n).astype(np.float32)
-    return ScoredRows(p, p, rng.random(n) < p**2, **columns)
+    return ScoredRows(probability=p, score=p, positive=rng.random(n) < p**2, **columns)
 
 
 def solved(wanted: Policy, fit: ScoredRows, test: ScoredRows, look: int = 1) -> SolvedPolicy:
@@ -77,7 +78,9 @@ def test_a_shortfall_says_how_many_labels_are_missing(name: str, promise: float,
     least = labels_needed(0, 0, tolerance, 0.05)
     score = np.linspace(0, 1, least - 5, dtype=np.float32)
     fit = draw(500)
-    few = ScoredRows(score * np.float32(0.9), score, np.full(len(score), name == "min_recall"))
+    few = ScoredRows(
+        probability=score * np.float32(0.9), score=score, positive=np.full(len(score), name == "min_recall")
+    )
     band = solved(one(name, promise), fit, few).bands[0]
     certificate = certificate_of(band)
     assert band.threshold is None
@@ -93,7 +96,9 @@ def test_a_shortfall_says_how_many_labels_are_missing(name: str, promise: float,
 def test_a_recall_that_few_rows_can_show_takes_every_row() -> None:
     fit = draw(300)
     score = np.linspace(0, 1, 29, dtype=np.float32)
-    certificate = certificate_of(solved(one("min_recall", 0.9), fit, ScoredRows(score, score, score >= 0)).bands[0])
+    certificate = certificate_of(
+        solved(one("min_recall", 0.9), fit, ScoredRows(probability=score, score=score, positive=score >= 0)).bands[0]
+    )
     assert (certificate.valid, certificate.n, certificate.errors) == (True, 29, 0)
 
 
@@ -144,7 +149,9 @@ def segmented(n: int, seed: int) -> ScoredRows:
     rng = np.random.default_rng(seed)
     p = rng.random(n).astype(np.float32)
     country = rng.choice(["DE", "FR", "IT"], n)
-    return ScoredRows(p, p, rng.random(n) < np.where(country == "FR", 0.5, p), segment=country)
+    return ScoredRows(
+        probability=p, score=p, positive=rng.random(n) < np.where(country == "FR", 0.5, p), segment=country
+    )
 
 
 def test_segments_are_solved_for_themselves() -> None:
@@ -208,7 +215,7 @@ def test_serving_takes_the_very_rows_that_were_certified(
 ) -> None:
     """Rows on thresholds, ties of probability and of both: recounting what `decide` takes gives n and errors."""
     p, s, positive = (np.array(column) for column in zip(*table, strict=True))
-    rows = ScoredRows(p.astype(np.float32), s.astype(np.float32), positive)
+    rows = ScoredRows(probability=p.astype(np.float32), score=s.astype(np.float32), positive=positive)
     result = solved(one(name, 0.5, certify={"delta": 0.9, "looks": "unlimited"}), rows, rows, look)
     certificate = certificate_of(result.bands[0])
     if not certificate.valid:

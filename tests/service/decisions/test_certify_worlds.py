@@ -14,13 +14,14 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom
 
+from candor.contract.certificates import Threshold
+from candor.contract.conditions import CONDITIONS, Metric
+from candor.contract.policies import Policy
 from service.decisions.certify import solve
-from service.decisions.conditions import CONDITIONS, Metric
 from service.decisions.grid import Grid, make_grid, pairs
-from service.decisions.policy import Policy
+from service.decisions.policy import parse_policy
 from service.decisions.rows import ScoredRows
 from service.decisions.sequence import choose_in_band, choose_start, walk
-from service.revision import Threshold
 
 WORLDS = 20_000
 FITS = 100  # draws of fit rows; many draws of certify rows share one, since the claim holds given the fit rows
@@ -28,7 +29,7 @@ Chance = Callable[[NDArray[Any]], NDArray[Any]]
 
 
 def policy(promise: float, looks: str = "once", name: str = "min_precision") -> Policy:
-    return Policy.from_dict(
+    return parse_policy(
         {
             "id": "p",
             "bands": [{"action": "accept", "when": {name: promise}}, {"action": "review"}],
@@ -88,7 +89,7 @@ class World:
 
     @property
     def metric(self) -> Metric:
-        metric = CONDITIONS[self.name].metric
+        metric = CONDITIONS[self.name]
         assert metric is not None
         return metric
 
@@ -102,7 +103,7 @@ class World:
         score = (u if edges is None else edges[np.searchsorted(edges, u, side="right") - 1]).astype(np.float32)
         coarse = score if self.plateaus is None else (np.floor(u * self.plateaus) / self.plateaus).astype(np.float32)
         weight = np.exp(rng.normal(0, 2, n)) if weighted else None
-        return ScoredRows(coarse, score, rng.random(n) < self.chance(u), weight=weight)
+        return ScoredRows(probability=coarse, score=score, positive=rng.random(n) < self.chance(u), weight=weight)
 
     def grid(self, rng: np.random.Generator) -> Grid:
         return make_grid(self.draw(rng, self.fit, weighted=self.weights), self.draw(rng, 0))
@@ -262,7 +263,7 @@ def test_segments_of_one_policy_hold_together() -> None:
 
 def draw(rng: np.random.Generator, n: int, precision: Chance) -> ScoredRows:
     score = rng.random(n).astype(np.float32)
-    return ScoredRows(score, score, rng.random(n) < precision(score))
+    return ScoredRows(probability=score, score=score, positive=rng.random(n) < precision(score))
 
 
 EXPLORED: dict[str, World] = {
@@ -287,7 +288,7 @@ def test_labels_sought_by_chance_certify_at_most_delta_falsely(name: str) -> Non
     for _ in range(worlds):
         solution = solve(wanted, version=1, fit=rows(world.fit), certify=rows(world.test), look=1, basis="traffic")
         threshold = solution.bands[0].threshold
-        violations += threshold is not None and bool(world.broken(np.array([threshold.score]))[0])
+        violations += threshold is not None and bool(world.broken(np.array([threshold.pair[1]]))[0])
     assert at_most(violations, 0.05, worlds), violations
     assert violations > 0
 
@@ -364,7 +365,7 @@ def mean_volume(promise: float, precision: Chance, n: int, look: int, worlds: in
         .threshold
         for _ in range(worlds)
     ]
-    volumes = np.array([0.0 if cut is None else 1.0 - max(cut.score, 0.0) for cut in thresholds])
+    volumes = np.array([0.0 if cut is None else 1.0 - max(cut.pair[1], 0.0) for cut in thresholds])
     return float(np.mean(volumes > 0)), float(volumes.mean())
 
 

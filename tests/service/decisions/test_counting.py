@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from service.decisions.conditions import Metric
+from candor.contract.conditions import Metric
 from service.decisions.counting import Counts, Sample
 from service.decisions.grid import Grid, make_grid, pairs
 from service.decisions.rows import ScoredRows
@@ -17,7 +17,7 @@ METRICS: tuple[Metric, ...] = ("precision", "selective_risk", "recall", "false_p
 
 def rows(n: int, *, seed: int = 0, **columns: NDArray[Any]) -> ScoredRows:
     score = np.sort(np.random.default_rng(seed).random(n)).astype(np.float32)
-    return ScoredRows(score, score, np.ones(n, dtype=bool), **columns)
+    return ScoredRows(probability=score, score=score, positive=np.ones(n, dtype=bool), **columns)
 
 
 def count(fit: ScoredRows, test: ScoredRows, metric: Metric = "precision", seed: int = 0) -> tuple[Grid, Counts]:
@@ -29,7 +29,7 @@ def count(fit: ScoredRows, test: ScoredRows, metric: Metric = "precision", seed:
 def test_with_all_labels_the_counts_are_those_of_a_loop(metric: Metric) -> None:
     rng = np.random.default_rng(1)
     score = rng.random(900).astype(np.float32)
-    data = ScoredRows(score, score, rng.random(900) < score)
+    data = ScoredRows(probability=score, score=score, positive=rng.random(900) < score)
     grid, found = count(rows(300), data, metric)
     for i, cut in enumerate(pairs(grid.keys)[0]):
         above, positive = score >= cut, data.positive
@@ -68,7 +68,14 @@ def test_unknown_labels_count_as_they_hurt_most(metric: Metric, sought: float) -
     score = rng.random(n).astype(np.float32)
     drawn = rng.random(n) < sought
     comes = drawn & (rng.random(n) < 0.9)
-    data = ScoredRows(score, score, rng.random(n) < score, propensity=np.full(n, sought), sought=drawn, labelled=comes)
+    data = ScoredRows(
+        probability=score,
+        score=score,
+        positive=rng.random(n) < score,
+        propensity=np.full(n, sought),
+        sought=drawn,
+        labelled=comes,
+    )
     grid = make_grid(rows(300), data)
     tests = Sample(data, grid.cells(data), np.full(len(grid.keys), sought), 0).count(metric)
     for truth in (data.positive, ~data.positive, np.ones(n, bool), np.zeros(n, bool)):
@@ -94,7 +101,7 @@ def test_thinning_takes_rows_at_the_smallest_propensity_of_the_denominator() -> 
     propensity = np.where(score > 0.5, 1.0, 0.1)
     sought = rng.random(60_000) < propensity
     right = score > rng.random(60_000) * 0.4
-    full = ScoredRows(score, score, right, propensity=propensity, labelled=sought)
+    full = ScoredRows(probability=score, score=score, positive=right, propensity=propensity, labelled=sought)
     grid, tests = count(full, full)
     cuts = pairs(grid.keys)[0]
     strict = cuts > 0.5
@@ -116,7 +123,7 @@ def test_labels_sought_for_some_give_the_rates_of_all(metric: Metric) -> None:
     score = rng.random(n).astype(np.float32)
     propensity = np.where(score > 0.7, 1.0, 0.2)
     drawn = rng.random(n) < propensity
-    full = ScoredRows(score, score, rng.random(n) < score**2)
+    full = ScoredRows(probability=score, score=score, positive=rng.random(n) < score**2)
     explored = replace(full, propensity=propensity, labelled=drawn)
     grid, truth = count(full, full, metric)
     some = Sample(explored, grid.cells(explored), np.full(len(grid.keys), 0.2), 0).count(metric)

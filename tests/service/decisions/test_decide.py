@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from candor.contract.certificates import Certificate, SolvedBand, SolvedSegment, Threshold
+from candor.contract.policies import Policy
 from service.decisions.decide import decide, decide_rows, log_odds, order_keys, score_rows
-from service.decisions.policy import Policy
-from service.decisions.solved import SolvedBand, SolvedPolicy, SolvedSegment
-from service.revision import Certificate, Threshold
+from service.decisions.policy import parse_policy
+from service.decisions.solved import SolvedPolicy
 
-POLICY = Policy.from_dict(
+POLICY = parse_policy(
     {
         "id": "p",
         "bands": [
@@ -24,7 +25,7 @@ POLICY = Policy.from_dict(
         "explore": {"share": 0.25, "actions": ["accept"]},
     }
 )
-FLAG = Policy.from_dict(
+FLAG = parse_policy(
     {"id": "f", "positive": "1", "bands": [{"action": "flag", "when": {"min_precision": 0.9}}, {"action": "allow"}]}
 )
 
@@ -34,9 +35,14 @@ coarse_scores = st.sampled_from([np.float32(x) for x in (-np.inf, -2.0, -0.0, 0.
 
 
 def solved(policy: Policy, *cuts: tuple[float, float] | None, review_all: bool = False) -> SolvedPolicy:
-    thresholds = [None if cut is None else Threshold(float(np.float32(cut[0])), cut[1]) for cut in cuts]
+    thresholds = [None if cut is None else Threshold.at(float(np.float32(cut[0])), cut[1]) for cut in cuts]
     bands = zip(policy.bands, [*thresholds, None], strict=True)
-    return SolvedPolicy(policy, 1, tuple(SolvedBand(band.action, cut, None) for band, cut in bands), review_all)
+    return SolvedPolicy(
+        policy,
+        1,
+        tuple(SolvedBand(action=band.action, threshold=cut, certificate=None) for band, cut in bands),
+        review_all,
+    )
 
 
 def column(*values: float) -> NDArray[np.float32]:
@@ -174,12 +180,23 @@ def test_the_hot_path_decides_as_scoring_every_row_does(policy: Policy, dtype: t
 @given(st.floats(0, 1, width=32), st.one_of(st.just(-math.inf), finite32), st.booleans())
 def test_a_solved_policy_survives_json(p: float, s: float, review_all: bool) -> None:
     certificate = Certificate(
-        "precision", 0.9, None, 0.025, 80, 1, 1, "traffic", ("2026-01-01", "2026-02-01"), not review_all, "why", 3
+        metric="precision",
+        at_least=0.9,
+        at_most=None,
+        delta=0.025,
+        n=80,
+        errors=1,
+        looks=1,
+        basis="traffic",
+        window=("2026-01-01", "2026-02-01"),
+        valid=not review_all,
+        reason="why",
+        needed=3,
     )
     bands = (
-        SolvedBand("accept", Threshold(p, s), certificate),
-        SolvedBand("review", None, None),
-        SolvedBand("block", None, None),
+        SolvedBand(action="accept", threshold=Threshold.at(p, s), certificate=certificate),
+        SolvedBand(action="review", threshold=None, certificate=None),
+        SolvedBand(action="block", threshold=None, certificate=None),
     )
     policy = SolvedPolicy(POLICY, 4, bands, review_all)
     document = json.loads(json.dumps(policy.to_dict(), allow_nan=False))
@@ -188,7 +205,7 @@ def test_a_solved_policy_survives_json(p: float, s: float, review_all: bool) -> 
 
 def test_a_segment_decides_alike_in_whatever_form_it_comes() -> None:
     parts = {"DE": solved(POLICY, (0.2, -math.inf), (0.1, -math.inf)), "FR": solved(POLICY, None, (0.6, -math.inf))}
-    segments = {value: SolvedSegment(part.bands, certified=True) for value, part in parts.items()}
+    segments = {value: SolvedSegment(bands=part.bands, certified=True) for value, part in parts.items()}
     target = SolvedPolicy(POLICY, 1, parts["DE"].bands, review_all=True, segments=segments)
     p = column(0.15, 0.25, 0.5, 0.7, 0.9, 0.9)
     names = ["DE", "DE", "FR", "FR", "IT", None]
@@ -207,8 +224,22 @@ def test_a_segment_decides_alike_in_whatever_form_it_comes() -> None:
 
 
 def test_documents_of_certificates_are_made_once() -> None:
-    claim = Certificate("precision", 0.9, None, 0.05, 100, 1, 1, "reference", None, valid=True, segment="DE")
-    target = SolvedPolicy(POLICY, 1, (SolvedBand("accept", Threshold(0.5, 0.0), claim),), review_all=False)
-    assert target.certified == {"accept": claim.to_dict()}
+    claim = Certificate(
+        metric="precision",
+        at_least=0.9,
+        at_most=None,
+        delta=0.05,
+        n=100,
+        errors=1,
+        looks=1,
+        basis="reference",
+        window=None,
+        valid=True,
+        segment="DE",
+    )
+    target = SolvedPolicy(
+        POLICY, 1, (SolvedBand(action="accept", threshold=Threshold.at(0.5, 0.0), certificate=claim),), review_all=False
+    )
+    assert target.certified == {"accept": claim.model_dump(mode="json")}
     assert target.certified is target.certified
-    assert Certificate.from_dict(claim.to_dict()) == claim
+    assert Certificate.model_validate(claim.model_dump(mode="json")) == claim

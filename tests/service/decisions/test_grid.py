@@ -10,7 +10,7 @@ from service.decisions.rows import ScoredRows
 
 def rows(n: int, seed: int = 0) -> ScoredRows:
     score = np.random.default_rng(seed).random(n).astype(np.float32)
-    return ScoredRows(score, score, np.ones(n, dtype=bool))
+    return ScoredRows(probability=score, score=score, positive=np.ones(n, dtype=bool))
 
 
 def test_the_grid_is_small_and_made_of_fit_rows() -> None:
@@ -26,7 +26,7 @@ def test_the_grid_is_small_and_made_of_fit_rows() -> None:
 def test_the_last_candidate_takes_every_row() -> None:
     grid = make_grid(rows(500), rows(0))
     last = grid.threshold(len(grid.keys) - 1)
-    assert (last.probability, last.score) == (0.0, -math.inf)
+    assert last.pair == (0.0, -math.inf)
     assert grid.volume[-1] == 1.0
     assert np.all(cells_of(grid.keys, order_keys(np.zeros(1), np.full(1, -1e30))) < len(grid.keys))
 

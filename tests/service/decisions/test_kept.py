@@ -9,10 +9,11 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom
 
+from candor.contract.policies import Policy
 from service.decisions.certificates import certificates, lost, warnings
 from service.decisions.certify import solve
 from service.decisions.decide import decide
-from service.decisions.policy import Policy
+from service.decisions.policy import parse_policy
 from service.decisions.rows import ScoredRows
 from service.decisions.solved import SolvedPolicy
 
@@ -29,12 +30,14 @@ def policy(promise: float = 0.9, **fields: Any) -> Policy:
         ],
         "on_calibrator_change": "keep_threshold",
     }
-    return Policy.from_dict(document | fields)
+    return parse_policy(document | fields)
 
 
 def rows(u: NDArray[Any], positive: NDArray[np.bool_], power: float = 1.0, **columns: Any) -> ScoredRows:
     """Rows whose calibrated probability is u to a power: another power is another calibrator."""
-    return ScoredRows((u**power).astype(np.float32), u.astype(np.float32), positive, **columns)
+    return ScoredRows(
+        probability=(u**power).astype(np.float32), score=u.astype(np.float32), positive=positive, **columns
+    )
 
 
 def drawn(rng: np.random.Generator, n: int, chance: float, power: float = 1.0) -> ScoredRows:
@@ -76,12 +79,12 @@ def test_without_a_certificate_it_decides_all_the_same(before: SolvedPolicy) -> 
     assert claim is not None
     assert not claim.valid
     assert claim.reason is not None
-    assert claim.reason.startswith("partition_changed: the calibrator has changed and the threshold has stayed; ")
+    assert claim.reason.startswith("partition_changed: the calibrator changed and the threshold stayed; ")
     assert (after.review_all, after.bands[0].threshold) == (False, before.bands[0].threshold)
     p = np.array([0.999, 0.31, 0.1], dtype=np.float32)
     assert decide(after, p, p).tolist() == decide(before, p, p).tolist()
     assert certificates(after)["review_all"] is False
-    assert warnings(after)[0].startswith("Thresholds stay: accept is not certified, since partition_changed")
+    assert warnings(after)[0].startswith("Thresholds stay: accept is not certified, because partition_changed")
 
 
 def test_a_threshold_that_stays_without_its_certificate_has_lost_it(before: SolvedPolicy) -> None:
@@ -108,7 +111,7 @@ def test_rows_that_were_shown_before_do_not_test_it(before: SolvedPolicy) -> Non
     claim = after.bands[0].certificate
     assert claim is not None
     assert (claim.valid, claim.needed) == (False, 36)
-    assert "these have been (look 2)" in str(claim.reason)
+    assert "these were (look 2)" in str(claim.reason)
     # Two policies solved at once: the second look of the day, of rows that nobody has been shown.
     claim = kept(before, 0.99, look=2, fresh=True).bands[0].certificate
     assert claim is not None

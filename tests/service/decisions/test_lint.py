@@ -4,10 +4,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from candor.contract.policies import Policy
 from service.decisions.binomial import labels_needed
 from service.decisions.certify import solve
 from service.decisions.lint import Finding, lint
-from service.decisions.policy import Policy
+from service.decisions.policy import parse_policy
 from service.decisions.rows import ScoredRows
 
 EXPLORE = {"share": 0.001, "actions": ["block", "allow"]}
@@ -15,7 +16,7 @@ EXPLORE = {"share": 0.001, "actions": ["block", "allow"]}
 
 def policy(*bands: dict[str, Any], **more: Any) -> Policy:
     document = {"id": "p", "positive": "fraud", "bands": [*bands, {"action": "allow"}], "explore": EXPLORE, **more}
-    return Policy.from_dict(document)
+    return parse_policy(document)
 
 
 def block(**when: Any) -> dict[str, Any]:
@@ -29,7 +30,7 @@ def review(**when: Any) -> dict[str, Any]:
 def draw(n: int, seed: int = 0) -> ScoredRows:
     rng = np.random.default_rng(seed)
     p = rng.random(n).astype(np.float32)
-    return ScoredRows(p, p, rng.random(n) < p)
+    return ScoredRows(probability=p, score=p, positive=rng.random(n) < p)
 
 
 def problems(findings: list[Finding]) -> list[str]:
@@ -46,7 +47,7 @@ def test_each_promise_says_how_many_labels_it_needs() -> None:
 
 def test_a_fixed_threshold_that_every_row_passes() -> None:
     document = {"id": "p", "bands": [{"action": "accept", "when": {"min_probability": 0.5}}, {"action": "review"}]}
-    found = Policy.from_dict(document)
+    found = parse_policy(document)
     assert "No row reaches the bands after 'accept'" in problems(lint(found, classes=2))[0]
     assert not any("No row" in problem for problem in problems(lint(found, classes=3)))
 

@@ -6,26 +6,27 @@ from pathlib import Path
 import pytest
 import yaml
 
+from candor.contract.conditions import CONDITIONS
+from candor.contract.policies import Policy
 from service.decisions.binomial import labels_needed
-from service.decisions.conditions import CONDITIONS
 from service.decisions.lint import lint
-from service.decisions.policy import FIELDS, Policy
+from service.decisions.policy import check_labels, parse_policy
 from service.decisions.sequence import BAND_POINTS
 
-GUIDE = (Path(__file__).parents[3] / "docs" / "policies.md").read_text(encoding="utf-8")
+GUIDE = (Path(__file__).parents[3] / "docs" / "reference" / "policies.md").read_text(encoding="utf-8")
 EXAMPLES = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", GUIDE, flags=re.DOTALL)]
 
 
 @pytest.mark.parametrize("document", EXAMPLES, ids=lambda document: document["id"])
 def test_examples_are_policies(document: dict[str, object]) -> None:
-    policy = Policy.from_dict(document)
-    policy.check_labels(["fraud", "honest"])
+    policy = parse_policy(document)
+    check_labels(policy, ["fraud", "honest"])
     assert {**policy.to_dict(), **document} == policy.to_dict()
 
 
 @pytest.mark.parametrize("document", EXAMPLES, ids=lambda document: document["id"])
 def test_examples_have_no_problem(document: dict[str, object]) -> None:
-    assert not [finding for finding in lint(Policy.from_dict(document)) if finding.level == "problem"]
+    assert not [finding for finding in lint(parse_policy(document)) if finding.level == "problem"]
 
 
 def test_every_condition_has_an_example() -> None:
@@ -34,19 +35,19 @@ def test_every_condition_has_an_example() -> None:
     snippets = re.findall(r"^`(\{action: .*\})`$", GUIDE, flags=re.MULTILINE)
     written = [yaml.safe_load(snippet) for snippet in snippets]
     for band in written:
-        Policy.from_dict({"id": "p", "bands": [band, {"action": "let-go"}]})
+        parse_policy({"id": "p", "bands": [band, {"action": "let-go"}]})
     assert {name for band in written for name in band["when"]} == set(CONDITIONS)
 
 
 def test_every_field_is_explained() -> None:
-    for name in FIELDS:
+    for name in Policy.model_fields:
         assert f"| `{name}" in GUIDE
 
 
 def test_the_numbers_in_the_text() -> None:
     costs = next(document for document in EXAMPLES if document["id"] == "by-cost")
-    assert [band.when.value for band in Policy.from_dict(costs).bands if band.when] == pytest.approx([0.8, 0.01])
-    fraud = Policy.from_dict(next(document for document in EXAMPLES if document["id"] == "card-fraud"))
+    assert [band.condition.value for band in parse_policy(costs).bands if band.condition] == pytest.approx([0.8, 0.01])
+    fraud = parse_policy(next(document for document in EXAMPLES if document["id"] == "card-fraud"))
     assert f"{fraud.tolerance(1):.2%}".replace("%", " %") == "4.04 %"
     assert "4.04 %" in GUIDE
 
@@ -56,7 +57,7 @@ def test_the_table_of_labels() -> None:
     assert len(table) == 6
     for tolerance, example, *numbers in table:
         when = yaml.safe_load(f"{{{example}}}")
-        policy = Policy.from_dict({"id": "p", "bands": [{"action": "act", "when": when}, {"action": "review"}]})
+        policy = parse_policy({"id": "p", "bands": [{"action": "act", "when": when}, {"action": "review"}]})
         assert policy.tolerance(0) == pytest.approx(float(tolerance))
         levels = (0.05, 0.05 / 2, 0.05 / 6 / BAND_POINTS)
         assert [int(number) for number in numbers] == [labels_needed(0, 0, policy.tolerance(0), x) for x in levels]

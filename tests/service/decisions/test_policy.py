@@ -1,13 +1,18 @@
+import json
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from service.decisions.bands import Band, Explore
-from service.decisions.conditions import CONDITIONS, Condition
-from service.decisions.policy import LONGEST_SEGMENT, Certify, Policy
+from candor.contract.conditions import CONDITIONS, Band, Condition, When
+from candor.contract.fields import LONGEST_SEGMENT
+from candor.contract.policies import Certify, Explore, Policy
+from service.decisions.policy import check_labels, parse_policy
 from service.errors import PolicyError
-from service.rest.payloads import LONGEST_NAME
+from service.inference.names import LONGEST_NAME
 
+WRITTEN = json.loads((Path(__file__).parent / "written_policies.json").read_text(encoding="utf-8"))
 DOCUMENT = {
     "id": "auto-read",
     "positive": "top",
@@ -38,25 +43,30 @@ def changed(path: str, value: object) -> dict[str, object]:
 
 
 def test_reads_and_writes_the_same_document() -> None:
-    policy = Policy.from_dict(DOCUMENT)
+    policy = parse_policy(DOCUMENT)
     assert policy.to_dict() == DOCUMENT
-    assert Policy.from_dict(policy.to_dict()) == policy
-    assert policy.bands[0] == Band("accept", Condition("min_precision", 0.95))
-    assert policy.bands[0].when is not None
-    assert policy.bands[0].when.certified
-    assert policy.bands[1].when is not None
-    assert not policy.bands[1].when.certified
+    assert parse_policy(policy.to_dict()) == policy
+    assert policy.bands[0] == Band(action="accept", when=When(min_precision=0.95))
+    assert policy.bands[0].condition == Condition("min_precision", 0.95)
+    assert [index for index, _ in policy.promises()] == [0]
+
+
+@pytest.mark.parametrize("case", WRITTEN, ids=lambda case: case["document"]["id"])
+def test_documents_are_written_as_by_earlier_versions(case: dict[str, Any]) -> None:
+    policy = parse_policy(case["document"])
+    assert json.dumps(policy.to_dict(), ensure_ascii=False) == case["written"]
+    assert parse_policy(json.loads(case["written"])) == policy
 
 
 def test_defaults_are_written_out() -> None:
-    policy = Policy.from_dict({"id": "flag", "positive": "7", "bands": [{"action": "allow"}]})
+    policy = parse_policy({"id": "flag", "positive": "7", "bands": [{"action": "allow"}]})
     assert (policy.certify, policy.explore, policy.on_uncertifiable) == (Certify(), Explore(), "review_all")
     assert (policy.on_calibrator_change, policy.on_invalid) == ("resolve", "keep")
-    assert Policy.from_dict(policy.to_dict()) == policy
+    assert parse_policy(policy.to_dict()) == policy
 
 
 def test_propensity_is_certain_for_review_and_the_share_where_explored() -> None:
-    policy = Policy.from_dict(changed("explore/actions", ["accept"]))
+    policy = parse_policy(changed("explore/actions", ["accept"]))
     assert [policy.propensity(action) for action in ("accept", "review", "block")] == [0.01, 1.0, 0.0]
 
 
@@ -141,21 +151,28 @@ def test_propensity_is_certain_for_review_and_the_share_where_explored() -> None
 )
 def test_refusals_name_the_field(path: str, value: object, where: str) -> None:
     with pytest.raises(PolicyError) as refusal:
-        Policy.from_dict(changed(path, value))
+        parse_policy(changed(path, value))
     assert refusal.value.where == where
     assert refusal.value.expected is not None
     assert refusal.value.remedy
 
 
 def test_actions_to_explore_that_are_no_list_are_not_called_unknown() -> None:
-    with pytest.raises(PolicyError, match="is a list"):
-        Policy.from_dict(changed("explore/actions", "accept"))
+    with pytest.raises(PolicyError, match="Expected a list"):
+        parse_policy(changed("explore/actions", "accept"))
+
+
+def test_an_empty_list_asks_for_an_item() -> None:
+    with pytest.raises(PolicyError, match="The list is empty") as refusal:
+        parse_policy(changed("bands", []))
+    assert refusal.value.expected == "at least one item"
+    assert refusal.value.remedy == "Add an item."
 
 
 def test_a_segment_is_what_a_request_can_name() -> None:
     assert LONGEST_SEGMENT == LONGEST_NAME
     longest = "D" * LONGEST_SEGMENT
-    policy = Policy.from_dict(changed("segments", {"values": [longest]}))
+    policy = parse_policy(changed("segments", {"values": [longest]}))
     assert policy.segments is not None
     assert policy.segments.values == (longest,)
 
@@ -163,44 +180,44 @@ def test_a_segment_is_what_a_request_can_name() -> None:
 @pytest.mark.parametrize("name", ["id", "bands"])
 def test_required_fields(name: str) -> None:
     with pytest.raises(PolicyError) as refusal:
-        Policy.from_dict({key: value for key, value in DOCUMENT.items() if key != name})
+        parse_policy({key: value for key, value in DOCUMENT.items() if key != name})
     assert refusal.value.where == f"/{name}"
 
 
 def test_a_document_that_is_no_object() -> None:
     with pytest.raises(PolicyError):
-        Policy.from_dict(["accept"])  # type: ignore[arg-type]
+        parse_policy(["accept"])  # type: ignore[arg-type]
 
 
 def test_an_unknown_condition_lists_the_known() -> None:
     with pytest.raises(PolicyError) as refusal:
-        Policy.from_dict(changed("bands/0/when", {"costs": 3}))
+        parse_policy(changed("bands/0/when", {"costs": 3}))
     assert refusal.value.expected == sorted(CONDITIONS)
 
 
 def test_a_promise_of_one_says_what_to_do() -> None:
     with pytest.raises(PolicyError) as refusal:
-        Policy.from_dict(changed("bands/0/when", {"min_precision": 1}))
+        parse_policy(changed("bands/0/when", {"min_precision": 1}))
     assert "0.99" in (refusal.value.remedy or "")
 
 
 def test_the_positive_class_must_be_a_label() -> None:
-    Policy.from_dict(DOCUMENT).check_labels(("0", "1"))
-    policy = Policy.from_dict(changed("positive", "fraud"))
-    policy.check_labels(("ok", "fraud"))
+    check_labels(parse_policy(DOCUMENT), ("0", "1"))
+    policy = parse_policy(changed("positive", "fraud"))
+    check_labels(policy, ("ok", "fraud"))
     with pytest.raises(PolicyError) as refusal:
-        policy.check_labels(("0", "1"))
+        check_labels(policy, ("0", "1"))
     assert refusal.value.where == "/positive"
     assert refusal.value.expected == ["top", "0", "1"]
 
 
 def test_a_label_that_is_called_top_makes_top_ambiguous() -> None:
     labels = ("top", "bottom")
-    with pytest.raises(PolicyError, match="it may mean that class or the predicted label") as refusal:
-        Policy.from_dict(DOCUMENT).check_labels(labels)
+    with pytest.raises(PolicyError, match="could mean that class or the predicted label") as refusal:
+        check_labels(parse_policy(DOCUMENT), labels)
     assert refusal.value.where == "/positive"
     assert refusal.value.expected == ["bottom"]
-    Policy.from_dict(changed("positive", "bottom")).check_labels(labels)
+    check_labels(parse_policy(changed("positive", "bottom")), labels)
 
 
 COSTS = {"false_positive": 5, "false_negative": 100, "review": 1}
@@ -210,26 +227,26 @@ def bands(*conditions: dict[str, object], **more: object) -> Policy:
     """Return a policy of these conditions; the last of them is the review's."""
     actions = [*(f"act-{i}" for i in range(len(conditions) - 1)), "review"]
     written = [{"action": action, "when": when} for action, when in zip(actions, conditions, strict=True)]
-    return Policy.from_dict({"id": "p", "positive": "fraud", "bands": [*written, {"action": "allow"}], **more})
+    return parse_policy({"id": "p", "positive": "fraud", "bands": [*written, {"action": "allow"}], **more})
 
 
 def test_costs_are_the_thresholds_of_least_expected_cost() -> None:
     policy = bands({"cost": COSTS}, {"cost": COSTS})
-    block, review = (band.when.value for band in policy.bands[:2] if band.when)
+    block, review = (band.condition.value for band in policy.bands[:2] if band.condition)
     assert (block, review) == (pytest.approx(0.8), pytest.approx(0.01))
     for p in (0.0, 0.009, 0.011, 0.5, 0.79, 0.81, 1.0):
         cost = {"act-0": (1 - p) * 5, "review": 1.0, "allow": p * 100}
         decided = "act-0" if p >= block else "review" if p >= review else "allow"
         assert cost[decided] == min(cost.values())
-    assert Policy.from_dict(policy.to_dict()) == policy
+    assert parse_policy(policy.to_dict()) == policy
     assert not list(policy.promises())
 
 
 def test_without_a_review_acting_is_weighed_against_letting_go() -> None:
     when = {"cost": {"false_positive": 1, "false_negative": 4}}
-    policy = Policy.from_dict({"id": "p", "bands": [{"action": "block", "when": when}, {"action": "allow"}]})
-    assert policy.bands[0].when is not None
-    assert policy.bands[0].when.value == pytest.approx(0.2)
+    policy = parse_policy({"id": "p", "bands": [{"action": "block", "when": when}, {"action": "allow"}]})
+    assert policy.bands[0].condition is not None
+    assert policy.bands[0].condition.value == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(
@@ -246,12 +263,12 @@ def test_without_a_review_acting_is_weighed_against_letting_go() -> None:
 )
 def test_of_one_family_the_stricter_comes_first(first: dict[str, object], second: dict[str, object]) -> None:
     policy = bands(first, second)
-    assert Policy.from_dict(policy.to_dict()) == policy
-    with pytest.raises(PolicyError, match="leaves it nothing") as refusal:
+    assert parse_policy(policy.to_dict()) == policy
+    with pytest.raises(PolicyError, match="leaves this band no rows") as refusal:
         bands(first, first)
     assert refusal.value.where == f"/bands/1/when/{next(iter(first))}"
     if "cost" not in second:
-        with pytest.raises(PolicyError, match="leaves it nothing"):
+        with pytest.raises(PolicyError, match="leaves this band no rows"):
             bands(second, first)
 
 
@@ -271,5 +288,5 @@ def test_claims_are_promises_in_segments() -> None:
     policy = bands(*conditions, segments={"values": ["DE", "FR", "IT"], "fallback": "allow"})
     assert policy.claims == 6
     assert policy.fallback == "allow"
-    assert Policy.from_dict(policy.to_dict()) == policy
+    assert parse_policy(policy.to_dict()) == policy
     assert bands({"min_probability": 0.5}).claims == 0

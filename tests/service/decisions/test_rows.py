@@ -37,12 +37,20 @@ def test_bad_columns_name_themselves(where: str, columns: dict[str, NDArray[Any]
 
 
 def test_a_row_without_label_may_have_propensity_zero() -> None:
-    ScoredRows(P, P, RIGHT, propensity=np.array([1.0, 0.0, np.nan]), labelled=np.array([True, False, False]))
+    ScoredRows(
+        probability=P,
+        score=P,
+        positive=RIGHT,
+        propensity=np.array([1.0, 0.0, np.nan]),
+        labelled=np.array([True, False, False]),
+    )
 
 
 def test_one_row_of_a_group_is_drawn_evenly() -> None:
     score = np.sort(np.random.default_rng(0).random(600)).astype(np.float32)
-    rows = ScoredRows(score, score, np.ones(600, dtype=bool), group=np.repeat(np.arange(100), 6))
+    rows = ScoredRows(
+        probability=score, score=score, positive=np.ones(600, dtype=bool), group=np.repeat(np.arange(100), 6)
+    )
     chosen = [rows.take(rows.sample(seed, known_propensity=True)) for seed in range(200)]
     assert all(np.array_equal(np.sort(one.group), np.arange(100)) for one in chosen)  # type: ignore[arg-type]
     hits = np.bincount(np.concatenate([np.searchsorted(score, one.score) % 6 for one in chosen]), minlength=6)
@@ -50,14 +58,16 @@ def test_one_row_of_a_group_is_drawn_evenly() -> None:
 
 
 def test_a_segment_is_its_rows() -> None:
-    rows = ScoredRows(P, P, np.array([True, False, True]), segment=np.array(["DE", "FR", "DE"]))
+    rows = ScoredRows(
+        probability=P, score=P, positive=np.array([True, False, True]), segment=np.array(["DE", "FR", "DE"])
+    )
     assert rows.of_segment("DE").positive.tolist() == [True, True]
     assert len(rows.of_segment("IT")) == 0
-    assert len(ScoredRows(P, P, RIGHT).of_segment("DE")) == 0
+    assert len(ScoredRows(probability=P, score=P, positive=RIGHT).of_segment("DE")) == 0
 
 
 def test_rows_of_unknown_propensity_test_nothing_that_needs_labels() -> None:
     unknown = np.array([1.0, np.nan, 0.5])
-    rows = ScoredRows(P, P, RIGHT, propensity=unknown, group=np.array([1, 1, 2]))
+    rows = ScoredRows(probability=P, score=P, positive=RIGHT, propensity=unknown, group=np.array([1, 1, 2]))
     assert np.array_equal(np.sort(rows.sample(0, known_propensity=True)), [0, 2])  # type: ignore[arg-type]
     assert len(rows.take(rows.sample(0, known_propensity=False))) == 2

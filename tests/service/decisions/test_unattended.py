@@ -4,18 +4,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.decisions.caps import Cap
-from service.decisions.gate import GateResult, compare
+from candor.contract.gate import Gate
+from service.decisions.caps import bounded
+from service.decisions.gate import compare
 from service.decisions.unattended import Limits, judge
 
 
-def verdict(mode: Any = "superior", gained: float = 0.2) -> GateResult:
+def verdict(mode: Any = "superior", gained: float = 0.2) -> Gate:
     labels = np.repeat([0, 1], 200)
     active, candidate = (np.where(labels[:, None] == [0, 1], p, 1 - p) for p in (0.6, 0.6 + gained))
     return compare(candidate, active, labels, mode=mode, attempt=1)
 
 
-def judged(result: GateResult, limits: Limits | None = None, **found: Any) -> GateResult:
+def judged(result: Gate, limits: Limits | None = None, **found: Any) -> Gate:
     nothing: dict[str, Any] = {"unidentified_share": 0.0, "missing_share": 0.0, "caps": (), "uncertified": ()}
     return judge(result, limits=limits or Limits(), **(nothing | found))
 
@@ -34,20 +35,25 @@ def test_what_is_better_for_all_rows_may_go_unattended() -> None:
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        ({"unidentified_share": 0.9}, "No label stands for 90.0% of the rows, more than 5.0%."),
-        ({"missing_share": 0.06}, "6.0% of the labels that were sought have not come, more than 5.0%."),
+        ({"unidentified_share": 0.9}, "No label represents 90.0% of the rows, more than 5.0%."),
+        ({"missing_share": 0.06}, "6.0% of the sought labels have not arrived, more than 5.0%."),
         ({"uncertified": [("auto", None)]}, "Policy 'auto' would lose its certificate, and send every row to review."),
         (
             {"uncertified": [("auto", "DE")]},
-            "Policy 'auto' would lose its certificate of segment 'DE', and give it the fallback.",
+            "Policy 'auto' would lose its certificate of segment 'DE': rows get the fallback.",
         ),
         (
-            {"caps": [Cap("flipped", "auto", 2, 10, 0.2, 0.5, 0.4), Cap("flag_rate", "auto", 9, 10, 0.9, 0.99, None)]},
+            {
+                "caps": [
+                    bounded("flipped", "auto", 2, 10, 0.2, 0.5, 0.4),
+                    bounded("flag_rate", "auto", 9, 10, 0.9, 0.99, None),
+                ]
+            },
             "Policy 'auto' may change up to 50.0% of its decisions, more than 40.0%.",
         ),
         (
-            {"caps": [Cap("flag_rate", "auto", 2, 10, 0.2, 0.5, 0.4)], "missing_share": 1.0},
-            "100.0% of the labels that were sought have not come, more than 5.0%; "
+            {"caps": [bounded("flag_rate", "auto", 2, 10, 0.2, 0.5, 0.4)], "missing_share": 1.0},
+            "100.0% of the sought labels have not arrived, more than 5.0%; "
             "policy 'auto' may flag up to 50.0% of the rows, more than 40.0%.",
         ),
     ],
@@ -59,18 +65,18 @@ def test_each_obstacle_is_named(found: dict[str, Any], words: str) -> None:
 
 def test_neither_a_refused_nor_a_merely_harmless_refit_goes_unattended() -> None:
     refused = judged(verdict(gained=-0.1))
-    assert (refused.passed, refused.unattended_reason) == (False, "The gate refuses the refit.")
+    assert (refused.passed, refused.unattended_reason) == (False, "The gate refuses the recalibration.")
     harmless = judged(verdict("non_inferior"))
     assert (harmless.passed, harmless.unattended) == (True, False)
 
 
 def test_the_reason_says_what_the_comparison_does_not_cover() -> None:
     result = judged(verdict(), unidentified_share=0.25)
-    assert result.reason == f"{verdict().reason} No label stands for 25.0% of the rows: of them nothing is known."
+    assert result.reason == f"{verdict().reason} No label represents 25.0% of the rows: nothing is known about them."
     assert judged(verdict(), Limits(unidentified=0.3), unidentified_share=0.25).unattended
 
 
 def test_the_verdict_is_json() -> None:
-    document = judged(verdict(), caps=[Cap("flipped", "auto", 2, 10, 0.2, 0.5, None)]).to_dict()
+    document = judged(verdict(), caps=[bounded("flipped", "auto", 2, 10, 0.2, 0.5, None)]).document
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     assert document["caps"][0]["policy"] == "auto"

@@ -5,23 +5,36 @@ from typing import Any
 import numpy as np
 import pytest
 
+from candor.contract.certificates import Certificate, SolvedBand, SolvedSegment, Threshold
 from service.decisions.decide import decide
-from service.decisions.policy import Policy
-from service.decisions.solved import SolvedBand, SolvedPolicy, SolvedSegment
-from service.decisions.voided import claims, key_of, overlaid, overlaid_documents
-from service.revision import Certificate, Threshold
+from service.decisions.policy import parse_policy
+from service.decisions.solved import SolvedPolicy
+from service.decisions.voided import claims, key_of, overlaid
 
 DIGEST = "d" * 64
-CERTIFICATE = Certificate("precision", 0.9, None, 0.05, 400, 12, 1, "reference", None, valid=True)
+CERTIFICATE = Certificate(
+    metric="precision",
+    at_least=0.9,
+    at_most=None,
+    delta=0.05,
+    n=400,
+    errors=12,
+    looks=1,
+    basis="reference",
+    window=None,
+    valid=True,
+)
 BANDS = [{"action": "accept", "when": {"min_precision": 0.9}}, {"action": "block"}]
 
 
 def bands(certificate: Certificate) -> tuple[SolvedBand, ...]:
-    return SolvedBand("accept", Threshold(0.5, -math.inf), certificate), SolvedBand("block", None, None)
+    return SolvedBand(action="accept", threshold=Threshold.at(0.5, -math.inf), certificate=certificate), SolvedBand(
+        action="block", threshold=None, certificate=None
+    )
 
 
 def policy(**changes: Any) -> SolvedPolicy:
-    return SolvedPolicy(Policy.from_dict({"id": "p", "bands": BANDS, **changes}), 3, bands(CERTIFICATE), False)
+    return SolvedPolicy(parse_policy({"id": "p", "bands": BANDS, **changes}), 3, bands(CERTIFICATE), False)
 
 
 def keys(solved: SolvedPolicy) -> list[str]:
@@ -46,7 +59,6 @@ def test_a_voided_certificate_says_so_and_the_policy_says_what_becomes_of_its_ro
     assert keys(marked) == []
     assert key_of(marked, "accept", None, marked.bands[0].certificate or CERTIFICATE, model_digest=DIGEST) == key
     assert overlaid({"p": marked}, DIGEST, {key})["p"] is marked
-    assert overlaid_documents({"p": solved.to_dict()}, DIGEST, {key}) == {"p": marked.to_dict()}
 
 
 def test_what_is_not_voided_stays_the_same_object() -> None:
@@ -62,8 +74,10 @@ def test_what_is_not_voided_stays_the_same_object() -> None:
 
 def test_a_certificate_is_known_by_what_it_says_and_not_by_the_threshold_that_carries_it() -> None:
     solved = policy()
-    moved = replace(solved, bands=(replace(solved.bands[0], threshold=Threshold(0.6, 1.0)), solved.bands[1]))
-    anew = replace(solved, bands=bands(replace(CERTIFICATE, looks=2)))
+    moved = replace(
+        solved, bands=(solved.bands[0].model_copy(update={"threshold": Threshold.at(0.6, 1.0)}), solved.bands[1])
+    )
+    anew = replace(solved, bands=bands(CERTIFICATE.model_copy(update={"looks": 2})))
     assert keys(moved) == keys(solved)  # the same rows under a calibrator that keeps their order
     assert keys(anew) != keys(solved)
     assert keys(replace(solved, version=4)) != keys(solved)
@@ -74,10 +88,14 @@ def test_of_segments_one_is_voided_and_gets_the_fallback(on_invalid: str, action
     segments = {"values": ["DE", "FR"], "fallback": "block"}
     solved = replace(
         policy(segments=segments, on_invalid=on_invalid),
-        bands=(SolvedBand("accept", None, None), SolvedBand("block", None, None)),
+        bands=(
+            SolvedBand(action="accept", threshold=None, certificate=None),
+            SolvedBand(action="block", threshold=None, certificate=None),
+        ),
         review_all=True,
         segments={
-            value: SolvedSegment(bands(replace(CERTIFICATE, segment=value)), certified=True) for value in ("DE", "FR")
+            value: SolvedSegment(bands=bands(CERTIFICATE.model_copy(update={"segment": value})), certified=True)
+            for value in ("DE", "FR")
         },
     )
     key = keys(solved)[1]

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.errors import DeadlineExceededError, OverloadedError
-from service.inference.batcher import Arrivals, Batcher
+from service.inference.batcher import Batcher, LoopThread
+from tests.waiting import PATIENCE_S
 
 LANES = ("left", "right")
 FOREVER_S = 1e6
@@ -42,7 +44,7 @@ class Model:
 
     def __call__(self, batch: list[Work]) -> list[int]:
         self.busy.set()
-        assert self.go.wait(60)
+        assert self.go.wait(PATIENCE_S)
         self.batches.append(batch)
         if any(work.poisoned for work in batch):
             raise ValueError("poison")
@@ -66,6 +68,10 @@ def held_up(model: Model, opened: Batcher[Work, int]) -> asyncio.Task[int]:
 async def settled(condition: Callable[[], bool]) -> None:
     while not condition():  # noqa: ASYNC110 — what is waited for happens on another thread
         await asyncio.sleep(0)
+
+
+def asleep(opened: Batcher[Work, int]) -> bool:
+    return opened._wakes_at_rows > 0
 
 
 @settings(max_examples=60, deadline=None)
@@ -135,7 +141,7 @@ def test_every_schedule_gives_everyone_their_own_answer_once(data: st.DataObject
         for thread in clients:
             thread.start()
         for thread in clients:
-            thread.join(60)
+            thread.join(PATIENCE_S)
             assert not thread.is_alive()
     assert opened.queued_rows == 0
     for plan, got in zip(plans, outcomes, strict=True):
@@ -157,6 +163,7 @@ def ran_here(model: Model, opened: Batcher[Work, int], *works: Work, here_s: flo
 
     async def everybody() -> list[int]:
         await opened.submit(Work(-1), deadline_s=FOREVER_S)
+        await settled(partial(asleep, opened))
         opened._run = note
         return await asyncio.gather(*(opened.submit(work, deadline_s=FOREVER_S, here_s=here_s) for work in works))
 
@@ -164,14 +171,18 @@ def ran_here(model: Model, opened: Batcher[Work, int], *works: Work, here_s: flo
     return [threads[work.number] is threading.current_thread() for work in works]
 
 
-def test_work_that_is_alone_and_quickly_done_runs_on_its_callers_thread() -> None:
+def test_quick_work_runs_on_its_callers_thread_together_with_all_that_came_with_it() -> None:
     model = Model()
     with batcher(model) as opened:
         assert ran_here(model, opened, Work(1)) == [True]
     with batcher(model) as opened:
         assert ran_here(model, opened, Work(1), here_s=1e-12) == [False], "it is expected to take longer"
     with batcher(model) as opened:
-        assert ran_here(model, opened, Work(1), Work(2), Work(3)) == [False] * 3, "they came together"
+        assert ran_here(model, opened, Work(1), Work(2), Work(3)) == [True] * 3
+        assert [work.number for work in model.batches[-1]] == [1, 2, 3]
+    with batcher(model) as opened:
+        assert ran_here(model, opened, *map(Work, range(20))) == [True] * 20, "one full batch after the other"
+        assert [len(batch) for batch in model.batches[-3:]] == [8, 8, 4]
     with batcher(model, delay_s=0.0005) as opened:
         assert ran_here(model, opened, Work(1)) == [False], "it is to wait for company"
 
@@ -208,28 +219,29 @@ def test_what_fails_on_its_callers_thread_fails_its_caller_and_is_counted() -> N
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_what_comes_to_several_queues_at_once_runs_side_by_side(shared: bool) -> None:
-    arrivals = Arrivals() if shared else None
-    here: list[bool] = []
+def test_of_several_queues_one_runs_on_the_callers_thread_at_a_time(shared: bool) -> None:
+    loop_thread = LoopThread() if shared else None
+    here: dict[int, bool] = {}
 
     async def everybody(*both: Batcher[Work, int]) -> None:
         caller = threading.current_thread()
 
         def note(batch: list[Work]) -> list[int]:
-            here.append(threading.current_thread() is caller)
+            here.update((work.number, threading.current_thread() is caller) for work in batch)
             return [work.number for work in batch]
 
         for opened in both:
-            await opened.submit(Work(0), deadline_s=FOREVER_S)
+            await opened.submit(Work(-1), deadline_s=FOREVER_S)
             opened._run = note
+            await settled(partial(asleep, opened))
         asked = [opened.submit(Work(n), deadline_s=FOREVER_S, here_s=FOREVER_S) for n, opened in enumerate(both)]
         assert await asyncio.gather(*asked) == [0, 1]
-        assert here == [not shared] * 2
-        assert await both[0].submit(Work(2), deadline_s=FOREVER_S, here_s=FOREVER_S) == 2
+        assert await both[1].submit(Work(2), deadline_s=FOREVER_S, here_s=FOREVER_S) == 2
 
-    with batcher(Model(), arrivals=arrivals) as first, batcher(Model(), arrivals=arrivals) as second:
+    with batcher(Model(), loop_thread=loop_thread) as first, batcher(Model(), loop_thread=loop_thread) as second:
         asyncio.run(everybody(first, second))
-    assert here[2] is True
+    assert here[0] is True
+    assert here[1] is not shared
 
 
 def test_closing_waits_for_what_runs_on_its_callers_thread() -> None:
@@ -247,6 +259,7 @@ def test_closing_waits_for_what_runs_on_its_callers_thread() -> None:
             return [work.number for work in batch]
 
         await opened.submit(Work(0), deadline_s=FOREVER_S)
+        await settled(partial(asleep, opened))
         opened._run = run
         return await opened.submit(Work(1), deadline_s=FOREVER_S, here_s=FOREVER_S)
 

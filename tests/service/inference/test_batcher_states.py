@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from service.errors import DeadlineExceededError, OverloadedError
 from service.inference.batcher import Batcher
+from tests.waiting import PATIENCE_S
 
 LANES = 3
 FOREVER_S = 1e6
@@ -172,7 +173,7 @@ class Machine(RuleBasedStateMachine):
         while self.taken:
             self.run()
         assert self.closer is not None
-        self.closer.join(60)
+        self.closer.join(PATIENCE_S)
         assert not self.closer.is_alive()
         outcomes = self.loop.run_until_complete(self.outcomes())
         self.loop.close()

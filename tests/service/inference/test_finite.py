@@ -18,7 +18,8 @@ from service.errors import NonFiniteLogitsError
 from service.inference.chain import Chain
 from service.inference.finite import check_logits
 from service.inference.session import Session
-from service.plane import Plane
+from service.serving.plane import Plane
+from tests.waiting import PATIENCE_S
 
 from ..conftest import Digits, HeldUp, InThread, contents
 
@@ -109,7 +110,7 @@ def test_it_fails_alone_in_its_batch(
     held.wait_for_rows(12)
     held.go.set()
     for thread in asking:
-        thread.join(60)
+        thread.join(PATIENCE_S)
     assert {which for which, answer in answers.items() if answer.status_code == 200} == {0, 1, 2, 3, 5, 6}
     assert len(held.runs[1]) == 6, "they shared a batch"
     assert answers[4].status_code == 422

@@ -94,3 +94,21 @@ def test_nan_is_what_is_missing_from_a_tables_row_and_infinity_is_refused_there_
 def test_what_already_fits_is_not_copied() -> None:
     array = np.zeros((2, 3, 2, 1), np.uint8)
     assert np.shares_memory(conform(array, IMAGE), array)
+
+
+def test_a_column_that_requires_a_value_refuses_nan_and_the_code_of_an_absent_category() -> None:
+    columns = Columns(
+        (
+            Column("free"),
+            Column("age", on_missing="refuse"),
+            Column("fault", ("driver",), on_missing="refuse", on_unknown="refuse"),
+            Column("lenient", ("a",), on_missing="refuse"),
+        )
+    )
+    spec = InputSpec(kind="array", dtype="float32", shape=(4,))
+    good = [np.nan, 3, 1, 0]
+    np.testing.assert_array_equal(conform(np.array([good], np.float32), spec, columns), [good])
+    for row, name in (([1, np.nan, 1, 1], "age"), ([1, 3, 0, 1], "fault")):
+        with pytest.raises(InputValueError, match=f"Column '{name}' requires a value") as refused:
+            conform(np.array([good, row], np.float32), spec, columns)
+        assert str(refused.value.where) == "/inputs/1"

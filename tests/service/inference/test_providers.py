@@ -66,5 +66,5 @@ def test_cuda_that_is_not_there_is_an_error_with_the_reason() -> None:
 def test_a_service_that_was_asked_for_cuda_does_not_start(spawn: Spawn) -> None:
     status, said = spawn(wait=False, provider="cuda").end()
     assert status == 2
-    assert "cuda provider was asked for" in said
+    assert "cuda provider was requested" in said
     assert "Traceback" not in said

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
-from bundle import onnx_graph
 from calibrators import CALIBRATORS, Calibrator
-from service.errors import RevisionStateError
+from service.errors import BundleRefusedError, RevisionStateError
+from service.inference import onnx_graph, session
 from service.inference.chain import Chain
 from service.inference.session import Session
 from service.inference.stages import bucket_sizes
@@ -86,7 +89,7 @@ def test_a_graph_that_does_something_else_than_its_calibrator_is_refused(
     Chain(bound, calibrator)
     graph = onnx_graph.calibrator_model(other, bound.classes)
     monkeypatch.setattr(onnx_graph, "calibrator_model", lambda *_: graph)
-    with pytest.raises(RevisionStateError, match="other probabilities"):
+    with pytest.raises(RevisionStateError, match="different probabilities"):
         Chain(bound, calibrator)
 
 
@@ -130,3 +133,34 @@ def test_a_service_on_bound_buffers_answers_and_activates_as_on_any(
         assert one["label"] == other["label"]
     service.activate(service.propose_policy())
     assert len(service.predict(digits.images[:40])) == 40
+
+
+def test_a_graph_that_loops_does_not_keep_the_service_from_starting(
+    digits: Digits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scalar(name: str, kind: int) -> Any:
+        return helper.make_tensor_value_info(name, kind, [])
+
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Neg", ["old"], ["new"])],
+        "body",
+        [scalar("turn", TensorProto.INT64), scalar("go", TensorProto.BOOL), scalar("old", TensorProto.FLOAT)],
+        [scalar("on", TensorProto.BOOL), scalar("new", TensorProto.FLOAT)],
+    )
+    nodes = [
+        helper.make_node("Loop", ["", "true", "zero"], ["last"], body=body),
+        helper.make_node("Flatten", ["input"], ["flat"]),
+        helper.make_node("Cast", ["flat"], ["pixels"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["pixels", "last"], ["logits"]),
+    ]
+    constants = [
+        helper.make_tensor("true", TensorProto.BOOL, [], [True]),
+        helper.make_tensor("zero", TensorProto.FLOAT, [], [0.0]),
+    ]
+    image = helper.make_tensor_value_info("input", TensorProto.UINT8, ["N", 8, 8, 1])
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", 64])
+    graph = helper.make_graph(nodes, "loop", [image], [logits], constants)
+    made = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 20)]).SerializeToString()
+    monkeypatch.setattr(session, "FIRST_RUNS_S", 0.3)
+    with pytest.raises(BundleRefusedError, match="take longer than"):
+        Session(replace(digits.bundle, model_bytes=made), provider="cpu", threads=1)

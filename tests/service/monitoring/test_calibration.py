@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,12 @@ def monitor(**options: Any) -> CalibrationMonitor:
 
 def stated(probability: Any, positive: Any, **columns: Any) -> ScoredRows:
     p = np.atleast_1d(np.asarray(probability, np.float32))
-    return ScoredRows(p, p, np.atleast_1d(np.asarray(positive, np.bool_)), **columns)
+    return ScoredRows(probability=p, score=p, positive=np.atleast_1d(np.asarray(positive, np.bool_)), **columns)
 
 
 def feed(watch: CalibrationMonitor, rows: ScoredRows) -> CalibrationMonitor:
     start = watch.alarm.through
-    watch.update(rows, np.arange(start, start + len(rows)), through=start + len(rows))
+    watch.update(replace(rows, predicted_at=np.arange(start, start + len(rows))), through=start + len(rows))
     return watch
 
 

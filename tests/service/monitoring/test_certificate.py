@@ -1,18 +1,19 @@
 import itertools
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from candor.contract.certificates import Threshold
 from service.decisions.rows import ScoredRows
 from service.errors import InputValueError
 from service.monitoring.certificate import CertificateMonitor, bets
 from service.monitoring.onset import onset_share, shares_left
-from service.revision import Threshold
 
-THRESHOLD = Threshold(0.5, 0.0)
+THRESHOLD = Threshold.at(0.5, 0.0)
 LABELLED = ("precision", "selective_risk", "recall", "false_positive_rate")
 
 
@@ -26,16 +27,16 @@ def scored(above: Any, positive: Any, **columns: Any) -> ScoredRows:
     above = np.atleast_1d(np.asarray(above, np.bool_))
     probability = np.full(len(above), 0.5, np.float32)
     return ScoredRows(
-        probability,
-        np.where(above, 0.0, -1e-6).astype(np.float32),
-        np.atleast_1d(np.asarray(positive, np.bool_)),
+        probability=probability,
+        score=np.where(above, 0.0, -1e-6).astype(np.float32),
+        positive=np.atleast_1d(np.asarray(positive, np.bool_)),
         **{name: np.atleast_1d(np.asarray(values)) for name, values in columns.items()},
     )
 
 
 def feed(watch: CertificateMonitor, rows: ScoredRows) -> CertificateMonitor:
     start = watch.alarm.through
-    watch.update(rows, np.arange(start, start + len(rows)), through=start + len(rows))
+    watch.update(replace(rows, predicted_at=np.arange(start, start + len(rows))), through=start + len(rows))
     return watch
 
 
@@ -184,11 +185,12 @@ def test_what_is_cut_into_cohorts_and_stored_between_them_gives_the_same_numbers
     )
     time = np.sort(rng.integers(0, 1000, n))
     whole = monitor(floor=0.3)
-    whole.update(rows, time, through=1000)
+    rows = replace(rows, predicted_at=time)
+    whole.update(rows, through=1000)
     cut = monitor(floor=0.3)
     for start, end in itertools.pairwise([0, 1, 170, 171, 600, 601, 1000]):
         here = (time >= start) & (time < end)
-        cut.update(rows.take(here), time[here], through=np.int64(end))
+        cut.update(rows.take(here), through=np.int64(end))
         document = json.loads(json.dumps(cut.to_dict(), allow_nan=False))
         assert document == cut.to_dict()
         cut = CertificateMonitor.from_dict(document)
@@ -210,7 +212,7 @@ def test_an_alarm_stays_and_names_its_row() -> None:
 
 def test_an_empty_cohort_moves_the_time_only() -> None:
     watch = monitor()
-    watch.update(scored([], []), np.empty(0, np.int64), through=50)
+    watch.update(scored([], []), through=50)
     assert (watch.alarm.through, watch.alarm.rows) == (50, 0)
 
 
@@ -222,7 +224,7 @@ def test_an_empty_cohort_moves_the_time_only() -> None:
         ([3, 6], 7, "time"),
         ([6, 5], 9, "time[1]"),
         ([6.0, 7.0], 9, "time"),
-        ([5], 9, "time"),
+        ([5], 9, "predicted_at"),
         ([], 4, "through"),
     ],
 )
@@ -231,7 +233,7 @@ def test_cohorts_out_of_order_are_refused_and_change_nothing(time: list[Any], th
     before = watch.to_dict()
     rows = scored([True] * 2, [True] * 2) if time else scored([], [])
     with pytest.raises(InputValueError) as caught:
-        watch.update(rows, np.array(time, np.int64 if not time else None), through=through)
+        watch.update(replace(rows, predicted_at=np.array(time, np.int64 if not time else None)), through=through)
     assert caught.value.where == where
     assert caught.value.remedy
     assert watch.to_dict() == before
@@ -288,6 +290,6 @@ def test_a_document_without_a_field_is_refused() -> None:
 
 
 def test_a_threshold_of_minus_infinity_comes_back() -> None:
-    watch = monitor(threshold=Threshold(0.5, -math.inf))
+    watch = monitor(threshold=Threshold.at(0.5, -math.inf))
     again = CertificateMonitor.from_dict(json.loads(json.dumps(watch.to_dict(), allow_nan=False)))
     assert again.threshold == watch.threshold

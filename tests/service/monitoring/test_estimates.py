@@ -3,23 +3,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.monitoring.estimates import MOST_LABELS, Observed, from_labels, mean, share, without_labels
+from service.decisions.calibrated import Calibrated
+from service.decisions.rows import Rows, came
+from service.monitoring.estimates import MOST_LABELS, from_labels, mean, share, without_labels
 
 NAMES = ("cat", "dog", "eel")
 
 
-def observed(labels: list[int], **changes: Any) -> Observed:
+def observed(labels: list[int], names: tuple[str, ...] = NAMES, **changes: Any) -> Calibrated:
     n = len(labels)
-    fields: dict[str, Any] = {
-        "confidence": np.full(n, 0.8, np.float32),
-        "predicted": np.zeros(n, np.int64),
-        "labels": np.array(labels, dtype=np.int64),
-        "propensity": np.ones(n),
-        "sought": np.ones(n, np.bool_),
-        "group": np.arange(n),
-        "delay_s": np.arange(n, dtype=np.float64),
-    }
-    return Observed(**(fields | changes))
+    columns: dict[str, Any] = {"label": np.array(labels, dtype=np.int64), "sought": np.ones(n, np.bool_)} | changes
+    labelled = came(columns["label"], columns["sought"], columns.get("propensity", np.ones(n)))
+    rows = Rows(**columns, labelled=labelled, labelled_at=1_000_000 * np.arange(n))
+    confidence = np.full(n, 0.8, np.float32)
+    return Calibrated(rows, names, confidence[:, None], np.zeros(n, np.int64), confidence, {}, {})
 
 
 def test_rows_that_are_sought_seldom_stand_for_more() -> None:
@@ -28,7 +25,7 @@ def test_rows_that_are_sought_seldom_stand_for_more() -> None:
         propensity=np.array([1.0, 1.0, 0.25, 0.5, np.nan, 0.0]),
         sought=np.array([True, True, True, True, False, False]),
     )
-    found = from_labels(rows, NAMES)
+    found = from_labels(rows)
     assert (found["rows"], found["sought"], found["labelled"]) == (6, 4, 3)
     assert found["labelled_share"] == 0.75
     assert found["seekable_share"] == pytest.approx(4 / 6)
@@ -41,17 +38,17 @@ def test_rows_that_are_sought_seldom_stand_for_more() -> None:
 
 
 def test_without_labels_there_is_nothing_to_say() -> None:
-    found = from_labels(observed([-1, -1]), NAMES)
+    found = from_labels(observed([-1, -1]))
     assert (found["labelled"], found["accuracy"], found["base_rate"], found["delay_s"]) == (0, None, {}, None)
-    nobody = from_labels(observed([]), NAMES)
+    nobody = from_labels(observed([]))
     assert (nobody["rows"], nobody["labelled_share"], nobody["seekable_share"]) == (0, None, None)
-    assert without_labels(np.empty(0, np.float32), np.empty(0, np.int64))["estimated_accuracy"] is None
+    assert without_labels(observed([]))["estimated_accuracy"] is None
 
 
 def test_of_many_labels_the_most_frequent_are_shown() -> None:
     names = tuple(f"n{number}" for number in range(50))
     labels = [number for number in range(50) for _ in range(number + 1)]
-    found = from_labels(observed(labels), names)["base_rate"]
+    found = from_labels(observed(labels, names))["base_rate"]
     assert list(found) == [f"n{number}" for number in range(49, 49 - MOST_LABELS, -1)]
 
 

@@ -1,9 +1,10 @@
 """False alarms and delays by simulation, with fixed seeds: at the edge of the hypothesis, with labels that come when
-they like, and after drifts. `python -m benchmarks.monitors` makes the tables of docs/statistics.md.
+they like, and after drifts. `python -m benchmarks.monitors` makes the tables of docs/explanation/statistics.md.
 """
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,16 +12,16 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import binom
 
+from candor.contract.certificates import Threshold
+from service.decisions.levels import level_of
 from service.decisions.rows import ScoredRows
 from service.monitoring import calibration
 from service.monitoring.calibration import LOG_WEIGHTS, CalibrationMonitor
 from service.monitoring.certificate import CertificateMonitor, bets
-from service.monitoring.levels import level_of
 from service.monitoring.onset import advance, first_stakes, log_evidence
-from service.revision import Threshold
 
 LEVEL = 0.05
-EVERY_ROW = Threshold(0.0, -math.inf)
+EVERY_ROW = Threshold.at(0.0, -math.inf)
 DAY = 1000
 
 
@@ -112,8 +113,15 @@ def in_cohorts(watch: CertificateMonitor | CalibrationMonitor, rows: ScoredRows,
         part = (time >= start) & (time < start + DAY)
         come = (time + due)[part] <= start + 4 * DAY
         sought = np.ones(int(part.sum()), np.bool_)
-        day = ScoredRows(rows.probability[part], rows.score[part], rows.positive[part], labelled=come, sought=sought)
-        watch.update(day, time[part], through=start + DAY)
+        day = ScoredRows(
+            probability=rows.probability[part],
+            score=rows.score[part],
+            positive=rows.positive[part],
+            labelled=come,
+            sought=sought,
+            predicted_at=time[part],
+        )
+        watch.update(day, through=start + DAY)
     return watch.alarm.fired_at is not None
 
 
@@ -122,7 +130,7 @@ def in_order_of_arrival(
 ) -> bool:
     """Feed each label as it comes: the first 3,000 labels of a service that began at the first row."""
     order = np.argsort(np.arange(len(rows)) * 10 + due, kind="stable")
-    watch.update(rows.take(order), np.arange(len(rows)), through=len(rows))
+    watch.update(replace(rows.take(order), predicted_at=np.arange(len(rows))), through=len(rows))
     return watch.alarm.fired_at is not None
 
 
@@ -134,7 +142,7 @@ def test_labels_that_come_sooner_when_they_are_errors_do_not_fire_a_certificates
         error = rng.random(n) < 0.1
         due = arrivals(rng, slow=~error)
         p = np.full(n, 0.9, np.float32)
-        rows = ScoredRows(p, p, ~error)
+        rows = ScoredRows(probability=p, score=p, positive=~error)
         new = [
             CertificateMonitor(metric="precision", tolerance=0.1, threshold=EVERY_ROW, floor=1.0, level=LEVEL, since=0)
             for _ in range(2)
@@ -153,7 +161,7 @@ def test_labels_that_come_sooner_when_they_are_errors_do_not_fire_the_calibratio
         p = expit(rng.normal(1.5, 1.5, n)).astype(np.float32)
         positive = rng.random(n) < p
         due = arrivals(rng, slow=positive)
-        rows = ScoredRows(p, p, positive)
+        rows = ScoredRows(probability=p, score=p, positive=positive)
         ordered += in_cohorts(CalibrationMonitor(floor=1.0, level=LEVEL, since=0), rows, due)
         hasty += in_order_of_arrival(CalibrationMonitor(floor=1.0, level=LEVEL, since=0), rows, due)
     assert ordered <= too_many(worlds)
@@ -171,12 +179,14 @@ def test_regions_that_are_explored_little_count_as_much_as_they_weigh_in_the_tra
         propensity = np.where(reviewed, 1.0, 0.2)
         sought = rng.random(n) < propensity
         p = np.full(n, 0.9, np.float32)
-        rows = ScoredRows(p, p, ~error, propensity=propensity, sought=sought, labelled=sought)
+        rows = ScoredRows(
+            probability=p, score=p, positive=~error, propensity=propensity, sought=sought, labelled=sought
+        )
         for tolerance in alarms:
             watch = CertificateMonitor(
                 metric="precision", tolerance=tolerance, threshold=EVERY_ROW, floor=0.2, level=LEVEL, since=0
             )
-            watch.update(rows, np.arange(n), through=n)
+            watch.update(replace(rows, predicted_at=np.arange(n)), through=n)
             alarms[tolerance] += watch.alarm.fired_at is not None
     assert alarms[0.08] <= too_many(worlds)
     assert alarms[0.05] >= 0.9 * worlds
@@ -193,10 +203,14 @@ def test_a_probability_that_is_right_over_unequally_explored_regions_is_left_in_
         positive = rng.random(n) < np.where(reviewed, 0.75, 0.45)
         propensity = np.where(reviewed, 1.0, 0.25)
         labelled = rng.random(n) < propensity
-        rows = ScoredRows(p, p, positive, propensity=propensity, sought=labelled, labelled=labelled)
+        rows = ScoredRows(
+            probability=p, score=p, positive=positive, propensity=propensity, sought=labelled, labelled=labelled
+        )
         watch, unweighted = (CalibrationMonitor(floor=floor, level=LEVEL, since=0) for floor in (0.25, 1.0))
-        watch.update(rows, np.arange(n), through=n)
-        unweighted.update(ScoredRows(p, p, positive).take(labelled), np.flatnonzero(labelled), through=n)
+        watch.update(replace(rows, predicted_at=np.arange(n)), through=n)
+        unweighted.update(
+            ScoredRows(probability=p, score=p, positive=positive, predicted_at=np.arange(n)).take(labelled), through=n
+        )
         alarms += watch.alarm.fired_at is not None
         blind += unweighted.alarm.fired_at is not None
     assert alarms <= too_many(worlds)
@@ -257,5 +271,6 @@ def test_a_monitor_fed_row_by_row_is_one_of_many_worlds() -> None:
         watch = CertificateMonitor(
             metric="selective_risk", tolerance=0.05, threshold=EVERY_ROW, floor=1.0, level=LEVEL, since=0
         )
-        watch.update(ScoredRows(p, p, ~error[:, world]), np.arange(500), through=500)
+        rows = ScoredRows(probability=p, score=p, positive=~error[:, world], predicted_at=np.arange(500))
+        watch.update(rows, through=500)
         assert watch.alarm.fired_at == alarms[world] - 1

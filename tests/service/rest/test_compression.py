@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from service.errors import BodyTooLargeError, CandorError, UnsupportedEncodingError
 from service.rest import compression
+from tests.waiting import PATIENCE_S
 
 LIMIT = 8 * 1024 * 1024  # of the setting
 WAYS = [
@@ -154,6 +155,6 @@ def test_what_cannot_be_unpacked_is_refused(
 
 def test_an_encoding_that_is_not_read_is_refused_before_the_body_comes(shared: Any) -> None:
     with socket.create_connection(("127.0.0.1", int(shared.url.rpartition(":")[2]))) as asker:
-        asker.settimeout(60)
+        asker.settimeout(PATIENCE_S)
         asker.sendall(b"POST /predict HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-encoding: br\r\ncontent-length: 9\r\n\r\n")
         assert asker.recv(100).startswith(b"HTTP/1.1 415 ")

@@ -20,8 +20,8 @@ from hypothesis.extra import numpy as npst
 from bundle import Column, Columns, InputSpec, Vocabulary
 from bundle.images import encode_png
 from service.errors import CandorError, InputShapeError, InputTypeError, InputValueError, MalformedBodyError
+from service.inference.encoded import decode_images
 from service.inference.inputs import Encoder, conform
-from service.rest.encoded import decode_images
 from service.rest.payloads import FORM_TYPE, IMAGE_TYPES, NPY_TYPES, TEXT_TYPE, Payload, parse
 
 SPECS = [
@@ -48,9 +48,7 @@ def npy(array: np.ndarray) -> bytes:
 def read(body: bytes, content_type: str | None, spec: InputSpec, encoder: Encoder | None = None) -> Payload:
     """Parse a body, and decode its images."""
     payload = parse(body, content_type, spec, encoder, max_rows=4)
-    if isinstance(payload.inputs, list):
-        payload = replace(payload, inputs=decode_images(payload.inputs, spec, max_pixels=PIXELS))
-    return payload
+    return replace(payload, inputs=payload.array(spec, max_pixels=PIXELS))
 
 
 def form(*parts: tuple[str, bytes]) -> bytes:
@@ -229,6 +227,27 @@ def test_a_form_has_as_many_parts_as_a_request_may_have_rows_and_names() -> None
         parse(form(*[("inputs", PNG)] * 17), FORM, spec, max_rows=4)
 
 
+@pytest.mark.parametrize(
+    ("body", "content_type", "where", "said"),
+    [
+        (b"--b--", "multipart/form-data", "Content-Type", "no valid boundary"),
+        (b"--b--", "multipart/form-data; boundary=b\xe9", "Content-Type", "no valid boundary"),
+        (b"x--b--", FORM, "part 0, byte 0", "Expected boundary"),
+        (form(("inputs", PNG))[:-6], FORM, f"byte {len(form(('inputs', PNG))) - 6}", "end is missing"),
+        (b"--b\r\nContent-Disposition: form-data\r\n\r\n\r\n--b--", FORM, "part 0", "part 0 has no name"),
+        (form(("inputs", PNG)).replace(b"form-data;", b"attachment;"), FORM, "part 0", "part 0 has no name"),
+        (b"--b\r\n" + b"A: b\r\n" * 9, FORM, "part 0, byte 53", "header count"),
+        (b"--b\r\nA: " + b"b" * 1100, FORM, "part 0, byte 8", "header size"),
+        (form(("inputs", PNG)) + b"\r\n--bX" * 100_000, FORM, "part 16", "too many parts"),
+        (form(("inputs", PNG), ("size", b"1")), FORM, "/size", "Unknown form field"),
+    ],
+)
+def test_a_form_that_is_refused_names_the_place(body: bytes, content_type: str, where: str, said: str) -> None:
+    with pytest.raises(MalformedBodyError, match=said) as refused:
+        parse(body, content_type, SPECS[0], max_rows=4)
+    assert refused.value.where == where
+
+
 def test_many_images_arrive_as_their_pixels_whichever_way_they_come() -> None:
     images = np.arange(8, dtype=np.uint8).reshape(2, 2, 2, 1)
     files = [encode_png(image) for image in images]
@@ -266,7 +285,7 @@ def test_an_image_of_another_size_is_refused_before_its_pixels_are_unpacked() ->
     large = encode_png(np.zeros((3000, 3000, 1), np.uint8))
     tracemalloc.start()
     try:
-        with pytest.raises(InputValueError, match="another size"):
+        with pytest.raises(InputValueError, match="wrong size"):
             decode_images([large], SPECS[0], max_pixels=10**8)
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:

@@ -11,7 +11,8 @@ import psycopg
 import pytest
 
 from service.state.database import Database
-from service.state.predictions import PredictionBatch, PredictionLog
+from service.state.prediction_rows import PredictionBatch
+from service.state.predictions import PredictionLog
 from service.state.tables import metadata
 
 DIGEST = "9f2c" * 16

@@ -11,7 +11,7 @@ from sqlalchemy import func, select, text
 
 from service.state import audit
 from service.state.database import Database
-from service.state.feedback import FeedbackStore
+from service.state.labelled import load_labelled_rows
 from service.state.revisions import RevisionStore
 from service.state.tables import feedback, predictions
 from service.state.window import Window
@@ -32,13 +32,14 @@ for number in count():
 
 ACTIVATIONS = """
 import sys
+from calibrators import Identity
 from service.state.database import Database
 from service.state.revisions import RevisionStore
 
 store = RevisionStore(Database.open(sys.argv[1]))
 epoch = 0
 while True:
-    revision = store.propose(model="pets", bundle_id="b", bundle_version=1, model_digest="d", calibrator={},
+    revision = store.propose(model="pets", bundle_id="b", bundle_version=1, model_digest="d", calibrator=Identity(),
                              policies={}, parent=None, cause="policy", by="ops", gate="not_run")
     epoch = store.activate("pets", revision.id, expected_epoch=epoch, by="ops").epoch
     print(epoch, flush=True)
@@ -49,7 +50,8 @@ import sys
 from itertools import count
 import numpy as np
 from service.state.database import Database
-from service.state.predictions import PredictionBatch, PredictionLog
+from service.state.prediction_rows import PredictionBatch
+from service.state.predictions import PredictionLog
 
 log = PredictionLog(Database.open(sys.argv[1]))
 for number in count():
@@ -91,9 +93,9 @@ def test_acknowledged_feedback(url: str) -> None:
     database = Database.open(url)
     with database.connect() as connection:
         rows = connection.execute(select(func.count()).select_from(feedback)).scalar_one()
+        assert load_labelled_rows(connection, Window("pets", DIGEST), label_names=LABELS).pending == rows
     assert rows >= (acknowledged + 1) * 5
     assert rows % 5 == 0
-    assert FeedbackStore(database).labelled_rows(Window("pets", DIGEST), label_names=LABELS).pending == rows
     assert clean(database)
     database.close()
 

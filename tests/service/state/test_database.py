@@ -127,7 +127,7 @@ def test_readonly_reads_beside_a_server_and_changes_nothing(database: Database, 
 
 
 def test_readonly_makes_nothing(empty_url: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="holds no state") as caught:
+    with pytest.raises(ConfigurationError, match="does not contain a state") as caught:
         Database.open(empty_url, readonly=True)
     assert caught.value.remedy is not None
     assert list(tmp_path.iterdir()) == []
@@ -152,7 +152,7 @@ def test_postgresql_that_does_not_answer_is_unavailable_and_keeps_its_password()
 
 def test_many_replicas_may_open_an_empty_postgresql_at_once(empty_url: str) -> None:
     if empty_url.startswith("sqlite"):
-        pytest.skip("one server for each SQLite file")
+        pytest.skip("one server per SQLite file")
     with ThreadPoolExecutor(4) as pool:
         opened = list(pool.map(lambda _: Database.open(empty_url), range(4)))
     assert len({database.secret for database in opened}) == 1
@@ -168,7 +168,7 @@ def test_a_newer_schema_is_refused(empty_url: str) -> None:
     with pytest.raises(ConfigurationError, match="newer") as caught:
         Database.open(empty_url)
     assert caught.value.found == "schema 9999"
-    with pytest.raises(ConfigurationError, match="holds no state"):
+    with pytest.raises(ConfigurationError, match="does not contain a state"):
         Database.open(empty_url, readonly=True)
 
 
@@ -239,7 +239,7 @@ class TestSqliteFile:
         before = file.read_bytes()
         with pytest.raises(ConfigurationError, match="not a database") as caught:
             Database.open(sqlite_url(file))
-        assert "restore" in str(caught.value.remedy)
+        assert "Restore it from a backup" in str(caught.value.remedy)
         assert file.read_bytes() == before
 
     def test_a_damaged_file_is_refused_at_the_next_open(self, tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ class TestSqliteFile:
         file.write_bytes(content)
         with pytest.raises(ConfigurationError, match="malformed") as caught:
             Database.open(sqlite_url(file))
-        assert "restore" in str(caught.value.remedy)
+        assert "Restore it from a backup" in str(caught.value.remedy)
 
     def test_damage_that_is_met_later_is_an_outage(self, tmp_path: Path) -> None:
         file = tmp_path / "state.db"
@@ -268,7 +268,7 @@ class TestSqliteFile:
         database = Database.open(sqlite_url(file))
         with pytest.raises(StateUnavailableError, match="malformed") as caught, database.connect() as connection:
             connection.execute(select(numbers)).all()
-        assert "restore" in str(caught.value.remedy)
+        assert "Restore it from a backup" in str(caught.value.remedy)
         database.close()
 
     def test_a_folder_that_cannot_be_one_is_named(self, tmp_path: Path) -> None:
@@ -336,4 +336,4 @@ def test_a_read_only_folder_is_refused_for_an_ordinary_user(tmp_path: Path, exis
     command = [sys.executable, "-c", READ_ONLY_FOLDER, sqlite_url(tmp_path / "state.db")]
     answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "Permission denied" in answer
-    assert f"Give user 65534 write access to {tmp_path}" in answer
+    assert f"Grant user 65534 write access to {tmp_path}" in answer

@@ -12,6 +12,7 @@ from sqlalchemy import func, select
 from service.errors import FeedbackError, IdempotencyConflictError
 from service.state.database import Database, now_us
 from service.state.feedback import FeedbackItem, FeedbackReceipt, FeedbackStore
+from service.state.labelled import load_labelled_rows
 from service.state.tables import feedback, feedback_batches
 from service.state.window import Window
 
@@ -56,7 +57,7 @@ def test_references_that_name_too_many_predictions_are_refused_and_nothing_is_st
     store = FeedbackStore(database)
     with pytest.raises(FeedbackError, match="too many predictions") as refused:
         store.add("pets", [by_id(A, "cat"), by_reference("batch", "cat")], by="till")
-    assert refused.value.found == "more than 2; 'batch' names 3 or more"
+    assert refused.value.found == "more than 2; 'batch' matches 3 or more"
     assert count(database) == 0
     assert statuses(store.add("pets", [by_id(name, "cat") for name in (A, B, C)], by="till")) == ["stored"] * 3
 
@@ -203,8 +204,9 @@ def test_a_correction_holds_though_the_clock_was_set_back(
     for label, time_us in (("cat", now), ("dog", now - HOUR_US)):
         monkeypatch.setattr("service.state.feedback.now_us", lambda time_us=time_us: time_us)
         store.add("pets", [by_id(A, label)], by="till")
-    rows = store.labelled_rows(Window("pets", DIGEST), label_names=LABELS)
-    assert [LABELS[label] for label in rows.labels] == ["dog"]
+    with database.connect() as connection:
+        found = load_labelled_rows(connection, Window("pets", DIGEST), label_names=LABELS)
+    assert [LABELS[label] for label in found.rows.label] == ["dog"]
 
 
 def test_a_clock_that_ran_wild_for_a_moment_is_not_followed(

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select
 
 from service.errors import ConfigurationError
-from service.rest.access import Principal
+from service.operations.principal import Principal
 from service.state import audit
 from service.state.database import Database, now_us
 from service.state.keys import LONGEST_NAME, SCOPES, ApiKey, KeyStore

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sqlalchemy import BOOLEAN, TEXT, column, func, select, values
 from sqlalchemy.dialects.postgresql import BIGINT, BYTEA, DOUBLE_PRECISION
 
+from service.decisions.rows import NO_LABEL, Rows
 from service.errors import StateUnavailableError, TooFewLabelsError
 from service.state import unlabelled
 from service.state.columns import read_columns
@@ -23,10 +24,10 @@ from service.state.database import Database, now_us
 from service.state.feedback import FeedbackItem, FeedbackStore
 from service.state.labelled import LabelledRows, load_labelled_rows
 from service.state.predictions import PredictionLog
-from service.state.refit_rows import load_window_rows
 from service.state.resolution import weight
 from service.state.unlabelled import load_unlabelled_rows
 from service.state.window import Window
+from service.state.window_rows import load_window_rows
 
 from .conftest import DIGEST, LABELS, batch, prediction_id
 
@@ -43,112 +44,128 @@ def label(store: FeedbackStore, *items: tuple[Any, ...]) -> None:
     store.add("pets", [FeedbackItem(*item) for item in items], by="till")
 
 
-def load(store: FeedbackStore, *window: int | None, names: Sequence[str] = LABELS, **options: Any) -> LabelledRows:
-    return store.labelled_rows(Window("pets", DIGEST, *window), label_names=names, **options)
+def load(database: Database, *window: int | None, names: Sequence[str] = LABELS, **options: Any) -> LabelledRows:
+    with database.connect() as connection:
+        return load_labelled_rows(connection, Window("pets", DIGEST, *window), label_names=names, **options)
 
 
-def test_columns_belong_together(store: FeedbackStore, logged: Write) -> None:
+def named(found: LabelledRows) -> list[str]:
+    return [id_.decode() for id_ in found.rows.id]
+
+
+def unlabelled_rows(database: Database, window: Window) -> tuple[Rows, int | None]:
+    with database.connect() as connection:
+        return load_unlabelled_rows(connection, window, classes=3)
+
+
+def test_columns_belong_together(database: Database, store: FeedbackStore, logged: Write) -> None:
     logits = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]], dtype=np.float32)
     known = {"propensities": [0.5, 1.0, None], "actions": ["block", "accept", None], "segments": ["DE", "FR", None]}
     logged([A, B, C], logits=logits, **known)
     before = now_us()
     label(store, (C, None, "eel", "client"), (A, None, "dog", "client"))
-    rows = load(store)
-    assert rows.ids.tolist() == [A, C]
-    assert rows.logits.tolist() == logits[[0, 2]].tolist()
-    assert rows.logits.dtype == np.float32
-    assert rows.labels.tolist() == [1, 2]
-    assert rows.labels.dtype == rows.cluster.dtype == rows.predicted_at.dtype == np.int64
-    assert rows.propensity[0] == 0.5
-    assert np.isnan(rows.propensity[1])
-    assert rows.actions.tolist() == ["block", None]
-    assert rows.segment.tolist() == ["DE", None]
-    assert rows.predicted_at.tolist() == [1_000, 1_000]
-    assert before <= rows.first_labelled_at.min() <= rows.first_labelled_at.max() <= now_us()
-    assert len(rows) == 2
+    found = load(database)
+    assert named(found) == [A, C]
+    assert found.rows.logits.tolist() == logits[[0, 2]].tolist()
+    assert found.rows.logits.dtype == np.float32
+    assert found.rows.label.tolist() == [1, 2]
+    assert found.rows.label.dtype == found.rows.group.dtype == found.rows.predicted_at.dtype == np.int64
+    assert found.rows.propensity[0] == 0.5
+    assert np.isnan(found.rows.propensity[1])
+    assert found.rows.action.tolist() == ["block", None]
+    assert found.rows.segment.tolist() == ["DE", None]
+    assert found.rows.predicted_at.tolist() == [1_000, 1_000]
+    assert before <= found.rows.labelled_at.min() <= found.rows.labelled_at.max() <= now_us()
+    assert len(found.rows) == 2
 
 
-def test_nothing_is_a_table_of_nothing(store: FeedbackStore) -> None:
-    rows = load(store)
-    assert len(rows) == 0
-    assert rows.logits.shape == (0, 3)
-    assert (rows.pending, rows.conflicts, rows.unknown_labels) == (0, 0, 0)
+def test_nothing_is_a_table_of_nothing(database: Database, store: FeedbackStore) -> None:
+    found = load(database)
+    assert len(found.rows) == 0
+    assert found.rows.logits.shape == (0, 3)
+    assert (found.pending, found.conflicts, found.unknown_labels) == (0, 0, 0)
 
 
-def test_the_order_of_label_names_is_the_callers(store: FeedbackStore, logged: Write) -> None:
+def test_the_order_of_label_names_is_the_callers(database: Database, store: FeedbackStore, logged: Write) -> None:
     logged([A])
     label(store, (A, None, "dog", "client"))
-    assert load(store, names=("dog", "eel", "cat")).labels.tolist() == [0]
+    assert load(database, names=("dog", "eel", "cat")).rows.label.tolist() == [0]
 
 
-def test_a_pending_label_joins_when_its_prediction_comes(store: FeedbackStore, logged: Write) -> None:
+def test_a_pending_label_joins_when_its_prediction_comes(
+    database: Database, store: FeedbackStore, logged: Write
+) -> None:
     label(store, (A, None, "cat", "client"), (None, "tx-7", "dog", "client"))
-    assert (load(store).pending, len(load(store))) == (2, 0)
+    assert (load(database).pending, len(load(database).rows)) == (2, 0)
     logged([A, B], references=[None, "tx-7"])
-    rows = load(store)
-    assert (rows.pending, rows.ids.tolist(), rows.labels.tolist()) == (0, [A, B], [0, 1])
+    found = load(database)
+    assert (found.pending, named(found), found.rows.label.tolist()) == (0, [A, B], [0, 1])
 
 
-def test_a_reference_means_every_prediction_that_carries_it(store: FeedbackStore, logged: Write) -> None:
+def test_a_reference_means_every_prediction_that_carries_it(
+    database: Database, store: FeedbackStore, logged: Write
+) -> None:
     logged([A, B, C], references=["tx-7", "tx-7", "tx-8"])
     label(store, (None, "tx-7", "dog", "client"))
-    assert load(store).ids.tolist() == [A, B]
+    assert named(load(database)) == [A, B]
 
 
-def test_labels_by_id_and_by_reference_are_one_history(store: FeedbackStore, logged: Write) -> None:
+def test_labels_by_id_and_by_reference_are_one_history(database: Database, store: FeedbackStore, logged: Write) -> None:
     logged([A], references=["tx-7"])
     label(store, (None, "tx-7", "dog", "client"))
     label(store, (A, None, "cat", "client"))
-    rows = load(store)
-    assert (rows.ids.tolist(), rows.labels.tolist(), rows.conflicts) == ([A], [0], 1)
+    found = load(database)
+    assert (named(found), found.rows.label.tolist(), found.conflicts) == ([A], [0], 1)
 
 
-def test_priority_beats_time_and_time_beats_order(store: FeedbackStore, logged: Write) -> None:
+def test_priority_beats_time_and_time_beats_order(database: Database, store: FeedbackStore, logged: Write) -> None:
     logged([A, B, C, D])
     label(store, (A, None, "cat", "reviewer"), (A, None, "dog", "client"))
     label(store, (B, None, "cat", "client", 200), (B, None, "dog", "client", 100))
     label(store, (C, None, "cat", "client"), (C, None, "dog", "client"))
     label(store, (D, None, "cat", "some-script"), (D, None, "dog", "client", 1))
-    rows = load(store)
-    assert [LABELS[code] for code in rows.labels] == ["cat", "cat", "dog", "dog"]
-    assert rows.conflicts == 4
-    other = load(store, priority=("some-script", "client"))
-    assert [LABELS[code] for code in other.labels] == ["dog", "cat", "dog", "cat"]
+    found = load(database)
+    assert [LABELS[code] for code in found.rows.label] == ["cat", "cat", "dog", "dog"]
+    assert found.conflicts == 4
+    other = load(database, priority=("some-script", "client"))
+    assert [LABELS[code] for code in other.rows.label] == ["dog", "cat", "dog", "cat"]
 
 
-def test_the_time_of_the_first_label_stays(store: FeedbackStore, logged: Write) -> None:
+def test_the_time_of_the_first_label_stays(database: Database, store: FeedbackStore, logged: Write) -> None:
     logged([A])
     label(store, (A, None, "cat", "client"))
-    first = load(store).first_labelled_at[0]
+    first = load(database).rows.labelled_at[0]
     label(store, (A, None, "dog", "reviewer", 5))
-    assert load(store).first_labelled_at[0] == first
+    assert load(database).rows.labelled_at[0] == first
 
 
-def test_labels_that_agree_are_no_conflict(store: FeedbackStore, logged: Write) -> None:
+def test_labels_that_agree_are_no_conflict(database: Database, store: FeedbackStore, logged: Write) -> None:
     logged([A])
     label(store, (A, None, "cat", "client"), (A, None, "cat", "reviewer"))
-    assert load(store).conflicts == 0
+    assert load(database).conflicts == 0
 
 
-def test_a_label_that_the_model_lacks_is_counted_not_guessed(store: FeedbackStore, logged: Write) -> None:
+def test_a_label_that_the_model_lacks_is_counted_not_guessed(
+    database: Database, store: FeedbackStore, logged: Write
+) -> None:
     logged([A, B])
     label(store, (A, None, "wolf", "client"), (B, None, "wolf", "client"), (B, None, "cat", "reviewer"))
-    rows = load(store)
-    assert (rows.ids.tolist(), rows.unknown_labels, rows.conflicts) == ([B], 1, 1)
+    found = load(database)
+    assert (named(found), found.unknown_labels, found.conflicts) == ([B], 1, 1)
 
 
-def test_rows_of_another_model_or_model_file_stay_out(store: FeedbackStore, logged: Write) -> None:
+def test_rows_of_another_model_or_model_file_stay_out(database: Database, store: FeedbackStore, logged: Write) -> None:
     logged([A])
     logged([B], model_digest="other")
     logged([C], model="cars")
     logged([D], revision="r2", policy=None)
     label(store, *((id_, None, "cat", "client") for id_ in (A, B, C, D)))
-    rows = load(store)
-    assert rows.ids.tolist() == [A, D]
-    assert rows.pending == 1
+    found = load(database)
+    assert named(found) == [A, D]
+    assert found.pending == 1
 
 
-def test_the_window_is_of_predictions_and_half_open(store: FeedbackStore, logged: Write) -> None:
+def test_the_window_is_of_predictions_and_half_open(database: Database, store: FeedbackStore, logged: Write) -> None:
     for id_, at in ((A, 10), (B, 20), (C, 30)):
         logged([id_], created_at=at)
         label(store, (id_, None, "cat", "client"))
@@ -156,43 +173,46 @@ def test_the_window_is_of_predictions_and_half_open(store: FeedbackStore, logged
         (): [A, B, C], (20,): [B, C], (None, 20): [A], (20, 30): [B], (31, None): [], (10, 31): [A, B, C]
     }  # fmt: skip
     for window, expected in windows.items():
-        rows = load(store, *window)
-        assert rows.ids.tolist() == expected
+        assert named(load(database, *window)) == expected
 
 
-def test_rows_come_oldest_first(store: FeedbackStore, logged: Write) -> None:
+def test_rows_come_oldest_first(database: Database, store: FeedbackStore, logged: Write) -> None:
     for id_, at in ((A, 30), (B, 10), (D, 20), (C, 20)):
         logged([id_], created_at=at)
         label(store, (id_, None, "cat", "client"))
-    assert load(store).ids.tolist() == [B, C, D, A]
-    assert load(store).ids.tolist() == [B, C, D, A]
+    assert named(load(database)) == [B, C, D, A]
+    assert named(load(database)) == [B, C, D, A]
 
 
-def test_of_too_many_labels_those_of_the_newest_predictions_are_read(store: FeedbackStore, logged: Write) -> None:
+def test_of_too_many_labels_those_of_the_newest_predictions_are_read(
+    database: Database, store: FeedbackStore, logged: Write
+) -> None:
     for at, id_ in enumerate((C, A, D, B)):
         logged([id_], created_at=1_000 + at, references=[f"tx-{at}"])
     label(store, *((id_, None, "cat", "client") for id_ in (A, B, C)), (None, "tx-2", "dog", "client"))
     label(store, (B, None, "dog", "reviewer"))
-    whole = load(store)
-    assert (whole.ids.tolist(), whole.since_us) == ([C, A, D, B], None)
-    assert load(store, at_most=5).since_us is None
-    newest = load(store, at_most=3)
-    assert (newest.ids.tolist(), newest.since_us) == ([D, B], 1_002)
+    whole = load(database)
+    assert (named(whole), whole.since_us) == ([C, A, D, B], None)
+    assert load(database, at_most=5).since_us is None
+    newest = load(database, at_most=3)
+    assert (named(newest), newest.since_us) == ([D, B], 1_002)
     assert (newest.conflicts, newest.pending) == (1, 0)
-    assert load(store, at_most=1).ids.tolist() == []  # B has two
+    assert named(load(database, at_most=1)) == []  # B has two
 
 
-def test_more_rows_than_one_fetch(store: FeedbackStore, logged: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_rows_than_one_fetch(
+    database: Database, store: FeedbackStore, logged: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("service.state.columns.ROWS_PER_FETCH", 100)
     ids = [prediction_id(number) for number in range(1_050)]
     order = random.Random(5).sample(ids, len(ids))
     logged(order)
     label(store, *((id_, None, LABELS[number % 3], "client") for number, id_ in enumerate(ids)))
-    rows = load(store)
-    assert rows.ids.tolist() == ids
-    assert rows.labels.tolist() == [number % 3 for number in range(1_050)]
+    found = load(database)
+    assert named(found) == ids
+    assert found.rows.label.tolist() == [number % 3 for number in range(1_050)]
     first_logit = {id_: row * 3 / 7 for row, id_ in enumerate(order)}
-    assert rows.logits[:, 0].tolist() == pytest.approx([first_logit[id_] for id_ in ids])
+    assert found.rows.logits[:, 0].tolist() == pytest.approx([first_logit[id_] for id_ in ids])
 
 
 SAID = st.tuples(
@@ -227,36 +247,36 @@ def test_the_current_label_is_the_one_that_the_rule_names(
                 entry = (weight(source), at or 1_000, next(order), name)
                 for id_ in (A, B) if target == "tx" else (target,):
                     history[id_].append(entry)
-    rows = load(store)
+    found = load(database)
     expected = {id_: max(labels)[-1] for id_, labels in history.items() if labels}
-    assert dict(zip(rows.ids.tolist(), (LABELS[code] for code in rows.labels), strict=True)) == expected
-    assert rows.conflicts == sum(len({label[-1] for label in labels}) > 1 for labels in history.values())
+    assert dict(zip(named(found), (LABELS[code] for code in found.rows.label), strict=True)) == expected
+    assert found.conflicts == sum(len({label[-1] for label in labels}) > 1 for labels in history.values())
     database.close()
 
 
-def test_what_has_no_label_is_found_and_counted(store: FeedbackStore, logged: Write) -> None:
+def test_what_has_no_label_is_found_and_counted(database: Database, store: FeedbackStore, logged: Write) -> None:
     logits = np.arange(12, dtype=np.float32).reshape(4, 3)
     known = {"propensities": [0.5, 1.0, None, 0.5], "sought": [True, True, False, True]}
     known["segments"] = ["FR", None, None, "DE"]
     logged([A, B, C, D], logits=logits, references=[None, "b", "c", None], **known)
     label(store, (A, None, "dog", "client"), (None, "b", "dog", "client"))
     window = Window("pets", DIGEST)
-    rows = store.unlabelled_rows(window, classes=3)
+    rows = unlabelled_rows(database, window)[0]
     assert rows.logits.tolist() == logits[2:].tolist()
     np.testing.assert_array_equal(rows.propensity, [np.nan, 0.5])
-    assert rows.label_sought.tolist() == [False, True]
+    assert rows.sought.tolist() == [False, True]
     assert rows.segment.tolist() == [None, "DE"]
-    assert len(rows) == len(rows.cluster) == 2
-    assert len(store.unlabelled_rows(Window("pets", "another"), classes=3)) == 0
+    assert len(rows) == len(rows.group) == 2
+    assert len(unlabelled_rows(database, Window("pets", "another"))[0]) == 0
     assert [store.count_labelled(window, at_most=most) for most in (0, 1, 2, 9)] == [0, 1, 2, 2]
     assert store.count_labelled(Window("cars", DIGEST), at_most=9) == 0
 
 
-def test_labels_of_the_same_prediction_count_once(store: FeedbackStore, logged: Write) -> None:
+def test_labels_of_the_same_prediction_count_once(database: Database, store: FeedbackStore, logged: Write) -> None:
     logged([A], logits=np.zeros((1, 3), dtype=np.float32), references=["a"])
     label(store, (A, None, "dog", "client"), (None, "a", "cat", "reviewer"))
     assert store.count_labelled(Window("pets", DIGEST), at_most=9) == 1
-    assert load(store).label_sought.tolist() == [True]
+    assert load(database).rows.sought.tolist() == [True]
 
 
 def test_a_label_that_comes_meanwhile_puts_no_row_into_both(store: FeedbackStore, logged: Write, url: str) -> None:
@@ -264,24 +284,24 @@ def test_a_label_that_comes_meanwhile_puts_no_row_into_both(store: FeedbackStore
     label(store, (A, None, "cat"))
     reader = Database.open(url, readonly=True)
     with reader.connect() as connection:  # as a refit reads
-        without = load_unlabelled_rows(connection, Window("pets", DIGEST), classes=3)
+        without, _ = load_unlabelled_rows(connection, Window("pets", DIGEST), classes=3)
         label(store, (B, None, "cat"))
-        rows = load_labelled_rows(connection, Window("pets", DIGEST), label_names=LABELS)
+        found = load_labelled_rows(connection, Window("pets", DIGEST), label_names=LABELS)
     reader.close()
-    assert (len(without), rows.ids.tolist()) == (1, [A])
+    assert (len(without), named(found)) == (1, [A])
 
 
 def test_of_too_many_unlabelled_rows_the_most_recent_are_taken(
-    store: FeedbackStore, logged: Write, monkeypatch: pytest.MonkeyPatch
+    database: Database, store: FeedbackStore, logged: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unlabelled, "MOST_ROWS", 2)
     for at, id_ in enumerate((C, A, D, B)):
         logged([id_], created_at=1_000 + at, propensities=[at / 10])
     label(store, (B, None, "cat"))
-    rows = store.unlabelled_rows(Window("pets", DIGEST), classes=3)
+    rows, since_us = unlabelled_rows(database, Window("pets", DIGEST))
     assert rows.propensity.tolist() == [0.1, 0.2]
     assert rows.predicted_at.tolist() == [1_001, 1_002]
-    assert rows.since_us == 1_002
+    assert since_us == 1_002
 
 
 def test_where_the_newest_rows_have_no_label_yet_a_refit_says_where_to_end_its_window(
@@ -293,13 +313,13 @@ def test_where_the_newest_rows_have_no_label_yet_a_refit_says_where_to_end_its_w
     label(store, (C, None, "cat"))
     window = Window("pets", DIGEST)
     with database.connect() as connection:
-        with pytest.raises(TooFewLabelsError, match="too few labels yet") as refused:
+        with pytest.raises(TooFewLabelsError, match="too few of them are labelled yet") as refused:
             load_window_rows(connection, window, label_names=LABELS, at_least=1, at_most=10)
         assert refused.value.found == "0 labelled among 1 since 1970-01-01T00:00:00.001003Z"
         found = load_window_rows(
             connection, replace(window, until_us=1_002), label_names=LABELS, at_least=1, at_most=10
         )
-    assert (len(found.labelled), len(found.unlabelled), found.left_out_before) == (1, 1, None)
+    assert (found.rows.label.tolist(), found.left_out_before) == ([0, NO_LABEL], None)
 
 
 def test_a_database_that_goes_while_rows_are_read_is_said_to_be_gone(postgresql_url: str) -> None:

@@ -16,9 +16,12 @@ from service.state import migrations
 from service.state.database import Database
 from service.state.feedback import FeedbackItem, FeedbackStore
 from service.state.jobs import JobStore
+from service.state.labelled import load_labelled_rows
+from service.state.looks import record_look
 from service.state.predictions import PredictionLog
 from service.state.revisions import RevisionStore
 from service.state.tables import metadata
+from service.state.unlabelled import load_unlabelled_rows
 from service.state.window import Window
 
 from .conftest import DIGEST, LABELS, batch, prediction_id
@@ -90,10 +93,13 @@ def test_predictions_from_before_segments_have_none_and_later_ones_may(
     log.close()
     store = FeedbackStore(database)
     window = Window("pets", DIGEST)
-    assert sorted(store.unlabelled_rows(window, classes=len(LABELS)).segment.tolist(), key=str) == ["DE", None]
+    with database.connect() as connection:
+        unlabelled, _ = load_unlabelled_rows(connection, window, classes=len(LABELS))
+    assert sorted(unlabelled.segment.tolist(), key=str) == ["DE", None]
     store.add("pets", [FeedbackItem(before, None, "cat"), FeedbackItem(after, None, "dog")], by="till")
-    rows = store.labelled_rows(window, label_names=LABELS)
-    assert dict(zip(rows.ids.tolist(), rows.segment.tolist(), strict=True)) == {before: None, after: "DE"}
+    with database.connect() as connection:
+        rows = load_labelled_rows(connection, window, label_names=LABELS).rows
+    assert dict(zip(rows.id.astype(str).tolist(), rows.segment.tolist(), strict=True)) == {before: None, after: "DE"}
     database.close()
 
 
@@ -123,7 +129,7 @@ def test_a_database_of_the_first_schema_keeps_its_looks_versions_and_jobs(
     store = RevisionStore(database)
     assert store.new_policy_version("pets", "auto") == 5
     assert store.new_policy_version("pets", "other") == 1
-    assert store.expose("pets", "d", "certify", "reference", "top", earliest_row_us=0, at=6) == 2
+    assert record_look(store._database, "pets", "d", "certify", "reference", "top", earliest_row_us=0, at=6) == 2
     assert [found.starts for found in JobStore(database).unfinished()] == [0]
     item = FeedbackItem(None, "tx-1", "cat")
     assert FeedbackStore(database).add("pets", [item], by="till").stored == 1

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 from sqlalchemy import Connection, func, select
 
-from service.decisions.split import CERTIFY, FIT, GATE, cluster_hash, roles
+from bundle.split import CERTIFY, FIT, GATE, group_hash, roles
 from service.errors import CandorError, OverloadedError, StateUnavailableError
 from service.state.database import Database
 from service.state.inputs import unpacked
 from service.state.predictions import PredictionLog
 from service.state.tables import inputs, origins, predictions
+from tests.waiting import PATIENCE_S
 
 from .conftest import DIGEST, batch, prediction_id
 
@@ -90,7 +91,7 @@ def test_every_column_is_kept(database: Database, logged: Write) -> None:
     assert [np.float32(row.confidence) for row in rows] == [np.float32(0.9312), 1.0]
     assert {row.origin for row in rows} == {origin.id}
     assert {row.created_at for row in rows} == {1_795_171_524_979_331}
-    assert rows[0].cluster == cluster_hash(database.secret, "card-5")
+    assert rows[0].cluster == group_hash(database.secret, "card-5")
 
 
 def test_rows_of_one_group_or_one_input_share_a_cluster(database: Database, logged: Write) -> None:
@@ -162,7 +163,7 @@ def test_an_outage_holds_nobody_up_and_what_does_not_fit_is_counted(
     outage = Outage(database, monkeypatch)
     log = PredictionLog(database, capacity=10)
     assert log.append(batch(ids(6)))
-    assert outage.tried.wait(10)
+    assert outage.tried.wait(PATIENCE_S)
     assert not log.append(batch(ids(5)))
     assert log.append(batch(ids(4)))
     assert (log.depth, log.dropped, log.written) == (10, 5, 0)
@@ -196,7 +197,7 @@ def test_closing_during_an_outage_ends_and_counts_what_is_lost(
     outage = Outage(database, monkeypatch)
     log = PredictionLog(database)
     log.append(batch(ids(3)))
-    assert outage.tried.wait(10)
+    assert outage.tried.wait(PATIENCE_S)
     log.append(batch(ids(4)))
     log.close(timeout=0.01)
     assert (log.depth, log.dropped, log.written) == (0, 7, 0)
@@ -271,7 +272,7 @@ def test_a_promise_is_kept_when_the_rows_are_there(database: Database, ids: Call
     log = PredictionLog(database, commit_interval_s=0)
     promises = [log.promise(batch(ids(2))) for _ in range(20)]
     for promise in promises:
-        promise.result(10)
+        promise.result(PATIENCE_S)
     assert len(stored(database)) == 40
     log.close()
 
@@ -282,13 +283,13 @@ def test_promises_wait_out_an_outage_and_what_is_withdrawn_meanwhile_is_never_wr
     outage = Outage(database, monkeypatch)
     log = PredictionLog(database, commit_interval_s=0, capacity=10)
     tried, waiting, given_up = (log.promise(batch(ids(2))) for _ in range(3))
-    assert outage.tried.wait(10)
+    assert outage.tried.wait(PATIENCE_S)
     assert tried.cancel()
     assert given_up.cancel()
     with pytest.raises(OverloadedError):
         log.promise(batch(ids(7))).result(0)  # more than fits even once `tried` has left
     outage.over.set()
-    waiting.result(10)
+    waiting.result(PATIENCE_S)
     assert log.flush()
     assert stored(database) == [prediction_id(2), prediction_id(3)]
     assert (log.written, log.dropped, log.depth) == (2, 7, 0)
@@ -299,13 +300,13 @@ def test_a_promise_that_cannot_be_kept_says_so(
     database: Database, monkeypatch: pytest.MonkeyPatch, ids: Callable[[int], list[str]]
 ) -> None:
     log = PredictionLog(database, commit_interval_s=0)
-    with pytest.raises(CandorError, match="could not be written"):
-        log.promise(batch(ids(1), references=["\ud800"])).result(10)
+    with pytest.raises(CandorError, match="could not be logged"):
+        log.promise(batch(ids(1), references=["\ud800"])).result(PATIENCE_S)
     Outage(database, monkeypatch)
     promise = log.promise(batch(ids(1)))
     log.close(timeout=0.01)
     with pytest.raises(StateUnavailableError):
-        promise.result(10)
+        promise.result(PATIENCE_S)
 
 
 def test_a_sample_has_whole_groups_and_shares_stay_what_they_are(database: Database) -> None:

@@ -4,16 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Barrier
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
+from calibrators import Temperature
+from candor.contract.certificates import SolvedBand, Threshold
+from service.decisions.policy import parse_policy
+from service.decisions.revision import Revision
+from service.decisions.solved import SolvedPolicy
 from service.errors import EpochRequiredError, EpochStaleError, RevisionStateError, UnknownRevisionError
-from service.revision import Revision
 from service.state import audit
 from service.state.database import Database
-from service.state.revisions import Pointer, RevisionStore
+from service.state.pointers import Pointer
+from service.state.revisions import RevisionStore
+
+CALIBRATOR = Temperature.from_dict(
+    {"method": "temperature", "version": 1, "classes": 2, "temperature": 1.8300000000000003, "at_bound": False}
+)
+BANDS = [{"action": "accept", "when": {"min_probability": 0.5}}, {"action": "review"}]
+SOLVED = SolvedPolicy(
+    parse_policy({"id": "auto", "bands": BANDS}),
+    2,
+    (
+        SolvedBand(action="accept", threshold=Threshold.at(0.5, float("-inf")), certificate=None),
+        SolvedBand(action="review", threshold=None, certificate=None),
+    ),
+    review_all=False,
+)
 
 
 def propose(store: RevisionStore, model: str = "pets", **changes: Any) -> Revision:
@@ -22,8 +42,8 @@ def propose(store: RevisionStore, model: str = "pets", **changes: Any) -> Revisi
         "bundle_id": "b" * 64,
         "bundle_version": 3,
         "model_digest": "d" * 64,
-        "calibrator": {"method": "temperature", "version": 1, "temperature": 1.8300000000000003},
-        "policies": {"auto": {"version": 2, "bands": [{"action": "accept", "score": None}]}},
+        "calibrator": CALIBRATOR,
+        "policies": {"auto": SOLVED},
         "parent": None,
         "cause": "bundle",
         "by": "ops",
@@ -52,7 +72,9 @@ def test_a_revision_comes_back_as_it_was(database: Database) -> None:
     store = RevisionStore(database)
     revision = propose(store)
     assert revision.id == "r1"
-    assert store.get("pets", "r1") == revision
+    found = store.get("pets", "r1")
+    assert found.calibrator.to_dict() == CALIBRATOR.to_dict()
+    assert replace(found, calibrator=CALIBRATOR) == revision
     assert propose(store, created_at=5).created_at == 5
 
 
@@ -146,7 +168,7 @@ def test_the_active_revision_is_not_activated_again(database: Database) -> None:
     store = RevisionStore(database)
     propose(store)
     store.activate("pets", "r1", expected_epoch=None, by="ops")
-    with pytest.raises(RevisionStateError, match="active already"):
+    with pytest.raises(RevisionStateError, match="already active"):
         store.activate("pets", "r1", expected_epoch=1, by="ops")
 
 
@@ -158,7 +180,7 @@ def test_rollbacks_go_back_and_never_forward(database: Database) -> None:
         store.activate("pets", id_, expected_epoch=epoch, by="ops")
     assert store.rollback("pets", expected_epoch=3, by="ops", reason="alarm") == Pointer("r2", "r1", 4)
     assert store.rollback("pets", expected_epoch=4, by="ops") == Pointer("r1", None, 5)
-    with pytest.raises(RevisionStateError, match="no earlier revision"):
+    with pytest.raises(RevisionStateError, match="no previous revision"):
         store.rollback("pets", expected_epoch=5, by="ops")
     assert store.activate("pets", "r3", expected_epoch=5, by="ops") == Pointer("r3", "r1", 6)
     assert store.rollback("pets", expected_epoch=6, by="ops") == Pointer("r1", None, 7)
@@ -177,8 +199,8 @@ def test_a_model_that_was_never_activated_has_nothing_to_go_back_to(database: Da
 
 def test_states_follow_from_the_pointer_its_history_and_the_gate(database: Database) -> None:
     store = RevisionStore(database)
-    for gate in ("not_run", "passed", "passed", "refused", "refused"):
-        propose(store, gate=gate)
+    for version, gate in enumerate(("not_run", "passed", "passed", "refused", "refused"), 1):
+        propose(store, gate=gate, bundle_version=version)
     for epoch, id_ in enumerate(("r1", "r2", "r5")):
         store.activate("pets", id_, expected_epoch=epoch, by="ops")
     assert store.states("pets") == {
@@ -188,6 +210,7 @@ def test_states_follow_from_the_pointer_its_history_and_the_gate(database: Datab
         "r4": "refused",
         "r5": "active",
     }
+    assert store.bundles_needed() == {("pets", 2), ("pets", 3), ("pets", 5)}
 
 
 def test_of_many_activations_on_one_epoch_exactly_one_succeeds(database: Database, other: Database) -> None:
@@ -224,10 +247,10 @@ class TestNarrowReads:
     def test_solved_policies_are_found_newest_first_by_their_bundle(self, database: Database) -> None:
         store = RevisionStore(database)
         for bundle_id, parent in (("b1", None), ("b2", "r1"), ("b1", "r1")):
-            propose(store, bundle_id=bundle_id, parent=parent, policies={"auto": {"version": 1}})
+            propose(store, bundle_id=bundle_id, parent=parent, policies={"auto": SOLVED})
         found = list(store.solutions("pets", "b1"))
         assert [(solution.id, solution.parent) for solution in found] == [("r3", "r1"), ("r1", None)]
-        assert found[0].policies == {"auto": {"version": 1}}
+        assert found[0].policies == {"auto": SOLVED.to_dict()}
         assert list(store.solutions("cars", "b1")) == []
 
     def test_a_job_finds_its_own_proposal(self, database: Database) -> None:
@@ -249,80 +272,3 @@ class TestNarrowReads:
         stores = [RevisionStore(database), RevisionStore(other)] * 4
         versions = together([lambda store=store: store.new_policy_version("pets", "auto") for store in stores])
         assert sorted(versions) == list(range(1, 9))
-
-
-class TestLooks:
-    def test_they_count_while_any_row_was_shown_before(self, database: Database) -> None:
-        store = RevisionStore(database)
-
-        def look(earliest: int, at: int) -> int:
-            return store.expose("pets", "d1", "gate", "traffic", "", earliest_row_us=earliest, at=at)
-
-        assert [look(10, 100), look(10, 200), look(150, 300)] == [1, 2, 2]
-        assert look(300, 400) == 2  # a row of the very time of the last look may have been in it
-        assert look(401, 500) == 1
-        assert look(401, 600) == 2
-
-    def test_looking_at_fresh_rows_in_between_does_not_make_old_ones_fresh(self, database: Database) -> None:
-        store = RevisionStore(database)
-
-        def look(earliest: int, at: int) -> int:
-            return store.expose("pets", "d1", "certify", "traffic", "top", earliest_row_us=earliest, at=at)
-
-        assert [look(10, at) for at in range(100, 600, 100)] == [1, 2, 3, 4, 5]
-        assert look(501, 700) == 1
-        assert look(10, 800) == 7
-        assert look(501, 900) == 3
-
-    def test_reference_rows_are_never_fresh_again(self, database: Database) -> None:
-        store = RevisionStore(database)
-        looks = [
-            store.expose("pets", "d1", "certify", "reference", "auto", earliest_row_us=0, at=at) for at in (1, 9, 99)
-        ]
-        assert looks == [1, 2, 3]
-
-    def test_each_kind_of_rows_has_its_own_count(self, database: Database) -> None:
-        store = RevisionStore(database)
-        kinds = [
-            ("pets", "d1", "gate", "traffic", ""),
-            ("cars", "d1", "gate", "traffic", ""),
-            ("pets", "d1", "certify", "traffic", ""),
-            ("pets", "d1", "certify", "reference", ""),
-            ("pets", "d2", "certify", "reference", ""),
-            ("pets", "d1", "certify", "traffic", "auto"),
-        ]
-        for look in (1, 2):
-            for kind in kinds:
-                assert store.expose(*kind, earliest_row_us=0, at=look) == look  # type: ignore[arg-type]
-
-    @pytest.mark.parametrize("basis", ["traffic", "uploaded"])
-    def test_labels_are_the_same_whichever_model_file_scores_their_rows(
-        self, database: Database, basis: Literal["traffic", "uploaded"]
-    ) -> None:
-        store = RevisionStore(database)
-        looks = [
-            store.expose("pets", digest, "certify", basis, "top", earliest_row_us=0, at=at)
-            for at, digest in enumerate(["d1", "d2", "d1", "d3"])
-        ]
-        assert looks == [1, 2, 3, 4]
-
-    def test_a_clock_that_runs_behind_makes_no_row_fresh(self, database: Database) -> None:
-        store = RevisionStore(database)
-        looks = [
-            store.expose("pets", "d1", "gate", "traffic", "", earliest_row_us=earliest, at=at)
-            for earliest, at in ((10, 1000), (10, 500), (700, 1200))
-        ]
-        assert looks == [1, 2, 3]
-
-    def test_each_is_in_the_audit_log(self, database: Database) -> None:
-        RevisionStore(database).expose("pets", "d1", "gate", "traffic", "", earliest_row_us=1, at=2, by="ops")
-        entry = audit.read(database, "pets")[0]
-        assert (entry.action, entry.subject, entry.by, entry.detail["look"]) == ("look", "gate", "ops", 1)
-
-    def test_looks_at_the_same_moment_get_different_numbers(self, database: Database, other: Database) -> None:
-        stores = [RevisionStore(database), RevisionStore(other)]
-        tasks = [
-            lambda store=store: store.expose("pets", "d1", "gate", "traffic", "", earliest_row_us=0, at=1)
-            for store in stores * 4
-        ]
-        assert sorted(together(tasks)) == list(range(1, 9))

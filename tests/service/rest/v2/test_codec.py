@@ -16,13 +16,15 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from bundle import InputSpec, Vocabulary
+from bundle import Column, Columns, InputSpec, Scores, TensorSpec, Vocabulary
 from service.errors import CandorError, InputValueError
-from service.inference.inputs import conform
-from service.plane import Answer
-from service.rest.v2.answer import top_classes, write
-from service.rest.v2.datatypes import DATATYPES, accepted, from_bfloat16
-from service.rest.v2.request import OUTPUTS, Inference, Requested, json_length, parse
+from service.inference.inputs import Encoder, conform
+from service.open_inference.datatypes import DATATYPES, accepted, from_bfloat16
+from service.open_inference.outputs import top_classes
+from service.open_inference.request import OUTPUTS, Inference, Requested
+from service.rest.v2.answer import write
+from service.rest.v2.body import json_length, parse
+from service.serving.plane import Answer
 
 SPECS = [
     InputSpec(kind="image", dtype="uint8", shape=(2, 2, 1)),
@@ -31,6 +33,16 @@ SPECS = [
 ]
 WORDS = Vocabulary.count(["the cat and the dog", "a dog"], size=6, length=3)
 ROWS = 64
+TABLE = Columns((Column("input"), Column("fault", ("0", "a"), on_unknown="refuse")))
+NAMED = InputSpec(
+    kind="tensors",
+    dtype="record",
+    tensors=(
+        TensorSpec(name="input", dtype="bool", shape=(3,)),
+        TensorSpec(name="text", dtype="string", shape=(2, 2), length=3),
+        TensorSpec(name="half", dtype="float16"),
+    ),
+)
 HEADERS = st.none() | st.integers(-2, 400).map(str) | st.text(max_size=4)
 
 
@@ -40,11 +52,18 @@ def read(body: bytes, header: str | None, spec: InputSpec) -> Inference:
 
 
 def never_anything_but_ours(body: bytes, header: str | None) -> None:
-    for spec in SPECS:
+    by_name: list[tuple[InputSpec, Encoder | None]] = [
+        (InputSpec(kind="array", dtype="float32", shape=(2,)), TABLE),
+        (NAMED, None),
+        (InputSpec(kind="tensors", dtype="record", tensors=NAMED.tensors[:1]), None),
+        (InputSpec(kind="scores", dtype="float32", shape=(2,)), Scores(form="positive")),
+        (InputSpec(kind="scores", dtype="float32", shape=(3,)), Scores(form="probabilities")),
+    ]
+    for spec, encoder in [*((spec, WORDS if spec.kind == "tokens" else None) for spec in SPECS), *by_name]:
         with contextlib.suppress(CandorError):  # the only kind that may come
-            inputs = read(body, header, spec).inputs
+            inputs = parse(body, json_length(header, len(body)), spec, encoder, max_rows=ROWS).inputs
             if not isinstance(inputs, list):
-                conform(inputs, spec)
+                conform(inputs, spec, encoder)
 
 
 JSON = st.recursive(
@@ -76,7 +95,9 @@ PARAMETERS = st.fixed_dictionaries(
 DATA = st.lists(st.integers(-1, 256) | st.floats() | st.booleans() | st.text(max_size=3), max_size=12)
 TENSORS = st.fixed_dictionaries(
     {
-        "name": mostly(st.sampled_from(["input", "input", "references", "segments"])),
+        "name": mostly(
+            st.sampled_from(["input", "input", "references", "segments", "fault", "text", "half", "scores"])
+        ),
         "shape": mostly(SHAPES),
         "datatype": mostly(st.sampled_from([*DATATYPES, "BYTES", "BOOL"])),
     },
@@ -151,13 +172,14 @@ class TestRequests:
             read(head + behind, str(len(head)), SPECS[2]).inputs, np.asarray(WORDS.encode(texts))
         )
 
-    def test_a_text_that_is_none_is_named(self) -> None:
-        behind = b"\1\0\0\0a\1\0\0\0\xff"
-        tensor = {"name": "input", "shape": [2], "datatype": "BYTES", "parameters": {"binary_data_size": len(behind)}}
+    @pytest.mark.parametrize(("shape", "row"), [([2], 1), ([], 0)])
+    def test_a_text_that_is_none_is_named(self, shape: list[int], row: int) -> None:
+        behind = b"\1\0\0\0a" * row + b"\1\0\0\0\xff"
+        tensor = {"name": "input", "shape": shape, "datatype": "BYTES", "parameters": {"binary_data_size": len(behind)}}
         head = json.dumps({"inputs": [tensor]}).encode()
         with pytest.raises(InputValueError) as refused:
             read(head + behind, str(len(head)), SPECS[2])
-        assert (refused.value.where, refused.value.found) == ("row 1 of /inputs/0", "byte 0xff")
+        assert (refused.value.where, refused.value.found) == (f"row {row} of /inputs/0", "byte 0xff")
 
     def test_16_bits_are_too_few_for_json(self) -> None:
         for name in ("FP16", "BF16"):

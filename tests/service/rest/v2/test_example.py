@@ -6,11 +6,11 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 from service.state.keys import KeyStore
+from tests.waiting import PATIENCE_S, until
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "tritonclient" / "infer.py"
 
@@ -18,7 +18,7 @@ EXAMPLE = Path(__file__).parents[4] / "examples" / "tritonclient" / "infer.py"
 def run(service: Any, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, EXAMPLE, "--url", service.url.removeprefix("http://"), "--policy", "auto-read"]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=False, env=os.environ | environment
+        command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=os.environ | environment
     )
 
 
@@ -34,9 +34,8 @@ def test_it_reads_the_seven_with_and_without_a_key(service: Any) -> None:
     item = {"reference": "noise-31", "label": "7", "source": "reviewer"}
     assert service.http.post("/feedback", json={"items": [item]}).json()["stored"] == 1
     key = KeyStore(service.runtime.database).create("reader", ["predict"])[1]
-    while service.http.get("/v2").status_code != 401:  # until the first key has been noticed
-        time.sleep(0.02)
+    until(lambda: service.http.get("/v2").status_code == 401)  # until the first key has been noticed
     assert run(service, CANDOR_API_KEY=key).returncode == 0
     refused = run(service)
     assert refused.returncode != 0
-    assert "needs an API key" in refused.stderr
+    assert "requires an API key" in refused.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import struct
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 from bundle.images import encode_png
 from service.state.keys import KeyStore
+from tests.waiting import until
 
 PATH = "/v2/models/digits/infer"
 LENGTH = "inference-header-content-length"
@@ -198,7 +198,7 @@ class TestAnswers:
         assert set(outputs_of(first)["decision"]) <= {"accept", "review"}
         assert first.json()["parameters"]["policy"] == "auto-read@1"
         both = ask(in_json(images, parameters={"policy": "auto-read"}), path=f"{PATH}?policy=auto-read")
-        assert refused(both, 422).startswith("The policy is named twice.")
+        assert refused(both, 422).startswith("The policy is given twice.")
 
     def test_the_answer_names_the_request_the_model_and_the_version(self, ask: Any, digits: Any) -> None:
         response = ask(in_json(digits.images[:1], id='"42" \N{SNOWMAN}'), x_request_id="mine")
@@ -258,10 +258,10 @@ class TestRefused:
         ("sent", "status", "text"),
         [
             (b"", 400, "The body is empty"),
-            (b"{", 400, "not JSON"),
+            (b"{", 400, "not valid JSON"),
             (b"[]", 400, "must be a JSON object"),
-            (b"{}", 400, "needs `inputs`"),
-            (body(inputs={}), 400, "needs `inputs`"),
+            (b"{}", 400, "requires `inputs`"),
+            (body(inputs={}), 400, "requires `inputs`"),
             (body(inputs=[]), 422, "one input tensor"),
             (body(inputs=[3]), 422, "one input tensor"),
             (body(inputs=[TENSOR, TENSOR]), 422, "one input tensor"),
@@ -269,7 +269,7 @@ class TestRefused:
             (body(inputs=[TENSOR, NAME, NAME]), 422, 'Found: ["input", "references", "references"]'),
             (body(inputs=[NAME]), 422, "one input tensor"),
             (body(inputs=[TENSOR, NAME | {"datatype": "UINT8"}]), 422, "Where: /inputs/1/datatype. Found: UINT8"),
-            (body(inputs=[TENSOR, NAME | {"shape": [1, 2], "data": ["a", "b"]}]), 422, "one name for each row"),
+            (body(inputs=[TENSOR, NAME | {"shape": [1, 2], "data": ["a", "b"]}]), 422, "requires exactly one name"),
             (body(inputs=[TENSOR, NAME | {"shape": [2], "data": ["a", "b"]}]), 422, "`references` must have one entry"),
             (body(inputs=[NAME | {"data": ["a" * 201]}, TENSOR]), 422, "Where: row 0 of /inputs/0. Found: 201"),
             (body(inputs=[NAME | {"data": ["a\0"]}, TENSOR]), 422, "none of them NUL"),
@@ -278,17 +278,17 @@ class TestRefused:
             (
                 body(inputs=[TENSOR, NAME | {"name": "segments"}], parameters={"segment": "b"}),
                 422,
-                "The segment is named twice",
+                "The segment is given twice",
             ),
-            (body({"name": "image"}), 422, "called 'input'"),
-            (body({"name": ["input"]}), 422, "called 'input'"),
+            (body({"name": "image"}), 422, "named 'input'"),
+            (body({"name": ["input"]}), 422, "named 'input'"),
             (body({"shape": None}), 422, "array of sizes"),
             (body({"shape": [1, 8, 8, True]}), 422, "array of sizes"),
             (body({"shape": [-1, 8, 8, 1]}), 422, "Found: [-1, 8, 8, 1]"),
             (body({"shape": [1.0, 8, 8, 1]}), 422, "array of sizes"),
             (body({"shape": [1] * 33}), 422, "too many axes"),
-            (body({"shape": [2**62, 2**62, 8, 8, 1]}), 422, "not as long as its shape"),
-            (body({"shape": [2**62] * 32}), 422, "not as long as its shape"),
+            (body({"shape": [2**62, 2**62, 8, 8, 1]}), 422, "does not match its shape"),
+            (body({"shape": [2**62] * 32}), 422, "does not match its shape"),
             (body({"shape": [0, 8, 8, 1], "data": []}), 422, "empty"),
             (body({"shape": [1, 8, 7, 1], "data": [0] * 56}), 422, "shape [8, 8, 1]"),
             (body({"shape": [64]}), 422, "shape [8, 8, 1]"),
@@ -300,37 +300,37 @@ class TestRefused:
             (body({"datatype": ["UINT8"]}), 422, "Found: array"),
             (body({"data": "AAAA"}), 422, "`data` must be an array"),
             (body({"data": None}), 422, "Found: neither"),
-            (body({"data": [0] * 63 + [256]}), 422, "no UINT8"),
-            (body({"data": [0] * 63 + [-1]}), 422, "no UINT8"),
+            (body({"data": [0] * 63 + [256]}), 422, "not a valid UINT8"),
+            (body({"data": [0] * 63 + [-1]}), 422, "not a valid UINT8"),
             (body({"datatype": "INT64", "data": [0] * 63 + [-1]}), 422, "from 0 to 255"),
             (body({"datatype": "INT64", "data": [0] * 63 + [2**64]}), 422, "integers only"),
             (body({"data": [0] * 63 + [1.0]}), 422, "integers only"),
             (body({"data": [0] * 63 + [True]}), 422, "integers only"),
             (body({"data": [0] * 63 + ["1"]}), 422, "integers only"),
             (body({"data": [0] * 63 + [None]}), 422, "integers only"),
-            (body({"data": [[0] * 8] * 8}), 422, "not nested as `shape` says"),
-            (body({"data": [[[[0]] * 8] * 7 + [[[0]] * 7]]}), 422, "not nested as `shape` says"),
+            (body({"data": [[0] * 8] * 8}), 422, "does not match `shape`"),
+            (body({"data": [[[[0]] * 8] * 7 + [[[0]] * 7]]}), 422, "does not match `shape`"),
             (body({"data": [[[[[0]]] * 8] * 8]}), 422, "integers only"),
             (body({"parameters": []}), 422, "`parameters` must be an object"),
             (body({"parameters": {"binary_data_size": 64}}), 422, "Found: both"),
             (body({"parameters": {"binary_data_size": -1}, "data": None}), 422, "number of bytes"),
             (body({"parameters": {"binary_data_size": True}, "data": None}), 422, "number of bytes"),
-            (body({"parameters": {"binary_data_size": 64}, "data": None}), 400, "bytes behind the JSON part"),
+            (body({"parameters": {"binary_data_size": 64}, "data": None}), 400, "bytes after the JSON part"),
             (body({"parameters": {"shared_memory_region": "r"}}), 422, "Shared memory"),
             (body({"datatype": "BYTES", "shape": [1], "data": ["no image"]}), 422, "not base64"),
             (body({"datatype": "BYTES", "shape": [1], "data": [1]}), 422, "strings only"),
             (body({"datatype": "BYTES", "shape": [5000], "data": ["x"] * 5000}), 422, "at most 1024"),
             (body(outputs={}), 400, "`outputs` must be an array"),
-            (body(outputs=[1]), 422, "no such output"),
-            (body(outputs=[{"name": "label"}]), 422, "no such output"),
-            (body(outputs=[{"name": ["logits"]}]), 422, "no such output"),
-            (body(outputs=[{"name": "logits"}] * 2), 422, "named twice"),
+            (body(outputs=[1]), 422, "Unknown output"),
+            (body(outputs=[{"name": "label"}]), 422, "Unknown output"),
+            (body(outputs=[{"name": ["logits"]}]), 422, "Unknown output"),
+            (body(outputs=[{"name": "logits"}] * 2), 422, "Duplicate output"),
             (body(outputs=[{"name": "logits", "parameters": {"binary_data": 1}}]), 422, "true or false"),
             (body(outputs=[{"name": "logits", "parameters": {"classification": "3"}}]), 422, "number of classes"),
             (body(outputs=[{"name": "logits", "parameters": {"classification": -3}}]), 422, "number of classes"),
             (body(outputs=[{"name": "logits", "parameters": {"classification": True}}]), 422, "number of classes"),
-            (body(outputs=[{"name": "confidence", "parameters": {"classification": 3}}]), 422, "for each class"),
-            (body(outputs=[{"name": "decision", "parameters": {"classification": 1}}]), 422, "for each class"),
+            (body(outputs=[{"name": "confidence", "parameters": {"classification": 3}}]), 422, "value per class"),
+            (body(outputs=[{"name": "decision", "parameters": {"classification": 1}}]), 422, "value per class"),
             (body(outputs=[{"name": "logits", "parameters": {"shared_memory_region": "r"}}]), 422, "Shared memory"),
             (body(id=7), 422, "`id` must be a string"),
             (body(parameters=7), 422, "`parameters` must be an object"),
@@ -349,9 +349,9 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("length", "text"),
         [
-            *((value, "not the length of a part") for value in (b"-1", b"+1", b"1e2", b"", b"x", b"0x10", b"\xb2")),
-            *((value, "not the length of a part") for value in (b"1000000", b"9" * 30)),
-            (b"1", "not JSON"),
+            *((value, "does not fit the body") for value in (b"-1", b"+1", b"1e2", b"", b"x", b"0x10", b"\xb2")),
+            *((value, "does not fit the body") for value in (b"1000000", b"9" * 30)),
+            (b"1", "not valid JSON"),
             (b"0", "not a whole number of examples"),
         ],
     )
@@ -368,26 +368,26 @@ class TestRefused:
     def test_two_lengths(self, shared: Any) -> None:
         sent, headers = in_binary(IMAGE.tobytes(), IMAGE, "UINT8")
         twice = [(LENGTH, headers[LENGTH])] * 2
-        assert "not the length" in refused(shared.http.post(PATH, content=sent, headers=twice), 400)
+        assert "does not fit the body" in refused(shared.http.post(PATH, content=sent, headers=twice), 400)
 
     def test_binary_data_that_is_not_what_the_tensor_says(self, ask: Any) -> None:
         data = IMAGE.tobytes()
         for wrong in (data[:-1], data + b"\0"):
             sent, headers = in_binary(wrong, IMAGE, "UINT8")
-            assert "not as long as its shape" in refused(ask(sent, **headers), 422)
+            assert "does not match its shape" in refused(ask(sent, **headers), 422)
         sent, headers = in_binary(data, IMAGE, "UINT8")
         for more in (sent + b"\0", sent[:-1]):
-            assert "bytes behind the JSON part" in refused(ask(more, **headers), 400)
+            assert "bytes after the JSON part" in refused(ask(more, **headers), 400)
         sent, headers = in_binary(b"", IMAGE, "UINT8")
-        assert "not as long" in refused(ask(sent, **headers), 422)
-        assert "bytes behind the JSON part" in refused(ask(body() + b"x", **{LENGTH: str(len(body()))}), 400)
+        assert "does not match its shape" in refused(ask(sent, **headers), 422)
+        assert "bytes after the JSON part" in refused(ask(body() + b"x", **{LENGTH: str(len(body()))}), 400)
 
     @pytest.mark.parametrize(
         "data", [b"", b"\1", b"\4\0\0\0abc", b"\xff\xff\xff\xffabcd", b"\3\0\0\0abc\0", b"\0\0\0\0\0\0\0\0"]
     )
     def test_bytes_that_do_not_add_up(self, ask: Any, data: bytes) -> None:
         sent, headers = in_binary(data, np.empty(1), "BYTES")
-        assert "not as long as its shape" in refused(ask(sent, **headers), 422)
+        assert "does not match its shape" in refused(ask(sent, **headers), 422)
 
     def test_bytes_that_are_no_image(self, ask: Any) -> None:
         sent, headers = in_binary(b"\3\0\0\0abc", np.empty(1), "BYTES")
@@ -400,11 +400,11 @@ class TestRefused:
             ("gzip, gzip", body(), 415, "content encoding"),
             ("gzip", body(), 400, "not gzip data"),
             # Without a time, which would be in the test's name: two processes must collect the same.
-            ("gzip", gzip.compress(body(), mtime=0)[:-1], 400, "ends too early"),
+            ("gzip", gzip.compress(body(), mtime=0)[:-1], 400, "end too early"),
             ("gzip", gzip.compress(body(), mtime=0) + b"x", 400, "1 bytes follow"),
-            ("gzip", b"", 400, "ends too early"),
+            ("gzip", b"", 400, "end too early"),
             ("deflate", body(), 400, "not deflate data"),
-            ("deflate", zlib.compress(body())[:-1], 400, "ends too early"),
+            ("deflate", zlib.compress(body())[:-1], 400, "end too early"),
             ("gzip", gzip.compress(bytes(9 * 1024 * 1024), mtime=0), 413, "too large"),
             ("deflate", zlib.compress(bytes(9 * 1024 * 1024)), 413, "too large"),
         ],
@@ -433,7 +433,7 @@ class TestRefused:
         assert response.headers["allow"] == "POST"
         assert "Unknown query parameter" in refused(ask(body(), path=f"{PATH}?top=1"), 422)
         twice = refused(ask(body(), path=f"{PATH}?segment=DE&policy=auto-read&segment=FR"), 422)
-        assert twice.startswith("A query parameter is there more than once. Where: ?segment.")
+        assert twice.startswith("Duplicate query parameter. Where: ?segment.")
         assert "letters" in refused(ask(body(), path="/v2/models/letters/infer"), 404)
 
     def test_a_request_that_may_not_wait(self, start: Any, digits: Any) -> None:
@@ -489,8 +489,7 @@ def keys(locked: Any) -> dict[str, dict[str, str]]:
         scope: {"authorization": f"Bearer {store.create(scope, [scope])[1]}"}
         for scope in ("predict", "feedback", "admin")
     }
-    while locked.http.get("/v2").status_code != 401:  # until the first key has been noticed
-        time.sleep(0.02)
+    until(lambda: locked.http.get("/v2").status_code == 401)  # until the first key has been noticed
     return made
 
 
@@ -511,7 +510,7 @@ class TestKeys:
     def test_a_key_and_its_scope(self, locked: Any, keys: Any, method: str, path: str, scope: str | None) -> None:
         content = body() if "infer" in path else b""
         without = locked.http.request(method, path, content=content)
-        assert "needs an API key" in refused(without, 401)
+        assert "requires an API key" in refused(without, 401)
         assert without.headers["www-authenticate"] == "Bearer"
         other = locked.http.request(method, path, content=content, headers=keys["feedback"])
         if scope is None:

@@ -193,7 +193,7 @@ def test_the_repository(service: Any, digits: Any) -> None:
         with pytest.raises(InferenceServerException, match="unloaded") as refused:
             client.infer("digits", [tensor(digits.images[:1])])
         assert refused.value.status() == "503"
-        with pytest.raises(InferenceServerException, match="its bundle is"):
+        with pytest.raises(InferenceServerException, match="its bundle defines it"):
             client.load_model("digits", config="{}")
         client.load_model("digits")
         assert client.is_model_ready("digits")
@@ -203,7 +203,7 @@ def test_the_repository(service: Any, digits: Any) -> None:
 @pytest.mark.parametrize(
     ("act", "status", "text"),
     [
-        (lambda client, image: client.infer("letters", [tensor(image)]), "404", "no model 'letters'"),
+        (lambda client, image: client.infer("letters", [tensor(image)]), "404", "Unknown model 'letters'"),
         (lambda client, image: client.infer("digits", [tensor(image)], model_version="9"), "404", "not loaded"),
         (lambda client, image: client.infer("digits", [tensor(image[:, 1:])]), "422", r"shape \[8, 8, 1\]"),
         (lambda client, image: client.infer("digits", [tensor(image.astype(np.float32), "FP32")]), "422", "UINT8"),
@@ -213,8 +213,8 @@ def test_the_repository(service: Any, digits: Any) -> None:
             "404",
             "no policy",
         ),
-        (lambda client, image: client.get_model_metadata("letters"), "404", "no model"),
-        (lambda client, image: client.load_model("letters"), "404", "no model"),
+        (lambda client, image: client.get_model_metadata("letters"), "404", "Unknown model"),
+        (lambda client, image: client.load_model("letters"), "404", "Unknown model"),
         (lambda client, image: client.get_trace_settings(), "404", "Not Found"),
     ],
 )

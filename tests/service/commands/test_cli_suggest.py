@@ -1,0 +1,98 @@
+"""`candor policy suggest`: a policy that lints, loads and certifies, written without a look at certify labels."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from click.testing import Result
+from typer.testing import CliRunner
+
+import bundle as bundles
+from bundle import LabelledLogits
+from service.cli import app
+from service.decisions.policy import parse_policy
+from service.decisions.solve import solve_on_reference
+from service.serving.policy_files import read_policies
+from tests.service.conftest import contents
+
+DIGITS = Path(__file__).parents[3] / "examples" / "bundles" / "digits" / "1"
+
+
+def candor(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["policy", *map(str, arguments)])
+
+
+def test_it_is_written_lints_and_certifies(tmp_path: Path) -> None:
+    out = tmp_path / "digits" / "suggested.yaml"
+    out.parent.mkdir()
+    done = candor("suggest", DIGITS, "--positive", "7", "--out", out)
+    assert done.exit_code == 0, done.stderr
+    assert "No label of a certify row was read." in done.stdout
+    assert "Fewer than 25 rows of '7'" in done.stdout
+    assert "0.9 precision needs some" in done.stdout
+    assert candor("lint", out, "--bundle", DIGITS).exit_code == 0
+    solved = candor("solve", out, "--bundle", DIGITS)
+    assert solved.exit_code == 0, solved.stdout
+    assert "certified      suggested: block, precision of at least" in solved.stdout
+
+    opened = bundles.verify(DIGITS)
+    (policy,) = read_policies(tmp_path, "digits", opened.manifest.labels)
+    served = solve_on_reference(policy, version=1, bundle=opened, calibrator=opened.calibrator, look=1)
+    assert not served.review_all
+
+
+def test_it_goes_to_standard_output_as_a_file_or_as_json() -> None:
+    text = candor("suggest", DIGITS, "--positive", "7").stdout
+    answer = json.loads(candor("suggest", DIGITS, "--positive", "7", "--json").stdout)
+    assert parse_policy(yaml.safe_load(text)) == parse_policy(answer["policy"])
+    comments = [line.removeprefix("# ") for line in text.splitlines() if line.startswith("#")]
+    assert comments == answer["explanation"]
+    assert [rung["min_precision"] for rung in answer["rungs"]] == [0.99, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5]
+    assert answer["fit_rows"] == 200
+
+
+def test_certify_labels_are_not_read(tmp_path: Path) -> None:
+    opened = bundles.verify(DIGITS)
+    rows = opened.reference.certify
+    wrong = LabelledLogits(rows.logits, (rows.labels + 1) % 10)
+    folder = bundles.write(tmp_path, contents(opened, reference=replace(opened.reference, certify=wrong)))
+    before, after = (candor("suggest", path, "--positive", "7", "--json").stdout for path in (DIGITS, folder))
+    assert before == after
+
+
+def test_too_little_data_promises_nothing(tmp_path: Path) -> None:
+    opened = bundles.verify(DIGITS)
+    few = np.arange(40)
+    rows = LabelledLogits(opened.reference.fit.logits[few], opened.reference.fit.labels[few])
+    reference = bundles.Reference(rows, opened.reference.certify, opened.reference.gate)
+    folder = bundles.write(tmp_path, contents(opened, reference=reference))
+    out = tmp_path / "few.yaml"
+    done = candor("suggest", folder, "--positive", "7", "--out", out)
+    assert done.exit_code == 0, done.stderr
+    assert "No block: no precision from 0.5 to 0.99" in done.stdout
+    assert "0.5 precision needs some" in done.stdout
+    policy = parse_policy(yaml.safe_load(out.read_text()))
+    assert [band.action for band in policy.bands] == ["review", "allow"]
+    assert not list(policy.promises())
+    assert candor("solve", out, "--bundle", folder).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--positive", "fraud"], "The model has no label 'fraud'"),
+        (["--positive", "top"], "A suggestion is about one class"),
+        (["--positive", "7", "--review-share", "0"], "--review-share"),
+        (["--positive", "7", "--delta", "1"], "/certify/delta"),
+        (["--positive", "7", "--out", "/dev/null/policy.yaml"], "cannot be written"),
+    ],
+)
+def test_what_is_refused(arguments: list[str], said: str) -> None:
+    done = candor("suggest", DIGITS, *arguments)
+    assert done.exit_code == 2
+    assert said in done.stderr

@@ -1,0 +1,114 @@
+"""`candor doctor` finds what keeps a service from starting as it was told to."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import pytest
+
+from service.inference import cuda
+
+from ..conftest import Digits, InThread, Spawn
+
+
+def examine(spawn: Spawn, **changes: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    return findings(spawn.run("doctor", "--json", **changes))
+
+
+def findings(done: subprocess.CompletedProcess[str]) -> tuple[int, dict[str, dict[str, Any]]]:
+    assert done.stderr == ""
+    return done.returncode, {finding["subject"]: finding for finding in json.loads(done.stdout)}
+
+
+def test_a_machine_on_which_all_is_well(spawn: Spawn, digits: Digits) -> None:
+    status, found = examine(spawn)
+    assert status == 0
+    assert onnxruntime.__version__ in found["ONNX Runtime"]["found"]
+    assert digits.bundle.model_digest[:12] in found["bundle digits/1"]["found"]
+    assert found["state"] == {
+        "subject": "state",
+        "state": "note",
+        "found": "none yet; it is made at the first start",
+        "remedy": None,
+    }
+
+
+def test_beside_a_running_service_it_names_what_is_active(spawn: Spawn, service: InThread) -> None:
+    status, found = examine(spawn)
+    assert status == 0
+    assert found["state"]["found"] == "sqlite; active: digits r1"
+
+
+@pytest.mark.skipif(cuda.cuda().problem is None, reason="this machine has a GPU that can be used")
+def test_cuda_that_is_not_there_is_explained(spawn: Spawn) -> None:
+    status, found = examine(spawn, provider="cuda")
+    assert status == 1
+    assert found["provider"]["state"] == "bad"
+    assert str(cuda.cuda().problem) in found["provider"]["found"]
+    assert found["provider"]["remedy"]
+    # What else there is to say is said all the same.
+    assert found["bundle digits/1"]["state"] == "ok"
+
+
+def test_two_packages_of_onnx_runtime_at_once_are_told(spawn: Spawn, tmp_path: Path) -> None:
+    """Pip keeps a folder for each, and they share the one with the code."""
+    for wheel in cuda.WHEELS:
+        folder = tmp_path / f"{wheel.replace('-', '_')}-1.0.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {wheel}\nVersion: 1.0.0\n")
+    spawn.environment["PYTHONPATH"] = str(tmp_path)
+    status, found = findings(spawn.process("doctor", "--json"))
+    assert status == 1
+    assert "onnxruntime 1.0.0, onnxruntime-gpu 1.0.0" in found["ONNX Runtime"]["found"]
+    assert "pip uninstall onnxruntime onnxruntime-gpu" in found["ONNX Runtime"]["remedy"]
+
+
+def test_a_damaged_bundle_is_named(spawn: Spawn, digits: Digits, tmp_path: Path) -> None:
+    shutil.copytree(digits.root, tmp_path / "bundles")
+    (tmp_path / "bundles/digits/1/calibrator.json").write_text("{}")
+    status, found = examine(spawn, bundles=str(tmp_path / "bundles"))
+    assert status == 1
+    assert "calibrator.json" in found["bundle digits/1"]["found"]
+
+
+def test_folders_and_states_that_cannot_be_used(spawn: Spawn, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.db"
+    damaged.write_text("no database, and long enough not to be taken for an empty one" * 20)
+    status, found = examine(
+        spawn,
+        bundles=str(tmp_path / "nothing"),
+        policies=str(tmp_path / "nowhere"),
+        database_url=f"sqlite:///{damaged}",
+    )
+    assert status == 1
+    assert {subject for subject, one in found.items() if one["state"] == "bad"} == {"policies", "state"}
+    assert found["bundles"]["state"] == "note"
+
+
+def test_people_get_a_table(spawn: Spawn) -> None:
+    done = spawn.run("doctor", threads="64")
+    assert done.returncode == 0
+    assert "64 for one run" in done.stdout
+    assert "Lower CANDOR_THREADS" in done.stdout
+
+
+def test_a_setting_that_nothing_reads_is_told_of(spawn: Spawn) -> None:
+    status, found = examine(spawn, max_batchsize="8")
+    assert status == 0
+    assert found["settings"]["state"] == "note"
+    assert "CANDOR_MAX_BATCH_SIZE" in found["settings"]["remedy"]
+
+
+def test_keys_are_looked_at(spawn: Spawn) -> None:
+    assert examine(spawn)[1]["keys"]["state"] == "ok"
+    status, found = examine(spawn, host="0.0.0.0")
+    assert (status, found["keys"]["state"]) == (1, "bad")
+    made = spawn.run("keys", "create", "--name", "till", "--scope", "predict", "--expires-in", "2d", "--json")
+    status, found = examine(spawn, host="0.0.0.0")
+    assert (status, found["keys"]["state"]) == (0, "note")
+    assert json.loads(made.stdout)["prefix"] in found["keys"]["remedy"]

@@ -1,0 +1,266 @@
+"""Keys and scopes: who may do what, and from when on no longer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.errors import ConfigurationError, ForbiddenError
+from service.operations.access import Access, is_loopback
+from service.operations.principal import Principal
+from service.operations.rates import Rates
+from service.state.database import Database, now_us
+from service.state.keys import SCOPES, KeyStore
+from tests.waiting import until
+
+# Every endpoint below /v1 with the scope that it takes; the answer without the scope is 403 whatever else is wrong.
+ENDPOINTS = [
+    ("POST", "/predict", "predict"),
+    ("POST", "/v1/models/digits/predict", "predict"),
+    ("GET", "/v1/models", None),
+    ("GET", "/v1/models/digits/revisions", None),
+    ("GET", "/v1/models/digits/revisions/r1", None),
+    ("GET", "/v1/models/digits/policies/auto-read", None),
+    ("GET", "/v1/models/digits/monitoring", None),
+    ("GET", "/v1/models/digits/labelled-sets", None),
+    ("GET", "/v1/models/digits/labelled-sets/ls1", None),
+    ("GET", "/v1/jobs", None),
+    ("GET", "/v1/jobs/j1", None),
+    ("DELETE", "/v1/jobs/j1", "calibrate"),
+    ("POST", "/v1/jobs/j1/propose", "calibrate"),
+    ("POST", "/feedback", "feedback"),
+    ("POST", "/v1/models/digits/feedback", "feedback"),
+    ("POST", "/recalibrate", "calibrate"),
+    ("POST", "/v1/models/digits/recalibrate", "calibrate"),
+    ("POST", "/v1/models/digits/prior-shift", "calibrate"),
+    ("PUT", "/v1/models/digits/policies/mine", "calibrate"),
+    ("POST", "/v1/models/digits/policies/mine/simulate", "calibrate"),
+    ("POST", "/v1/models/digits/labelled-sets", "calibrate"),
+    ("DELETE", "/v1/models/digits/labelled-sets/ls1", "calibrate"),
+    ("POST", "/v1/models/digits/revisions/r1/activate", "approve"),
+    ("POST", "/v1/models/digits/revisions/r1/reject", "approve"),
+    ("GET", "/v1/models/digits/audit", "approve"),
+    ("POST", "/v1/models/digits/rollback", "approve"),
+    ("POST", "/v1/models/digits/erase", "admin"),
+    ("POST", "/v1/models/digits/unload", "admin"),
+    ("POST", "/v1/models/digits/load", "admin"),  # last: whoever comes after wants the model back
+]
+BODIES = {
+    "feedback": {"items": [{"reference": "a", "label": "1"}]},
+    "reject": {"reason": "a test"},
+    "predict": {"inputs": [[[0] * 8] * 8]},
+    "mine": {"positive": "top", "bands": [{"action": "review"}]},
+}
+
+
+def ask(service: Any, method: str, path: str, key: str | None) -> Any:
+    headers = {"if-match": '"0"'} | ({"authorization": f"Bearer {key}"} if key else {})
+    body = BODIES.get(path.rpartition("/")[2]) if method not in ("GET", "DELETE") else None
+    return service.http.request(method, path, json=body, headers=headers)
+
+
+@pytest.fixture(scope="module")
+def locked(launch: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A service that has keys."""
+    running = launch(tmp_path_factory.mktemp("locked"))
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def keys(locked: Any) -> dict[str, str]:
+    """One key for each scope."""
+    store = KeyStore(locked.runtime.database)
+    made = {scope: store.create(scope, [scope])[1] for scope in SCOPES}
+    until(lambda: ask(locked, "GET", "/v1/models", None).status_code == 401)  # until the first key has been noticed
+    return made
+
+
+@pytest.mark.parametrize(("method", "path", "scope"), ENDPOINTS)
+def test_every_endpoint_takes_its_scope_and_no_other(
+    locked: Any, keys: dict[str, str], method: str, path: str, scope: str | None
+) -> None:
+    for name, key in keys.items():
+        response = ask(locked, method, path, key)
+        if scope is None or name in (scope, "admin"):
+            assert response.status_code not in (401, 403), (name, response.text)
+        else:
+            assert response.status_code == 403, (name, response.text)
+            document = response.json()
+            assert (document["type"], document["found"], document["expected"]) == ("/errors/forbidden", [name], scope)
+    for wrong in (None, "cnd_", "cnd_0_0", keys["admin"][:-1], keys["admin"] + "x", "é"):
+        headers = {} if wrong is None else {"authorization": f"Bearer {wrong}".encode()}
+        response = locked.http.request(method, path, headers=headers)
+        assert response.status_code == 401
+        assert response.json()["type"] == "/errors/unauthenticated"
+        assert response.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize(("method", "path", "scope"), [endpoint for endpoint in ENDPOINTS if endpoint[2] is not None])
+def test_no_other_way_to_write_an_address_needs_less(
+    locked: Any, keys: dict[str, str], method: str, path: str, scope: str
+) -> None:
+    """A route's pattern ends before a last line break as well as at the end."""
+    weak = keys["predict" if scope != "predict" else "feedback"]
+    for other in (f"{path}%0A", f"{path}%0D", f"/{path}", f"{path}/", path.replace("digits", "digits%0A")):
+        assert ask(locked, method, other, weak).status_code in (307, 403, 404), other
+
+
+def test_the_endpoints_above_are_all(locked: Any) -> None:
+    document = locked.application.api.openapi()
+    described = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
+    named = {
+        (method, path.replace("/digits", "/{model}").replace("/r1", "/{revision}").replace("/j1", "/{job}"))
+        for method, path, _ in ENDPOINTS
+    }
+    named = {(method, path.replace("/auto-read", "/{policy}").replace("/mine", "/{policy}")) for method, path in named}
+    named = {(method, path.replace("/ls1", "/{labelled_set}")) for method, path in named}
+    rest = {path for _, path in described - named}
+    assert named <= described
+    assert not {path for path in rest if path.startswith("/v1")}
+
+
+def test_activate_through_a_refit_needs_the_scope_to_approve(locked: Any, keys: dict[str, str]) -> None:
+    headers = {"authorization": f"Bearer {keys['calibrate']}"}
+    response = locked.http.post("/recalibrate", json={"mode": "activate"}, headers=headers)
+    assert response.status_code == 403
+    assert response.json()["expected"] == "approve"
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/nowhere", "/v1", "/openapi.jsonx", "/livez/"])
+def test_what_is_not_named_open_needs_a_key(locked: Any, keys: dict[str, str], path: str) -> None:
+    assert locked.http.get(path).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
+def test_the_documentation_is_open(locked: Any, keys: dict[str, str], path: str) -> None:
+    assert locked.http.get(path).status_code == 200
+
+
+def test_liveness_and_readiness_are_open(locked: Any, keys: dict[str, str]) -> None:
+    assert locked.http.get("/livez").json()["live"] is True
+    ready = locked.http.get("/readyz").json()
+    assert ready.pop("stale_for_s") >= 0
+    assert ready == {"ready": True}  # what is served is nobody else's business
+    wrong = locked.http.get("/readyz", headers={"authorization": "Bearer cnd_1_2"})
+    assert (wrong.status_code, wrong.json().keys()) == (200, {"ready", "stale_for_s"})
+    known = ask(locked, "GET", "/readyz", keys["predict"]).json()
+    assert (known["models"], known["problems"]) == ({"digits": "r1"}, {})
+
+
+def test_a_revoked_key_stops_within_a_poll_and_the_audit_log_names_callers(service: Any) -> None:
+    store = KeyStore(service.runtime.database)
+    _, admin = store.create("boss", ["admin"])
+    key, secret = store.create("temp", ["calibrate"])
+    until(lambda: ask(service, "GET", "/v1/models", None).status_code == 401)
+    made = ask(service, "PUT", "/v1/models/digits/policies/mine", secret)
+    assert made.status_code == 201
+    assert made.json()["by"] == "temp"
+    store.revoke(key.prefix)
+    until(lambda: ask(service, "PUT", "/v1/models/digits/policies/mine", secret).status_code == 401)
+    assert ask(service, "GET", "/v1/models", admin).status_code == 200
+
+
+def test_revoking_the_last_key_opens_nothing(service: Any) -> None:
+    store = KeyStore(service.runtime.database)
+    key, secret = store.create("only", ["admin"])
+    until(lambda: ask(service, "GET", "/v1/models", None).status_code == 401)
+    store.revoke(key.prefix)
+    until(lambda: ask(service, "GET", "/v1/models", secret).status_code == 401)
+    for _ in range(3):
+        assert ask(service, "GET", "/v1/models", None).status_code == 401
+
+
+class TestUnit:
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Iterator[KeyStore]:
+        database = Database.open(f"sqlite:///{tmp_path}/state.db")
+        yield KeyStore(database)
+        database.close()
+
+    @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "example.org", ""])
+    def test_beyond_loopback_a_key_is_needed(self, store: KeyStore, host: str) -> None:
+        access = Access(store, Rates(None))
+        with pytest.raises(ConfigurationError) as caught:
+            access.check_bind(host)
+        assert "candor keys create" in str(caught.value.remedy)
+        store.create("late", ["predict"], expires_at=now_us() - 1)
+        with pytest.raises(ConfigurationError):
+            access.check_bind(host)
+        store.create("ops", ["admin"])
+        access.check_bind(host)
+
+    @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+    def test_loopback_needs_none(self, store: KeyStore, host: str) -> None:
+        Access(store, Rates(None)).check_bind(host)
+        assert is_loopback(host)
+
+    def test_admin_may_do_everything_and_others_what_they_name(self) -> None:
+        for scope in SCOPES:
+            Principal("boss", frozenset({"admin"}), None).require(scope)
+        with pytest.raises(ForbiddenError):
+            Principal("reader", frozenset({"predict", "feedback", "calibrate"}), None).require("approve")
+
+
+def test_the_scope_is_checked_before_the_body_is_read(locked: Any, keys: dict[str, str]) -> None:
+    junk = b'{"items": [' + b"0," * 10
+    headers = {"authorization": f"Bearer {keys['predict']}", "content-type": "application/json"}
+    assert locked.http.post("/feedback", content=junk, headers=headers).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "headers", [{"host": "evil.example"}, {"origin": "https://evil.example"}, {"origin": "null"}], ids=str
+)
+def test_without_keys_a_web_page_is_not_answered(service: Any, headers: dict[str, str]) -> None:
+    response = service.http.post("/recalibrate", headers=headers)
+    assert response.status_code == 403
+    assert response.json()["type"] == "/errors/forbidden"
+    assert service.http.get("/v1/models", headers={"origin": service.url}).status_code == 200
+
+
+def test_known_keys_work_while_the_state_is_gone(start: Callable[..., Any], tmp_path: Path, digits: Any) -> None:
+    service = start()
+    _, secret = KeyStore(service.runtime.database).create("reader", ["predict"])
+    headers = {"authorization": f"Bearer {secret}"}
+    until(lambda: service.http.get("/v1/models").status_code == 401)
+    hidden = [path.rename(path.with_name(f"{path.name}.away")) for path in tmp_path.glob("state.db*")]
+    try:
+        service.runtime.database.engine.dispose()
+        body = {"inputs": digits.images[:1].tolist()}
+        assert service.http.post("/predict", json=body, headers=headers).status_code == 200
+        unknown = service.http.post("/predict", json=body, headers={"authorization": "Bearer cnd_1_2"})
+        assert unknown.status_code == 401
+    finally:
+        for path in hidden:
+            path.rename(path.with_name(path.name.removesuffix(".away")))
+        service.runtime.database.engine.dispose()  # its connections are to a file that has gone
+
+
+def test_a_key_sends_no_more_than_its_rate(service: Any) -> None:
+    store = KeyStore(service.runtime.database)
+    _, slow = store.create("slow", ["admin"], requests_per_s=0.01)
+    _, free = store.create("free", ["admin"])
+    until(lambda: ask(service, "GET", "/v1/models", None).status_code == 401)
+    assert ask(service, "GET", "/v1/models", slow).status_code == 200
+    refused = ask(service, "POST", "/predict", slow)
+    assert refused.status_code == 429
+    assert 90 <= int(refused.headers["retry-after"]) <= 100
+    assert refused.json()["type"] == "/errors/rate-limited"
+    assert ask(service, "GET", "/v2/models/digits", slow).json()["error"]
+    for _ in range(20):
+        assert ask(service, "GET", "/v1/models", free).status_code == 200
+    assert service.http.get("/livez").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/livez", "/v1/models", "/nowhere", "/predict", "/docs", "/v2"])
+def test_every_answer_tells_browsers_to_do_nothing_with_it(shared: Any, path: str) -> None:
+    response = shared.http.get(path)
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert response.headers["x-frame-options"] == "DENY"
+    assert response.headers["referrer-policy"] == "no-referrer"
+    assert "default-src 'none'" in response.headers["content-security-policy"]
+    assert "frame-ancestors 'none'" in response.headers["content-security-policy"]
+    assert (response.headers.get("cache-control") == "no-store") == (path != "/docs")

@@ -1,0 +1,87 @@
+"""What keys may send."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.errors import RateLimitedError
+from service.operations.rates import Rates
+from service.state.keys import ApiKey
+
+
+def key(rate: float | None = None, prefix: str = "a") -> ApiKey:
+    return ApiKey(prefix, prefix, frozenset({"predict"}), 0, None, None, rate)
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def refused_for_s(rates: Rates, who: ApiKey) -> float | None:
+    """Seconds that a key must wait, None if it is admitted."""
+    try:
+        rates.spend(who)
+    except RateLimitedError as error:
+        return error.retry_after_s
+    return None
+
+
+def admitted(rates: Rates, who: ApiKey) -> bool:
+    return refused_for_s(rates, who) is None
+
+
+@given(
+    rate=st.floats(0.01, 1000),
+    pauses=st.lists(st.floats(0, 3), min_size=1, max_size=200),
+)
+def test_no_stretch_of_time_sees_more_than_its_share(rate: float, pauses: list[float]) -> None:
+    clock = Clock()
+    rates = Rates(rate, clock)
+    taken = []
+    for pause in pauses:
+        clock.now += pause
+        if admitted(rates, key()):
+            taken.append(clock.now)
+    for first in range(len(taken)):
+        for last in range(first, len(taken)):
+            assert last - first + 1 <= max(rate, 1) + rate * (taken[last] - taken[first]) + 1e-6
+
+
+@given(rate=st.floats(0.01, 1000), sent=st.integers(1, 50))
+def test_whoever_waits_as_told_is_served(rate: float, sent: int) -> None:
+    clock = Clock()
+    rates = Rates(rate, clock)
+    for _ in range(sent):
+        if (wait_s := refused_for_s(rates, key())) is not None:
+            assert 0 < wait_s <= 1 / rate
+            clock.now += wait_s + 1e-9
+            rates.spend(key())
+
+
+def test_keys_have_buckets_of_their_own_and_may_have_rates_of_their_own() -> None:
+    clock = Clock()
+    rates = Rates(1.0, clock)
+    assert admitted(rates, key(prefix="a"))
+    assert not admitted(rates, key(prefix="a"))
+    assert admitted(rates, key(prefix="b"))
+    assert [admitted(rates, key(3.0, "c")) for _ in range(4)] == [True, True, True, False]
+    assert all(admitted(Rates(None, clock), key()) for _ in range(100))
+
+
+def test_a_clock_that_stands_still_refills_nothing() -> None:
+    rates = Rates(2.0, Clock())
+    assert [admitted(rates, key()) for _ in range(3)] == [True, True, False]
+
+
+def test_the_error_says_how_many_and_for_how_long() -> None:
+    rates = Rates(0.5, Clock())
+    rates.spend(key())
+    with pytest.raises(RateLimitedError) as caught:
+        rates.spend(key())
+    assert caught.value.expected == "at most 0.5 a second"
+    assert caught.value.retry_after_s == pytest.approx(2.0)

@@ -1,0 +1,165 @@
+"""Clients that keep the service waiting, or ask for too much of it, on a real connection."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from typing import Any
+
+import pytest
+
+from tests.waiting import PATIENCE_S
+
+
+@pytest.fixture(scope="module")
+def impatient(module_spawn: Callable[..., Any]) -> Any:
+    """A service that waits for no client longer than half a second."""
+    return module_spawn(client_timeout_s="0.5", max_connections="40")
+
+
+def connect(service: Any) -> socket.socket:
+    host, port = service.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+
+
+def until_closed(client: socket.socket) -> bytes:
+    """Everything that the service still says; ends when it closes the connection."""
+    parts = []
+    try:
+        while part := client.recv(65_536):
+            parts.append(part)
+    except ConnectionResetError:
+        pass
+    return b"".join(parts)
+
+
+HEAD = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"\r\n",
+        b"GET /livez HT",
+        HEAD,
+        HEAD + b"content-length: 1000\r\n\r\n{",
+        HEAD + b"transfer-encoding: chunked\r\n\r\n5\r\n{",
+        HEAD + b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n0\r\nx-trailer: 1",
+        b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\nGET /livez HTTP/1.1\r\nhost: loc",
+    ],
+    ids=["nothing", "line ends", "request line", "head", "body", "chunk", "trailers", "the second of two"],
+)
+def test_a_request_that_does_not_come_is_given_up(impatient: Any, sent: bytes) -> None:
+    with closing(connect(impatient)) as client:
+        client.sendall(sent)
+        said = until_closed(client)
+    assert b"HTTP/1.1 408 Request Timeout" in said
+    assert b"/errors/timeout" in said
+    assert impatient.http.get("/livez").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"BREW / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", HEAD + b"content-length: -1\r\n\r\n"],
+    ids=["no method", "TLS", "a length below zero"],
+)
+def test_what_is_no_http_is_said_to_be_none(impatient: Any, sent: bytes) -> None:
+    with closing(connect(impatient)) as client:
+        client.sendall(sent)
+        head, _, body = until_closed(client).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert b"content-type: application/problem+json" in head
+    assert json.loads(body) == {
+        "type": "/errors/malformed-request",
+        "title": "The request is not valid HTTP.",
+        "status": 400,
+    }
+
+
+@pytest.mark.parametrize("drop", [b"\r\n", b"x"], ids=["line ends", "a header"])
+def test_a_drop_now_and_then_helps_nobody(impatient: Any, drop: bytes) -> None:
+    begun = b"" if drop == b"\r\n" else b"GET /livez HTTP/1.1\r\nx: "
+    give_up = time.monotonic() + PATIENCE_S
+    with closing(connect(impatient)) as client:
+        client.sendall(begun)
+        try:
+            while time.monotonic() < give_up:
+                client.sendall(drop)
+                client.settimeout(0.05)
+                try:
+                    said = client.recv(65_536)
+                except TimeoutError:
+                    continue
+                break
+            else:
+                pytest.fail("the connection is still open")
+        except (BrokenPipeError, ConnectionResetError):
+            return
+    assert b"408" in said
+
+
+@pytest.mark.parametrize(
+    ("before", "endless"),
+    [
+        (b"GET /livez HTTP/1.1\r\nx: ", b"a" * 65_536),
+        (b"GET /livez HTTP/1.1\r\n", b"x: 1\r\n" * 10_000),
+        (b"GET /", b"a" * 65_536),
+        (HEAD + b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n0\r\nx: ", b"a" * 65_536),
+    ],
+    ids=["a header", "headers", "a path", "a trailer"],
+)
+def test_an_endless_head_is_cut_off(impatient: Any, before: bytes, endless: bytes) -> None:
+    sent = 0
+    with closing(connect(impatient)) as client:
+        client.sendall(before)
+        try:
+            while sent < 64 * 65_536:
+                client.sendall(endless)
+                sent += len(endless)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        said = until_closed(client)
+    assert sent < 64 * 65_536, "all of it was taken"
+    assert said == b"" or b" 431 " in said or b" 400 " in said
+
+
+def test_a_client_that_does_not_read_its_answers_is_cut_off(impatient: Any) -> None:
+    with closing(connect(impatient)) as client:
+        client.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n" * 500)  # more than buffers hold
+        gone = select.poll()
+        gone.register(client, select.POLLRDHUP)
+        assert gone.poll(PATIENCE_S * 1000), "the connection is still open"
+    assert impatient.http.get("/livez").status_code == 200
+
+
+def test_a_slow_but_steady_body_is_taken(impatient: Any) -> None:
+    """Half a second, and one more for each 16 KiB: 64 KiB may take four and a half."""
+    body = b'{"inputs": ' + b" " * 65_000
+    with closing(connect(impatient)) as client:
+        client.sendall(HEAD + f"content-length: {len(body)}\r\n\r\n".encode())
+        for start in range(0, len(body), 6_500):
+            client.sendall(body[start : start + 6_500])
+            time.sleep(0.12)  # the subject: a client that takes longer than the time limit in all
+        assert client.recv(65_536).startswith(b"HTTP/1.1 400 ")  # it was read whole, and is no JSON
+
+
+def test_there_are_only_so_many_connections(impatient: Any) -> None:
+    with ExitStack() as stack:
+        clients = [stack.enter_context(closing(connect(impatient))) for _ in range(60)]
+        said = [until_closed(client) for client in reversed(clients)]
+    refused = [text for text in said if b" 503 " in text]
+    assert 15 <= len(refused) <= 25
+    assert all(b"connection: close" in text for text in refused)
+    assert impatient.http.get("/livez").status_code == 200
+
+
+def test_idle_slow_clients_do_not_slow_others(impatient: Any) -> None:
+    with ExitStack() as stack:
+        for _ in range(30):
+            stack.enter_context(closing(connect(impatient))).sendall(b"GET /livez HT")
+        assert impatient.http.get("/livez").status_code == 200

@@ -1,0 +1,262 @@
+"""`candor serve --workers`: real processes behind one port, killed, stopped, and asked for what only all know."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+from sqlalchemy import func, select
+
+from service.grpc.messages import message
+from service.state import tables
+from service.state.database import Database
+from tests.waiting import PATIENCE_S, until
+
+from ..conftest import Process, Spawn
+
+WORKERS = 2
+CLIENTS = 8
+
+
+def worker_of(response: httpx.Response) -> str:
+    """The process that answered: each begins its request ids with a prefix of its own."""
+    return response.headers["x-request-id"].rpartition("-")[0]
+
+
+def children(pid: int) -> list[int]:
+    """The process ids of a process's children."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                status, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(parent) == pid and status != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+def leader(service: Process) -> int:
+    """The process id of the first worker, as the log says."""
+    ready = [json.loads(line) for line in service.log if '"worker ready"' in line]
+    pid: int = [line["pid"] for line in ready if line["worker"] == 1][-1]
+    return pid
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@contextmanager
+def clients(service: Process, number: int = CLIENTS) -> Iterator[list[httpx.Client]]:
+    """Clients with a connection each; neighbours reach different workers."""
+    with ExitStack() as stack:
+        opened = [stack.enter_context(httpx.Client(base_url=service.url, timeout=PATIENCE_S)) for _ in range(number)]
+        assert {client.get("/livez").status_code for client in opened} == {200}
+        yield opened
+
+
+@contextmanager
+def one_for_each_worker(service: Process) -> Iterator[list[httpx.Client]]:
+    """A client of each worker. The end of a connection is counted a moment later, so the next ones may be uneven."""
+    found: dict[str, httpx.Client] = {}
+    with clients(service, 4 * CLIENTS) as opened:
+        for client in opened:
+            found.setdefault(worker_of(client.get("/livez")), client)
+        assert len(found) == WORKERS
+        yield [*found.values()]
+
+
+class Load:
+    """Clients that send predictions, one after the other, until they are told to stop or lose the service."""
+
+    def __init__(self, service: Process, body: dict[str, Any]) -> None:
+        self.answered: list[httpx.Response] = []
+        self.lost = 0
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._send, args=(service.url, body)) for _ in range(CLIENTS)]
+        for thread in self._threads:
+            thread.start()
+
+    def _send(self, url: str, body: dict[str, Any]) -> None:
+        with httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
+            while not self._stop.is_set():
+                try:
+                    self.answered.append(client.post("/predict", json=body))
+                except httpx.ConnectError:
+                    return
+                except httpx.TransportError:
+                    self.lost += 1
+
+    def until_more(self, answers: int = 5 * CLIENTS) -> None:
+        before = len(self.answered)
+        until(lambda: len(self.answered) >= before + answers)
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def service(module_spawn: Spawn) -> Process:
+    """Workers on SQLite, all ready."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        grpc_port = probe.getsockname()[1]
+    running = module_spawn(workers=str(WORKERS), threads="1", grpc_port=str(grpc_port))
+    running.grpc_address = f"127.0.0.1:{grpc_port}"
+    first = running.http.get("/readyz")
+    if first.status_code == 503:  # the first worker answers for all: the second is not there yet
+        assert first.json()["problems"] == {"worker 2": "It has not started yet."}
+    until(lambda: running.http.get("/readyz").status_code == 200)
+    return running
+
+
+@pytest.fixture(scope="module")
+def body(digits: Any) -> dict[str, Any]:
+    return {"inputs": digits.dimmed[:1].tolist()}
+
+
+def test_connections_are_spread_evenly_and_counts_are_those_of_all(service: Process, body: dict[str, Any]) -> None:
+    with clients(service) as all_:
+        answers = [client.post("/predict", json=body) for client in all_ for _ in range(5)]
+        assert {answer.status_code for answer in answers} == {200}
+        by_worker = [worker_of(answer) for answer in answers]
+        counts = [by_worker.count(worker) for worker in set(by_worker)]
+        assert len(counts) == WORKERS
+        assert max(counts) - min(counts) <= 2 * 5, "but for a connection whose end is not counted yet"
+        for client in all_[:WORKERS]:
+            statistics = client.get("/v2/models/digits/stats").json()["model_stats"][0]
+            assert statistics["inference_count"] == len(answers)
+    assert service.metric("candor_http_requests_total", route="/predict", status="200") == len(answers)
+    assert service.metric("candor_predictions_total") == len(answers)
+    assert service.metric("candor_epoch") == 1
+    assert service.metric("candor_workers_ready") == WORKERS
+    assert until(lambda: service.metric("candor_log_written_total") == len(answers))
+
+
+def test_the_workers_share_the_port_of_grpc(service: Any, digits: Any) -> None:
+    tensor = {"name": "input", "datatype": "UINT8", "shape": [1, 8, 8, 1]}
+    request = message("ModelInferRequest")(model_name="digits", inputs=[tensor])
+    request.raw_input_contents.append(digits.images[:1].tobytes())
+    own_connection = [("grpc.use_local_subchannel_pool", 1)]
+    for _ in range(CLIENTS):
+        with grpc.insecure_channel(service.grpc_address, own_connection) as channel:
+            assert channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")(request.SerializeToString())
+    until(lambda: service.metric("candor_grpc_requests_total", method="ModelInfer", code="OK") == CLIENTS)
+
+
+def test_an_activation_has_reached_all_when_it_is_answered(service: Process, body: dict[str, Any]) -> None:
+    with clients(service) as all_, ThreadPoolExecutor(CLIENTS) as pool:
+        for share in (0.3, 0.6):
+            revision = service.propose_policy("default", share)
+            service.activate(revision)
+            answers = list(pool.map(lambda client: client.post("/predict", json=body).json(), all_))
+            assert {answer["revision"] for answer in answers} == {revision}
+        service.rollback()
+        answers = list(pool.map(lambda client: client.post("/predict", json=body), all_))
+        assert len({worker_of(answer) for answer in answers}) == WORKERS
+        assert revision not in {answer.json()["revision"] for answer in answers}
+        assert service.http.post("/v1/models/digits/unload").status_code == 200
+        assert {client.post("/predict", json=body).status_code for client in all_} == {503}
+        assert service.http.post("/v1/models/digits/load").status_code == 200
+        assert {client.post("/predict", json=body).status_code for client in all_} == {200}
+
+
+def test_a_killed_leader_takes_only_its_own_requests_along_and_comes_back(
+    service: Process, body: dict[str, Any]
+) -> None:
+    before = service.metric("candor_http_requests_total", route="/predict")
+    load = Load(service, body)
+    load.until_more()
+    os.kill(leader(service), signal.SIGKILL)
+    load.until_more()
+    until(lambda: service.metric("candor_workers_ready") == WORKERS)
+    load.until_more()
+    load.stop()
+    assert {answer.status_code for answer in load.answered} == {200}
+    assert load.lost <= CLIENTS / WORKERS + 1
+    assert service.metric("candor_worker_restarts_total") == 1
+    assert service.metric("candor_http_requests_total", route="/predict") >= before
+    assert any("worker ended" in line and '"status": -9' in line for line in service.log)
+    assert service.http.get("/readyz").status_code == 200
+    with clients(service, 3 * CLIENTS) as many:  # more than the other one has more
+        assert len({worker_of(client.get("/livez")) for client in many}) == WORKERS
+
+
+def recalibrate(service: Process, digits: Any, by: list[httpx.Client]) -> None:
+    """Each of these clients takes its job's result."""
+    service.teach(digits.dimmed[:300], digits.labels[:300])
+    until(lambda: service.metric("candor_log_depth") == 0)
+    document = {"calibrator": "temperature", "mode": "dry_run"}
+    for client in by:
+        answer = client.post("/recalibrate", json=document, headers={"prefer": f"wait={PATIENCE_S:.0f}"})
+        assert answer.status_code == 200, answer.text
+    assert service.metric("candor_recalibrations_total", outcome="dry_run") == len(by)
+
+
+def test_each_worker_takes_recalibrations_which_the_new_leader_runs(service: Process, digits: Any) -> None:
+    with one_for_each_worker(service) as both:
+        recalibrate(service, digits, both)
+        place = both[0].post("/recalibrate", json={"mode": "dry_run"}).headers["location"]
+        assert both[1].delete(place).json()["state"] == "cancelled"
+        assert both[0].get(place).json()["state"] == "cancelled"
+    assert service.metric("candor_recalibrations_total", outcome="cancelled") == 1
+
+
+def test_a_stop_under_load_ends_all_and_has_logged_what_was_answered(
+    service: Process, body: dict[str, Any], module_spawn: Spawn
+) -> None:
+    workers = children(service.popen.pid)
+    load = Load(service, body)
+    load.until_more()
+    service.popen.terminate()
+    status, said = service.end()
+    load.stop()
+    assert status == 0, said
+    assert "Traceback" not in said
+    assert not any(map(is_alive, workers))
+    database = Database.open(module_spawn.environment["CANDOR_DATABASE_URL"])
+    ids = [answer.json()["predictions"][0]["prediction_id"] for answer in load.answered if answer.status_code == 200]
+    with database.connect() as connection:
+        stored = connection.execute(
+            select(func.count()).select_from(tables.predictions).where(tables.predictions.c.id.in_(ids))
+        ).scalar_one()
+    database.close()
+    assert stored == len(ids) >= 5 * CLIENTS
+
+
+def test_on_postgresql_too_and_nothing_outlives_the_supervisor(spawn: Spawn, digits: Any, postgresql_url: str) -> None:
+    service = spawn(workers=str(WORKERS), database_url=postgresql_url)
+    leads = worker_of(service.http.get("/livez"))  # the first connection
+    until(lambda: service.http.get("/readyz").status_code == 200)
+    with one_for_each_worker(service) as both:
+        other = next(client for client in both if worker_of(client.get("/livez")) != leads)
+        recalibrate(service, digits, [other])
+    workers = children(service.popen.pid)
+    assert len(workers) == WORKERS
+    service.popen.kill()
+    service.popen.wait(PATIENCE_S)
+    until(lambda: not any(map(is_alive, workers)))
+
+
+def test_a_first_worker_that_cannot_start_ends_the_service(spawn: Spawn, tmp_path: Path) -> None:
+    status, said = spawn(wait=False, workers=str(WORKERS), policies=f"{tmp_path}/missing").end()
+    assert status == 2, said
+    assert "The folder of policies" in said
+    assert "Traceback" not in said
