@@ -7,15 +7,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from training.config import TrainConfig
+from training.epochs import OnEpoch
 from training.errors import ConfigurationError, DataError, DivergedError, ExportError, TrainingError
-
-if TYPE_CHECKING:
-    from training.loop import Epoch
 
 __all__ = [
     "ConfigurationError",
@@ -34,24 +30,24 @@ def train_bundle(
     *,
     weights: Path | None = None,
     keep: Path | None = None,
-    on_epoch: Callable[[Epoch], None] | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> Path:
     """Train, calibrate, export and check a model, and write it as a bundle: all of it or nothing.
 
     Args:
-        config: What to do.
+        config: The run's settings.
         root: Folder of bundles.
-        weights: File to keep the trained network in as well, for `candor-train export`; None for none.
-        keep: File of a checkpoint, written after each epoch and removed at the end; an interrupted run goes on from it.
+        weights: File to save the trained network to as well, for `candor-train export`; None for none.
+        keep: Checkpoint file, written after each epoch and removed at the end; an interrupted run continues from it.
         on_epoch: Called after every epoch.
 
     Returns:
         The bundle's folder, `<root>/<name>/<version>`.
 
     Raises:
-        ConfigurationError: Something in the configuration cannot work.
+        ConfigurationError: A setting is invalid.
         DivergedError: The loss became NaN or infinite.
-        ExportError: The exported graph does not do what the network does.
+        ExportError: The exported graph differs from the network.
         bundle.BundleError, OSError: The bundle could not be written.
     """
     from training.pipeline import run  # imports torch

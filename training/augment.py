@@ -1,4 +1,4 @@
-"""Random changes to a batch of stored images, on the device that they lie on."""
+"""Random changes to a batch of stored images, on their device."""
 
 from __future__ import annotations
 
@@ -11,15 +11,11 @@ from training.recipe import Recipe
 
 
 def check_suits(recipe: Recipe, shape: tuple[int, ...]) -> None:
-    """Refuse augmentation that stored inputs (N, …) of this shape have no room for.
-
-    Raises:
-        ConfigurationError: They are no images, or `crop` or `cutout` could leave nothing of one.
-    """
+    """Raise ConfigurationError if inputs of this shape are not images, or too small for `crop` or `cutout`."""
     if not (recipe.crop or recipe.flip or recipe.cutout):
         return
     if len(shape) != 4:
-        raise ConfigurationError(f"crop, flip and cutout change images, (N, H, W, C), found inputs of shape {shape}")
+        raise ConfigurationError(f"crop, flip and cutout require images, (N, H, W, C), found inputs of shape {shape}")
     side = min(shape[1:3])
     for name, pixels in (("crop", recipe.crop), ("cutout", recipe.cutout)):
         if pixels >= side:
@@ -27,13 +23,13 @@ def check_suits(recipe: Recipe, shape: tuple[int, ...]) -> None:
 
 
 class Augmentation:
-    """Shifts, mirrors and cuts holes, each image by chance of its own.
+    """Random shifts, mirroring and holes, independent for each image.
 
     All randomness comes from one generator on the CPU, so that the same seed gives the same images on every device.
 
     Args:
-        recipe: Says which of `crop`, `flip` and `cutout` are wanted.
-        generator: Where chance comes from.
+        recipe: Selects `crop`, `flip` and `cutout`.
+        generator: Source of randomness.
     """
 
     def __init__(self, recipe: Recipe, generator: torch.Generator) -> None:
@@ -41,7 +37,7 @@ class Augmentation:
         self._generator = generator
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Map uint8 (N, H, W, C) to as many images of the same size; the input is left as it was."""
+        """Map uint8 (N, H, W, C) to changed images of the same shape; the input stays unchanged."""
         if not (self._crop or self._flip or self._cutout):
             return images
         count, height, width, _ = images.shape
@@ -68,7 +64,7 @@ class Augmentation:
         return torch.randint(below, (count, 1), generator=self._generator)
 
     def _near_centre(self, count: int, size: int) -> Tensor:
-        """Which of `size` places are in the hole (count, size): its centre is any place, its ends may lie outside."""
+        """Return which of `size` places are in the hole (count, size); the hole may extend over the border."""
         start = self._shifts(count, size) - self._cutout // 2
         places = torch.arange(size)
         return (places >= start) & (places < start + self._cutout)

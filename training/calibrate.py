@@ -1,4 +1,4 @@
-"""Fitting a calibrator on held-out rows, while training or on a bundle that is there already."""
+"""Fitting a calibrator on held-out rows, during training or for an existing bundle."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import bundle
 from bundle import BundleContents, LabelledLogits
+from bundle.report import headline, make_report
 from calibrators import CALIBRATORS, CalibrationError, Calibrator
 from training.config import choose
 from training.diagrams import draw
 from training.errors import ConfigurationError
-from training.report import headline, make_report
 
 
 def calibrate(name: str, rows: LabelledLogits) -> Calibrator:
@@ -21,7 +21,7 @@ def calibrate(name: str, rows: LabelledLogits) -> Calibrator:
         rows: Held-out rows; the reference's fit rows.
 
     Raises:
-        ConfigurationError: No such calibrator, or these rows do not determine it.
+        ConfigurationError: The calibrator is unknown, or these rows do not determine it.
     """
     calibrator = choose("calibrator", CALIBRATORS, name)()
     try:
@@ -31,9 +31,7 @@ def calibrate(name: str, rows: LabelledLogits) -> Calibrator:
 
 
 def calibrate_bundle(path: Path, name: str) -> Path:
-    """Fit another calibrator on a bundle's reference rows and write the model's next version with it.
-
-    The network, its reference rows and its golden inputs stay as they are.
+    """Fit another calibrator on a bundle's reference rows and write the model's next version, otherwise unchanged.
 
     Args:
         path: The bundle, `<root>/<model>/<version>`.
@@ -43,14 +41,17 @@ def calibrate_bundle(path: Path, name: str) -> Path:
         The new bundle's folder, beside the old one.
 
     Raises:
-        ConfigurationError: No such calibrator, these rows do not determine it, or the folder has another model's name.
+        ConfigurationError: The calibrator is unknown, these rows do not determine it, or the folder's name is not the
+            model's.
         bundle.BundleError: The bundle is damaged.
     """
     old = bundle.verify(path)
     manifest = old.manifest
     folder = path.resolve().parent
     if folder.name != manifest.model:
-        raise ConfigurationError(f"the bundle lies in folder {folder.name!r}, expected its model's, {manifest.model!r}")
+        raise ConfigurationError(
+            f"the bundle is in folder {folder.name!r}, expected the name of its model, {manifest.model!r}"
+        )
     calibrator = calibrate(name, old.reference.fit)
     report = make_report(old.reference, calibrator)
     if "training" in old.report:
@@ -73,5 +74,6 @@ def calibrate_bundle(path: Path, name: str) -> Path:
             diagrams=draw(old.reference, calibrator),
             vocabulary=old.vocabulary,
             columns=old.columns,
+            profile=old.profile,
         ),
     )

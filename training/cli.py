@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import inspect
-import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 import bundle
 from calibrators import CALIBRATORS
 from training import TrainConfig, train_bundle
+from training.console import USAGE, copy_report, fail, progress, reported_errors, show
 from training.data import describe, settings_of
-from training.errors import ConfigurationError, TrainingError
+from training.epochs import Epoch, OnEpoch
 from training.options import with_options
 
-if TYPE_CHECKING:
-    from training.logs import OnEpoch
-    from training.loop import Epoch
-
-FAILED, USAGE, REFUSED, INTERRUPTED = 1, 2, 3, 130
-_DEFAULT = TrainConfig()
-_RUNS, _STUDIES = Path("runs"), Path("var/studies")
-_EXIT_CODES = """Exit codes: 0 done · 1 the run failed · 2 a setting that cannot work · 3 a bundle is damaged or none ·
-130 interrupted. Whatever the code, a bundle is there whole or not at all."""
+_RUNS = Path("runs")
+_EXIT_CODES = """Exit codes: 0 success · 1 the run failed · 2 invalid setting · 3 damaged or missing bundle ·
+130 interrupted. A bundle is always written whole or not at all."""
 
 app = typer.Typer(
     name="candor-train",
@@ -70,6 +64,7 @@ IMPORT_PANELS = {
 BundleArgument = Annotated[
     Path, typer.Argument(metavar="BUNDLE", help="Folder of a bundle, such as bundles/digits/1.", show_default=False)
 ]
+Out = Annotated[Path, typer.Option(help="Folder of bundles; the new one is OUT/NAME/VERSION.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, for scripts.")]
 
 
@@ -77,55 +72,57 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, for
 @with_options(TrainConfig, PANELS)
 def train_command(
     config: Callable[[], TrainConfig],
-    out: Annotated[Path, typer.Option(help="Folder of bundles; the new one is OUT/NAME/VERSION.", show_default=False)],
+    out: Out,
     weights: Annotated[
         Path | None, typer.Option(help="File to keep the trained network in, for `export`.", rich_help_panel="What")
     ] = None,
     keep: Annotated[
         Path | None,
         typer.Option(
-            help="File of a checkpoint: an interrupted run goes on from it, to the same result.",
+            help="Checkpoint file. An interrupted run continues from it, with the same result.",
             rich_help_panel="Following",
         ),
     ] = None,
     log: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for a log, as JSON lines and for TensorBoard; a new one in `runs` if not given.",
+            help="Folder for the log (JSON lines and TensorBoard). Default: a new folder in `runs`.",
             rich_help_panel="Following",
             show_default=False,
         ),
     ] = None,
-    no_log: Annotated[bool, typer.Option("--no-log", help="Log nothing.", rich_help_panel="Following")] = False,
+    no_log: Annotated[bool, typer.Option("--no-log", help="Write no log.", rich_help_panel="Following")] = False,
     as_json: Json = False,
 ) -> None:
     """Train a network, calibrate it on held-out rows, and write it as a bundle.
 
-    Nothing is written before the exported graph has given the network's own logits on golden inputs. Under `torchrun`,
-    the processes train one network together.
+    The bundle is written only after the exported graph has reproduced the network's logits on golden inputs. Under
+    `torchrun`, the processes train one network together.
     """
-    with _told(keep):
-        asked = config()
-        folder = None if no_log or not leads() else log or _run_folder(asked, keep)
-        with _progress(f"Training {asked.model} on {asked.dataset}", asked.epochs) as show, ExitStack() as stack:
+    with reported_errors(keep):
+        given = config()
+        folder = None if no_log or not leads() else log or _run_folder(given, keep)
+        with progress(f"Training {given.model} on {given.dataset}", given.epochs) as advance, ExitStack() as stack:
 
-            @cache  # at the first epoch, so that a run which is refused leaves no folder
-            def log_file() -> OnEpoch | None:
-                return None if folder is None else stack.enter_context(_log_to(folder))
+            @cache  # from the first epoch on, so that a refused run leaves no folder
+            def logged(to: Path) -> OnEpoch:
+                from training.logs import log_to  # imports torch
+
+                return stack.enter_context(log_to(to))
 
             def on_epoch(epoch: Epoch) -> None:
-                show(epoch)
-                if (note := log_file()) is not None:
-                    note(epoch)
+                advance(epoch)
+                if folder is not None:
+                    logged(folder)(epoch)
 
-            path = train_bundle(asked, out, weights=weights, keep=keep, on_epoch=on_epoch)
+            path = train_bundle(given, out, weights=weights, keep=keep, on_epoch=on_epoch)
         if leads():
-            _show(path, as_json=as_json)
+            show(path, as_json=as_json)
 
 
 @app.command("list")
 def list_command() -> None:
-    """Show which data sets, models, losses and calibrators there are."""
+    """List the data sets, models, losses and calibrators."""
     from training.losses import LOSSES  # imports torch
     from training.models import MODELS
 
@@ -145,33 +142,29 @@ def list_command() -> None:
         console.print(table, "")
 
 
-def _with_settings(line: str, settings: Mapping[str, Any]) -> str:
-    return f"{line} Settings: {', '.join(settings)}." if settings else line
-
-
 @app.command("export")
 def export_command(
     weights: Annotated[
-        Path, typer.Argument(metavar="WEIGHTS", help="File that `train --weights` wrote.", show_default=False)
+        Path, typer.Argument(metavar="WEIGHTS", help="File written by `train --weights`.", show_default=False)
     ],
-    out: Annotated[Path, typer.Option(help="Folder of bundles; the new one is OUT/NAME/VERSION.", show_default=False)],
+    out: Out,
     calibrator: Annotated[
-        str | None, typer.Option(help="Calibrator to fit; as trained if not given.", show_default=False)
+        str | None, typer.Option(help="Calibrator to fit; as trained if omitted.", show_default=False)
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="Name of the model; as trained if not given.", show_default=False)
+        str | None, typer.Option(help="Name of the model; as trained if omitted.", show_default=False)
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a bundle of a network that was trained before, without training it again."""
-    with _told():
+    """Make a bundle from a network trained earlier, without training it again."""
+    with reported_errors():
         from training.pipeline import export_bundle
         from training.trained import load
 
         trained = load(weights)
         config = trained.config
         config = replace(config, calibrator=calibrator or config.calibrator, name=name or config.name)
-        _show(export_bundle(replace(trained, config=config), out), as_json=as_json)
+        show(export_bundle(replace(trained, config=config), out), as_json=as_json)
 
 
 @app.command("import")
@@ -184,43 +177,45 @@ def import_command(
             metavar="WEIGHTS", help="State dictionary: .pt, .pth, .th, .npz or .safetensors.", show_default=False
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder of bundles; the new one is OUT/NAME/VERSION.", show_default=False)],
+    out: Out,
     mean: Annotated[
         list[float],
         typer.Option(
-            help="What the weights expect to be subtracted from a channel, on the scale 0 … 1; once for each channel.",
-            show_default=False,
+            help="Mean that the weights expect subtracted, scale 0 … 1; repeat for each channel.", show_default=False
         ),
     ],
     deviation: Annotated[
         list[float],
-        typer.Option(help="What they expect it to be divided by then, on the same scale.", show_default=False),
+        typer.Option(
+            help="Deviation that they expect divided by, scale 0 … 1; repeat for each channel.", show_default=False
+        ),
     ],
     as_json: Json = False,
 ) -> None:
-    """Make a bundle of weights that were trained and published elsewhere.
+    """Make a bundle from weights trained and published elsewhere.
 
-    Reference rows come from the data set's test part, which the network has not seen; where there is none, from all
-    rows: then give it rows that it has not seen. `docs/training.md` says which names of weights are known.
+    Reference rows come from the data set's test part, which the network has not seen. Without a test part they come
+    from all rows: then use rows that the network has not seen. `docs/how-to/training.md` lists the known weight
+    names.
     """
-    with _told():
+    with reported_errors():
         from training.imported import import_published
         from training.pipeline import export_bundle
 
-        _show(export_bundle(import_published(weights, config(), mean, deviation), out), as_json=as_json)
+        show(export_bundle(import_published(weights, config(), mean, deviation), out), as_json=as_json)
 
 
 @app.command("calibrate")
 def calibrate_command(
     path: BundleArgument,
-    calibrator: Annotated[str, typer.Option(help="Calibrator to fit.")] = _DEFAULT.calibrator,
+    calibrator: Annotated[str, typer.Option(help="Calibrator to fit.")] = TrainConfig.calibrator,
     as_json: Json = False,
 ) -> None:
-    """Fit another calibrator on a bundle's held-out rows; writes the model's next version."""
-    with _told():
+    """Fit another calibrator on a bundle's held-out rows and write the model's next version."""
+    with reported_errors():
         from training.calibrate import calibrate_bundle
 
-        _show(calibrate_bundle(path, calibrator), as_json=as_json)
+        show(calibrate_bundle(path, calibrator), as_json=as_json)
 
 
 @app.command("report")
@@ -231,79 +226,37 @@ def report_command(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Verify a bundle and show what calibration changed, with its uncertainty."""
-    with _told():
-        _show(path, as_json=as_json)
+    """Verify a bundle and show what calibration changed, with confidence intervals."""
+    with reported_errors():
+        show(path, as_json=as_json)
         if to is not None:
-            _copy_report(bundle.verify(path), to)
+            copy_report(bundle.verify(path), to)
 
 
-@app.command("study")
-def study_command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="wang2021, singh2021, losses-cifar10 or lenet-birdcat.")],
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of data sets; the one that CANDOR_DATA names if not given.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder of studies: each cell has its own, OUT/NAME/CELL.")] = Path(
-        "var/studies"
-    ),
-    scale: Annotated[
-        Literal["small", "full"], typer.Option(help="What two cores can do, or the experiment as it was published.")
-    ] = "small",
-    seeds: Annotated[int | None, typer.Option(help="Seeds of each network; the scale's own if not given.")] = None,
-    only: Annotated[str, typer.Option(help="Run only cells with this in their key.")] = "",
-    workers: Annotated[int, typer.Option(help="Processes that work side by side.")] = 1,
-    report: Annotated[Path | None, typer.Option(help="Folder to write a report of all finished cells to.")] = None,
-    finished: Annotated[
-        Path | None, typer.Option("--from", help="Folder of an earlier report, to take finished cells from.")
-    ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="Show the cells and how far they are; run nothing.")] = False,
-    no_run: Annotated[bool, typer.Option("--no-run", help="Run nothing; report on what is there.")] = False,
-    retry: Annotated[bool, typer.Option("--retry", help="Try cells again that failed.")] = False,
-) -> None:
-    """Repeat a published comparison: train a grid of networks, each cell resumable, and report on it."""
-    with _told():
-        from training.studies.command import Asked, study  # imports torch
-
-        asked = Asked(name, data, out, scale, seeds, only, workers, report, finished, listed, no_run, retry)
-        if not study(asked, typer.echo):
-            raise typer.Exit(FAILED)
-
-
-def main() -> None:
-    """Entry point of `candor-train`."""
-    app()
-
-
-@contextmanager
-def _told(keep: Path | None = None) -> Iterator[None]:
-    """Turn expected errors into one sentence and an exit code.
-
-    Args:
-        keep: File of a checkpoint that an interrupted run goes on from.
-    """
-    try:
-        yield
-    except ConfigurationError as error:
-        _fail(error, USAGE)
-    except (TrainingError, OSError) as error:
-        _fail(error, FAILED)
-    except bundle.BundleError as error:
-        _fail(error, REFUSED)
-    except KeyboardInterrupt:
-        goes_on = keep is not None and keep.exists()
-        told = f"the same command goes on from {keep}" if goes_on else "a bundle is there whole or not at all"
-        _fail(f"interrupted; {told}", INTERRUPTED)
-
-
-def _fail(message: object, code: int) -> None:
-    Console(stderr=True).print(f"[bold red]error[/] {escape(str(message))}", highlight=False, soft_wrap=True)
-    raise typer.Exit(code)
+@app.command(
+    "study",
+    add_help_option=False,  # the studies have one of their own
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def study_command(context: typer.Context) -> None:
+    """Repeat a published comparison and report on it. Needs a checkout of the repository."""
+    checkout = Path(__file__).parents[1]
+    if not (checkout / "studies" / "command.py").is_file():
+        fail(
+            "studies are not part of an installation; clone the repository and run `candor-train study` from there",
+            USAGE,
+        )
+    sys.path.insert(0, str(checkout))
+    import_module("studies.command").app(context.args, prog_name="candor-train study")
 
 
 def leads() -> bool:
-    """Whether this is the process that writes and speaks, of those that `torchrun` started."""
+    """Return whether this process writes and prints: alone, or the first of those that `torchrun` started."""
     return os.environ.get("RANK", "0") == "0"
+
+
+def _with_settings(line: str, settings: Mapping[str, Any]) -> str:
+    return f"{line} Settings: {', '.join(settings)}." if settings else line
 
 
 def _first_line(thing: object) -> str:
@@ -311,77 +264,13 @@ def _first_line(thing: object) -> str:
 
 
 def _run_folder(config: TrainConfig, keep: Path | None) -> Path:
-    """A new folder for the run's log, or the last one where the run goes on from a checkpoint."""
+    """Return a new folder for the run's log, or the last one if the run continues from a checkpoint."""
     name = f"{config.model_name}-{config.model}-{config.loss}-{config.seed}"
     last = max((int(path.name.rpartition(".")[2]) for path in _RUNS.glob(f"{name}.[0-9]*")), default=0)
-    goes_on = last > 0 and keep is not None and keep.exists()
-    return _RUNS / f"{name}.{last if goes_on else last + 1}"
+    continues = last > 0 and keep is not None and keep.exists()
+    return _RUNS / f"{name}.{last if continues else last + 1}"
 
 
-def _log_to(folder: Path) -> AbstractContextManager[OnEpoch]:
-    from training.logs import log_to  # imports torch
-
-    return log_to(folder)
-
-
-@contextmanager
-def _progress(title: str, epochs: int) -> Iterator[Any]:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]}"),
-        TimeRemainingColumn(elapsed_when_finished=True),
-    )
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task(title, total=epochs, loss="…")
-
-        def on_epoch(epoch: Epoch) -> None:
-            validation = "" if epoch.validation is None else f", validation {epoch.validation.accuracy:.1%}"
-            progress.update(task, completed=epoch.number, loss=f"{epoch.loss:.4f}{validation}")
-
-        yield on_epoch
-
-
-def _show(path: Path, *, as_json: bool) -> None:
-    found = bundle.verify(path)
-    if as_json:
-        document = {"bundle": str(path), "id": found.id, "manifest": found.manifest.model_dump(mode="json")}
-        sys.stdout.write(json.dumps(document | {"report": found.report}, ensure_ascii=False) + "\n")
-        return
-    report, manifest = found.report, found.manifest
-    console = Console()
-    console.print(f"[bold]{manifest.model} {manifest.version}[/bold], calibrator: {report['calibrator']['method']}")
-    console.print(_table(f"{report['rows']['evaluated']} reference rows that it was not fitted on", report))
-    if "test" in report:
-        console.print(_table(f"{report['test']['rows']} rows that are not in the bundle", report["test"]))
-    if unseen := report.get("training", {}).get("classes_without_rows"):
-        told = f"[bold yellow]warning[/] no training row is of {escape(', '.join(unseen))}: the network cannot know "
-        Console(stderr=True).print(f"{told}{'it' if len(unseen) == 1 else 'them'}", highlight=False, soft_wrap=True)
-    console.print(f"{escape(str(path))}  verified, id {found.id[:12]}", highlight=False, soft_wrap=True)
-
-
-def _table(title: str, comparison: dict[str, Any]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="", show_edge=False, pad_edge=False)
-    table.add_column()
-    for heading in ("before", "after", "difference", "95 % interval"):
-        table.add_column(heading, justify="right")
-    before, after = comparison["before"], comparison["after"]
-    rows = {"accuracy": "accuracy", "confidence": "mean confidence", "nll": "NLL", "brier": "Brier"}
-    for name, label in rows.items():
-        cells = [f"{side[name]['value']:.4f}" for side in (before, after)]
-        if name in comparison["difference"]:
-            change = comparison["difference"][name]
-            cells += [f"{change['estimate']:+.4f}", f"{change['low']:+.4f} … {change['high']:+.4f}"]
-        table.add_row(label, *cells)
-    table.add_row(f"ECE, {before['ece']['bins']} bins", *(f"{side['ece']['value']:.4f}" for side in (before, after)))
-    for key, label in (("mean", "  if calibrated, mean"), ("q95", "  if calibrated, 95 %")):
-        table.add_row(label, *(f"{side['ece']['null'][key]:.4f}" for side in (before, after)))
-    return table
-
-
-def _copy_report(found: bundle.Bundle, to: Path) -> None:
-    to.mkdir(parents=True, exist_ok=True)
-    (to / "report.json").write_text(json.dumps(found.report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    for name, svg in found.diagrams.items():
-        (to / f"{name}.svg").write_bytes(svg)
+def main() -> None:
+    """Entry point of `candor-train`."""
+    app()

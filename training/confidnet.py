@@ -1,10 +1,9 @@
 """ConfidNet: a second network that learns, from the first one's features, the probability it gives to the true class.
 
-The first network classifies and stays as it is. The second one looks at the input of its last linear layer and
-estimates the true class probability: near 1 where the first is right and sure, near 0 where it is wrong. As a score of
-who is right it can order rows better than the largest probability does; it is a refinement stage, not a calibrator.
-Its authors then train a copy of the first network's convolutions along, at a very small learning rate; that second
-stage is left out, so that the classifier's one pass serves both.
+The first network classifies and stays unchanged. The second takes the input of its last linear layer and estimates the
+probability of the true class: near 1 where the first is right and sure, near 0 where it is wrong. As a score it can
+order rows better than the largest probability; it refines, it does not calibrate. Its authors also train a copy of the
+first network's convolutions at a very small learning rate; that stage is left out, so that one pass serves both.
 
 References:
     Corbière et al. 2019, Addressing failure prediction by learning model confidence, sections 2.2 and 2.3.
@@ -21,10 +20,10 @@ from torch import Tensor, nn
 
 from training.determinism import deterministic
 from training.errors import ConfigurationError
+from training.export import logits_of
 from training.recipe import Recipe
 
-_BATCH = 512
-_SMALLEST_SCALE = 1e-6  # of a feature that hardly varies
+_SMALLEST_SCALE = 1e-6  # for features that hardly vary
 
 
 class ConfidNet(nn.Module):
@@ -60,8 +59,8 @@ def fit_confidnet(
 ) -> ConfidNet:
     """Train a ConfidNet on a classifier's training rows, by the mean squared error to the true class probability.
 
-    Of the recipe, `epochs`, `batch_size`, `learning_rate`, `weight_decay`, `seed` and `threads` are heeded; the
-    optimiser is Adam.
+    The recipe's `epochs`, `batch_size`, `learning_rate`, `weight_decay`, `seed` and `threads` apply; the optimiser is
+    Adam.
 
     Args:
         module: The trained classifier, from stored inputs to logits; not changed.
@@ -73,12 +72,12 @@ def fit_confidnet(
         The confidence network, in evaluation mode.
 
     Raises:
-        ConfigurationError: The classifier has no linear layer to take features from.
+        ConfigurationError: The classifier has no linear layer.
     """
     features, logits = features_and_logits(module, inputs)
     target = logits.softmax(dim=1).gather(1, torch.from_numpy(labels)[:, None])[:, 0]
     with deterministic(recipe.seed, recipe.threads):
-        # Large features drive the sigmoid to where it has no gradient, for good: all rows would be equally sure.
+        # Large features would saturate the sigmoid, which then has no gradient: all rows would be equally sure.
         network = ConfidNet(features.mean(dim=0), features.std(dim=0, correction=0).clamp_min(_SMALLEST_SCALE))
         optimiser = torch.optim.AdamW(network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
         for _ in range(recipe.epochs):
@@ -93,7 +92,7 @@ def fit_confidnet(
 
 
 def confidences(network: ConfidNet, module: nn.Module, inputs: NDArray[np.generic]) -> NDArray[np.float32]:
-    """How sure the confidence network is that the classifier is right about each row: (N,), in [0, 1]."""
+    """Return the confidence that the classifier is right about each row: (N,), in [0, 1]."""
     features, _ = features_and_logits(module, inputs)
     with torch.inference_mode():
         result: NDArray[np.float32] = network(features).sigmoid().numpy()
@@ -101,23 +100,19 @@ def confidences(network: ConfidNet, module: nn.Module, inputs: NDArray[np.generi
 
 
 def features_and_logits(module: nn.Module, inputs: NDArray[np.generic]) -> tuple[Tensor, Tensor]:
-    """What enters a classifier's last linear layer (N, D), and its logits (N, K); the classifier in evaluation mode.
+    """Return the input of a classifier's last linear layer (N, D) and its logits (N, K), in evaluation mode.
 
     Raises:
-        ConfigurationError: It has no linear layer.
+        ConfigurationError: The classifier has no linear layer.
     """
     linear = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
     if not linear:
-        raise ConfigurationError("the network has no linear layer, expected one whose input ConfidNet can look at")
+        raise ConfigurationError("the network has no linear layer; ConfidNet requires one, whose input it reads")
     seen: list[Tensor] = []
     hook = linear[-1].register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0].flatten(1)))
-    module.eval()
     try:
-        with torch.inference_mode():
-            logits = [
-                module(torch.from_numpy(inputs[start : start + _BATCH])) for start in range(0, len(inputs), _BATCH)
-            ]
+        logits = logits_of(module.eval(), inputs)
     finally:
         hook.remove()
-    # Leaves inference mode, in which nothing may be learnt from a tensor.
-    return torch.cat(seen).clone(), torch.cat(logits).clone()
+    # Features leave inference mode, in which nothing can be learned from a tensor.
+    return torch.cat(seen).clone(), torch.from_numpy(logits)

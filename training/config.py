@@ -1,4 +1,4 @@
-"""What a training run is asked to do."""
+"""The settings of a training run."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from typing import Any, TypeVar
 from bundle.manifest import MODEL_NAME
 from training.data import DataOptions, Dataset, Splits, load, split
 from training.errors import ConfigurationError
-from training.recipe import Recipe
+from training.recipe import Recipe, require
 
 Entry = TypeVar("Entry")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(Recipe):
-    """One training run, complete: the same configuration gives the same model, byte for byte, on the same machine.
+    """One training run; the same configuration gives the same model, byte for byte, on the same machine.
 
     Attributes, beside those of `Recipe`:
-        dataset: Key of `training.data.DATASETS`; after a colon, classes of it, parted by commas (`cifar10:bird,cat`).
-        data: Folder of data sets; None for the one that CANDOR_DATA names. It is not kept with the model.
+        dataset: Key of `training.data.DATASETS`; classes may follow after a colon (`cifar10:bird,cat`).
+        data: Folder of data sets; None for CANDOR_DATA. Not stored with the model.
         data_settings: Settings of the data set's reader by name, such as `length` or `label`.
-        rows: Rows of the data set to keep, every class in proportion and its test part whole; None for all.
-        test_rows: Rows to set apart for testing where the data set has no test part.
+        rows: Rows of the data set to keep, classes in proportion and the test part complete; None for all.
+        test_rows: Rows to set apart for testing if the data set has no test part.
         model: Key of `training.models.MODELS`.
         loss: Key of `training.losses.LOSSES`.
         coefficients: The loss's coefficients by name.
         calibrator: Key of `calibrators.CALIBRATORS`, fitted on the reference's fit rows.
-        name: Name of the model in the bundle; one made of the data set's when None.
+        name: Name of the model in the bundle; derived from the data set if None.
         train_rows: Rows that the network learns from; 0 for all that the other parts leave.
-        validation_rows: Held-out rows by which training is stopped and models are chosen.
-        reference_rows: Held-out rows that go into the bundle; the data set's remaining rows are feedback.
+        validation_rows: Held-out rows for early stopping and model selection.
+        reference_rows: Held-out rows for the bundle; the data set's remaining rows are feedback.
         fit_share: Share of the reference rows that the calibrator is fitted on.
         certify_share: Share of the reference rows that certify; the rest are gate rows.
-        stratified: Whether every part gets the classes in proportion; parts are cut at random if not.
+        stratified: Whether every part has the classes in proportion; otherwise parts are cut at random.
         dropout: Probability of dropping a unit of the fully connected layers, in [0, 1).
-        resize: Whether the bundle resizes encoded images of another size, or refuses them. It always does where the
-            data set's own were resized (an image folder with `size`).
-        centred: Whether the mean over the training images is subtracted from each channel. It helps with photographs;
-            without, black stays zero, and a dimmer image is a smaller input.
+        resize: Whether the bundle resizes encoded images of another size instead of refusing them. Always on if the
+            data set's own images were resized (an image folder with `size`).
+        centred: Whether to subtract the mean over the training images from each channel. Helps with photographs;
+            without it, black stays zero and a dimmer image is a smaller input.
 
     Raises:
-        ConfigurationError: A value is out of its range.
+        ConfigurationError: A value is out of range.
     """
 
     dataset: str = "digits"
@@ -70,36 +70,30 @@ class TrainConfig(Recipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("rows", "reference_rows"):
+        minima = {"rows": 1, "reference_rows": 1, "train_rows": 0, "validation_rows": 0, "test_rows": 0}
+        for name, least in minima.items():
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigurationError(f"{name} is {value}, expected at least 1")
-        for name in ("train_rows", "validation_rows", "test_rows"):
-            value = getattr(self, name)
-            if value < 0:
-                raise ConfigurationError(f"{name} is {value}, expected at least 0")
-        if self.name is not None and not re.fullmatch(MODEL_NAME, self.name):
-            raise ConfigurationError(
-                f"name is {self.name!r}, expected up to 64 lower-case letters, digits, _ and -, a letter or digit first"
-            )
+            require(name, value, value is None or value >= least, f"at least {least}")
+        require(
+            "name",
+            repr(self.name),
+            self.name is None or bool(re.fullmatch(MODEL_NAME, self.name)),
+            "up to 64 lower-case letters, digits, _ and -, starting with a letter or digit",
+        )
         for name, value in self.coefficients.items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ConfigurationError(f"coefficient {name} is {value!r}, expected a number")
-        if not 0 <= self.dropout < 1:
-            raise ConfigurationError(f"dropout is {self.dropout}, expected at least 0 and less than 1")
-        if not (self.fit_share > 0 and self.certify_share > 0 and self.fit_share + self.certify_share < 1):
-            raise ConfigurationError(
-                f"fit_share {self.fit_share} and certify_share {self.certify_share}, "
-                "expected both positive and a sum below 1, so that gate rows remain"
-            )
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            require(f"coefficient {name}", repr(value), number, "a number")
+        require("dropout", self.dropout, 0 <= self.dropout < 1, "at least 0 and less than 1")
+        shares = (self.fit_share, self.certify_share)
+        require("fit_share, certify_share", shares, min(shares) > 0 and sum(shares) < 1, "positive, with a sum below 1")
 
     def read(self) -> Dataset:
-        """The data set as it is read, before it is cut into parts; raises as `load` does."""
+        """Read the data set, before it is cut into parts; raises as `load` does."""
         options = DataOptions(self.data, rows=self.rows, test_rows=self.test_rows, settings=self.data_settings)
         return load(self.dataset, options)
 
     def load(self) -> tuple[Dataset, Splits]:
-        """The data set, encoded with what its training rows teach, and its parts.
+        """Return the data set, encoded by its training rows, and its parts.
 
         Raises:
             ConfigurationError: An unknown name or setting, or too few rows.
@@ -125,19 +119,19 @@ class TrainConfig(Recipe):
         return data.learned_from(parts.train), parts
 
     def recipe(self) -> dict[str, Any]:
-        """What the loop was told, by name, to be recorded."""
+        """Return the loop's settings by name, for the record."""
         told = {field.name: getattr(self, field.name) for field in fields(Recipe)}
         return told | {"milestones": list(self.milestones)}
 
     def data_options(self) -> dict[str, Any]:
-        """What was asked of the data set beside its name, to be recorded: JSON-able, a tuple of names as a list."""
+        """Return the data set's settings for the record: JSON-able, tuples as lists."""
         options = {"rows": self.rows, "test_rows": self.test_rows, **self.data_settings}
         told = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
         return {name: value for name, value in told.items() if value not in (None, 0)}
 
     @property
     def model_name(self) -> str:
-        """Name of the model in the bundle: `name`, or one made of the data set's.
+        """Name of the model in the bundle: `name`, or one derived from the data set.
 
         Example:
             >>> TrainConfig(dataset="cifar10:bird,cat").model_name
@@ -147,11 +141,7 @@ class TrainConfig(Recipe):
 
 
 def choose(kind: str, registry: Mapping[str, Entry], name: str) -> Entry:
-    """Look a name up in a registry.
-
-    Raises:
-        ConfigurationError: The registry has no such name; the message lists those it has.
-    """
+    """Look up a name in a registry; raises ConfigurationError, which lists the known names."""
     if name not in registry:
         raise ConfigurationError(f"unknown {kind} {name!r}, expected one of: {', '.join(sorted(registry))}")
     return registry[name]

@@ -1,4 +1,4 @@
-"""Making PyTorch's results depend on the seed alone, for the length of a block."""
+"""Deterministic PyTorch results, which depend on the seed alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 @contextmanager
 def deterministic(seed: int, threads: int) -> Iterator[None]:
-    """Seed PyTorch, choose its deterministic kernels and its number of threads; all is put back afterwards."""
+    """Seed PyTorch, select deterministic kernels and the number of threads; restore all of it afterwards."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic with a workspace of its own
     threads_before = torch.get_num_threads()
     strict_before = torch.are_deterministic_algorithms_enabled()

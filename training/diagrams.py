@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 
 from bundle import Reference
+from bundle.report import BINS, evaluation_rows
 from calibrators import CALIBRATORS, Calibrator, confidence_histogram, reliability_diagram
-from training.report import BINS, evaluation_rows
 
 
 def draw(reference: Reference, calibrator: Calibrator) -> dict[str, bytes]:

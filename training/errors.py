@@ -1,10 +1,10 @@
 """Every error that training raises, as one tree.
 
 TrainingError
-├── ConfigurationError    a setting that cannot work, an unknown name, a data set that is too small
-│   └── DataError         files of a data set that are missing or damaged
-├── DivergedError         the loss is no longer a number
-└── ExportError           the exported graph does not do what the network does
+├── ConfigurationError    an invalid setting, an unknown name, a data set that is too small
+│   └── DataError         missing or damaged files of a data set
+├── DivergedError         the loss became NaN or infinite
+└── ExportError           the exported graph differs from the network
 
 The command line turns them into one sentence and an exit code.
 """
@@ -17,11 +17,11 @@ class TrainingError(Exception):
 
 
 class ConfigurationError(TrainingError):
-    """A setting that cannot work; the message says what was found and what was expected."""
+    """A setting is invalid; the message says what was found and what was expected."""
 
 
 class DataError(ConfigurationError):
-    """Files of a data set that are missing or damaged; the message says what to download and where to put it."""
+    """Files of a data set are missing or damaged; the message says what to download and where to put it."""
 
 
 class DivergedError(TrainingError):
@@ -29,4 +29,4 @@ class DivergedError(TrainingError):
 
 
 class ExportError(TrainingError):
-    """The exported graph differs from the network, or cannot be run here."""
+    """The exported graph differs from the network, or cannot run here."""

@@ -1,4 +1,4 @@
-"""How well a network does on rows that it did not learn from, and how well it is calibrated."""
+"""Accuracy and calibration of a network on rows that it did not learn from."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from numpy.typing import NDArray
 from calibrators import Temperature, metrics, softmax
 
 BINS = 15
-# Temperatures among which the one of the least ECE is sought: 61 of them, evenly spaced in log T.
+# Candidates for the optimal ECE: 61 temperatures, evenly spaced in log T.
 _TEMPERATURES = np.geomspace(0.125, 8.0, 61)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics of one epoch; none of them is an estimate for other rows, since `temperature` is fitted on these.
+    """Metrics of one epoch; not estimates for other rows, since `temperature` is fitted on these.
 
     Attributes:
         accuracy: Share of rows whose top label is right.
         nll: Mean negative log-likelihood, in nats.
         ece: Expected calibration error of the top label, 15 bins of equal width.
-        temperature: The T of the least NLL on these rows.
+        temperature: The T that minimises the NLL on these rows.
         ece_at_temperature: The ECE with it.
-        optimal_ece: The least ECE among `temperature` and 61 T from 1/8 to 8, on these rows (optimal ECE, Wang 2021,
-            section 5). The least of many estimates, it lies below what a calibrated network shows on average.
-        refinement_auroc: Area under the ROC curve of confidence, right against wrong; NaN where all rows are one.
+        optimal_ece: The lowest ECE among `temperature` and 61 T from 1/8 to 8, on these rows (optimal ECE, Wang 2021,
+            section 5). As the minimum of many estimates it is below a calibrated network's average.
+        refinement_auroc: Area under the ROC curve of confidence, right against wrong; NaN if all rows are of one kind.
     """
 
     accuracy: float

@@ -1,4 +1,4 @@
-"""From a trained module to an ONNX model that stands alone, and the proof that both do the same."""
+"""Export of a trained module to a self-contained ONNX model, with a check that both agree."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _GOLDEN_ROWS = 6
 def to_onnx(module: nn.Module, example: NDArray[Any]) -> bytes:
     """Export a module with input `input`, output `logits` and a dynamic batch axis.
 
-    Where the exporter noted the module's source files and call stacks, the notes are removed: a model tells nothing of
-    the machine that made it, and equal weights give equal bytes.
+    Source files and call stacks recorded by the exporter are removed: a model reveals nothing about the machine that
+    made it, and equal weights give equal bytes.
 
     Args:
         module: In evaluation mode, from inputs (N, …) to logits (N, K).
@@ -38,10 +38,10 @@ def to_onnx(module: nn.Module, example: NDArray[Any]) -> bytes:
     """
     exporter = logging.getLogger("torch.onnx")
     level = exporter.level
-    exporter.setLevel(logging.ERROR)  # it warns of torchvision operators that nothing here uses
+    exporter.setLevel(logging.ERROR)  # it warns about unused torchvision operators
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of deprecations inside PyTorch's own exporter
+            warnings.simplefilter("ignore")  # about deprecations inside PyTorch's own exporter
             program = torch.onnx.export(
                 module,
                 (torch.from_numpy(example),),
@@ -55,7 +55,7 @@ def to_onnx(module: nn.Module, example: NDArray[Any]) -> bytes:
     finally:
         exporter.setLevel(level)
     if program is None:
-        raise ExportError("PyTorch's exporter gave no model")
+        raise ExportError("PyTorch's exporter returned no model")
     model = program.model_proto
     for part in (
         model,
@@ -72,7 +72,7 @@ def to_onnx(module: nn.Module, example: NDArray[Any]) -> bytes:
 
 
 def logits_of(module: nn.Module, inputs: NDArray[Any], batch_size: int = 512) -> NDArray[np.float32]:
-    """Logits float32 (N, K) of a module in evaluation mode, on the device that it lies on."""
+    """Return the logits float32 (N, K) of a module in evaluation mode, computed on its device."""
     device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
     with torch.inference_mode():
         parts = [
@@ -84,15 +84,15 @@ def logits_of(module: nn.Module, inputs: NDArray[Any], batch_size: int = 512) ->
 
 
 def make_golden(module: nn.Module, held_out: NDArray[Any], vocabulary: Vocabulary | None = None) -> Golden:
-    """Choose golden inputs, extreme ones among them, and encode some as a client would.
+    """Choose golden inputs, including extreme ones, and encode some as a client would.
 
-    Among images are a black and a white one, and some are encoded as PNG. Among texts are an empty one and one of
-    unknown words, and some are written out in words. Among a table's rows is one in which everything is missing.
+    Images include a black and a white one, and some are encoded as PNG. Texts include an empty one and one of unknown
+    words, and some are written out in words. Rows of a table include one with all values missing.
 
     Args:
-        module: The trained module; its logits are the golden ones.
+        module: The trained module, which gives the golden logits.
         held_out: Held-out inputs, uint8 (N, H, W, C), int32 (N, L) or float32 (N, F).
-        vocabulary: What the tokens are, where the inputs are tokens.
+        vocabulary: Vocabulary of the tokens, if the inputs are tokens.
     """
     some = held_out[:_GOLDEN_ROWS]
     if vocabulary is not None:
@@ -120,11 +120,11 @@ def make_golden(module: nn.Module, held_out: NDArray[Any], vocabulary: Vocabular
 
 
 def check(model: bytes, golden: Golden) -> float:
-    """Run the golden inputs through ONNX Runtime, together and one by one.
+    """Run the golden inputs through ONNX Runtime, as a batch and one by one.
 
     Args:
         model: The exported model.
-        golden: Inputs and the logits that PyTorch gave.
+        golden: Inputs with PyTorch's logits.
 
     Returns:
         The largest difference, absolute below 1 and relative above.
@@ -133,7 +133,7 @@ def check(model: bytes, golden: Golden) -> float:
         ExportError: It exceeds 1e-4, or ONNX Runtime is missing or refuses the model.
     """
     try:
-        os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # it reports to its makers unless it is told not to
+        os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # it sends telemetry by default
         import onnxruntime
     except ImportError as error:
         raise ExportError("ONNX Runtime is needed to check the export: pip install 'candor[cpu]'") from error

@@ -1,4 +1,4 @@
-"""A network that was trained elsewhere, made ready for a bundle by its published weights."""
+"""Import of a network trained elsewhere, from its published weights."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from bundle import PublishedWeights
 from training.config import TrainConfig, choose
 from training.data import split_held_out
+from training.epochs import Outcome
 from training.errors import ConfigurationError
 from training.inputs import ImageShape
-from training.loop import Outcome
 from training.models import MODELS, assemble
 from training.models.published import load_published
 from training.trained import Trained
@@ -22,29 +22,29 @@ _WHITE = 255.0
 
 
 def import_published(path: Path, config: TrainConfig, mean: Sequence[float], deviation: Sequence[float]) -> Trained:
-    """Put published weights into their network, with the normalisation that they expect before it.
+    """Load published weights into their network, behind the normalisation that they expect.
 
-    Nothing is trained. The reference rows are test rows of the data set, or any where it has no test part: whether the
-    network has never seen those is for the caller to know.
+    Nothing is trained. The reference rows are test rows of the data set, or any rows if it has no test part: the caller
+    must ensure that the network has not seen them.
 
     Args:
         path: The weights (`training.models.published`).
         config: The model, the data set of its classes, the reference rows and the calibrator.
-        mean: What is subtracted from each channel of the images, on the scale 0 … 1.
-        deviation: What each channel is then divided by, on the same scale, positive.
+        mean: Subtracted from each channel of the images, on the scale 0 … 1.
+        deviation: Divisor of each channel after that, on the same scale, positive.
 
     Raises:
-        ConfigurationError: Something in the configuration cannot work, or these are no such weights.
+        ConfigurationError: A setting is invalid, or the weights do not belong to the model.
         DataError: Files of the data set are missing or damaged.
     """
     architecture = choose("model", MODELS, config.model)
     data = config.read()
     if data.kind != "image":
-        raise ConfigurationError(f"{config.dataset} holds no images, expected some for published weights")
+        raise ConfigurationError(f"{config.dataset} does not contain images, which published weights require")
     _, height, width, channels = data.inputs.shape
     if len(mean) != channels or len(deviation) != channels:
         raise ConfigurationError(
-            f"{len(mean)} means and {len(deviation)} deviations, expected one each for the {channels} channels of "
+            f"{len(mean)} means and {len(deviation)} deviations, expected one of each for the {channels} channels of "
             f"{config.dataset}"
         )
     scale, shift = (tuple(_WHITE * value for value in values) for values in (deviation, mean))

@@ -1,6 +1,6 @@
-"""What one example looks like, and what its numbers are measured against: all that a network must know of the data.
+"""The shape and scale of one example: everything that a network must know about the data.
 
-`training.models.assemble` puts preprocessing and network together from one of these. Nothing here imports torch.
+`training.models.assemble` builds preprocessing and network from one of these. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from bundle.text import SPECIAL
 from training.errors import ConfigurationError
 
-_BLOCK = 1024  # images that are held as float64 at once
-_PARTS = 16  # that a column of numbers is cut into
-_NARROWEST = 1e-6  # part, in deviations: float32 does not tell the ends of a narrower one apart
+_BLOCK = 1024  # images held as float64 at a time
+_PARTS = 16  # of a column of numbers
+_NARROWEST = 1e-6  # width of a part in deviations: float32 cannot separate the ends of narrower parts
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class ImageShape:
     Attributes:
         height: Rows of pixels.
         width: Columns of pixels.
-        scale: What each channel is divided by, on the scale 0 … 255, positive: its root mean square, or its standard
-            deviation where a mean is given.
-        mean: What is subtracted from each channel before, on the scale 0 … 255; None for nothing.
+        scale: Divisor of each channel on the scale 0 … 255, positive: its root mean square, or its standard deviation
+            if a mean is given.
+        mean: Subtracted from each channel before that, on the scale 0 … 255; None for nothing.
 
     Raises:
-        ConfigurationError: A value is out of its range.
+        ConfigurationError: A value is out of range.
 
     Example:
         >>> ImageShape(32, 32, scale=(63.0, 62.1, 66.7), mean=(125.3, 123.0, 113.9)).channels
@@ -64,20 +64,11 @@ class ImageShape:
         return len(self.scale)
 
     @classmethod
-    def uncentred(cls, images: NDArray[np.uint8]) -> Self:
-        """As the training images uint8 (N, H, W, C) say: divided by their root mean square, black stays zero."""
-        total = np.zeros(images.shape[3])
-        for start in range(0, len(images), _BLOCK):  # whole numbers below 2**53: the sum is exact in any order
-            total += np.square(images[start : start + _BLOCK], dtype=np.float64).sum(axis=(0, 1, 2))
-        mean_square = total / np.prod(images.shape[:3])
-        return cls(images.shape[1], images.shape[2], _positive(np.sqrt(mean_square)))
-
-    @classmethod
-    def centred(cls, images: NDArray[np.uint8]) -> Self:
-        """As the training images uint8 (N, H, W, C) say: less their mean, divided by their standard deviation.
+    def measured(cls, images: NDArray[np.uint8], *, centred: bool = False) -> Self:
+        """Measure training images uint8 (N, H, W, C): root mean square, or mean and standard deviation if centred.
 
         Example:
-            >>> ImageShape.centred(np.array([[[[10], [30]]]], np.uint8))
+            >>> ImageShape.measured(np.array([[[[10], [30]]]], np.uint8), centred=True)
             ImageShape(height=1, width=2, scale=(10.0,), mean=(20.0,))
         """
         total, squares = np.zeros(images.shape[3]), np.zeros(images.shape[3])
@@ -86,22 +77,21 @@ class ImageShape:
             total += block.sum(axis=(0, 1, 2))
             squares += np.square(block).sum(axis=(0, 1, 2))
         count = np.prod(images.shape[:3])
-        mean = total / count
-        variance = np.maximum(squares / count - mean**2, 0.0)
-        shape = images.shape[1], images.shape[2]
-        return cls(*shape, _positive(np.sqrt(variance)), tuple(float(value) for value in mean))
+        mean = total / count if centred else np.zeros_like(total)
+        scale = _positive(np.sqrt(np.maximum(squares / count - mean**2, 0.0)))
+        return cls(images.shape[1], images.shape[2], scale, tuple(mean.tolist()) if centred else None)
 
 
 @dataclass(frozen=True)
 class TokenShape:
-    """Texts, int32 (N, length): 0 is padding, 1 an unknown word, the others are words, up to vocabulary − 1.
+    """Texts, int32 (N, length): 0 is padding, 1 an unknown word, others are words, up to vocabulary − 1.
 
     Attributes:
-        vocabulary: Number of token ids, padding and unknown among them.
+        vocabulary: Number of token ids, including padding and unknown.
         length: Tokens of a text.
 
     Raises:
-        ConfigurationError: A value is out of its range.
+        ConfigurationError: A value is out of range.
     """
 
     vocabulary: int
@@ -110,19 +100,19 @@ class TokenShape:
     def __post_init__(self) -> None:
         if self.vocabulary < len(SPECIAL) or self.length < 1:
             raise ConfigurationError(
-                f"texts of {self.length} tokens out of {self.vocabulary}, expected at least 1 token out "
-                f"of {len(SPECIAL)}, padding and unknown"
+                f"texts of {self.length} tokens from a vocabulary of {self.vocabulary}, expected at least 1 token "
+                f"and a vocabulary of {len(SPECIAL)} (padding and unknown)"
             )
 
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """A column of numbers; one that is missing, NaN, counts as the mean.
+    """A column of numbers; a missing number, NaN, counts as the mean.
 
     Attributes:
-        mean: Its mean over the training rows.
-        deviation: Its standard deviation over the training rows, positive.
-        knots: Ascending values between which a network may bend; none, or two and more.
+        mean: Mean over the training rows.
+        deviation: Standard deviation over the training rows, positive.
+        knots: Ascending values between which a network may bend; none, or two or more.
     """
 
     mean: float = 0.0
@@ -132,7 +122,7 @@ class NumberColumn:
 
 @dataclass(frozen=True)
 class CategoryColumn:
-    """A column of categories, as codes: 1 … categories, and 0 for a missing one or one that is not known.
+    """A column of categories, as codes: 1 … categories, and 0 for missing or unknown ones.
 
     Attributes:
         categories: Number of known categories.
@@ -146,17 +136,17 @@ class TableShape:
     """Rows of a table, float32 (N, F).
 
     Attributes:
-        columns: What each column holds.
+        columns: Content of each column.
 
     Raises:
-        ConfigurationError: There is no column, or a value is out of its range.
+        ConfigurationError: The columns are missing, or a value is out of range.
     """
 
     columns: tuple[NumberColumn | CategoryColumn, ...]
 
     def __post_init__(self) -> None:
         if not self.columns:
-            raise ConfigurationError("a table without columns, expected at least 1")
+            raise ConfigurationError("the table has no columns, expected at least 1")
         for place, column in enumerate(self.columns):
             match column:
                 case NumberColumn(mean, deviation, knots):
@@ -168,7 +158,7 @@ class TableShape:
                     ascending = all(a < b for a, b in itertools.pairwise(knots))
                     if len(knots) == 1 or not (ascending and all(math.isfinite(knot) for knot in knots)):
                         raise ConfigurationError(
-                            f"column {place} has the knots {knots}, expected none, or two and more, ascending"
+                            f"column {place} has the knots {knots}, expected none, or two or more, ascending"
                         )
                 case CategoryColumn(categories):
                     if categories < 0:
@@ -176,13 +166,13 @@ class TableShape:
 
     @classmethod
     def measured(cls, rows: NDArray[np.float32], categories: Sequence[int | None]) -> Self:
-        """With the means, deviations and knots of training rows, whatever is missing left out.
+        """Measure the means, deviations and knots of training rows, without missing values.
 
-        Knots are a column's values where there are up to 17, else the quantiles that cut it into 16 parts.
+        Knots are a column's values if there are up to 17, otherwise the quantiles that cut it into 16 parts.
 
         Args:
             rows: The training rows, float32 (N, F).
-            categories: For each column its number of categories, or None for numbers.
+            categories: Number of categories of each column, or None for numbers.
 
         Example:
             >>> rows = np.array([[1.0, 2.0], [3.0, 1.0], [np.nan, 0.0]], np.float32)
@@ -211,12 +201,12 @@ def _number_column(values: NDArray[np.float32]) -> NumberColumn:
 def _knots(values: NDArray[np.float64], deviation: float) -> tuple[float, ...]:
     distinct = np.unique(values)
     if len(distinct) > _PARTS + 1:
-        # Values of the column themselves, so that what a knot stands for is exact in float32.
+        # Quantiles that are values of the column, so that knots are exact in float32.
         distinct = np.unique(np.quantile(values, np.linspace(0, 1, _PARTS + 1), method="inverted_cdf"))
     apart = distinct[np.diff(distinct, prepend=-np.inf) > _NARROWEST * deviation]
     return tuple(apart.tolist()) if len(apart) > 1 else ()
 
 
 def _positive(values: NDArray[Any]) -> tuple[float, ...]:
-    """As floats, 1 in place of 0: a channel that is black throughout, a column that says always the same."""
+    """Return floats with 1 in place of 0: for a black channel or a constant column."""
     return tuple(float(value) if value > 0 else 1.0 for value in values)

@@ -1,4 +1,4 @@
-"""When each training row was learned for good."""
+"""The epoch since which each training row has been classified correctly."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from torch import Tensor, nn
 
 
 class LearnedEpochs(nn.Module):
-    """Keeps the last epoch in which each row was wrong, as the loop met it; a module, so that checkpoints hold it.
+    """The last epoch in which each row was wrong during training; a module, so that checkpoints contain it.
 
     Args:
         rows: Number of training rows.
 
     References:
         Wang, Feng, Zhang 2021, Rethinking calibration of deep neural networks, section 5: the epoch since which an
-        example is classified correctly until the last.
+        example has been classified correctly.
 
     Example:
         >>> learned = LearnedEpochs(3)
@@ -31,9 +31,9 @@ class LearnedEpochs(nn.Module):
         self.register_buffer("last_wrong", torch.zeros(rows, dtype=torch.int32))
 
     def record(self, epoch: int, rows: Tensor, right: Tensor) -> None:
-        """Note which of these rows int64 (n,) were right, bool (n,), in this epoch, counted from 1."""
+        """Record whether rows int64 (n,) were right, bool (n,), in this epoch, counted from 1."""
         self.last_wrong[rows] = torch.where(right, self.last_wrong[rows], epoch)
 
     def epochs(self) -> Tensor:
-        """The learned epoch of each row, int32 (N,), from 1; one more than the last epoch for a row wrong in it."""
+        """Return each row's learned epoch, int32 (N,), from 1; the last epoch plus 1 for rows wrong in it."""
         return self.last_wrong + 1

@@ -1,44 +1,35 @@
-"""A run as it goes, for people and programs that watch it: JSON lines, and TensorBoard where it is installed."""
+"""The log of a run: JSON lines, and TensorBoard events if it is installed."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
-if TYPE_CHECKING:
-    from training.loop import Epoch
+from training.documents import without_nan
+from training.epochs import Epoch, OnEpoch
 
 JSON_LINES = "epochs.jsonl"
 
 
-class OnEpoch(Protocol):
-    """Whoever wants to know of each epoch."""
-
-    def __call__(self, epoch: Epoch, /) -> None:
-        """Take note of an epoch."""
-        ...
-
-
 @contextmanager
 def log_to(folder: Path) -> Iterator[OnEpoch]:
-    """Log every epoch to a folder: a line of `epochs.jsonl`, and scalars for TensorBoard where it is installed.
+    """Log every epoch to a folder: a line of `epochs.jsonl`, and scalars for TensorBoard if it is installed.
 
-    An epoch that is there already is not logged again, so that a run which goes on from a checkpoint has one log.
+    Epochs already in the log are not logged again, so that a run continued from a checkpoint has one log.
 
     Args:
-        folder: Made if it is not there.
+        folder: The folder; created if missing.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / JSON_LINES
     kept = read_log(path) if path.exists() else []
     seen = {document["number"] for document in kept}
     with ExitStack() as stack:
-        # Written anew: its last line may have been cut short.
+        # Rewritten, because an interruption may have cut the last line.
         lines = stack.enter_context(path.open("w", encoding="utf-8"))
         lines.writelines(json.dumps(document) + "\n" for document in kept)
         lines.flush()
@@ -48,7 +39,7 @@ def log_to(folder: Path) -> Iterator[OnEpoch]:
             if epoch.number in seen:
                 return
             seen.add(epoch.number)
-            lines.write(json.dumps(_plain(asdict(epoch)), allow_nan=False) + "\n")
+            lines.write(json.dumps(without_nan(asdict(epoch)), allow_nan=False) + "\n")
             lines.flush()
             if board is not None:
                 for name, value in _scalars(epoch):
@@ -59,7 +50,7 @@ def log_to(folder: Path) -> Iterator[OnEpoch]:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The epochs that `log_to` wrote; a last line that an interruption cut short is left out."""
+    """Read the epochs that `log_to` wrote, without a last line cut by an interruption."""
     epochs = []
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
@@ -85,10 +76,3 @@ def _scalars(epoch: Epoch) -> Iterator[tuple[str, float]]:
     if epoch.validation is not None:
         for name, value in asdict(epoch.validation).items():
             yield f"validation/{name}", value
-
-
-def _plain(value: Any) -> Any:
-    """The same with null for what is no number, which JSON cannot say."""
-    if isinstance(value, dict):
-        return {name: _plain(entry) for name, entry in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value

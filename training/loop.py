@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 
 from training import checkpoint
 from training.augment import Augmentation, check_suits
+from training.epochs import Epoch, OnEpoch, Outcome, epoch_from
 from training.errors import ConfigurationError, DivergedError
 from training.evaluate import Evaluation, evaluate
 from training.export import logits_of
@@ -35,7 +35,7 @@ class Rows:
     """Stored examples and their labels.
 
     Attributes:
-        inputs: (N, …), as a bundle's graph takes them.
+        inputs: (N, …), in the form that a bundle's graph takes.
         labels: int64 (N,).
     """
 
@@ -46,51 +46,12 @@ class Rows:
         return len(self.labels)
 
     def digest(self) -> str:
-        """The beginning of a SHA-256 over inputs and labels."""
+        """Return the first 16 hexadecimal digits of a SHA-256 over inputs and labels."""
         whole = hashlib.sha256()
         for array in (self.inputs, self.labels):
             whole.update(f"{array.dtype}{array.shape}".encode())
             whole.update(np.ascontiguousarray(array).data)
         return whole.hexdigest()[:16]
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """One pass over the training rows.
-
-    Attributes:
-        number: Counted from 1.
-        of: Number of epochs.
-        loss: Mean loss over the rows, as they were met.
-        accuracy: Share of rows whose top label was right, as they were met; of mixed rows, the label of more weight.
-        seconds: How long it took, evaluation left out.
-        learning_rate: At its last step.
-        validation: How the network did on the validation rows, if there are any.
-    """
-
-    number: int
-    of: int
-    loss: float
-    accuracy: float
-    seconds: float = 0.0
-    learning_rate: float = 0.0
-    validation: Evaluation | None = None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What training left behind beside the weights.
-
-    Attributes:
-        epochs: All of them, those before an interruption included.
-        best: Number of the epoch whose weights the module has.
-        learned: Learned epoch of each training row, int32 (N,); a row that is only met mixed with others counts as
-            right where its own label is given.
-    """
-
-    epochs: list[Epoch]
-    best: int
-    learned: NDArray[np.int32]
 
 
 def train(
@@ -101,36 +62,33 @@ def train(
     *,
     validation: Rows | None = None,
     keep: Path | None = None,
-    on_epoch: Callable[[Epoch], None] | None = None,
+    on_epoch: OnEpoch | None = None,
     team: Team = ALONE,
 ) -> Outcome:
     """Minimise the mean loss.
 
     Args:
-        module: From stored inputs to logits, preprocessing and network one after the other where rows are to be mixed;
-            trained in place, and left on the CPU in evaluation mode.
+        module: From stored inputs to logits; with mixup, preprocessing followed by the network. Trained in place, and
+            left on the CPU in evaluation mode.
         criterion: From logits (n, K), labels (n,) and row numbers (n,) to losses (n,).
         rows: The training rows.
-        recipe: How to train.
-        validation: Rows to evaluate on after each epoch; early stopping needs them.
-        keep: File of a checkpoint, written after each epoch and removed at the end. Where it is there already, the run
-            goes on from it, to the same result.
+        recipe: The settings.
+        validation: Rows to evaluate on after each epoch; required for early stopping.
+        keep: Checkpoint file, written after each epoch and removed at the end. If it exists, the run continues from it,
+            to the same result.
         on_epoch: Called after every epoch, in the first process of the team; not again for epochs of the checkpoint.
         team: The processes that train together.
 
-    Returns:
-        The epochs, and what was noted of each row.
-
     Raises:
         ConfigurationError: The recipe does not suit the rows, or the checkpoint belongs to another run.
-        DivergedError: The loss of a step is not finite, or the weights or validation logits after an epoch are not.
+        DivergedError: The loss of a step, or the weights or validation logits after an epoch, are not finite.
     """
     if recipe.patience is not None and validation is None:
-        raise ConfigurationError(f"patience is {recipe.patience}, expected validation rows to stop early by")
+        raise ConfigurationError(f"patience is {recipe.patience}, which requires validation rows")
     check_suits(recipe, rows.inputs.shape)
     if min(recipe.batch_size, len(rows)) < team.size:
         raise ConfigurationError(
-            f"batches of {recipe.batch_size} and {len(rows)} rows in all, expected at least one row for each of "
+            f"batches of {recipe.batch_size} and {len(rows)} rows in total, expected at least one row for each of "
             f"{team.size} processes"
         )
     asked = {} if keep is None else _identity(module, criterion, rows, recipe, validation)
@@ -154,13 +112,7 @@ class _Run:
     """The state of a run between two epochs."""
 
     def __init__(
-        self,
-        module: nn.Module,
-        criterion: Criterion,
-        rows: Rows,
-        recipe: Recipe,
-        validation: Rows | None,
-        team: Team,
+        self, module: nn.Module, criterion: Criterion, rows: Rows, recipe: Recipe, validation: Rows | None, team: Team
     ) -> None:
         self._device = device_of(recipe)
         self._module = module.to(self._device)
@@ -216,7 +168,7 @@ class _Run:
                 for group in self._optimiser.param_groups:
                     group["lr"] = step_size
                 means[step] = self._step(number, batch, totals, mixture)
-                # To ask a GPU for a number is to wait for it.
+                # Reading a number from a GPU waits for it.
                 if self._device.type == "cpu" or step + 1 == len(batches):
                     self._check(means[: step + 1], number, step_size)
             loss, right = (self._team.total(totals) / count).tolist()
@@ -229,12 +181,12 @@ class _Run:
         return epoch
 
     def _seed(self, stream: int, epoch: int) -> int:
-        """A seed for each stream, epoch and process."""
+        """Return a seed for each stream, epoch and process."""
         mixed = np.random.SeedSequence([self._recipe.seed, stream, epoch, self._team.rank])
         return int(mixed.generate_state(1, np.uint64)[0] >> np.uint64(1))
 
     def _step(self, number: int, batch: Tensor, totals: Tensor, mixture: np.random.Generator) -> Tensor:
-        """One step on the rows of a batch; adds the sum of its losses and of its right answers to `totals`."""
+        """Take one step on the rows of a batch; add the sums of its losses and right answers to `totals`."""
         whole = len(batch)
         batch = self._team.share(batch).to(self._device)
         inputs, labels = self._augment(self._inputs[batch]), self._labels[batch]
@@ -262,19 +214,13 @@ class _Run:
         if finite.all():
             return
         step = int((~finite).int().argmax())
-        raise DivergedError(
-            f"the loss became {means[step].item()} in epoch {number}, step {step + 1}: the run is stopped and nothing "
-            f"is written; a learning rate below {step_size:g} usually helps"
-        )
+        raise _diverged(f"the loss became {means[step].item()} in epoch {number}, step {step + 1}", step_size)
 
     def _check_weights(self, number: int, step_size: float) -> None:
-        """The loss of a step does not show what that step made of the weights."""
+        """Check the weights, since the loss of a step does not show what that step did to them."""
         for name, tensor in self._module.state_dict().items():
             if not tensor.isfinite().all():
-                raise DivergedError(
-                    f"{name} is no longer finite after epoch {number}: the run is stopped and nothing is written; a "
-                    f"learning rate below {step_size:g} usually helps"
-                )
+                raise _diverged(f"{name} is no longer finite after epoch {number}", step_size)
 
     def _precision(self) -> AbstractContextManager[object]:
         if self._recipe.precision == "float32":
@@ -286,14 +232,14 @@ class _Run:
             return None
         logits = logits_of(self._module.eval(), self._validation.inputs)
         if not np.isfinite(logits).all():
-            raise DivergedError(
-                f"logits of validation rows are no longer finite after epoch {len(self._epochs) + 1}: the run is "
-                "stopped and nothing is written; a lower learning rate usually helps"
+            number = len(self._epochs) + 1
+            raise _diverged(
+                f"the logits of validation rows are no longer finite after epoch {number}", self._recipe.learning_rate
             )
         return evaluate(logits, self._validation.labels)
 
     def _remember_best(self, epoch: Epoch) -> None:
-        """Notes the weights of the lowest validation NLL where training may stop early, else the newest."""
+        """Keep the weights of the lowest validation NLL if training may stop early, otherwise the newest."""
         if self._recipe.patience is None or epoch.validation is None:
             self._best_number = epoch.number
             return
@@ -335,10 +281,16 @@ class _Run:
             torch.cuda.set_rng_state(state["device_chance"])
 
 
-def _batches(order: Tensor, batch_size: int, processes: int) -> list[Tensor]:
-    """An epoch's batches; a remainder of fewer than two rows for each process joins the batch before it.
+def _diverged(what: str, step_size: float) -> DivergedError:
+    return DivergedError(
+        f"{what}: the run was stopped and nothing was written; a learning rate below {step_size:g} usually helps"
+    )
 
-    Batch normalisation has nothing to measure in one row, and a process without rows could not take part.
+
+def _batches(order: Tensor, batch_size: int, processes: int) -> list[Tensor]:
+    """Return an epoch's batches; a remainder of fewer than two rows per process joins the previous batch.
+
+    Batch normalisation cannot measure a single row, and a process without rows could not take part.
     """
     starts = list(range(0, len(order), batch_size))
     if len(starts) > 1 and len(order) - starts[-1] < min(2 * processes, batch_size):
@@ -349,7 +301,7 @@ def _batches(order: Tensor, batch_size: int, processes: int) -> list[Tensor]:
 def _identity(
     module: nn.Module, criterion: Criterion, rows: Rows, recipe: Recipe, validation: Rows | None
 ) -> dict[str, Any]:
-    """What makes a run what it is, in plain values, by which a checkpoint of another one is told."""
+    """Return the plain values that identify a run and its checkpoint."""
     told = {field.name: getattr(recipe, field.name) for field in fields(Recipe)}
     return told | {
         "loss": criterion.description,
@@ -360,18 +312,8 @@ def _identity(
 
 
 def device_of(recipe: Recipe) -> torch.device:
-    """The device that a recipe asks for.
-
-    Raises:
-        ConfigurationError: It asks for CUDA, and there is none.
-    """
+    """Return a recipe's device; raises ConfigurationError if it requires CUDA and none is available."""
     available = torch.cuda.is_available()
     if recipe.device == "cuda" and not available:
-        raise ConfigurationError("device is 'cuda', expected a GPU that PyTorch can use, found none; try 'auto'")
+        raise ConfigurationError("device is 'cuda', but PyTorch finds no usable GPU; try 'auto'")
     return torch.device("cuda" if available and recipe.device != "cpu" else "cpu")
-
-
-def epoch_from(document: dict[str, Any]) -> Epoch:
-    """The epoch of which `dataclasses.asdict` made a document."""
-    validation = document["validation"]
-    return Epoch(**{**document, "validation": None if validation is None else Evaluation(**validation)})

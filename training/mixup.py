@@ -17,16 +17,15 @@ def mixup(
 ) -> tuple[Tensor, Tensor]:
     """Mix each row of a batch with another one: λ x_i + (1 − λ) x_j and λ y_i + (1 − λ) y_j.
 
-    The batch is paired with a random permutation of itself, and one λ ~ Beta(α, α) serves the whole batch. What comes
-    in is what the network sees, after its preprocessing: stored pixels have no room for mixed values, tokens and codes
-    none at all.
+    The batch is paired with a random permutation of itself, with one λ ~ Beta(α, α) for the whole batch. The inputs are
+    preprocessed ones: stored pixels, tokens and codes cannot represent mixed values.
 
     Args:
         inputs: Floating (N, …), such as preprocessed images.
         labels: Classes, int64 (N,).
         classes: Number of classes, K.
-        alpha: Both parameters of the Beta distribution, in [0, ∞); 0 leaves the inputs as they are.
-        generator: Where chance comes from; the result is the same on every device.
+        alpha: Both parameters of the Beta distribution, in [0, ∞); 0 leaves the inputs unchanged.
+        generator: Source of randomness; the result is the same on every device.
 
     Returns:
         Mixed inputs (N, …) in the inputs' type, and weights of the classes, float32 (N, K).
@@ -47,8 +46,7 @@ def mixup(
         raise ConfigurationError(f"mixup: alpha is {alpha}, expected a number of at least 0")
     if not inputs.is_floating_point():
         raise ConfigurationError(
-            f"mixup: inputs are {inputs.dtype}, expected floating ones: preprocessed images can be mixed, tokens and "
-            "codes cannot"
+            f"mixup: inputs are {inputs.dtype}, expected a floating type: tokens and codes cannot be mixed"
         )
     share = float(generator.beta(alpha, alpha)) if alpha > 0 else 1.0
     partner = torch.from_numpy(generator.permutation(len(inputs))).to(inputs.device)
@@ -57,11 +55,11 @@ def mixup(
 
 
 class Mixing(nn.Module):
-    """A network that is shown points between its examples, mixed after the preprocessing.
+    """A network trained on points between its examples, mixed after the preprocessing.
 
     Args:
-        preprocessing: From stored inputs to what the network takes, floating (N, …).
-        network: From there to logits (N, K).
+        preprocessing: From stored inputs to the network's inputs, floating (N, …).
+        network: From those to logits (N, K).
         classes: Number of classes, K.
         alpha: Both parameters of the Beta distribution.
     """

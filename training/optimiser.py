@@ -1,4 +1,4 @@
-"""The optimiser that a recipe asks for."""
+"""The optimiser of a recipe."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from training.recipe import Recipe
 
 
 def make_optimiser(module: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """PyTorch's SGD, Adam or (with weight decay) AdamW, over all parameters that learn.
+    """Return PyTorch's SGD, Adam or (with weight decay) AdamW for all trainable parameters.
 
     Args:
-        module: On the device that it is trained on; on a GPU, all parameters are updated by one kernel.
-        recipe: Says which, and its settings. The loop sets the learning rate anew at each step.
+        module: The module, on its training device; on a GPU, one kernel updates all parameters.
+        recipe: The optimiser and its settings. The loop sets the learning rate at each step.
     """
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     fused = any(parameter.is_cuda for parameter in parameters) or None

@@ -1,7 +1,4 @@
-"""Command-line options made of a dataclass: one for each field, with the help that its documentation gives.
-
-A setting is thereby described once, and none can be forgotten.
-"""
+"""Command-line options from a dataclass: one for each field, with help from the field's documentation."""
 
 from __future__ import annotations
 
@@ -25,16 +22,15 @@ def with_options(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each field of a dataclass.
 
-    The command's first argument, `config`, becomes those options. A tuple's option may be repeated, and so may that of
-    a mapping, which takes `name=value`.
+    They replace the command's first argument, `config`. Options of tuples and mappings (`name=value`) may be repeated.
 
     Args:
-        config: The dataclass; its docstring, or those of its bases, say of each field what it is.
+        config: The dataclass; its docstring, or those of its bases, describe each field.
         panels: Fields under each heading of the help.
-        some: Whether fields under no heading keep their defaults.
+        some: Whether fields without a heading keep their defaults.
 
     Raises:
-        ValueError: A field is under no heading, though all should be, or is not described.
+        ValueError: A field lacks a required heading or a description.
     """
     hints = get_type_hints(config)
     help_texts = _described(config)
@@ -42,7 +38,7 @@ def with_options(
     needed = panel_of if some else [field.name for field in fields(config)]  # type: ignore[arg-type]
     missing = [name for name in needed if name not in panel_of.keys() & help_texts.keys()]
     if missing:
-        raise ValueError(f"no heading or no description for {', '.join(missing)}")
+        raise ValueError(f"heading or description missing for {', '.join(missing)}")
     given = {field.name: field for field in fields(config)}  # type: ignore[arg-type]
     options = [
         _parameter(given[name], hints[name], help_texts[name], panel) for panel in panels for name in panels[panel]
@@ -69,10 +65,10 @@ def _parameter(field: Field[Any], hint: Any, text: str, panel: str) -> inspect.P
     annotation, default = hint, None if field.default is MISSING else field.default
     if _is_mapping(hint):
         names = ["--" + field.name.removesuffix("s").replace("_", "-")]
-        annotation, default, text = list[str], [], f"{text} As name=value; may be repeated."
+        annotation, default, text = list[str], [], f"{text} As name=value; repeatable."
     elif get_origin(hint) is tuple:
         names = ["--" + field.name.removesuffix("s").replace("_", "-")]
-        annotation, default, text = list[get_args(hint)[0]], [], f"{text} May be repeated."  # type: ignore[misc]
+        annotation, default, text = list[get_args(hint)[0]], [], f"{text} Repeatable."  # type: ignore[misc]
     option = typer.Option(*names, help=text, rich_help_panel=panel, show_default=default not in (None, []))
     return inspect.Parameter(
         field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, option]
@@ -97,7 +93,7 @@ def _is_mapping(hint: Any) -> bool:
 
 
 def _described(config: type) -> dict[str, str]:
-    """The description of each attribute in the docstrings of a class and its bases."""
+    """Return the description of each attribute from the docstrings of a class and its bases."""
     found: dict[str, str] = {}
     for base in reversed(config.__mro__[:-1]):
         _, _, section = (base.__doc__ or "").partition("Attributes")

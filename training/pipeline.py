@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import math
-import sys
-from collections.abc import Callable
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from torch import nn
 
 import bundle
-from bundle import Architecture, BundleContents, DataRecord, LabelledLogits, Loss, Part, Reference, TrainingRecord
+from bundle import Architecture, BundleContents, DataRecord, Loss, Part, Profile, Reference, TrainingRecord
+from bundle.report import headline, make_report
 from calibrators import CALIBRATORS
 from training import export
 from training.calibrate import calibrate
 from training.config import TrainConfig, choose
-from training.data import Dataset
 from training.determinism import deterministic
 from training.diagrams import draw
-from training.loop import Epoch, device_of
-from training.report import headline, make_report
+from training.documents import versions_of, without_nan
+from training.epochs import Epoch, OnEpoch
+from training.loop import device_of
 from training.team import team
 from training.trained import Trained, learn, save
 
@@ -38,7 +33,7 @@ def run(
     *,
     weights: Path | None = None,
     keep: Path | None = None,
-    on_epoch: Callable[[Epoch], None] | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> Path:
     """See `training.train_bundle`."""
     choose("calibrator", CALIBRATORS, config.calibrator)
@@ -57,21 +52,21 @@ def export_bundle(trained: Trained, root: Path) -> Path:
     """Calibrate a trained network on its held-out rows, export and check it, and write it as a bundle.
 
     Args:
-        trained: The network, its configuration and its data.
+        trained: The network with its configuration and data.
         root: Folder of bundles.
 
     Returns:
         The bundle's folder, `<root>/<name>/<version>`.
 
     Raises:
-        ConfigurationError: No such calibrator, or the held-out rows do not determine it.
-        ExportError: The exported graph does not do what the network does.
+        ConfigurationError: The calibrator is unknown, or the held-out rows do not determine it.
+        ExportError: The exported graph differs from the network.
         bundle.BundleError, OSError: The bundle could not be written.
     """
     config, data, parts, module = trained.config, trained.data, trained.parts, trained.module
     with deterministic(config.seed, config.threads):
-        reference = Reference(*(_held_out(module, data, rows) for rows in (parts.fit, parts.certify, parts.gate)))
-        test = _held_out(module, data, parts.unseen()) if len(parts.unseen()) >= _FEWEST_TEST_ROWS else None
+        reference = Reference(*map(trained.scored, (parts.fit, parts.certify, parts.gate)))
+        test = trained.scored(parts.unseen()) if len(parts.unseen()) >= _FEWEST_TEST_ROWS else None
         golden = export.make_golden(module, data.inputs[parts.fit], data.vocabulary)
         model_bytes = export.to_onnx(module, golden.inputs)
     difference = export.check(model_bytes, golden)
@@ -99,14 +94,23 @@ def export_bundle(trained: Trained, root: Path) -> Path:
                 config={"dropout": config.dropout, "centred": config.centred},
             ),
             training=_record(trained),
-            versions=_versions(),
+            versions=versions_of(*_PACKAGES),
             metrics=headline(report),
             report=report,
             diagrams=draw(reference, calibrator),
             vocabulary=data.vocabulary,
             columns=data.columns,
+            profile=_profile(trained),
         ),
     )
+
+
+def _profile(trained: Trained) -> Profile | None:
+    data, parts = trained.data, trained.parts
+    if data.columns is None:
+        return None
+    counted = np.concatenate([parts.certify, parts.gate])
+    return Profile.of(data.columns, data.inputs[parts.fit], data.inputs[counted])
 
 
 def _record(trained: Trained) -> TrainingRecord:
@@ -132,7 +136,7 @@ def _record(trained: Trained) -> TrainingRecord:
 
 
 def _never_seen(trained: Trained) -> list[str]:
-    """Classes that no training row is of, so that the network cannot know them."""
+    """Return the classes without training rows, which the network cannot recognise."""
     if trained.weights is not None:
         return []
     seen = set(trained.data.labels[trained.parts.train].tolist())
@@ -140,24 +144,8 @@ def _never_seen(trained: Trained) -> list[str]:
 
 
 def _reported(epoch: Epoch) -> dict[str, Any]:
-    """What depends on the seed alone, and not on how fast the machine was."""
+    """Return what depends on the seed alone and not on the speed of the machine."""
     document: dict[str, Any] = {"loss": epoch.loss, "accuracy": epoch.accuracy}
     if epoch.validation is not None:
-        # JSON has no word for what is not a number.
-        values = asdict(epoch.validation).items()
-        document["validation"] = {name: value if math.isfinite(value) else None for name, value in values}
+        document["validation"] = without_nan(asdict(epoch.validation))
     return document
-
-
-def _held_out(module: nn.Module, data: Dataset, rows: NDArray[np.int64]) -> LabelledLogits:
-    return LabelledLogits(export.logits_of(module, data.inputs[rows]), data.labels[rows])
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": sys.version.split()[0]}
-    for name in _PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue  # one of the two runtimes is there, not both
-    return found

@@ -1,4 +1,4 @@
-"""Preprocessing that is part of the exported graph, so that a client sends what it has."""
+"""Preprocessing as part of the exported graph, so that clients send raw inputs."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from training.inputs import CategoryColumn, NumberColumn, TableShape
 
 
 class ImageInput(nn.Module):
-    """From stored images to what a network sees: scale, layout, size.
+    """From stored images to network inputs: scale, layout, size.
 
     Without a mean, pixels are divided by the root mean square of the training pixels, channel by channel, and not
     centred: black stays zero, so that a dimmer image is a smaller input and not a shifted one. With a mean they are
-    centred first, as weights that were published elsewhere expect.
+    centred first, as weights published elsewhere expect.
 
     Args:
         scale: Divisor of each channel on the scale 0 … 255, positive, length C.
-        size: Side of the square images that the network sees; others are resized (bilinear, half-pixel centres).
-        mean: What is subtracted from each channel on the scale 0 … 255, length C.
+        size: Side of the network's square images; others are resized (bilinear, half-pixel centres).
+        mean: Subtracted from each channel on the scale 0 … 255, length C.
     """
 
     scale: Tensor
@@ -47,7 +47,7 @@ class ImageInput(nn.Module):
 
 
 class TokenInput(nn.Module):
-    """From stored tokens to those that the network knows: all others are unknown words.
+    """From stored tokens to the network's vocabulary; all others become unknown words.
 
     Args:
         vocabulary: Number of token ids, V.
@@ -64,18 +64,17 @@ class TokenInput(nn.Module):
 
 
 class TableInput(nn.Module):
-    """From rows of a table to numbers that a network can weigh, and codes of categories.
+    """From rows of a table to standardised numbers and codes of categories.
 
-    A column of numbers becomes its standardised value and, for each part between two of its knots, how far it has come
-    through that part, from 0 to 1: a linear layer bends at every knot then. A number that is missing, or not finite,
-    becomes the mean of the training rows. A code that is missing, no whole number or none of the column's becomes that
-    of unknown categories.
+    A column of numbers becomes its standardised value and, for each part between two knots, its progress through that
+    part from 0 to 1, so that a linear layer bends at every knot. A missing or infinite number becomes the mean of the
+    training rows. A missing, fractional or unknown code becomes the code of unknown categories.
 
     Args:
         shape: The columns.
 
     Attributes:
-        numbers: How many numbers a row gives, A.
+        numbers: Number of values per row, A.
 
     References:
         Gorishniy et al. 2022, On embeddings for numerical features in tabular deep learning, section 3.1.

@@ -1,4 +1,4 @@
-"""How a network is trained: everything that the loop is told."""
+"""The settings of the training loop."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ class Recipe:
 
     Attributes:
         epochs: Passes over the training rows.
-        batch_size: Rows per step, over all processes together; a remainder of one row joins the last step.
+        batch_size: Rows per step, over all processes together; a single remaining row joins the last step.
         optimiser: `adam`, or `sgd` with momentum.
         learning_rate: Largest step size, in (0, 1e6].
         momentum: Of `sgd`, in [0, 1).
-        nesterov: Whether `sgd` looks ahead; needs momentum.
+        nesterov: Whether `sgd` uses Nesterov momentum; requires momentum.
         weight_decay: L2 penalty on all parameters, in [0, ∞); `adam` applies it decoupled from the gradient (AdamW).
         schedule: `constant`; `step`, divided by `step_factor` at each milestone; `cosine`, down to 0.
         milestones: Epochs after which `step` divides, ascending.
-        step_factor: What it divides by, above 1.
-        warm_up: Epochs, a fraction perhaps, over which the step size first rises linearly from 0.
+        step_factor: Divisor of `step`, above 1.
+        warm_up: Epochs (may be fractional) of linear rise of the step size from 0.
         clip: Largest L2 norm of a step's gradient; None for no limit.
-        crop: Pixels of black border from which a window of the old size is cut at random; 0 for none.
-        flip: Whether half of the images are mirrored left to right.
-        cutout: Side of the square of pixels that is blackened in each image; 0 for none.
-        mixup: Both parameters of the Beta distribution that pairs of rows are mixed by; 0 for none.
+        crop: Pixels of black border for random crops of the original size; 0 for none.
+        flip: Whether to mirror half of the images left to right.
+        cutout: Side in pixels of a black square in each image; 0 for none.
+        mixup: Both parameters of the Beta distribution for mixing pairs of rows; 0 for none.
         precision: `bfloat16` computes the network under autocast; weights, losses and updates stay float32.
-        channels_last: Whether weights and activations lie channel by channel, which suits some processors better.
-        compile: Whether the network is compiled by `torch.compile`; needs a C++ compiler on a CPU.
-        patience: Epochs without a lower validation NLL after which training stops and the best weights come back; None
-            trains to the end and keeps the last weights.
-        device: `cpu`, `cuda`, or `auto`: CUDA where there is one.
+        channels_last: Whether to store weights and activations with channels last, faster on some processors.
+        compile: Whether to compile the network with `torch.compile`; requires a C++ compiler on a CPU.
+        patience: Epochs without a lower validation NLL before training stops and restores the best weights; None trains
+            to the end and keeps the last weights.
+        device: `cpu`, `cuda`, or `auto` (CUDA if available).
         seed: Seed of weights, order, dropout and augmentation; 0 … 2**63 − 1.
-        threads: Threads that PyTorch computes with on a CPU.
+        threads: CPU threads of PyTorch.
 
     Raises:
-        ConfigurationError: A value is out of its range.
+        ConfigurationError: A value is out of range.
 
     Example:
         >>> recipe = Recipe(epochs=10, schedule="step", milestones=(5, 8), step_factor=10, learning_rate=0.1, warm_up=2)
@@ -82,38 +82,41 @@ class Recipe:
     def __post_init__(self) -> None:
         object.__setattr__(self, "milestones", tuple(self.milestones))  # a list, where they were read from JSON
         for name in ("epochs", "batch_size", "threads"):
-            _require(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
+            require(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
         for name in ("crop", "cutout", "mixup", "weight_decay", "warm_up"):
             value = getattr(self, name)
-            _require(name, value, 0 <= value < math.inf, "a number of at least 0")
+            require(name, value, 0 <= value < math.inf, "a number of at least 0")
         for name, choices in (
             ("optimiser", OPTIMISERS),
             ("schedule", SCHEDULES),
             ("precision", PRECISIONS),
             ("device", DEVICES),
         ):
-            _require(name, repr(getattr(self, name)), getattr(self, name) in choices, f"one of: {', '.join(choices)}")
-        _require("seed", self.seed, 0 <= self.seed < 2**63, "0 … 2**63 − 1")
-        _require(
+            require(name, repr(getattr(self, name)), getattr(self, name) in choices, f"one of: {', '.join(choices)}")
+        require("seed", self.seed, 0 <= self.seed < 2**63, "0 … 2**63 − 1")
+        require(
             "learning_rate",
             self.learning_rate,
             0 < self.learning_rate <= LARGEST_STEP,
             f"a positive number of at most {LARGEST_STEP:g}",
         )
-        _require("momentum", self.momentum, 0 <= self.momentum < 1, "at least 0 and less than 1")
-        _require("nesterov", self.nesterov, not self.nesterov or self.momentum > 0, "momentum to look ahead by")
-        _require("step_factor", self.step_factor, 1 < self.step_factor < math.inf, "a number above 1")
+        require("momentum", self.momentum, 0 <= self.momentum < 1, "at least 0 and less than 1")
+        require("nesterov", self.nesterov, not self.nesterov or self.momentum > 0, "a positive momentum")
+        require("step_factor", self.step_factor, 1 < self.step_factor < math.inf, "a number above 1")
         ascending = all(a < b for a, b in zip((0, *self.milestones), self.milestones, strict=False))
-        _require("milestones", self.milestones, ascending, "epochs of at least 1 in ascending order")
-        _require(
-            "milestones", self.milestones, bool(self.milestones) == (self.schedule == "step"), "some for 'step' alone"
+        require("milestones", self.milestones, ascending, "epochs of at least 1 in ascending order")
+        require(
+            "milestones",
+            self.milestones,
+            bool(self.milestones) == (self.schedule == "step"),
+            "milestones with the schedule 'step', and none otherwise",
         )
-        _require("warm_up", self.warm_up, self.warm_up < self.epochs, f"less than the {self.epochs} epochs")
-        _require("clip", self.clip, self.clip is None or 0 < self.clip < math.inf, "a positive number, or none")
-        _require("patience", self.patience, self.patience is None or self.patience >= 1, "at least 1, or none")
+        require("warm_up", self.warm_up, self.warm_up < self.epochs, f"less than the {self.epochs} epochs")
+        require("clip", self.clip, self.clip is None or 0 < self.clip < math.inf, "a positive number, or none")
+        require("patience", self.patience, self.patience is None or self.patience >= 1, "at least 1, or none")
 
     def step_size(self, epoch: float) -> float:
-        """The learning rate after so many epochs, a fraction perhaps, counted from 0."""
+        """Return the learning rate after this many epochs, may be fractional, counted from 0."""
         if epoch < self.warm_up:
             return self.learning_rate * epoch / self.warm_up
         if self.schedule == "step":
@@ -124,6 +127,7 @@ class Recipe:
         return self.learning_rate
 
 
-def _require(name: str, found: object, holds: bool, expected: str) -> None:
+def require(name: str, found: object, holds: bool, expected: str) -> None:
+    """Raise ConfigurationError, with what was found and expected, unless a condition holds."""
     if not holds:
         raise ConfigurationError(f"{name} is {found}, expected {expected}")

@@ -1,4 +1,4 @@
-"""The processes that train one network together, as `torchrun` starts them; most often one alone."""
+"""The processes that train one network together, as started by `torchrun`; usually a single one."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Team:
-    """Who this process is among those that train together.
+    """This process's place among those that train together.
 
     Attributes:
-        rank: Number of this process, from 0; the first one evaluates and writes.
+        rank: Number of this process, from 0; the first evaluates and writes.
         size: Number of processes.
     """
 
@@ -29,25 +29,25 @@ class Team:
 
     @property
     def leads(self) -> bool:
-        """Whether this is the process that evaluates and writes."""
+        """Whether this process evaluates and writes."""
         return self.rank == 0
 
     def wrap(self, module: nn.Module) -> nn.Module:
-        """The module, with its gradients averaged over the team."""
+        """Return the module with its gradients averaged over the team."""
         return module if self.size == 1 else DistributedDataParallel(module)
 
     def share(self, batch: Tensor) -> Tensor:
-        """This process's part of a batch of row numbers (n,); empty where there are fewer rows than processes."""
+        """Return this process's part of a batch of row numbers (n,); empty if there are fewer rows than processes."""
         return batch if self.size == 1 else batch.tensor_split(self.size)[self.rank]
 
     def total(self, numbers: Tensor) -> Tensor:
-        """The sum of these numbers over the team."""
+        """Return the sum of these numbers over the team."""
         if self.size > 1:
             distributed.all_reduce(numbers)
         return numbers
 
     def from_leader(self, make: Callable[[], Result]) -> Result:
-        """What the first process makes, for all of them."""
+        """Make a result in the first process and return it in all of them."""
         if self.size == 1:
             return make()
         box = [make() if self.leads else None]
@@ -57,7 +57,7 @@ class Team:
 
     @contextmanager
     def merging(self, counters: Iterable[Tensor]) -> Iterator[None]:
-        """Add up at the end of the block what each process changed in counters that all of them keep."""
+        """Add up the changes that each process made to shared counters during the block."""
         if self.size == 1:
             yield
             return
@@ -72,10 +72,10 @@ ALONE = Team()
 
 @contextmanager
 def team(device: str) -> Iterator[Team]:
-    """The team that `torchrun` announces in the environment, joined for the length of a block; or this process alone.
+    """Join the team that `torchrun` announces in the environment for the length of a block, or work alone.
 
     Args:
-        device: `cpu` (processes speak through gloo) or `cuda` (NCCL).
+        device: `cpu` (gloo) or `cuda` (NCCL).
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:

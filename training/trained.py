@@ -1,24 +1,27 @@
-"""A trained network, and keeping it in a file between training and export."""
+"""A trained network, and the file that holds it between training and export."""
 
 from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
-from bundle import PublishedWeights
+from bundle import LabelledLogits, PublishedWeights
 from training.config import TrainConfig, choose
 from training.data import Dataset, Splits
 from training.determinism import deterministic
+from training.documents import whole_file
+from training.epochs import OnEpoch, Outcome, epoch_from
 from training.errors import ConfigurationError
-from training.loop import Epoch, Outcome, Rows, epoch_from, train
+from training.export import logits_of
+from training.loop import Rows, train
 from training.losses import LOSSES, Criterion
 from training.models import MODELS, assemble
 from training.team import ALONE, Team
@@ -26,15 +29,15 @@ from training.team import ALONE, Team
 
 @dataclass(frozen=True)
 class Trained:
-    """What training leaves behind.
+    """A trained network with its configuration and data.
 
     Attributes:
-        config: What was asked for.
-        data: The data set, as `config.load` gives it: reading it takes longer than a small network's training.
-        parts: Which of its rows the network learned from, and which it never saw.
+        config: The run's settings.
+        data: The data set from `config.load`; reading it takes longer than a small network's training.
+        parts: The rows that the network learned from, and those that it never saw.
         module: From stored inputs to logits, preprocessing included; in evaluation mode.
-        outcome: Its epochs, and what was noted of its training rows.
-        weights: Where it comes from, if it was trained elsewhere.
+        outcome: Its epochs and the learned epoch of its training rows.
+        weights: Origin of the weights, if it was trained elsewhere.
     """
 
     config: TrainConfig
@@ -44,24 +47,24 @@ class Trained:
     outcome: Outcome
     weights: PublishedWeights | None = None
 
+    def scored(self, rows: NDArray[np.int64]) -> LabelledLogits:
+        """Return the network's logits for these rows, int64 (n,), with their labels."""
+        return LabelledLogits(logits_of(self.module, self.data.inputs[rows]), self.data.labels[rows])
+
 
 def learn(
-    config: TrainConfig,
-    *,
-    keep: Path | None = None,
-    on_epoch: Callable[[Epoch], None] | None = None,
-    team: Team = ALONE,
+    config: TrainConfig, *, keep: Path | None = None, on_epoch: OnEpoch | None = None, team: Team = ALONE
 ) -> Trained:
     """Train a network on the training part of its data set.
 
     Args:
-        config: What to train.
-        keep: File of a checkpoint to go on from, and to keep until the end.
+        config: The run's settings.
+        keep: Checkpoint file to continue from and to keep until the end.
         on_epoch: Called after every epoch.
         team: The processes that train together.
 
     Raises:
-        ConfigurationError: Something in the configuration cannot work.
+        ConfigurationError: A setting is invalid.
         DivergedError: The loss became NaN or infinite.
     """
     loss = choose("loss", LOSSES, config.loss)
@@ -84,10 +87,7 @@ def learn(
 
 
 def save(trained: Trained, path: Path) -> None:
-    """Write the weights and what they came from to one `.npz` file, whole or not at all.
-
-    The folder of data sets is left out: it is a matter of the machine.
-    """
+    """Write weights and settings, without the folder of data sets, to one `.npz` file, whole or not at all."""
     config = {field.name: getattr(trained.config, field.name) for field in fields(trained.config)}
     config["coefficients"] = dict(trained.config.coefficients)
     config["data_settings"] = dict(trained.config.data_settings)
@@ -100,13 +100,8 @@ def save(trained: Trained, path: Path) -> None:
         "learned": outcome.learned.tolist(),
     }
     arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in trained.module.state_dict().items()}
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    try:
-        with unfinished.open("wb") as stream:
-            np.savez_compressed(stream, document=np.frombuffer(json.dumps(document).encode(), np.uint8), **arrays)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with whole_file(path) as stream:
+        np.savez_compressed(stream, document=np.frombuffer(json.dumps(document).encode(), np.uint8), **arrays)
 
 
 def load(path: Path, data: Path | None = None) -> Trained:
@@ -114,14 +109,14 @@ def load(path: Path, data: Path | None = None) -> Trained:
 
     Args:
         path: The file.
-        data: Folder of data sets; None for the one that CANDOR_DATA names.
+        data: Folder of data sets; None for CANDOR_DATA.
 
     Raises:
-        ConfigurationError: This is no such file.
+        ConfigurationError: The file does not contain weights saved by candor-train.
         DataError: The data that the network learned from are missing or damaged.
     """
     if path.exists() and not zipfile.is_zipfile(path):  # NumPy would take it for a pickle, and advise to trust it
-        raise ConfigurationError(f"{path} holds no weights that candor-train saved: no .npz file, or one that is cut")
+        raise ConfigurationError(f"{path} does not contain weights that candor-train saved: not a complete .npz file")
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             document = json.loads(archive["document"].tobytes())
@@ -139,7 +134,7 @@ def load(path: Path, data: Path | None = None) -> Trained:
     except FileNotFoundError:
         raise ConfigurationError(f"{path}: no such file, expected weights that candor-train saved") from None
     except (OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError, zipfile.BadZipFile) as error:
-        raise ConfigurationError(f"{path} holds no weights that candor-train saved: {error}") from error
+        raise ConfigurationError(f"{path} does not contain weights that candor-train saved: {error}") from error
     return Trained(config, found, parts, module, outcome)
 
 

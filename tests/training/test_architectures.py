@@ -147,7 +147,7 @@ def test_imagenet_resnet50_has_the_published_parameters() -> None:
 
 @pytest.mark.skipif(TORCHVISION, reason="torchvision is installed")
 def test_imagenet_resnet50_says_what_it_lacks() -> None:
-    with pytest.raises(ConfigurationError, match=r"needs torchvision .* pip install torchvision"):
+    with pytest.raises(ConfigurationError, match=r"requires torchvision .* pip install torchvision"):
         ImageNetResNet50(3, 1000)
 
 
@@ -194,7 +194,7 @@ def test_the_first_lenet5_gives_the_nearest_code() -> None:
 
 
 def test_the_shortcut_without_parameters_takes_every_second_pixel_and_fills_with_zeros() -> None:
-    block = Block(16, 32).eval()
+    block = Block(16, 32, 2).eval()
     nn.init.zeros_(block.bn2.weight)
     maps = torch.rand(2, 16, 8, 8)
     seen = block(maps)

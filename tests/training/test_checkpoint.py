@@ -64,12 +64,12 @@ def test_nothing_in_a_checkpoint_is_run(tmp_path: Path) -> None:
     checkpoint.write(path, RECIPE, {"hostile": Hostile()})
     with pytest.raises(RanError):
         torch.load(path, weights_only=False)  # it would
-    with pytest.raises(ConfigurationError, match="is no checkpoint"):
+    with pytest.raises(ConfigurationError, match="is not a valid checkpoint"):
         checkpoint.read(path, RECIPE)
 
 
 def test_one_of_another_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.pt"
     torch.save({"version": 99, "recipe": RECIPE, "state": {}}, path)
-    with pytest.raises(ConfigurationError, match="of version 99, expected 2; remove it to begin anew"):
+    with pytest.raises(ConfigurationError, match="of version 99, expected 2; remove it to start again"):
         checkpoint.read(path, RECIPE)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -20,10 +20,12 @@ from typer.testing import CliRunner
 import bundle
 import training.logs
 from calibrators import CALIBRATORS
+from tests.waiting import PATIENCE_S
 from training import TrainConfig
-from training.cli import FAILED, INTERRUPTED, REFUSED, USAGE, app
+from training.cli import app
+from training.console import FAILED, INTERRUPTED, REFUSED, USAGE
 from training.data import DATASETS, split
-from training.loop import Epoch
+from training.epochs import Epoch, OnEpoch
 from training.losses import LOSSES, cross_entropy
 from training.models import MODELS
 
@@ -93,7 +95,7 @@ def test_a_run_is_logged_and_goes_on_where_it_stopped(tmp_path: Path, monkeypatc
     real = training.logs.log_to
 
     @contextmanager
-    def stopping(folder: Path) -> Iterator[Callable[[Epoch], None]]:
+    def stopping(folder: Path) -> Iterator[OnEpoch]:
         with real(folder) as note:
 
             def on_epoch(epoch: Epoch) -> None:
@@ -107,7 +109,7 @@ def test_a_run_is_logged_and_goes_on_where_it_stopped(tmp_path: Path, monkeypatc
         patched.setattr(training.logs, "log_to", stopping)
         code, _, err = run("train", "--out", "out", *settings)
     assert code == INTERRUPTED
-    assert "the same command goes on" in err
+    assert "the same command continues from" in err
     assert keep.exists()
     with (log / "epochs.jsonl").open("a", encoding="utf-8") as lines:
         lines.write('{"number": 3, "lo')  # as a kill in the middle of a line leaves it
@@ -142,7 +144,7 @@ def test_a_class_that_no_training_row_is_of_is_told(tmp_path: Path) -> None:
     typed = [*TINY, "--dataset", "arrays", "--data-setting", f"file={kept}", "--seed", seed]
     code, _, err = run("train", "--out", tmp_path / "out", *typed)
     assert code == 0
-    assert "no training row is of [emu]: the network cannot know it" in err
+    assert "no training rows for [emu]: the network cannot recognise it" in err
 
 
 def test_json_is_one_document(trained: Path) -> None:
@@ -250,7 +252,7 @@ def test_ctrl_c_leaves_nothing_and_says_so(tmp_path: Path) -> None:
     with process:
         assert process.stdout.readline() == "training\n"
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == INTERRUPTED
     assert "interrupted" in err
     assert not (tmp_path / "out").exists()

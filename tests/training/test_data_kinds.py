@@ -95,6 +95,12 @@ def test_a_model_of_a_table_takes_its_columns_along(tmp_path: Path) -> None:
     assert found.columns == data.columns
     assert found.columns is not None
     assert [column.name for column in found.columns.columns] == ["number", "colour"]
+    assert found.profile is not None
+    held_out = len(parts.certify) + len(parts.gate)
+    assert [(column.name, sum(column.counts)) for column in found.profile.columns] == [
+        ("number", held_out),
+        ("colour", held_out),
+    ]
     assert np.isnan(found.golden.inputs).any()
     assert (len(parts.train), "feedback" in found.manifest.training.splits) == (100, True)
     digest = hashlib.sha256((tmp_path / "own.csv").read_bytes()).hexdigest()

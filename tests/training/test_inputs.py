@@ -17,7 +17,7 @@ from training.inputs import CategoryColumn, ImageShape, InputShape, NumberColumn
 def test_images_are_measured_by_channel_and_black_ones_are_divided_by_one() -> None:
     images = np.zeros((2, 4, 5, 3), np.uint8)
     images[0, :, :, 0], images[1, :, :, 1] = 200, 100
-    shape = ImageShape.uncentred(images)
+    shape = ImageShape.measured(images)
     assert (shape.height, shape.width, shape.channels, shape.mean) == (4, 5, 3, None)
     assert shape.scale == pytest.approx((200 / math.sqrt(2), 100 / math.sqrt(2), 1.0))
 
@@ -25,7 +25,7 @@ def test_images_are_measured_by_channel_and_black_ones_are_divided_by_one() -> N
 def test_centred_images_are_measured_over_blocks() -> None:
     images = np.random.default_rng(0).integers(0, 256, (2500, 3, 4, 3)).astype(np.uint8)
     images[:, :, :, 2] = 9
-    shape = ImageShape.centred(images)
+    shape = ImageShape.measured(images, centred=True)
     pixels = images.reshape(-1, 3).astype(np.float64)
     assert shape.mean == pytest.approx(pixels.mean(axis=0), rel=1e-12)
     assert shape.scale == pytest.approx([*pixels[:, :2].std(axis=0), 1.0], rel=1e-9)  # 1 where all are equal

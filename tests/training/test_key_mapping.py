@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 
 import bundle
 from training import ConfigurationError
-from training.cli import USAGE, app
+from training.cli import app
+from training.console import USAGE
 from training.models import MODELS, ResNet18, ResNet20
 from training.models.published import load_published
 
@@ -165,16 +166,16 @@ def test_what_does_not_fit_is_listed_and_nothing_is_loaded(state: State, tmp_pat
     with pytest.raises(ConfigurationError) as caught:
         load_published(ours, tmp_path / "weights.pt")
     message = str(caught.value)
-    assert "no weights of ResNet20" in message
+    assert "does not contain the weights of ResNet20" in message
     assert "missing: layer1.0.conv1.weight;" in message
-    assert "left over: layer4.0.conv1.weight;" in message
+    assert "unexpected: layer4.0.conv1.weight;" in message
     assert "of another shape: linear.weight (100, 64), expected (10, 64)" in message
     assert all(torch.equal(tensor, before[name]) for name, tensor in ours.state_dict().items())
 
 
 def test_a_deeper_network_is_named_by_its_first_weights_and_a_number(tmp_path: Path) -> None:
     torch.save(published(5)[0].state_dict(), tmp_path / "weights.pt")
-    with pytest.raises(ConfigurationError, match=r"left over: layer1\.3\.bn1\.bias, .* and 64 more"):
+    with pytest.raises(ConfigurationError, match=r"unexpected: layer1\.3\.bn1\.bias, .* and 64 more"):
         load_published(ResNet20(3, 10), tmp_path / "weights.pt")
 
 
@@ -195,7 +196,7 @@ def test_files_that_cannot_be_read_safely_are_refused(
     save_safetensors(state, tmp_path / "whole.safetensors")
     (tmp_path / "short.safetensors").write_bytes((tmp_path / "whole.safetensors").read_bytes()[:-100])
     for name in ("harmful.pt", "harmful.npz", "torn.pt", "torn.npz", "torn.safetensors", "short.safetensors"):
-        with pytest.raises(ConfigurationError, match=f"{name} holds no weights that can be read safely"):
+        with pytest.raises(ConfigurationError, match=f"{name} does not contain weights that can be read safely"):
             load_published(ResNet20(3, 10), tmp_path / name)
     assert not (tmp_path / "harmed").exists()
 
@@ -207,7 +208,7 @@ def test_what_is_no_file_of_weights_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"ends in \.pt, \.pth, \.th"):
         load_published(ResNet20(3, 10), tmp_path / "weights.h5")
     torch.save({"epoch": 3}, tmp_path / "epoch.pt")
-    with pytest.raises(ConfigurationError, match="no state dictionary"):
+    with pytest.raises(ConfigurationError, match="is not a state dictionary"):
         load_published(ResNet20(3, 10), tmp_path / "epoch.pt")
 
 
@@ -294,9 +295,9 @@ def test_imported_weights_make_a_bundle_that_says_what_their_network_says(elsewh
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        (["--mean", "0.5", "--deviation", "0.25"], "1 means and 1 deviations, expected one each for the 3 channels"),
-        (["--model", "resnet32"], "no weights of ResNet32"),
-        (["--reference-rows", "61"], "expected at most 60, as many as the network has never seen"),
+        (["--mean", "0.5", "--deviation", "0.25"], "1 means and 1 deviations, expected one of each for the 3 channels"),
+        (["--model", "resnet32"], "does not contain the weights of ResNet32"),
+        (["--reference-rows", "61"], "expected at most 60 (rows the network has not seen)"),
         (["--dataset", "vehicle_fraud"], "no setting 'file'"),
         (["--model", "none"], "unknown model"),
     ],
@@ -314,4 +315,4 @@ def test_only_images_have_a_normalisation(tmp_path: Path) -> None:
     sides = ["--out", str(tmp_path), "--mean", "0.5", "--deviation", "0.5"]
     result = CliRunner().invoke(app, ["import", str(tmp_path / "weights.pt"), "--dataset", "table", *settings, *sides])
     assert result.exit_code == USAGE
-    assert "holds no images" in result.stderr
+    assert "does not contain images" in result.stderr

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from training.epochs import Epoch, epoch_from
 from training.evaluate import Evaluation
 from training.logs import JSON_LINES, log_to, read_log
-from training.loop import Epoch, epoch_from
 
 EPOCH = Epoch(1, 3, 0.5, 0.8, 1.25, 0.01, Evaluation(0.9, 0.3, 0.05, 1.5, 0.02, 0.01, 0.85))
 

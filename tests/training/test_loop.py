@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,8 @@ from torch import nn
 
 from training import ConfigurationError, DivergedError
 from training.determinism import deterministic
-from training.loop import Epoch, Outcome, Rows, train
+from training.epochs import Epoch, OnEpoch, Outcome
+from training.loop import Rows, train
 from training.losses import LOSSES, Criterion
 from training.recipe import Recipe
 
@@ -45,7 +45,7 @@ def run(
     dropout: float = 0.0,
     validation: Rows | None = None,
     keep: Path | None = None,
-    on_epoch: Callable[[Epoch], None] | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> tuple[nn.Module, Outcome]:
     with deterministic(recipe.seed, recipe.threads):
         module = Pixels(dropout)
@@ -157,7 +157,7 @@ EVERYTHING = Recipe(
 
 @pytest.mark.parametrize("stop", [1, 4, 6])
 def test_with_every_feature_on_an_interrupted_run_goes_on_to_the_same_result(tmp_path: Path, stop: int) -> None:
-    def learn(keep: Path | None, on_epoch: Callable[[Epoch], None] | None) -> tuple[nn.Module, Outcome]:
+    def learn(keep: Path | None, on_epoch: OnEpoch | None) -> tuple[nn.Module, Outcome]:
         with deterministic(0, 1):
             module = Normalised()
             criterion = Criterion(LOSSES["label_smoothing"], {"epsilon": 0.1}, 50)
@@ -214,7 +214,7 @@ def test_a_checkpoint_of_another_run_or_of_nothing_is_refused(tmp_path: Path) ->
     whole = keep.read_bytes()
     for damaged in (b"", b"no checkpoint", whole[: len(whole) // 2]):
         keep.write_bytes(damaged)
-        with pytest.raises(ConfigurationError, match="is no checkpoint of a training run"):
+        with pytest.raises(ConfigurationError, match="is not a valid checkpoint of a training run"):
             run(keep=keep)
         assert keep.read_bytes() == damaged
 
@@ -286,7 +286,7 @@ def test_of_mixed_rows_the_label_of_more_weight_is_the_right_one() -> None:
 
 
 def test_early_stopping_needs_rows_to_stop_by() -> None:
-    with pytest.raises(ConfigurationError, match="expected validation rows"):
+    with pytest.raises(ConfigurationError, match="requires validation rows"):
         run(replace(RECIPE, patience=3))
 
 
@@ -359,7 +359,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_says_where() -> None:
             return super().forward(images) * (float("nan") if self.steps == 6 else 1.0)
 
     module = Breaking()
-    with pytest.raises(DivergedError, match=r"nan in epoch 2, step 2.*nothing is written.*learning rate below 0\.05"):
+    with pytest.raises(DivergedError, match=r"nan in epoch 2, step 2.*nothing was written.*learning rate below 0\.05"):
         train(module, Criterion(LOSSES["cross_entropy"], {}, 50), rows(), replace(RECIPE, epochs=3))
     assert module.steps == 6
 
@@ -372,7 +372,7 @@ def test_weights_that_the_last_step_breaks_stop_the_run_too() -> None:
             logits: torch.Tensor = super().forward(images)
             return logits + (logits - logits.detach()).abs().sqrt()  # 0, of infinite slope
 
-    with pytest.raises(DivergedError, match=r"1\.1\.weight is no longer finite after epoch 1.*nothing is written"):
+    with pytest.raises(DivergedError, match=r"1\.1\.weight is no longer finite after epoch 1.*nothing was written"):
         train(Edge(), Criterion(LOSSES["cross_entropy"], {}, 50), rows(), Recipe(epochs=1, batch_size=50))
 
 
@@ -422,5 +422,5 @@ def test_a_gpu_learns_and_evaluates_as_the_cpu_does(mixup: float) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_gpu_that_is_not_there_is_said() -> None:
-    with pytest.raises(ConfigurationError, match="found none; try 'auto'"):
+    with pytest.raises(ConfigurationError, match="no usable GPU; try 'auto'"):
         run(replace(RECIPE, device="cuda"))

@@ -17,7 +17,6 @@ from torch import Tensor
 from training import ConfigurationError
 from training.losses import (
     LOSSES,
-    CorrectnessHistory,
     Criterion,
     correctness_ranking,
     cross_entropy,
@@ -30,6 +29,7 @@ from training.losses import (
     sample_dependent_focal,
     weighted_mmce,
 )
+from training.losses.correctness_ranking import CorrectnessHistory
 
 HISTORY = torch.tensor([0.0, 1.0, 0.5, 0.5, 0.75, 0.25])
 OF_THE_LABEL_ALONE = {"mmce", "weighted_mmce", "correctness_ranking"}  # they ask whether a prediction is right
@@ -332,7 +332,7 @@ def test_a_criterion_says_its_coefficients_with_those_by_default() -> None:
 
 @pytest.mark.parametrize("name", ["history", "gama", "logits"])
 def test_a_coefficient_that_the_loss_has_not_is_refused(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"no such coefficients: {name}; expected lam"):
+    with pytest.raises(ConfigurationError, match=f"unknown coefficients of the loss: {name}; expected lam"):
         Criterion(correctness_ranking, {name: 1.0}, rows=10)
 
 

@@ -79,7 +79,7 @@ def test_a_strength_out_of_range_is_refused(alpha: float) -> None:
 
 
 def test_tokens_and_stored_pixels_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"torch\.uint8, expected floating"):
+    with pytest.raises(ConfigurationError, match=r"torch\.uint8, expected a floating type"):
         mixup(
             torch.zeros(2, 3, dtype=torch.uint8),
             torch.zeros(2, dtype=torch.int64),

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+from tests.waiting import PATIENCE_S
+
 pytestmark = pytest.mark.skipif(
     not torch.distributed.is_available(), reason="this PyTorch was built without torch.distributed"
 )
@@ -96,7 +98,7 @@ def torchrun(folder: Path, processes: int, *what: str, fails: bool = False) -> N
             *("--nproc-per-node", str(processes), script, folder, *what),
         ],
         check=False,
-        timeout=300,
+        timeout=PATIENCE_S,
         capture_output=True,
         text=True,
         cwd=Path(__file__).resolve().parents[2],
@@ -143,6 +145,6 @@ def test_a_team_that_was_interrupted_goes_on_to_the_same_result(pair: Path) -> N
 
 def test_batches_with_fewer_rows_than_processes_are_refused(pair: Path) -> None:
     assert (
-        "batches of 1 and 51 rows in all, expected at least one row for each of 2 processes"
+        "batches of 1 and 51 rows in total, expected at least one row for each of 2 processes"
         in answer(pair, "refuse")["error"]
     )

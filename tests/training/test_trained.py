@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 import bundle
 from training import ConfigurationError, TrainConfig
-from training.cli import USAGE, app
+from training.cli import app
+from training.console import USAGE
 from training.trained import learn, load, save
 
 

@@ -17,35 +17,35 @@ from training.errors import ConfigurationError
 ARRAYS = Distribution(
     title="npz arrays",
     folders=(),
-    obtain="Name its path as `file`: an absolute one, or one below the folder of data sets (else the current one).",
+    obtain="Set `file` to its path: absolute, or relative to the folder of data sets (else the current folder).",
     layout="a file of numpy.savez with images, uint8 (N, H, W, C) or (N, H, W), C 1 or 3, and labels, whole numbers "
-    "(N,) from 0; and, if you like, test_images, test_labels, and label_names, strings (K,).",
+    "(N,) from 0; optionally test_images, test_labels, and label_names, strings (K,).",
 )
 _NEEDED = ("images", "labels")
 _TEST = ("test_images", "test_labels")
 
 
 def load(root: Path | None = None, *, file: str | None = None) -> Dataset:
-    """Images of your own in one .npz file: the arrays images and labels, with test_images and test_labels if any.
+    """Images of your own in one .npz file: the arrays images and labels, optionally test_images and test_labels.
 
     Args:
-        root: Folder that `file` begins at; None for the one that CANDOR_DATA names, else the current one.
+        root: Folder that `file` begins at; None for CANDOR_DATA, else the current folder.
         file: Path of the file.
 
     Returns:
-        Images uint8 (N, H, W, C), those of the test part last; label names are numbers unless the file has them.
+        Images uint8 (N, H, W, C), those of the test part last; label names default to numbers.
 
     Raises:
         ConfigurationError: `file` is missing.
-        DataError: The file is missing or holds no such arrays.
+        DataError: The file is missing or holds other arrays.
     """
     if file is None:
-        raise ConfigurationError("arrays need the setting `file`: the path of the .npz file")
+        raise ConfigurationError("arrays require the setting `file`: the path of the .npz file")
     files = ARRAYS.own(root, file)
     where = files.folder / Path(file).name
     files.read(where.name)
     if not zipfile.is_zipfile(where):  # NumPy would take it for a pickle, and advise to trust it
-        raise files.problem(f"{where} is no .npz file, or one that is cut short")
+        raise files.problem(f"{where} is not a complete .npz file")
     try:
         with where.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in (*_NEEDED, *_TEST, "label_names") if name in archive}
@@ -82,7 +82,7 @@ def load(root: Path | None = None, *, file: str | None = None) -> Dataset:
 
 
 def _numbered(files: Files, where: Path, labels: NDArray[Any]) -> tuple[str, ...]:
-    """Names of classes that have none: their numbers, which begin at 0 and leave out none."""
+    """Return numbers as names of classes, which must be 0 … K − 1 without a gap."""
     present = np.unique(labels)
     if present[0] != 0 or present[-1] != len(present) - 1:
         some = ", ".join(map(str, present[:10].tolist()))

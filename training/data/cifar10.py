@@ -27,13 +27,13 @@ def load(root: Path | None = None) -> Dataset:
     """CIFAR-10: 60,000 colour photographs of ten kinds of things, 32 × 32; 10,000 of them are the test part.
 
     Args:
-        root: Folder of data sets, or of this one; None for the one that CANDOR_DATA names.
+        root: Folder of data sets, or of this one; None for CANDOR_DATA.
 
     Returns:
         Images uint8 (60000, 32, 32, 3) in the official order, the test images last.
 
     Raises:
-        DataError: A batch is missing, has another size, or holds a label that is none.
+        DataError: A batch is missing, has another size, or holds an invalid label.
 
     References:
         Krizhevsky 2009, Learning multiple layers of features from tiny images.

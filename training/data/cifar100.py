@@ -28,15 +28,15 @@ def load(root: Path | None = None, *, labels: str = "fine") -> Dataset:
     """CIFAR-100: 60,000 colour photographs of a hundred kinds of things, 32 × 32; 10,000 of them are the test part.
 
     Args:
-        root: Folder of data sets, or of this one; None for the one that CANDOR_DATA names.
+        root: Folder of data sets, or of this one; None for CANDOR_DATA.
         labels: `fine` for the hundred classes, `coarse` for their twenty groups.
 
     Returns:
         Images uint8 (60000, 32, 32, 3) in the official order, the test images last.
 
     Raises:
-        ConfigurationError: `labels` is neither.
-        DataError: A file is missing, has another size, or holds a label that is none.
+        ConfigurationError: `labels` is neither of these.
+        DataError: A file is missing, has another size, or holds an invalid label.
 
     References:
         Krizhevsky 2009, Learning multiple layers of features from tiny images.

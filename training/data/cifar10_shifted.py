@@ -1,9 +1,7 @@
-"""CIFAR-10.1 and CIFAR-10.2: newer photographs of CIFAR-10's classes, to evaluate on and never to train on."""
+"""CIFAR-10.1 and CIFAR-10.2: newer photographs of CIFAR-10's classes, for evaluation only."""
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +34,17 @@ CIFAR10_2 = Distribution(
 
 
 def load_10_1(root: Path | None = None, *, version: str = "v6") -> Dataset:
-    """CIFAR-10.1: 2,000 newer images of CIFAR-10's classes, found as CIFAR-10's were; all of them are test rows.
+    """CIFAR-10.1: 2,000 newer images of CIFAR-10's classes, collected as CIFAR-10's were; all of them are test rows.
 
     Args:
-        root: Folder of data sets, or of this one; None for the one that CANDOR_DATA names.
+        root: Folder of data sets, or of this one; None for CANDOR_DATA.
         version: `v6`, or `v4` for the 2,021 images of the first release.
 
     Returns:
         Images uint8 (2000, 32, 32, 3) with CIFAR-10's labels.
 
     Raises:
-        ConfigurationError: There is no such version.
+        ConfigurationError: The version is unknown.
         DataError: A file is missing or holds other arrays.
 
     References:
@@ -56,22 +54,22 @@ def load_10_1(root: Path | None = None, *, version: str = "v6") -> Dataset:
         raise ConfigurationError(f"version is {version!r}, expected one of: {', '.join(VERSIONS)}")
     images_name, labels_name = (f"cifar10.1_{version}_{what}.npy" for what in ("data", "labels"))
     files = CIFAR10_1.find(root, images_name, labels_name)
-    images, labels = (_read(files, name)[name] for name in (images_name, labels_name))
+    (images,), (labels,) = files.arrays(images_name), files.arrays(labels_name)
     return _dataset("cifar10.1", files, images, labels, VERSIONS[version])
 
 
 def load_10_2(root: Path | None = None, *, part: str = "test") -> Dataset:
-    """CIFAR-10.2: 2,000 newer images of CIFAR-10's classes, from other pictures than 10.1; all of them are test rows.
+    """CIFAR-10.2: 2,000 newer images of CIFAR-10's classes, from other sources than 10.1; all of them are test rows.
 
     Args:
-        root: Folder of data sets, or of this one; None for the one that CANDOR_DATA names.
+        root: Folder of data sets, or of this one; None for CANDOR_DATA.
         part: `test`, or `train` for its 10,000 training images.
 
     Returns:
         Images uint8 (2000, 32, 32, 3) with CIFAR-10's labels.
 
     Raises:
-        ConfigurationError: There is no such part.
+        ConfigurationError: The part is unknown.
         DataError: The file is missing or holds other arrays.
 
     References:
@@ -81,20 +79,8 @@ def load_10_2(root: Path | None = None, *, part: str = "test") -> Dataset:
         raise ConfigurationError(f"part is {part!r}, expected one of: {', '.join(PARTS)}")
     name = f"cifar102_{part}.npz"
     files = CIFAR10_2.find(root, name)
-    arrays = _read(files, name, "images", "labels")
-    images, labels = arrays["images"], arrays["labels"]
+    images, labels = files.arrays(name, "images", "labels")
     return _dataset("cifar10.2", files, images, labels, PARTS[part])
-
-
-def _read(files: Files, name: str, *members: str) -> dict[str, NDArray[Any]]:
-    """The array in a `.npy` file, or these members of a `.npz` archive, without pickle, by name."""
-    files.read(name)
-    try:
-        with (files.folder / name).open("rb") as stream:
-            found: Any = np.load(stream, allow_pickle=False)
-            return {member: found[member] for member in members} if members else {name: np.asarray(found)}
-    except (OSError, EOFError, ValueError, KeyError, IndexError, zipfile.BadZipFile, zlib.error) as error:
-        raise files.problem(f"{files.folder / name} cannot be read: {error}") from error
 
 
 def _dataset(name: str, files: Files, images: NDArray[Any], labels: NDArray[Any], count: int) -> Dataset:

@@ -1,4 +1,4 @@
-"""The binary layout that CIFAR-10 and CIFAR-100 share: records of label bytes and 3,072 pixel bytes."""
+"""The binary layout of CIFAR-10 and CIFAR-100: records of label bytes and 3,072 pixel bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from training.data.distribution import Files
 
 SIDE = 32
 _PIXELS = 3 * SIDE * SIDE
-_BLOCK = 500  # images whose planes are interleaved at once, so that they stay in the cache
+_BLOCK = 500  # images interleaved at a time, so that they stay in the cache
 
 
 def read_records(
@@ -18,8 +18,8 @@ def read_records(
     """Read files of records, one after the other.
 
     Args:
-        files: Where they lie.
-        records: How many records each file holds, by name, in the order to read them.
+        files: Their folder.
+        records: Number of records of each file by name, in reading order.
         classes: Number of classes for each label byte of a record.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Files of your own in a folder for each class."""
+"""Your own files in one folder per class."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class ClassFolders:
     """The files of each class.
 
     Attributes:
-        paths: Of all files, in the order of their classes and names, those of test/ last.
-        labels: Class of each, int64 (N,).
-        names: Of the classes: those of the folders.
-        test: Which of them lie in test/.
+        paths: Paths of all files, ordered by class and name, those in test/ last.
+        labels: Class of each file, int64 (N,).
+        names: Names of the classes: those of the folders.
+        test: Rows of the files in test/.
     """
 
     paths: list[Path]
@@ -29,22 +29,22 @@ class ClassFolders:
 
 
 def class_folders(files: Files, endings: tuple[str, ...]) -> ClassFolders:
-    """Find the files in CLASS/, or in train/CLASS/ and test/CLASS/; what begins with a dot is passed over.
+    """Find the files in CLASS/, or in train/CLASS/ and test/CLASS/; names that begin with a dot are ignored.
 
     Args:
         files: The folder.
-        endings: What the files' names may end in, in lower case.
+        endings: Allowed endings of file names, in lower case.
 
     Raises:
-        DataError: There are no such folders, one is empty, or there is another file in it.
+        DataError: The folders are missing, or one is empty or contains other files.
     """
     top = files.folder
     if not top.is_dir():
-        raise files.problem(f"{top.absolute()} is no folder")
+        raise files.problem(f"{top.absolute()} is not a folder")
     split = (top / "train").is_dir()
     beside = {path.name for path in top.iterdir() if path.is_dir() and not path.name.startswith(".")}
     if split and not beside <= {"train", "test"}:
-        raise files.problem(f"beside train/ and test/ there is {min(beside - {'train', 'test'})}/ in {top}")
+        raise files.problem(f"unexpected folder {min(beside - {'train', 'test'})}/ beside train/ and test/ in {top}")
     train = _by_class(files, top / "train" if split else top, endings)
     test = _by_class(files, top / "test", endings) if split and (top / "test").is_dir() else {}
     if len(train) < 2 or not test.keys() <= train.keys():
@@ -62,7 +62,7 @@ def class_folders(files: Files, endings: tuple[str, ...]) -> ClassFolders:
 
 
 def _by_class(files: Files, folder: Path, endings: tuple[str, ...]) -> dict[str, list[Path]]:
-    """Paths of the files by class, both in order."""
+    """Return the paths of the files by class, both sorted."""
     found = {}
     for group in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
         found[group.name] = sorted(path for path in group.iterdir() if not path.name.startswith("."))
@@ -70,5 +70,5 @@ def _by_class(files: Files, folder: Path, endings: tuple[str, ...]) -> dict[str,
             raise files.problem(f"{group} is empty")
         for path in found[group.name]:
             if not path.is_file() or path.suffix.lower() not in endings:
-                raise files.problem(f"{path} is no file ending in {', '.join(endings)}")
+                raise files.problem(f"{path} is not a file ending in {', '.join(endings)}")
     return found

@@ -1,7 +1,7 @@
-"""What happens to photographs on their way: noise, blur, light, blocks. To evaluate under shift, never to train on.
+"""Corruptions of photographs for evaluation under shift: noise, blur, light, blocks.
 
-Seven of the corruptions of CIFAR-10-C in five severities, with the parameters that its makers published for images of
-32 × 32 pixels. The random numbers are ours and values are rounded, not cut off, so the images are alike and not equal.
+Seven of the corruptions of CIFAR-10-C in five severities, with its published parameters for images of 32 × 32 pixels.
+Random numbers differ and values are rounded, not truncated, so the images are similar to CIFAR-10-C's but not equal.
 
 Source: Hendrycks & Dietterich 2019, Benchmarking neural network robustness to common corruptions and perturbations,
 section 4 and appendix A.
@@ -21,7 +21,7 @@ from training.errors import ConfigurationError
 Images = NDArray[np.uint8]
 Scaled = NDArray[np.float32]
 
-_BLOCK = 512  # images that are held as float32 at once
+_BLOCK = 512  # images held as float32 at a time
 
 
 def corrupt(images: Images, name: str, severity: int, *, seed: int = 0) -> Images:
@@ -31,13 +31,13 @@ def corrupt(images: Images, name: str, severity: int, *, seed: int = 0) -> Image
         images: uint8 (N, H, W, C), C 1 or 3.
         name: Key of `CORRUPTIONS`.
         severity: 1 … 5.
-        seed: Seed of the noise; the others do without.
+        seed: Seed of the noise; other corruptions are not random.
 
     Returns:
         uint8 (N, H, W, C).
 
     Raises:
-        ConfigurationError: No such corruption or severity, or these are no images.
+        ConfigurationError: The corruption or severity is unknown, or the inputs are not images.
 
     Example:
         >>> grey = np.full((1, 2, 2, 1), 100, np.uint8)
@@ -60,25 +60,25 @@ def corrupt(images: Images, name: str, severity: int, *, seed: int = 0) -> Image
 
 
 def gaussian_noise(images: Images, deviation: float, random: np.random.Generator) -> Images:
-    """Add normal noise; its standard deviation is a share of full scale."""
+    """Add normal noise with a standard deviation given as a share of full scale."""
     noise = random.standard_normal(images.shape, np.float32)
     return _stored(_scaled(images) + np.float32(deviation) * noise)
 
 
 def shot_noise(images: Images, photons: float, random: np.random.Generator) -> Images:
-    """Count photons: Poisson, of which a white pixel gets this many on average."""
+    """Add Poisson noise of this mean number of photons for a white pixel."""
     return _stored((random.poisson(_scaled(images) * photons) / photons).astype(np.float32))
 
 
 def gaussian_blur(images: Images, deviation: float, _: np.random.Generator) -> Images:
-    """Blur by a Gaussian; its standard deviation is in pixels. Pixels beyond the edge are like those at it."""
+    """Blur with a Gaussian, standard deviation in pixels; edge pixels are repeated beyond the edge."""
     from scipy.ndimage import gaussian_filter  # takes a tenth of a second to import
 
     return _stored(gaussian_filter(_scaled(images), (0, deviation, deviation, 0), mode="nearest"))
 
 
 def brightness(images: Images, more: float, _: np.random.Generator) -> Images:
-    """Raise the value, the largest of red, green and blue, by a share of full scale; hue and saturation stay."""
+    """Raise the HSV value by a share of full scale; hue and saturation stay."""
     scaled = _scaled(images)
     value = scaled.max(axis=3, keepdims=True)
     brighter = np.minimum(value + np.float32(more), 1)
@@ -86,14 +86,14 @@ def brightness(images: Images, more: float, _: np.random.Generator) -> Images:
 
 
 def contrast(images: Images, factor: float, _: np.random.Generator) -> Images:
-    """Draw each channel of each image towards its mean, to this share of its distance."""
+    """Scale each channel's distance from its mean by this factor."""
     scaled = _scaled(images)
     mean = scaled.mean(axis=(1, 2), keepdims=True)
     return _stored((scaled - mean) * np.float32(factor) + mean)
 
 
 def pixelate(images: Images, share: float, _: np.random.Generator) -> Images:
-    """Shrink to this share of each side and enlarge again, both by the mean over boxes."""
+    """Shrink to this share of each side and enlarge again, both by box filtering."""
     height, width = images.shape[1:3]
     small = max(1, int(width * share)), max(1, int(height * share))
     box = Image.Resampling.BOX
@@ -102,7 +102,7 @@ def pixelate(images: Images, share: float, _: np.random.Generator) -> Images:
 
 
 def jpeg(images: Images, quality: float, _: np.random.Generator) -> Images:
-    """Store as JPEG of this quality and read again."""
+    """Compress as JPEG of this quality and decode again."""
     stored = []
     for image in images:
         buffer = io.BytesIO()

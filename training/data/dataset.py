@@ -1,4 +1,4 @@
-"""What a data set is."""
+"""A data set in memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle.manifest import InputSpec
+from bundle.inputs import InputSpec
 from bundle.table import Column, Columns
 from bundle.text import PAD, SPECIAL, UNKNOWN, Vocabulary
 from training.errors import ConfigurationError, DataError
@@ -31,21 +31,20 @@ class Dataset:
     """Labelled examples.
 
     Attributes:
-        name: Key in `DATASETS`, with the classes that were chosen of it.
-        inputs: uint8 (N, H, W, C) images, int32 (N, L) tokens or float32 (N, F) rows of a table, as the graph takes
-            them.
+        name: Key in `DATASETS`, with the selected classes.
+        inputs: uint8 (N, H, W, C) images, int32 (N, L) tokens or float32 (N, F) rows of a table, as the graph's input.
         labels: Class of each example, int64 (N,), in 0 … K − 1.
         label_names: Names of the K classes.
         kind: `image`, `tokens` or `array`, as in `bundle.InputSpec`.
-        test: Numbers of the rows that its makers set apart for testing; nothing is ever trained or fitted on them.
-        sources: sha256 of each file that was read, by its path in the folder of data sets.
-        resized: Whether images were resized when they were read; then those that a client sends are resized too.
-        columns: What the columns of a table are; codes of categories are theirs, 0 for an unknown or missing one.
-        vocabulary: What the tokens are.
-        vocabulary_size: Largest vocabulary that `learned_from` leaves.
+        test: Rows that the authors set apart for testing; nothing is trained or fitted on them.
+        sources: sha256 of each file read, by its path in the folder of data sets.
+        resized: Whether images were resized when read; the bundle then resizes clients' images too.
+        columns: Columns of a table, with the categories behind the codes; 0 is unknown or missing.
+        vocabulary: Words behind the tokens.
+        vocabulary_size: Largest vocabulary after `learned_from`.
 
     Raises:
-        DataError: The parts do not fit one another.
+        DataError: The parts are inconsistent.
     """
 
     name: str
@@ -82,41 +81,37 @@ class Dataset:
         return len(self.labels)
 
     def spec(self, *, resize: bool = False) -> InputSpec:
-        """One example as the graph takes it.
-
-        Args:
-            resize: Whether encoded images of another size are resized; they are where these were.
-        """
+        """Return the input specification of one example; `resize` asks to resize encoded images of another size."""
         dtype, _ = _DTYPES[self.kind]
         return InputSpec(
             kind=self.kind, dtype=np.dtype(dtype).name, shape=self.inputs.shape[1:], resize=resize or self.resized
         )
 
     def outside_test(self) -> Rows:
-        """Numbers of the rows outside `test`, ascending."""
+        """Return the rows outside `test`, ascending."""
         rows = np.arange(len(self), dtype=np.int64)
         return np.delete(rows, self.test) if len(self.test) else rows
 
     def select(self, rows: Rows) -> Dataset:
-        """These rows alone, in ascending order, test rows among them still set apart."""
+        """Return these rows alone, in ascending order; test rows among them stay set apart."""
         rows = np.sort(rows)
         start, stop = np.searchsorted(rows, [self.test.start, self.test.stop]).tolist() if len(self.test) else (0, 0)
         return replace(self, inputs=self.inputs[rows], labels=self.labels[rows], test=range(start, stop))
 
     def shape(self, train: Rows, *, centred: bool = False) -> InputShape:
-        """What a network needs to know of one example, measured on the training rows.
+        """Measure the shape and scale of one example on the training rows.
 
         Args:
             train: Row numbers, int64.
-            centred: Whether the mean is subtracted from each channel of images.
+            centred: Whether to subtract the mean from each channel of images.
 
         Raises:
-            ConfigurationError: Inputs that are no images are to be centred.
+            ConfigurationError: `centred` is set and the inputs are not images.
         """
         if self.kind == "image":
-            return (ImageShape.centred if centred else ImageShape.uncentred)(self.inputs[train])
+            return ImageShape.measured(self.inputs[train], centred=centred)
         if centred:
-            raise ConfigurationError(f"{self.name} holds no images, expected some to be centred")
+            raise ConfigurationError(f"{self.name} does not contain images, which `centred` requires")
         if self.vocabulary is not None:
             return TokenShape(len(self.vocabulary), self.vocabulary.length)
         if self.columns is not None:
@@ -126,14 +121,11 @@ class Dataset:
         raise DataError(f"{self.name}: {self.kind} without a vocabulary or columns")
 
     def learned_from(self, train: Rows) -> Dataset:
-        """The same examples, encoded with what the training rows alone teach.
+        """Return the same examples, encoded by the training rows (int64 row numbers) alone.
 
-        A vocabulary keeps the words that are most frequent in these rows, a column the categories that occur there;
-        all else becomes unknown. Held-out rows thus meet the model as tomorrow's do, with words and categories that it
-        may never have seen. Images stay what they are.
-
-        Args:
-            train: Row numbers, int64.
+        A vocabulary keeps the most frequent words of these rows, a column the categories that occur there; everything
+        else becomes unknown. Held-out rows then contain unseen words and categories, as future inputs do. Images stay
+        unchanged.
         """
         if self.vocabulary is not None:
             return self._with_words_of(self.vocabulary, train)

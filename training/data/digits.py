@@ -1,4 +1,4 @@
-"""Handwritten digits, as scikit-learn ships them: real, small, and there without a network."""
+"""Handwritten digits included in scikit-learn: real, small, and available offline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def load() -> Dataset:
         >>> load().inputs.shape
         (1797, 8, 8, 1)
     """
-    from sklearn.datasets import load_digits  # takes a second to import; who only wants the registry need not wait
+    from sklearn.datasets import load_digits  # takes a second to import
 
     bunch = load_digits()
     images = np.round(bunch.images[..., np.newaxis] * (255 / 16)).astype(np.uint8)

@@ -1,11 +1,17 @@
-"""How a data set is distributed: where its files lie, reading each once, and saying what is not as it should be."""
+"""The files of a data set: finding and reading them, and errors that say what to download."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from training.errors import DataError
 
@@ -14,14 +20,14 @@ VARIABLE = "CANDOR_DATA"
 
 @dataclass(frozen=True)
 class Distribution:
-    """A data set as its makers give it away.
+    """A data set as distributed by its authors.
 
     Attributes:
-        title: Its name, for people.
-        folders: Names that its folder may have inside the folder of data sets, the first the usual one; none for data
-            of one's own, which may lie anywhere.
+        title: Display name.
+        folders: Possible names of its folder inside the folder of data sets, the usual one first; none for your own
+            data, which may be anywhere.
         obtain: What to download, from where, and where to put it.
-        layout: The files that are expected, and what is in them.
+        layout: Expected files and their content.
     """
 
     title: str
@@ -30,49 +36,49 @@ class Distribution:
     layout: str
 
     def find(self, root: Path | None, *some: str) -> Files:
-        """The folder of this data set: the first that holds one of these files or folders.
+        """Find the folder of this data set: the first that contains one of the given files or folders.
 
         Args:
-            root: Folder of data sets, or this data set's own; None for the one that CANDOR_DATA names.
+            root: Folder of data sets, or this data set's own; None for CANDOR_DATA.
             some: Names that mark the folder.
 
         Raises:
-            DataError: No folder of data sets is named, or none of these is in it.
+            DataError: No folder of data sets is given, or it contains none of these.
         """
         root = self.root(root)
         for folder in (*(root / name for name in self.folders), root):
             if any((folder / name).exists() for name in some):
                 return Files(self, folder, root)
-        raise self.problem(f"nothing of it is in {root}")
+        raise self.problem(f"no files found in {root}")
 
     def root(self, given: Path | None) -> Path:
-        """The folder of data sets: the one given, else the one that CANDOR_DATA names; raises DataError.
+        """Return the given folder of data sets, else CANDOR_DATA; raises DataError.
 
-        Where neither is there, paths of one's own data begin at the current folder.
+        Without either, paths of your own data are relative to the current folder.
         """
         named = os.environ.get(VARIABLE)
         if given is None and not named and self.folders:
-            raise self.problem(f"no folder of data sets is named, neither in the call nor by {VARIABLE}")
+            raise self.problem(f"no folder of data sets is given; set {VARIABLE}")
         root = given if given is not None else Path(named or "")
         if not root.is_dir():
-            raise self.problem(f"{root} is no folder")
+            raise self.problem(f"{root} is not a folder")
         return root
 
     def own(self, root: Path | None, path: str) -> Files:
-        """The folder of a file of one's own: its path is absolute, or begins at the folder of data sets (`root`)."""
+        """Return the folder of your own file; its path is absolute or relative to the folder of data sets (`root`)."""
         start = self.root(root)
         return Files(self, (start / path).parent, start)
 
     def problem(self, message: str) -> DataError:
-        """An error that says what was found, what to do, and what is expected."""
+        """Return an error that says what was found, what to do, and what is expected."""
         return DataError(f"{self.title}: {message}. {self.obtain} Expected: {self.layout}")
 
 
 class Files:
-    """The files of one data set, of which it remembers what was read.
+    """The files of one data set, with digests of those read.
 
     Attributes:
-        folder: Where they lie.
+        folder: Their folder.
         digests: sha256 of each file read so far, by its path below the folder of data sets.
     """
 
@@ -83,7 +89,7 @@ class Files:
         self._root = root
 
     def read(self, name: str) -> bytes:
-        """The bytes of a file; raises DataError when it is missing or cannot be read."""
+        """Return the bytes of a file; raises DataError if it is missing or cannot be read."""
         try:
             data = (self.folder / name).read_bytes()
         except FileNotFoundError:
@@ -93,18 +99,25 @@ class Files:
         self.note(name, hashlib.sha256(data).hexdigest())
         return data
 
+    def arrays(self, name: str, *members: str) -> list[NDArray[Any]]:
+        """Read the array of a `.npy` file, or these members of a `.npz` archive, without pickle; raises DataError."""
+        self.read(name)
+        try:
+            with (self.folder / name).open("rb") as stream:
+                found: Any = np.load(stream, allow_pickle=False)
+                return [found[member] for member in members] if members else [np.asarray(found)]
+        except (OSError, EOFError, ValueError, KeyError, IndexError, zipfile.BadZipFile, zlib.error) as error:
+            raise self.problem(f"{self.folder / name} cannot be read: {error}") from error
+
     def first_of(self, *names: str) -> str:
-        """The first of these names that is there; raises DataError when none is."""
+        """Return the first existing one of these names; raise DataError if none exists."""
         for name in names:
             if (self.folder / name).exists():
                 return name
         raise self.problem(f"{' or '.join(names)} is missing in {self.folder.absolute()}")
 
     def note(self, name: str, digest: str) -> None:
-        """Remember the sha256 of a file, or of many that are told of as one.
-
-        A file outside the folder of data sets goes by its name: where it lies is a matter of the machine.
-        """
+        """Record the sha256 of a file, or of many under one name; outside the folder of data sets by name alone."""
         # Not `resolve`: a folder of data sets may be made of links.
         path, root = (Path(os.path.abspath(place)) for place in (self.folder / name, self._root))  # noqa: PTH100
         self.digests[path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name] = digest
@@ -115,6 +128,6 @@ class Files:
 
 
 def digest_of_many(digests: dict[str, str]) -> str:
-    """One sha256 for many files: of the lines `<sha256>  <path>` in the order of their paths, as sha256sum prints."""
+    """Return one sha256 for many files: of the lines `<sha256>  <path>`, sorted by path, as sha256sum prints them."""
     lines = "".join(f"{digest}  {path}\n" for path, digest in sorted(digests.items()))
     return hashlib.sha256(lines.encode()).hexdigest()

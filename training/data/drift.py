@@ -1,4 +1,4 @@
-"""A drift that a camera could suffer: the lamp dims.
+"""A drift of a camera: the lamp dims.
 
 The defaults are chosen by `benchmarks/demo_seeds.py`: strong enough that a refit passes the gate whatever the seed.
 """
@@ -13,7 +13,7 @@ NOISE = 0.05
 
 
 def dim(images: NDArray[np.uint8], *, seed: int, gain: float = GAIN, noise: float = NOISE) -> NDArray[np.uint8]:
-    """Darken images and add the noise of a sensor that is short of light.
+    """Darken images and add the noise of a sensor in low light.
 
     Args:
         images: uint8, any shape.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from training.data import idx
 from training.data.dataset import Dataset
 from training.data.distribution import Distribution
@@ -30,36 +28,28 @@ def load(root: Path | None = None, *, part: str = "all") -> Dataset:
     """Fashion-MNIST: 70,000 articles of clothing, 28 × 28 grey; 10,000 of them are the test part.
 
     Args:
-        root: Folder of data sets, or of this one; None for the one that CANDOR_DATA names.
-        part: `all`, or `test` for the 10,000 images of the test files as a data set of its own, without a test part.
+        root: Folder of data sets, or of this one; None for CANDOR_DATA.
+        part: `all`, or `test` for the 10,000 images of the test files alone, without a test part.
 
     Returns:
         Images uint8 (N, 28, 28, 1), light on dark, the test images last.
 
     Raises:
-        ConfigurationError: `part` is neither.
-        DataError: A file is missing, truncated or of another layout, or a label is none.
+        ConfigurationError: `part` is neither of these.
+        DataError: A file is missing, truncated or of another layout, or a label is invalid.
 
     References:
         Xiao, Rasul & Vollgraf 2017, Fashion-MNIST: a novel image dataset for benchmarking machine learning algorithms.
     """
     if part not in PARTS:
         raise ConfigurationError(f"part is {part!r}, expected one of: {', '.join(PARTS)}")
-    marks = [f"{name}{ending}" for half in ("train", "t10k") for name in idx.names(half) for ending in ("", ".gz")]
-    files = FASHION_MNIST.find(root, *marks)
-    if part == "all" and not idx.is_there(files, "train") and idx.is_there(files, "t10k"):
-        raise files.problem(
-            f"only the test files are in {files.folder}; part=test takes their 10,000 images as a data set of its own"
-        )
-    test = idx.read_part(files, "t10k")
+    files = FASHION_MNIST.find(root, *idx.names(*idx.PARTS))
     if part == "test":
+        test = idx.read_part(files, "t10k")
         return Dataset("fashion_mnist", test.images, test.labels, CLASSES, sources=files.digests)
-    train = idx.read_part(files, "train")
-    return Dataset(
-        "fashion_mnist",
-        np.concatenate([train.images, test.images]),
-        np.concatenate([train.labels, test.labels]),
-        CLASSES,
-        test=range(len(train.labels), len(train.labels) + len(test.labels)),
-        sources=files.digests,
-    )
+    train_is_there, test_is_there = (any((files.folder / name).exists() for name in idx.names(p)) for p in idx.PARTS)
+    if test_is_there and not train_is_there:
+        raise files.problem(
+            f"only the test files are in {files.folder}; part=test reads their 10,000 images as a separate data set"
+        )
+    return idx.both_parts("fashion_mnist", files, CLASSES)

@@ -1,4 +1,4 @@
-"""The idx layout of MNIST and the data sets made after it."""
+"""The idx layout of MNIST and similar data sets."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from training.data.dataset import Dataset
 from training.data.distribution import Files
 
+PARTS = ("train", "t10k")
 SIDE = 28
 CLASSES = 10
 _IMAGES, _LABELS = 0x803, 0x801
@@ -27,27 +29,27 @@ class Part:
     labels: NDArray[np.int64]
 
 
-def names(part: str) -> tuple[str, str]:
-    """Names of the images' and the labels' file of part `train` or `t10k`, without `.gz`."""
-    return f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"
-
-
-def is_there(files: Files, part: str) -> bool:
-    """Whether one of the part's files is there, packed or not."""
-    return any((files.folder / f"{name}{ending}").exists() for name in names(part) for ending in ("", ".gz"))
+def names(*parts: str) -> list[str]:
+    """Return the names that the files of parts `train` and `t10k` may have, packed by gzip or not."""
+    return [
+        f"{part}-{file}-ubyte{ending}"
+        for part in parts
+        for file in ("images-idx3", "labels-idx1")
+        for ending in ("", ".gz")
+    ]
 
 
 def read_part(files: Files, part: str) -> Part:
     """Read one part.
 
     Args:
-        files: Where the files lie, packed by gzip or not.
+        files: Their folder; files may be packed by gzip.
         part: `train` or `t10k`.
 
     Raises:
-        DataError: A file is missing, truncated or of another layout, or a label is none.
+        DataError: A file is missing, truncated or of another layout, or a label is invalid.
     """
-    images_name, labels_name = names(part)
+    images_name, labels_name = names(part)[::2]
     images = _read(files, images_name, _IMAGES, axes=3)
     labels = _read(files, labels_name, _LABELS, axes=1)
     if images.shape[1:] != (SIDE, SIDE) or len(images) != len(labels):
@@ -55,6 +57,19 @@ def read_part(files: Files, part: str) -> Part:
     if len(labels) and int(labels.max()) >= CLASSES:
         raise files.problem(f"{labels_name} has a label of {labels.max()} in {files.folder}, not 0 … {CLASSES - 1}")
     return Part(images[..., np.newaxis], labels.astype(np.int64))
+
+
+def both_parts(name: str, files: Files, classes: tuple[str, ...]) -> Dataset:
+    """Read both parts as one data set, the test images last; raises DataError as `read_part` does."""
+    train, test = (read_part(files, part) for part in PARTS)
+    return Dataset(
+        name,
+        np.concatenate([train.images, test.images]),
+        np.concatenate([train.labels, test.labels]),
+        classes,
+        test=range(len(train.labels), len(train.labels) + len(test.labels)),
+        sources=files.digests,
+    )
 
 
 def _read(files: Files, name: str, magic: int, *, axes: int) -> NDArray[np.uint8]:

@@ -1,4 +1,4 @@
-"""Images of your own: a folder for each class."""
+"""Your own images: one folder per class."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from training.errors import ConfigurationError
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp")
 _MAX_PIXELS = 2**27
-_LISTED = 5  # images that cannot be taken, before no more are looked at
+_LISTED = 5  # unusable images to report before giving up
 _ON_ITS_SIDE = range(5, 9)  # EXIF orientations
 
 IMAGE_FOLDER = Distribution(
     title="Image folder",
     folders=(),
-    obtain="Name as `folder` the one that holds a folder of images for each class.",
-    layout="CLASS/*.png, *.jpg, *.jpeg or *.webp, for two classes or more; or train/CLASS/… and test/CLASS/…, where "
-    "the test images are never trained on.",
+    obtain="Set `folder` to a folder that contains one folder of images per class.",
+    layout="CLASS/*.png, *.jpg, *.jpeg or *.webp, for at least two classes; or train/CLASS/… and test/CLASS/… "
+    "(test images are never trained on).",
 )
 
 
@@ -35,21 +35,21 @@ def load(
 ) -> Dataset:
     """Images of your own: a folder for each class, with PNG, JPEG or WebP files; train/ and test/ above them if any.
 
-    Files that begin with a dot are passed over. Each image is decoded as the service decodes it.
+    Names that begin with a dot are ignored. Images are decoded as in the service.
 
     Args:
-        root: Folder that `folder` begins at; None for the one that CANDOR_DATA names, else the current one.
+        root: Folder that `folder` begins at; None for CANDOR_DATA, else the current folder.
         folder: Path of the images' folder.
-        size: Height and width, or the side of a square, to which all images are resized, here and by the service; None
-            when all have one size.
+        size: Height and width, or the side of a square, for resizing all images, here and in the service; None if all
+            have one size.
         channels: 1 for grey, 3 for colour.
 
     Returns:
         Images uint8 (N, H, W, channels) in the order of their paths, those of test/ last; classes by name.
 
     Raises:
-        ConfigurationError: `size` or `channels` is none.
-        DataError: There are no such folders, or a file in them is no image, is unreadable, or has another size.
+        ConfigurationError: `size` or `channels` is invalid.
+        DataError: The folders are missing, or a file in them is not an image, is unreadable, or has another size.
     """
     if channels not in (1, 3):
         raise ConfigurationError(f"channels is {channels}, expected 1 or 3")
@@ -105,12 +105,12 @@ def _decode(files: Files, paths: list[Path], size: tuple[int, int] | None, chann
         raise files.problem("; ".join(problems) + hint)
     files.note(".", digest_of_many(digests))
     if images is None:
-        raise files.problem(f"{files.folder} holds no image")
+        raise files.problem(f"{files.folder} contains no images")
     return images
 
 
 def _size_of(data: bytes) -> tuple[int, int]:
-    """Height and width of an image that can be decoded, as it is held upright."""
+    """Return height and width of a decodable image, held upright."""
     from PIL import ExifTags, Image
 
     with Image.open(io.BytesIO(data)) as image:

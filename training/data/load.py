@@ -1,4 +1,4 @@
-"""Data sets by name, and what can be asked of them all."""
+"""Data sets by name, with the options common to all."""
 
 from __future__ import annotations
 
@@ -45,21 +45,18 @@ DATASETS: dict[str, Reader] = {
     "image_folder": image_folder.load,
     "arrays": arrays.load,
 }
-SHIFTED: dict[str, Reader] = {
-    "cifar10.1": cifar10_shifted.load_10_1,
-    "cifar10.2": cifar10_shifted.load_10_2,
-}
+SHIFTED: dict[str, Reader] = {"cifar10.1": cifar10_shifted.load_10_1, "cifar10.2": cifar10_shifted.load_10_2}
 
 
 @dataclass(frozen=True)
 class DataOptions:
-    """What can be asked of any data set.
+    """Options of any data set.
 
     Attributes:
-        folder: Folder of data sets, or of this one; None for the one that CANDOR_DATA names.
-        rows: Rows to keep outside the test part, every class in proportion; None for all.
-        test_rows: Rows to set apart for testing where the data set has no test part, every class in proportion.
-        seed: Seed of both choices, apart from that of a run, so that runs with several seeds share their test part.
+        folder: Folder of data sets, or of this one; None for CANDOR_DATA.
+        rows: Rows to keep outside the test part, classes in proportion; None for all.
+        test_rows: Rows to set apart for testing if the data set has no test part, classes in proportion.
+        seed: Seed of both choices, independent of a run's seed, so that runs share their test part.
         settings: The reader's own keywords by name, such as `length` or `label`.
     """
 
@@ -74,12 +71,12 @@ def load(name: str, options: DataOptions | None = None) -> Dataset:
     """Read a data set.
 
     Args:
-        name: Key of `DATASETS`, or of `SHIFTED` for one to evaluate on; after a colon, classes of it, parted by commas,
-            in the order in which they are to be numbered.
-        options: What else is asked of it.
+        name: Key of `DATASETS` or, for evaluation, of `SHIFTED`; after a colon optionally classes, separated by commas,
+            in the order of their numbers.
+        options: Further options.
 
     Returns:
-        The data set; a vocabulary and categories are still those of all rows (`Dataset.learned_from`).
+        The data set; vocabulary and categories are those of all rows (see `Dataset.learned_from`).
 
     Raises:
         ConfigurationError: An unknown name, class or setting, or not enough rows.
@@ -105,18 +102,18 @@ def load(name: str, options: DataOptions | None = None) -> Dataset:
 
 
 def describe() -> dict[str, str]:
-    """One line about each data set of `DATASETS` and `SHIFTED`, by name."""
+    """Describe each data set of `DATASETS` and `SHIFTED` in one line, by name."""
     return {name: (inspect.getdoc(reader) or "").partition("\n")[0] for name, reader in (DATASETS | SHIFTED).items()}
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """The settings that a data set's reader takes, with their defaults, by name."""
+    """Return the settings of a data set's reader with their defaults, by name."""
     keywords = inspect.signature((DATASETS | SHIFTED)[name]).parameters.values()
     return {keyword.name: keyword.default for keyword in keywords if keyword.kind is keyword.KEYWORD_ONLY}
 
 
 def parse_settings(items: Iterable[str]) -> dict[str, Any]:
-    """Settings as they are typed, `name=value`: a value is JSON where it can be, else a string.
+    """Parse settings of the form `name=value`, where the value is JSON or else a string.
 
     Raises:
         ConfigurationError: An item has no `=`.
@@ -129,7 +126,7 @@ def parse_settings(items: Iterable[str]) -> dict[str, Any]:
     for item in items:
         name, equals, value = item.partition("=")
         if not equals:
-            raise ConfigurationError(f"the setting {item!r} is no name=value")
+            raise ConfigurationError(f"the setting {item!r} is not of the form name=value")
         try:
             settings[name.strip()] = json.loads(value)
         except ValueError:
@@ -141,7 +138,7 @@ def _read(name: str, reader: Reader, options: DataOptions) -> Dataset:
     known, settings = settings_of(name), dict(options.settings)
     for setting in options.settings:
         if setting not in known:
-            told = f"expected one of: {', '.join(known)}" if known else "it has none"
+            told = f"expected one of: {', '.join(known)}" if known else "it has no settings"
             raise ConfigurationError(f"{name} has no setting {setting!r}, {told}")
         value = settings[setting] = _listed(options.settings[setting], known[setting])
         if not _is_like(value, known[setting]):
@@ -153,12 +150,12 @@ def _read(name: str, reader: Reader, options: DataOptions) -> Dataset:
 
 
 def _listed(value: object, default: object) -> object:
-    """A name where a list of names belongs is a list of one."""
+    """Turn a name into a list of one if the default is a list of names."""
     return [value] if isinstance(default, tuple) and isinstance(value, str) else value
 
 
 def _is_like(value: object, default: object) -> bool:
-    """Whether a setting has its default's type; any will do where that is None."""
+    """Return whether a setting has the type of its default; any type is valid if the default is None."""
     if isinstance(default, tuple):
         return isinstance(value, list | tuple) and all(isinstance(part, str) for part in value)
     return default is None or type(value) is type(default)

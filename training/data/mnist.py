@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from training.data import idx
 from training.data.dataset import Dataset
 from training.data.distribution import Distribution
@@ -24,25 +22,15 @@ def load(root: Path | None = None) -> Dataset:
     """MNIST: 70,000 handwritten digits, 28 × 28 grey; 10,000 of them are the test part.
 
     Args:
-        root: Folder of data sets, or of this one; None for the one that CANDOR_DATA names.
+        root: Folder of data sets, or of this one; None for CANDOR_DATA.
 
     Returns:
         Images uint8 (70000, 28, 28, 1), light on dark, the test images last; label names "0" … "9".
 
     Raises:
-        DataError: A file is missing, truncated or of another layout, or a label is none.
+        DataError: A file is missing, truncated or of another layout, or a label is invalid.
 
     References:
         LeCun et al. 1998, Gradient-based learning applied to document recognition.
     """
-    marks = [f"{name}{ending}" for part in ("train", "t10k") for name in idx.names(part) for ending in ("", ".gz")]
-    files = MNIST.find(root, *marks)
-    train, test = (idx.read_part(files, part) for part in ("train", "t10k"))
-    return Dataset(
-        "mnist",
-        np.concatenate([train.images, test.images]),
-        np.concatenate([train.labels, test.labels]),
-        tuple("0123456789"),
-        test=range(len(train.labels), len(train.labels) + len(test.labels)),
-        sources=files.digests,
-    )
+    return idx.both_parts("mnist", MNIST.find(root, *idx.names(*idx.PARTS)), tuple("0123456789"))

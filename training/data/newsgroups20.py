@@ -36,17 +36,17 @@ NEWSGROUPS20 = Distribution(
 def load(
     root: Path | None = None, *, length: int = 1000, vocabulary_size: int = 20_000, headers: str = "none"
 ) -> Dataset:
-    """20 Newsgroups: 19,997 posts to twenty discussion groups, as words; it has no test part.
+    """20 Newsgroups: 19,997 posts to twenty discussion groups, as words; without a test part.
 
-    The posts are in the order of their groups and numbers. A header names the group, which is the label: by default
-    only what follows the first empty line is read. The vocabulary holds all words until `Dataset.learned_from` keeps
-    those of the training rows.
+    Posts are ordered by group and number. A header names the group, which is the label, so by default only the text
+    after the first empty line is read. The vocabulary contains all words until `Dataset.learned_from` keeps those of
+    the training rows.
 
     Args:
-        root: Folder of data sets, or of this one; None for the one that CANDOR_DATA names.
-        length: Words of a post that count, from its beginning.
-        vocabulary_size: Words to tell apart once the training rows are known, padding and unknown included.
-        headers: `none`; `subject` for the subject before the body; `all` for the post as it is, label and all.
+        root: Folder of data sets, or of this one; None for CANDOR_DATA.
+        length: Words to read from the beginning of a post.
+        vocabulary_size: Maximum vocabulary after the training rows are known, including padding and unknown.
+        headers: `none`; `subject` for the subject before the body; `all` for the complete post, including the label.
 
     Returns:
         Tokens int32 (N, length).
@@ -95,7 +95,7 @@ def _text(post: bytes, headers: str) -> str:
 
 
 def _posts(files: Files) -> Iterator[tuple[str, int, bytes]]:
-    """Group, number and bytes of each post, in any order."""
+    """Yield group, number and bytes of each post, in any order."""
     archive = next((name for name in _ARCHIVES if (files.folder / name).exists()), None)
     if archive is None:
         yield from _posts_in_folders(files)
@@ -128,5 +128,5 @@ def _posts_in_folders(files: Files) -> Iterator[tuple[str, int, bytes]]:
 
 def _number(files: Files, name: PurePosixPath) -> int:
     if not (name.name.isascii() and name.name.isdigit()):
-        raise files.problem(f"{name} in {files.folder} is no post; a post's file has a number for a name")
+        raise files.problem(f"{name} in {files.folder} is not a post: its file name must be a number")
     return int(name.name)

@@ -12,7 +12,7 @@ from training.data.subset import stratified_order
 from training.errors import ConfigurationError
 
 Rows = NDArray[np.int64]
-_WHERE_ANY = ("validation", "test")  # recorded only where a run has them
+_WHERE_ANY = ("validation", "test")  # recorded only if a run has them
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,13 @@ class Splits:
     """Row numbers of each part, int64; disjoint, together all rows.
 
     Attributes:
-        train: The network learns from these.
-        validation: Training is stopped and models are chosen by these; may be empty.
-        fit: Reference rows that the calibrator is fitted on.
+        train: Rows to train on.
+        validation: Rows for early stopping and model selection; may be empty.
+        fit: Reference rows to fit the calibrator on.
         certify: Reference rows that certify.
-        gate: Reference rows that proposals are judged on.
-        feedback: All others outside the test part: nothing offline sees them.
-        test: The test part, where the data set has one; a report's last word, and never anything else.
+        gate: Reference rows to judge proposals on.
+        feedback: All other rows outside the test part; unused offline.
+        test: The test part, if the data set has one; for reports only.
     """
 
     train: Rows
@@ -38,15 +38,15 @@ class Splits:
     test: Rows
 
     def reference(self) -> Rows:
-        """The rows that go into the bundle: fit, certify, gate."""
+        """Return the rows for the bundle: fit, certify, gate."""
         return np.concatenate([self.fit, self.certify, self.gate])
 
     def unseen(self) -> Rows:
-        """Rows to report on that nothing was trained, chosen or fitted on: the test part, else the feedback rows."""
+        """Return untouched rows to report on: the test part, else the feedback rows."""
         return self.test if len(self.test) else self.feedback
 
     def sizes_and_digests(self) -> dict[str, tuple[int, str]]:
-        """Rows and sha256 (of the row numbers, int64 little-endian) of each part, to be recorded."""
+        """Return size and sha256 (of the row numbers, int64 little-endian) of each part, for the record."""
         parts = {field.name: getattr(self, field.name) for field in fields(self)}
         return {
             name: (len(rows), hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest())
@@ -73,15 +73,15 @@ def split(
         labels: Class of every row, int64 (N,).
         seed: Seed of the order.
         train_rows: Rows to train on; None for all that the other parts leave.
-        reference_rows: Rows that go into the bundle.
+        reference_rows: Rows for the bundle.
         fit_share: Share of the reference rows for fitting.
         certify_share: Share of the reference rows for certifying; the rest are for the gate.
-        validation_rows: Rows to stop and to choose by.
-        test: Rows that the makers set apart; they are in no other part.
-        stratified: Whether every part gets the classes in proportion; a plain random order if not.
+        validation_rows: Rows for early stopping and model selection.
+        test: Rows of the test part; they are in no other part.
+        stratified: Whether every part has the classes in proportion; otherwise the order is random.
 
     Raises:
-        ConfigurationError: There are not enough rows, or a part would be empty.
+        ConfigurationError: There are too few rows, or a part would be empty.
 
     Example:
         >>> labels = np.zeros(1797, np.int64)
@@ -97,8 +97,8 @@ def split(
         asked = f"train_rows {train_rows}, " if train_rows else ""
         asked += f"validation_rows {validation_rows}, " if validation_rows else ""
         raise ConfigurationError(
-            f"{asked}reference_rows {reference_rows}: expected at most {len(rows)} together, as many as there are "
-            "outside a test part; --train-rows 0 takes all that the others leave, at least one"
+            f"{asked}reference_rows {reference_rows}: expected at most {len(rows)} together, the rows outside the test "
+            "part; --train-rows 0 uses all rows that the others leave, at least one"
         )
     if train_rows is None:
         train_rows = len(rows) - held_out
@@ -120,19 +120,11 @@ def split_held_out(
     test: range = range(0),
     stratified: bool = False,
 ) -> Splits:
-    """Cut rows that a network trained elsewhere has never seen into reference rows and others.
+    """Cut the rows that a network trained elsewhere has never seen into reference rows and others.
 
-    They are those of the test part, and the rows outside count as training rows; where there is no test part, they are
-    all rows.
+    They are the test part, and all other rows count as training rows; without a test part, they are all rows.
 
-    Args:
-        labels: Class of every row, int64 (N,).
-        seed: Seed of the order.
-        reference_rows: Rows that go into the bundle.
-        fit_share: Share of the reference rows for fitting.
-        certify_share: Share of the reference rows for certifying; the rest are for the gate.
-        test: Rows that the makers set apart.
-        stratified: Whether every part gets the classes in proportion; a plain random order if not.
+    The arguments are those of `split`.
 
     Raises:
         ConfigurationError: There are not enough rows, or a part would be empty.
@@ -149,7 +141,7 @@ def split_held_out(
     seen = np.delete(np.arange(len(labels), dtype=np.int64), rows)
     if reference_rows > len(rows):
         raise ConfigurationError(
-            f"reference_rows is {reference_rows}, expected at most {len(rows)}, as many as the network has never seen"
+            f"reference_rows is {reference_rows}, expected at most {len(rows)} (rows the network has not seen)"
         )
     sizes = _reference_sizes(reference_rows, fit_share, certify_share)
     order = _order(labels[rows], seed, stratified=stratified)
@@ -159,13 +151,13 @@ def split_held_out(
 
 
 def _reference_sizes(rows: int, fit_share: float, certify_share: float) -> tuple[int, int, int]:
-    """Rows that fit, certify, and are the gate's."""
+    """Return the numbers of fit, certify and gate rows."""
     fit, certify = round(rows * fit_share), round(rows * certify_share)
     sizes = (fit, certify, rows - fit - certify)
     if min(sizes) < 1:
         raise ConfigurationError(
-            f"reference_rows {rows} would be {fit} to fit, {certify} to certify and {sizes[2]} for the gate, expected "
-            "at least 1 each; more rows, or another fit_share and certify_share, give each some"
+            f"reference_rows {rows} would give {fit} fit, {certify} certify and {sizes[2]} gate rows, expected at "
+            "least 1 of each; use more rows, or change fit_share and certify_share"
         )
     return sizes
 
@@ -176,5 +168,5 @@ def _order(labels: NDArray[np.int64], seed: int, *, stratified: bool) -> Rows:
 
 
 def rows_of(numbers: range) -> Rows:
-    """A range as row numbers, int64."""
+    """Return a range as row numbers, int64."""
     return np.asarray(numbers, np.int64).reshape(-1)

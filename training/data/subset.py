@@ -1,4 +1,4 @@
-"""Some classes, some rows, and a test part where the makers set none apart."""
+"""Selected classes, selected rows, and a test part for data sets without one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from training.errors import ConfigurationError
 
 
 def of_classes(data: Dataset, classes: Sequence[str]) -> Dataset:
-    """The examples of these classes alone, which are numbered anew in the order given.
+    """Return the examples of these classes alone, numbered in the order given.
 
     Raises:
         ConfigurationError: A class is unknown or named twice, or there are fewer than two.
@@ -29,27 +29,24 @@ def of_classes(data: Dataset, classes: Sequence[str]) -> Dataset:
     numbers[[data.label_names.index(name) for name in classes]] = np.arange(len(classes))
     chosen = data.select(np.flatnonzero(numbers[data.labels] >= 0))
     return replace(
-        chosen,
-        name=f"{data.name}:{','.join(classes)}",
-        labels=numbers[chosen.labels],
-        label_names=tuple(classes),
+        chosen, name=f"{data.name}:{','.join(classes)}", labels=numbers[chosen.labels], label_names=tuple(classes)
     )
 
 
 def with_test_rows(data: Dataset, rows: int, *, seed: int) -> Dataset:
-    """The same examples, some of them set apart for testing, every class in proportion; those come last.
+    """Return the same examples with some rows set apart for testing, classes in proportion, at the end.
 
     Args:
         data: A data set without a test part.
-        rows: How many to set apart.
+        rows: Number of rows to set apart.
         seed: Seed of the choice.
 
     Raises:
-        ConfigurationError: There is a test part already, or not that many rows.
+        ConfigurationError: The data set has a test part, or too few rows.
     """
     if len(data.test):
         raise ConfigurationError(
-            f"{data.name} has a test part of {len(data.test)} rows, expected none to set rows apart"
+            f"{data.name} already has a test part of {len(data.test)} rows; test_rows requires a data set without"
         )
     if not 0 < rows < len(data):
         raise ConfigurationError(f"test_rows is {rows}, expected 1 … {len(data) - 1}")
@@ -57,23 +54,20 @@ def with_test_rows(data: Dataset, rows: int, *, seed: int) -> Dataset:
     kept, apart = np.sort(order[rows:]), np.sort(order[:rows])
     rows_in_order = np.concatenate([kept, apart])
     return replace(
-        data,
-        inputs=data.inputs[rows_in_order],
-        labels=data.labels[rows_in_order],
-        test=range(len(kept), len(data)),
+        data, inputs=data.inputs[rows_in_order], labels=data.labels[rows_in_order], test=range(len(kept), len(data))
     )
 
 
 def of_rows(data: Dataset, rows: int, *, seed: int) -> Dataset:
-    """That many of the rows outside the test part, every class in proportion, and the whole test part.
+    """Return this many rows outside the test part, classes in proportion, and the complete test part.
 
     Args:
         data: A data set.
-        rows: Rows to keep, test rows not counted.
+        rows: Rows to keep outside the test part.
         seed: Seed of the choice.
 
     Raises:
-        ConfigurationError: There are not that many.
+        ConfigurationError: There are too few rows.
     """
     others = data.outside_test()
     if not 0 < rows <= len(others):
@@ -83,14 +77,14 @@ def of_rows(data: Dataset, rows: int, *, seed: int) -> Dataset:
 
 
 def stratified_order(labels: NDArray[np.int64], random: np.random.Generator) -> Rows:
-    """A random order of the rows in which every stretch holds every class in proportion, give or take one or two.
+    """Return a random order of the rows in which every stretch has the classes in proportion, up to one or two rows.
 
-    The i-th of a class's n rows, in random order, gets a random place in the i-th of n equal stretches of [0, 1), and
-    all rows are put in the order of their places.
+    The i-th of a class's n rows, in random order, gets a random place in the i-th of n equal parts of [0, 1); all rows
+    are sorted by their places.
 
     Args:
         labels: int64 (N,).
-        random: Where the order comes from.
+        random: Source of randomness.
 
     Returns:
         A permutation of 0 … N − 1, int64.

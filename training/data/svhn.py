@@ -16,23 +16,23 @@ SVHN = Distribution(
     obtain="Download train_32x32.mat and test_32x32.mat (cropped digits, format 2) from "
     "http://ufldl.stanford.edu/housenumbers/ and put them into svhn/ in the folder of data sets.",
     layout="svhn/train_32x32.mat and svhn/test_32x32.mat, each with X, uint8 (32, 32, 3, N), and y, (N, 1), where 10 "
-    "stands for the digit 0.",
+    "means the digit 0.",
 )
 
 
 def load(root: Path | None = None) -> Dataset:
     """SVHN: 99,289 colour photographs of house numbers' digits, 32 × 32; 26,032 of them are the test part.
 
-    The files' label 10 becomes class 0, so that a class is the digit it shows.
+    The files' label 10 becomes class 0, so that classes equal digits.
 
     Args:
-        root: Folder of data sets, or of this one; None for the one that CANDOR_DATA names.
+        root: Folder of data sets, or of this one; None for CANDOR_DATA.
 
     Returns:
         Images uint8 (N, 32, 32, 3), the test images last; label names "0" … "9".
 
     Raises:
-        DataError: A file is missing or is no such file, or a label is none.
+        DataError: A file is missing or damaged, or a label is invalid.
 
     References:
         Netzer et al. 2011, Reading digits in natural images with unsupervised feature learning.
@@ -53,7 +53,7 @@ def load(root: Path | None = None) -> Dataset:
 
 
 def _part(files: Files, name: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """A view (N, 32, 32, 3) of a file's images, and their digits."""
+    """Return a view (N, 32, 32, 3) of a file's images, and their digits."""
     from scipy.io import loadmat  # only this data set needs it
 
     files.read(name)

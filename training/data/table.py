@@ -1,4 +1,4 @@
-"""A table in a CSV file: numbers, categories, and a column that is the label."""
+"""A table in a CSV file: numbers, categories, and a label column."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from training.data.dataset import Dataset
 from training.data.distribution import Distribution, Files
 from training.errors import ConfigurationError
 
+Names = Sequence[str]
+
 TABLE = Distribution(
     title="CSV table",
     folders=(),
-    obtain="Name its path as `file`: an absolute one, or one below the folder of data sets (else the current one).",
-    layout="UTF-8, cells parted by commas, a first line of distinct column names, then as many cells in each line; one "
-    "column holds the label.",
+    obtain="Set `file` to its path: absolute, or relative to the folder of data sets (else the current folder).",
+    layout="UTF-8, cells separated by commas, distinct column names in the first line, then as many cells in each "
+    "line; one column holds the label.",
 )
 
 
@@ -30,60 +32,45 @@ def load(
     *,
     file: str | None = None,
     label: str | None = None,
-    drop: Sequence[str] = (),
-    categorical: Sequence[str] = (),
-    label_names: Sequence[str] = (),
+    drop: Names = (),
+    categorical: Names = (),
+    label_names: Names = (),
 ) -> Dataset:
-    """A table of your own: a CSV file with a column for the label, numbers and categories in the others.
+    """A table of your own: a CSV file with a label column; the other columns are numbers or categories.
 
-    A column is categorical when it is named so, or when a cell of it is no number; a cell that is empty, `NA`, `NaN`,
-    `null` or `?` is missing. Numbers stay what they are, for the graph to standardise; categories become codes from 1,
-    with 0 for unknown and missing ones.
+    A column is categorical if it is declared so or contains a cell that is not a number. A cell is missing if it is
+    empty, `NA`, `NaN`, `null` or `?`. Numbers stay unchanged, the graph standardises them; categories become codes from
+    1, with 0 for unknown and missing ones.
 
     Args:
-        root: Folder that `file` begins at; None for the one that CANDOR_DATA names, else the current one.
+        root: Folder that `file` begins at; None for CANDOR_DATA, else the current folder.
         file: Path of the CSV file.
         label: Name of the label's column.
-        drop: Columns to leave out: numbers of rows, of persons, of contracts.
-        categorical: Columns whose numbers are names, such as postal codes.
-        label_names: Names of the classes in the order of the label's values (as numbers if they all are, else by
-            code); the values themselves when empty.
+        drop: Columns to leave out, such as row or customer numbers.
+        categorical: Columns whose numbers are categories, such as postal codes.
+        label_names: Names of the classes in the order of the label's values (numeric if all are numbers, else
+            alphabetic); by default the values themselves.
 
     Returns:
         Rows float32 (N, F), NaN for a missing number; labels in the order of their values.
 
     Raises:
-        ConfigurationError: A setting is missing, or names no column.
-        DataError: The file is missing or no such table, a label is missing, or there is one class only.
+        ConfigurationError: A setting is missing, or names an unknown column.
+        DataError: The file is missing or not a valid table, a label is missing, or there is only one class.
     """
     if file is None or label is None:
-        raise ConfigurationError("a table needs the settings `file` and `label`: its path and the label's column")
-    return read_table(
-        "table",
-        TABLE.own(root, file),
-        Path(file).name,
-        label=label,
-        drop=drop,
-        categorical=categorical,
-        label_names=label_names,
-    )
+        raise ConfigurationError("a table requires the settings `file` (its path) and `label` (the label column)")
+    return read_table("table", TABLE.own(root, file), Path(file).name, label, drop, categorical, label_names)
 
 
 def read_table(
-    name: str,
-    files: Files,
-    file: str,
-    *,
-    label: str,
-    drop: Sequence[str],
-    categorical: Sequence[str],
-    label_names: Sequence[str],
+    name: str, files: Files, file: str, label: str, drop: Names, categorical: Names, label_names: Names
 ) -> Dataset:
-    """See `load`; for presets."""
+    """Read a table with known settings; see `load`."""
     header, lines = _read(files, file)
     unknown = [column for column in (label, *drop, *categorical) if column not in header]
     if unknown:
-        raise ConfigurationError(f"{file} has no column {unknown[0]!r}; it has {', '.join(header)}")
+        raise ConfigurationError(f"{file} has no column {unknown[0]!r}; its columns are {', '.join(header)}")
     places = {column: place for place, column in enumerate(header)}
     labels, names = _labels(files, file, [line[places[label]].strip() for line in lines], label_names)
     left_out = {label, *drop}
@@ -106,12 +93,12 @@ def _read(files: Files, file: str) -> tuple[list[str], list[list[str]]]:
         text = files.read(file).decode("utf-8-sig")
         lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise files.problem(f"{files.folder / file} is no such table: {error}") from error
+        raise files.problem(f"{files.folder / file} is not a valid table: {error}") from error
     if not lines:
         raise files.problem(f"{files.folder / file} is empty")
     header, lines = [column.strip() for column in lines[0]], lines[1:]
     if len(header) == 1:
-        raise files.problem(f"{files.folder / file} has a single column, {header[0]!r}")
+        raise files.problem(f"{files.folder / file} has only one column, {header[0]!r}")
     if len(set(header)) != len(header):
         twice = next(column for column in header if header.count(column) > 1)
         raise files.problem(f"{files.folder / file} has the column {twice!r} twice")

@@ -1,4 +1,4 @@
-"""Texts of your own: a folder for each class."""
+"""Your own texts: one folder per class."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ ENDINGS = (".txt",)
 TEXT_FOLDER = Distribution(
     title="Text folder",
     folders=(),
-    obtain="Name as `folder` the one that holds a folder of texts for each class.",
-    layout="CLASS/*.txt in UTF-8, for two classes or more; or train/CLASS/… and test/CLASS/…, where the test texts are "
-    "never trained on.",
+    obtain="Set `folder` to a folder that contains one folder of texts per class.",
+    layout="CLASS/*.txt in UTF-8, for at least two classes; or train/CLASS/… and test/CLASS/… (test texts are never "
+    "trained on).",
 )
 
 
 def load(root: Path | None = None, *, folder: str = ".", length: int = 1000, vocabulary_size: int = 20_000) -> Dataset:
     """Texts of your own: a folder for each class, with .txt files in UTF-8; train/ and test/ above them if any.
 
-    Files that begin with a dot are passed over. The vocabulary holds all words until `Dataset.learned_from` keeps those
+    Names that begin with a dot are ignored. The vocabulary contains all words until `Dataset.learned_from` keeps those
     of the training rows.
 
     Args:
-        root: Folder that `folder` begins at; None for the one that CANDOR_DATA names, else the current one.
+        root: Folder that `folder` begins at; None for CANDOR_DATA, else the current folder.
         folder: Path of the texts' folder.
-        length: Words of a text that count, from its beginning.
-        vocabulary_size: Words to tell apart once the training rows are known, padding and unknown included.
+        length: Words to read from the beginning of a text.
+        vocabulary_size: Maximum vocabulary after the training rows are known, including padding and unknown.
 
     Returns:
         Tokens int32 (N, length) in the order of the texts' paths, those of test/ last; classes by name.
 
     Raises:
         ConfigurationError: An argument is out of range.
-        DataError: There are no such folders, or a file in them is no text in UTF-8.
+        DataError: The folders are missing, or a file in them is not UTF-8 text.
     """
     require_sizes(length, vocabulary_size)
     start = TEXT_FOLDER.root(root)
@@ -50,7 +50,7 @@ def load(root: Path | None = None, *, folder: str = ".", length: int = 1000, voc
         try:
             texts.append(data.decode("utf-8-sig"))
         except UnicodeDecodeError as error:
-            raise files.problem(f"{path} is no text in UTF-8: {error}") from error
+            raise files.problem(f"{path} is not UTF-8 text: {error}") from error
         digests[path.relative_to(files.folder).as_posix()] = hashlib.sha256(data).hexdigest()
     files.note(".", digest_of_many(digests))
     tokens, vocabulary = tokens_of(texts, length)

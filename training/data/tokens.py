@@ -1,4 +1,4 @@
-"""Tokens of texts, before it is known which of their words the training rows have."""
+"""Tokens of texts, before the training rows decide on the vocabulary."""
 
 from __future__ import annotations
 
@@ -13,24 +13,20 @@ from training.errors import ConfigurationError
 
 
 def require_sizes(length: int, vocabulary_size: int) -> None:
-    """Refuse a length of texts, or a size of their vocabulary, that cannot be.
-
-    Raises:
-        ConfigurationError: The length is below 1, or the vocabulary holds less than padding and unknown.
-    """
+    """Raise ConfigurationError if the length is below 1 or the vocabulary cannot hold padding and unknown."""
     if length < 1 or vocabulary_size < len(SPECIAL):
         raise ConfigurationError(f"length is {length} and vocabulary_size {vocabulary_size}, expected at least 1 and 2")
 
 
 def tokens_of(texts: Sequence[str], length: int) -> tuple[NDArray[np.int32], Vocabulary]:
-    """Number the words of texts as they come.
+    """Number the words of texts in order of appearance.
 
     Args:
         texts: N texts.
-        length: Words of a text that count, from its beginning.
+        length: Words to read from the beginning of a text.
 
     Returns:
-        Tokens int32 (N, length), and the vocabulary of all words; `Dataset.learned_from` keeps those of training rows.
+        Tokens int32 (N, length), and the vocabulary of all words.
 
     Example:
         >>> tokens, vocabulary = tokens_of(["To be, or not", "Not to be"], 4)

@@ -1,4 +1,4 @@
-"""Vehicle insurance claims, some of them fraudulent."""
+"""Vehicle insurance claims, some fraudulent."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ VEHICLE_FRAUD = Distribution(
 
 
 def load(root: Path | None = None) -> Dataset:
-    """Vehicle insurance claims: 15,420 claims in 31 columns, 923 of them fraudulent; it has no test part.
+    """Vehicle insurance claims: 15,420 claims in 31 columns, 923 of them fraudulent; without a test part.
 
-    The policy's number is left out, and the representative's is taken for a name.
+    The policy number is left out; the representative's number is a category.
 
     Args:
-        root: Folder of data sets, or of this one; None for the one that CANDOR_DATA names.
+        root: Folder of data sets, or of this one; None for CANDOR_DATA.
 
     Returns:
         Rows float32 (15420, 31), numbers and codes of categories; label names "genuine" and "fraud".
 
     Raises:
-        DataError: The file is missing or no such table.
+        DataError: The file is missing or not a valid table.
         ConfigurationError: A column is missing.
     """
     return read_table(

@@ -1,9 +1,9 @@
-"""Losses: pure functions of logits and labels, one value per example; the caller reduces.
+"""Losses: pure functions of logits and labels that return one value per example; `Loss` is their contract.
 
 Weight decay belongs to the optimiser, dropout to the network, and mixup to the batch (`training.mixup`).
 """
 
-from training.losses.correctness_ranking import CorrectnessHistory, correctness_ranking
+from training.losses.correctness_ranking import correctness_ranking
 from training.losses.criterion import Criterion
 from training.losses.cross_entropy import cross_entropy
 from training.losses.entropy_regularisation import entropy_regularisation
@@ -27,19 +27,4 @@ LOSSES: dict[str, Loss] = {
     "correctness_ranking": correctness_ranking,
 }
 
-__all__ = [
-    "LOSSES",
-    "CorrectnessHistory",
-    "Criterion",
-    "Loss",
-    "correctness_ranking",
-    "cross_entropy",
-    "entropy_regularisation",
-    "focal",
-    "inverse_focal",
-    "label_smoothing",
-    "lp_norm",
-    "mmce",
-    "sample_dependent_focal",
-    "weighted_mmce",
-]
+__all__ = ["LOSSES", "Criterion", "Loss"]

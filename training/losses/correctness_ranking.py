@@ -10,7 +10,7 @@ from training.losses.targets import expected, log_softmax, require_classes, requ
 
 
 def correctness_ranking(logits: Tensor, labels: Tensor, *, lam: float = 1.0, history: Tensor | None = None) -> Tensor:
-    """Cross-entropy plus a ranking loss: whoever was right more often so far should be the more confident.
+    """Cross-entropy plus a ranking loss: rows that were right more often should have higher confidence.
 
     Each row i is paired with the next one of its batch, j, the last with the first:
     −log f_y + λ max(0, |c_i − c_j| − sign(c_i − c_j)(r_i − r_j)), with r the largest probability and c the share of
@@ -20,14 +20,11 @@ def correctness_ranking(logits: Tensor, labels: Tensor, *, lam: float = 1.0, his
         logits: Pre-softmax scores, floating (N, K).
         labels: Column of the true class, int64 (N,).
         lam: Weight λ of the ranking loss, in [0, ∞); 0 gives cross-entropy.
-        history: Share of earlier passes in which each row was right, floating (N,), in [0, 1], as `CorrectnessHistory`
-            keeps it; None before the first pass, when no row is ahead of another and this is cross-entropy.
+        history: Share of earlier passes in which each row was right, floating (N,), in [0, 1], from
+            `CorrectnessHistory`; None before the first pass, when this is cross-entropy.
 
     Returns:
         Losses (N,), in [0, ∞).
-
-    Raises:
-        ConfigurationError: λ is out of its range, or the labels are weights.
 
     References:
         Moon et al. 2020, Confidence-aware learning for deep neural networks, section 3.
@@ -51,7 +48,7 @@ def correctness_ranking(logits: Tensor, labels: Tensor, *, lam: float = 1.0, his
 
 
 class CorrectnessHistory(nn.Module):
-    """How often the network was right about each training row; part of a checkpoint, as any module's buffers.
+    """Counts of how often the network was right about each training row; part of a checkpoint, as module buffers.
 
     Args:
         rows: Number of training rows.
@@ -73,10 +70,10 @@ class CorrectnessHistory(nn.Module):
         self.register_buffer("passes", torch.zeros(rows, dtype=torch.int32))
 
     def share(self, rows: Tensor) -> Tensor:
-        """Share of passes in which these rows int64 (N,) were right, float32 (N,); 0 for rows not met so far."""
+        """Return the share of passes in which rows int64 (N,) were right, float32 (N,); 0 for rows not seen yet."""
         return self.right[rows] / self.passes[rows].clamp_min(1)
 
     def record(self, rows: Tensor, right: Tensor) -> None:
-        """Count one pass over distinct rows int64 (N,), of which those with True in `right` (N,) were right."""
+        """Count one pass over distinct rows int64 (N,), with `right` (N,) True for right answers."""
         self.right[rows] += right.to(torch.int32)
         self.passes[rows] += 1

@@ -1,4 +1,4 @@
-"""A loss as the loop calls it: with its coefficients, and with what it remembers of each training row."""
+"""A loss with its coefficients and its memory of each training row, as called by the loop."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from training.losses.loss import Loss
 
 
 class Criterion(nn.Module):
-    """A loss that is told which training rows it sees.
+    """A loss that knows which training rows it sees.
 
-    Most losses need no more than logits and labels. A loss with an argument `history` also gets the share of earlier
-    passes in which each row was right; the criterion keeps the counts, so its `state_dict` belongs into a checkpoint.
+    Most losses depend on logits and labels alone. A loss with an argument `history` also gets the share of earlier
+    passes in which each row was right; the criterion keeps the counts, so its `state_dict` belongs in a checkpoint.
 
     Args:
         loss: The pure function.
@@ -29,7 +29,7 @@ class Criterion(nn.Module):
         description: The loss with all its coefficients.
 
     Raises:
-        ConfigurationError: The loss has no such coefficient, or one is out of its range.
+        ConfigurationError: A coefficient is unknown or out of range.
 
     Example:
         >>> from training.losses.focal import focal
@@ -50,22 +50,22 @@ class Criterion(nn.Module):
         strange = sorted(set(coefficients) - set(keywords))
         if strange:
             raise ConfigurationError(
-                f"the loss has no such coefficients: {', '.join(strange)}; "
+                f"unknown coefficients of the loss: {', '.join(strange)}; "
                 f"expected {', '.join(keywords) if keywords else 'none'}"
             )
         self._loss: Callable[..., Tensor] = partial(loss, **coefficients)
-        self._loss(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64))  # it refuses what is out of range
+        self._loss(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64))  # raises for coefficients out of range
         self.history = CorrectnessHistory(rows) if remembers else None
         values = {name: coefficients.get(name, parameter.default) for name, parameter in keywords.items()}
         name = getattr(loss, "__name__", type(loss).__name__)
         self.description = f"{name}({', '.join(f'{key}={value:g}' for key, value in values.items())})"
 
     def extra_repr(self) -> str:
-        """The loss with all its coefficients, as `print` shows it."""
+        """Return the loss with all its coefficients, for `print`."""
         return self.description
 
     def forward(self, logits: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
-        """Losses (N,) of logits (N, K) and labels of the training rows int64 (N,), which are then counted."""
+        """Return the losses (N,) of logits (N, K) and labels of training rows int64 (N,), and count these rows."""
         if self.history is None:
             return self._loss(logits, labels)
         losses = self._loss(logits, labels, history=self.history.share(rows))

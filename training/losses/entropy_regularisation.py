@@ -18,9 +18,6 @@ def entropy_regularisation(logits: Tensor, labels: Tensor, *, beta: float = 0.1)
     Returns:
         Losses (N,), in [−β log K, ∞).
 
-    Raises:
-        ConfigurationError: β is out of its range.
-
     References:
         Pereyra et al. 2017, Regularizing neural networks by penalizing confident output distributions, section 3.
 

@@ -1,4 +1,4 @@
-"""Focal loss, with one exponent for all examples or one that depends on the example."""
+"""Focal loss, with one exponent for all examples or one per example."""
 
 from __future__ import annotations
 
@@ -19,9 +19,6 @@ def focal(logits: Tensor, labels: Tensor, *, gamma: float = 3.0) -> Tensor:
     Returns:
         Losses (N,), in [0, ∞).
 
-    Raises:
-        ConfigurationError: γ is out of its range.
-
     References:
         Lin et al. 2017, Focal loss for dense object detection, section 3.
         Mukhoti et al. 2020, Calibrating deep neural networks using focal loss, section 4.
@@ -37,14 +34,9 @@ def focal(logits: Tensor, labels: Tensor, *, gamma: float = 3.0) -> Tensor:
 
 
 def sample_dependent_focal(
-    logits: Tensor,
-    labels: Tensor,
-    *,
-    gamma_below: float = 5.0,
-    gamma_above: float = 3.0,
-    threshold: float = 0.2,
+    logits: Tensor, labels: Tensor, *, gamma_below: float = 5.0, gamma_above: float = 3.0, threshold: float = 0.2
 ) -> Tensor:
-    """Focal loss with a larger exponent where the network gives the true class little: −(1 − f_y)^γ(f_y) log f_y.
+    """Focal loss with a larger exponent for true classes of low probability: −(1 − f_y)^γ(f_y) log f_y.
 
     The defaults are FLSD-53. The loss jumps at the threshold; its gradient is that of focal loss on either side.
 
@@ -57,9 +49,6 @@ def sample_dependent_focal(
 
     Returns:
         Losses (N,), in [0, ∞).
-
-    Raises:
-        ConfigurationError: A coefficient is out of its range.
 
     References:
         Mukhoti et al. 2020, Calibrating deep neural networks using focal loss, section 5.

@@ -18,9 +18,6 @@ def inverse_focal(logits: Tensor, labels: Tensor, *, gamma: float = 1.0) -> Tens
     Returns:
         Losses (N,), in [0, ∞).
 
-    Raises:
-        ConfigurationError: γ̄ is out of its range.
-
     References:
         Wang, Feng & Zhang 2021, Rethinking calibration of deep neural networks, section 5.2.
 
@@ -29,6 +26,6 @@ def inverse_focal(logits: Tensor, labels: Tensor, *, gamma: float = 1.0) -> Tens
         >>> inverse_focal(torch.zeros(1, 2), torch.tensor([0]), gamma=2.0)  # 2.25 log 2
         tensor([1.5596])
     """
-    require_range("inverse_focal", "gamma", gamma, 0.0, 100.0)  # 2**127 is no float32 any more
+    require_range("inverse_focal", "gamma", gamma, 0.0, 100.0)  # 2**127 exceeds float32
     log_f = log_softmax(logits)
     return -expected((1.0 + log_f.exp()) ** gamma * log_f, labels)

@@ -20,9 +20,6 @@ def label_smoothing(logits: Tensor, labels: Tensor, *, epsilon: float = 0.05) ->
     Returns:
         Losses (N,), in [0, ∞).
 
-    Raises:
-        ConfigurationError: ε is out of its range.
-
     References:
         Szegedy et al. 2016, Rethinking the Inception architecture for computer vision, section 7.
         Müller et al. 2019, When does label smoothing help?

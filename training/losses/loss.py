@@ -1,4 +1,4 @@
-"""What a loss looks like."""
+"""The contract of losses."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 class Loss(Protocol):
     """A loss per example; coefficients are keyword arguments with the defaults of their source.
 
-    All of it is computed in float32 where the logits have half precision, and in their own precision otherwise, so that
-    a loss is the same number inside and outside of autocast.
+    Losses of half-precision logits are computed in float32, others in the logits' precision, so that a loss is the same
+    inside and outside of autocast.
     """
 
     def __call__(self, logits: Tensor, labels: Tensor, /) -> Tensor:
@@ -19,13 +19,13 @@ class Loss(Protocol):
 
         Args:
             logits: Pre-softmax scores, floating (N, K), finite.
-            labels: Column of the true class, int64 (N,), in 0 … K − 1; or, where the loss is an expectation over the
-                label, the weight of each class, floating (N, K), rows that sum to 1, as mixup makes them.
+            labels: Column of the true class, int64 (N,), in 0 … K − 1; or, for losses that are an expectation over the
+                label, the weight of each class, floating (N, K), with rows that sum to 1, as from mixup.
 
         Returns:
             Losses (N,), float32, or float64 for logits in float64.
 
         Raises:
-            ConfigurationError: A coefficient is out of its range, or the loss needs the first form of labels.
+            ConfigurationError: A coefficient is out of range, or the loss requires the first form of labels.
         """
         ...

@@ -21,9 +21,6 @@ def lp_norm(logits: Tensor, labels: Tensor, *, alpha: float = 0.01, p: float = 1
     Returns:
         Losses (N,), in [0, ∞).
 
-    Raises:
-        ConfigurationError: A coefficient is out of its range.
-
     References:
         Joo & Chung 2020, Revisiting explicit regularization in neural networks for well-calibrated predictive
         uncertainty.

@@ -14,8 +14,8 @@ def mmce(logits: Tensor, labels: Tensor, *, lam: float = 2.0) -> Tensor:
     """Cross-entropy plus the maximum mean calibration error of the batch: −log f_y + λ MMCE.
 
     MMCE² = Σ_ij (c_i − r_i)(c_j − r_j) k(r_i, r_j) / N², with r_i the largest probability of row i, c_i whether it is
-    the true class's, and k(r, r') = exp(−|r − r'| / 0.4). MMCE is one number for a batch: every row bears it, so that
-    the mean over the batch is mean cross-entropy + λ MMCE. A row's loss therefore depends on its batch.
+    the true class's, and k(r, r') = exp(−|r − r'| / 0.4). MMCE is one number per batch, added to every row, so that the
+    mean over the batch is mean cross-entropy + λ MMCE. A row's loss therefore depends on its batch.
 
     Args:
         logits: Pre-softmax scores, floating (N, K).
@@ -24,9 +24,6 @@ def mmce(logits: Tensor, labels: Tensor, *, lam: float = 2.0) -> Tensor:
 
     Returns:
         Losses (N,), in [0, ∞).
-
-    Raises:
-        ConfigurationError: λ is out of its range, or the labels are weights.
 
     References:
         Kumar, Sarawagi & Jain 2018, Trainable calibration measures for neural networks from kernel mean embeddings,
@@ -43,10 +40,10 @@ def mmce(logits: Tensor, labels: Tensor, *, lam: float = 2.0) -> Tensor:
 
 
 def weighted_mmce(logits: Tensor, labels: Tensor, *, lam: float = 2.0) -> Tensor:
-    """As `mmce`, with the right and the wrong rows of a batch counting the same in all, however few the wrong are.
+    """As `mmce`, with equal total weight for the right and the wrong rows of a batch.
 
-    Each gap c_i − r_i is divided by the number of rows of its kind in place of N. A network that fits its training rows
-    shows few wrong ones, and their overconfidence would vanish in the mean.
+    Each gap c_i − r_i is divided by the number of rows of its kind instead of N. A network that fits its training rows
+    has few wrong ones, whose overconfidence would vanish in the mean.
 
     Args:
         logits: Pre-softmax scores, floating (N, K).
@@ -55,9 +52,6 @@ def weighted_mmce(logits: Tensor, labels: Tensor, *, lam: float = 2.0) -> Tensor
 
     Returns:
         Losses (N,), in [0, ∞).
-
-    Raises:
-        ConfigurationError: λ is out of its range, or the labels are weights.
 
     References:
         Kumar, Sarawagi & Jain 2018, section 4.2 (MMCE_w).
@@ -86,5 +80,5 @@ def _norm(gaps: Tensor, confidence: Tensor) -> Tensor:
     kernel = torch.exp(-(confidence[:, None] - confidence[None, :]).abs() / WIDTH)
     with torch.autocast(gaps.device.type, enabled=False):  # it would multiply matrices in half precision
         square = gaps @ kernel @ gaps
-    # Where rounding leaves nothing to take the root of, the gradient is zero.
+    # The gradient is zero where rounding leaves nothing to take the root of.
     return square.clamp_min(torch.finfo(square.dtype).tiny).sqrt()

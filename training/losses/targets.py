@@ -1,4 +1,4 @@
-"""What losses share: logarithms of probabilities, labels that are classes or weights, ranges of coefficients."""
+"""Shared by losses: logarithms of probabilities, labels as classes or weights, ranges of coefficients."""
 
 from __future__ import annotations
 
@@ -12,36 +12,28 @@ from training.errors import ConfigurationError
 
 
 def precise(logits: Tensor) -> Tensor:
-    """The logits in float32, or in float64 if they are."""
+    """Return the logits in float32, or in float64 if they already are."""
     return logits if logits.dtype == torch.float64 else logits.float()
 
 
 def log_softmax(logits: Tensor) -> Tensor:
-    """Logarithms (N, K) of the softmax of logits (N, K), in float32 or float64."""
+    """Return the logarithms (N, K) of the softmax of logits (N, K), in float32 or float64."""
     return functional.log_softmax(precise(logits), dim=1)
 
 
 def expected(values: Tensor, labels: Tensor) -> Tensor:
-    """The value at the label, or the mean over the label's classes where each has a weight.
-
-    Args:
-        values: One value for each class, (N, K).
-        labels: Classes int64 (N,), or weights floating (N, K).
-
-    Returns:
-        Values (N,).
-    """
+    """Return values (N, K) at labels int64 (N,), or their means under weights (N, K) of the classes: (N,)."""
     if labels.ndim == 1:
         return -functional.nll_loss(values, labels, reduction="none")
     return (labels.to(values.dtype) * values).sum(dim=1)
 
 
 def require_classes(loss: str, labels: Tensor) -> None:
-    """Refuse labels (N, K) where a prediction must be either right or wrong."""
+    """Raise ConfigurationError for labels (N, K) if a prediction must be either right or wrong."""
     if labels.ndim != 1:
         raise ConfigurationError(
             f"{loss} got labels of shape {tuple(labels.shape)}, expected one class for each example, (N,): "
-            "it asks whether a prediction is right, and mixed labels do not say"
+            "with mixed labels a prediction is neither right nor wrong"
         )
 
 

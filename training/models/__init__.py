@@ -3,9 +3,8 @@
 from training.models.assemble import assemble
 from training.models.densenet import DenseNet121, DenseNetBC100x12
 from training.models.imagenet_resnet50 import ImageNetResNet50
-from training.models.lenet5 import LeNet5
+from training.models.lenet5 import LeNet5, LeNet5Padded
 from training.models.lenet5_original import LeNet5Original
-from training.models.lenet5_padded import LeNet5Padded
 from training.models.network import ImageNetwork, Network, TableNetwork, TokenNetwork
 from training.models.resnet import ResNet18, ResNet50
 from training.models.resnet_cifar import ResNet20, ResNet32, ResNet44, ResNet56, ResNet110
@@ -34,28 +33,4 @@ MODELS: dict[str, type[Network]] = {
     "imagenet_resnet50": ImageNetResNet50,
 }
 
-__all__ = [
-    "MODELS",
-    "VGG16BN",
-    "DenseNet121",
-    "DenseNetBC100x12",
-    "ImageNetResNet50",
-    "ImageNetwork",
-    "LeNet5",
-    "LeNet5Original",
-    "LeNet5Padded",
-    "Network",
-    "ResNet18",
-    "ResNet20",
-    "ResNet32",
-    "ResNet44",
-    "ResNet50",
-    "ResNet56",
-    "ResNet110",
-    "TableCNN",
-    "TableNetwork",
-    "TextCNN",
-    "TokenNetwork",
-    "WideResNet16x4",
-    "assemble",
-]
+__all__ = ["MODELS", "ImageNetwork", "Network", "TableNetwork", "TokenNetwork", "assemble"]

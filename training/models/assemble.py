@@ -1,4 +1,4 @@
-"""From an architecture and the shape of its inputs to a module that takes what a client sends."""
+"""Building a module for raw client inputs from an architecture and the shape of its inputs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _CALLED = {ImageShape: "images", TokenShape: "tokens of a text", TableShape: "ro
 
 
 def assemble(architecture: type[Network], shape: InputShape, classes: int, *, dropout: float = 0.0) -> nn.Sequential:
-    """Preprocessing and network, one after the other.
+    """Chain preprocessing and network.
 
     Args:
         architecture: One of `MODELS`.
-        shape: The inputs, as they are stored.
+        shape: Shape of the stored inputs.
         classes: Number of classes, at least two.
         dropout: Probability of dropping a unit while training, in [0, 1).
 
@@ -25,7 +25,7 @@ def assemble(architecture: type[Network], shape: InputShape, classes: int, *, dr
         A module from stored inputs (N, …) to logits float32 (N, classes): preprocessing `[0]`, network `[1]`.
 
     Raises:
-        ConfigurationError: The architecture takes other inputs.
+        ConfigurationError: The architecture requires other inputs.
 
     Example:
         >>> from training.models.text_cnn import TextCNN
@@ -44,7 +44,7 @@ def assemble(architecture: type[Network], shape: InputShape, classes: int, *, dr
         network = architecture(table.numbers, categories, classes, dropout=dropout)
     else:
         raise ConfigurationError(
-            f"the model {architecture.__name__} takes {_CALLED[architecture.takes]}, "
+            f"the model {architecture.__name__} requires {_CALLED[architecture.takes]}, "
             f"the data set has {_CALLED[type(shape)]}"
         )
     return nn.Sequential(preprocessing, network)

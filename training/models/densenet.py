@@ -1,4 +1,4 @@
-"""DenseNet-121 with the stem for small images, and DenseNet-BC-100-12, which was made for CIFAR."""
+"""DenseNet-121 for small images, and DenseNet-BC-100-12, designed for CIFAR."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class DenseLayer(nn.Module):
 
     Args:
         width: Channels of the input.
-        growth: Channels that are appended; the 1 × 1 convolution has four times as many.
+        growth: Appended channels; the 1 × 1 convolution has four times as many.
         dropout: Probability of dropping an entry of a map after each convolution.
     """
 
@@ -69,7 +69,6 @@ class DenseNet(ImageNetwork):
         Huang et al. 2017, Densely connected convolutional networks, section 3 and table 1.
     """
 
-    size: ClassVar[int] = 32
     growth: ClassVar[int]
     blocks: ClassVar[tuple[int, ...]]  # layers of each dense block
 

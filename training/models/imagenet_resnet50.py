@@ -12,18 +12,18 @@ from training.models.network import ImageNetwork
 
 
 class ImageNetResNet50(ImageNetwork):
-    """torchvision's ResNet-50: a 7 × 7 stem with pooling, bottlenecks whose 3 × 3 convolutions take the strides.
+    """torchvision's ResNet-50: a 7 × 7 stem with pooling, bottlenecks with strides in their 3 × 3 convolutions.
 
-    25,557,032 parameters for three channels and a thousand classes. Its weights start as torchvision draws them;
-    those that are published for torchvision load (`training.models.published`).
+    25,557,032 parameters for three channels and a thousand classes. torchvision initialises the weights; its published
+    weights can be loaded (`training.models.published`).
 
     Args:
-        channels: Channels of the images; three.
+        channels: Channels of the images; must be three.
         classes: Number of classes, K.
         dropout: Probability of dropping a feature before the linear layer.
 
     Raises:
-        ConfigurationError: torchvision is not installed for this PyTorch, or there are not three channels.
+        ConfigurationError: torchvision is not installed for this PyTorch, or the number of channels is not three.
 
     References:
         He et al. 2016, Deep residual learning for image recognition, table 1.
@@ -36,13 +36,13 @@ class ImageNetResNet50(ImageNetwork):
         super().__init__(channels, classes)
         try:
             from torchvision.models import resnet50  # optional, and only this network needs it
-        except (ImportError, RuntimeError) as error:  # a torchvision for another PyTorch raises the second
+        except (ImportError, RuntimeError) as error:  # RuntimeError: built for another PyTorch
             raise ConfigurationError(
-                f"the model 'imagenet_resnet50' needs torchvision for this PyTorch ({torch.__version__}): "
+                f"the model 'imagenet_resnet50' requires torchvision for this PyTorch ({torch.__version__}): "
                 f"pip install torchvision ({error})"
             ) from error
         if channels != 3:
-            raise ConfigurationError(f"the model 'imagenet_resnet50' takes images of 3 channels, got {channels}")
+            raise ConfigurationError(f"the model 'imagenet_resnet50' requires images with 3 channels, got {channels}")
         self.resnet = resnet50(weights=None, num_classes=classes)
         self.linear = self.resnet.fc
         self.resnet.fc = torch.nn.Dropout(dropout)

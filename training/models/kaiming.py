@@ -1,4 +1,4 @@
-"""How weights start."""
+"""Initial weights."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from torch import nn
 def start_from_kaiming(network: nn.Module) -> None:
     """Draw the weights of all convolutions and linear layers from Kaiming's normal distribution for ReLU.
 
-    By fan-out in convolutions and by fan-in in linear layers; all their biases start from zero. Batch normalisations
-    start as PyTorch makes them, from scale 1 and shift 0.
+    Convolutions use fan-out, linear layers fan-in; biases start from zero. Batch normalisations keep PyTorch's initial
+    scale 1 and shift 0.
 
     References:
         He et al. 2015, Delving deep into rectifiers, section 2.2.

@@ -1,8 +1,6 @@
-"""LeNet-5 as it was in 1998."""
+"""The original LeNet-5 of 1998."""
 
 from __future__ import annotations
-
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +8,7 @@ from torch.nn import functional
 
 from training.models.network import ImageNetwork
 
-# Which of the six maps of the second layer each of the sixteen maps of the third one sees.
+# For each of the sixteen maps of the third layer, the maps of the second layer that it sees.
 CONNECTIONS = (
     *((0, 1, 2), (1, 2, 3), (2, 3, 4), (3, 4, 5), (0, 4, 5), (0, 1, 5)),
     *((0, 1, 2, 3), (1, 2, 3, 4), (2, 3, 4, 5), (0, 3, 4, 5), (0, 1, 4, 5), (0, 1, 2, 5)),
@@ -32,11 +30,11 @@ class LeNet5Original(ImageNetwork):
     | F6, linear | 84 | 10,164 |
     | output, distances | K | none |
 
-    That makes the paper's 60,000. A unit of S2 and S4 adds four inputs, multiplies them by its map's coefficient and
+    In total the paper's 60,000. A unit of S2 and S4 adds four inputs, multiplies the sum by its map's coefficient and
     adds its map's bias. All units up to F6 are squashed by 1.7159 tanh(2/3 a). A logit is the negative squared distance
-    between F6 and the code of its class, 84 signs that stay as they were drawn: the paper drew its codes by hand, as
-    bitmaps of characters, and names random signs as the alternative; classes at large have no bitmaps. Cross-entropy of
-    these logits is the paper's criterion (equation 9) without its extra class for rubbish.
+    between F6 and the code of its class, 84 fixed random signs: the paper drew bitmaps of characters by hand and names
+    random signs as the alternative for classes without bitmaps. Cross-entropy of these logits is the paper's criterion
+    (equation 9) without its extra class for rubbish.
 
     Weights start uniform within ± 2.4 / fan-in, biases from zero.
 
@@ -55,7 +53,6 @@ class LeNet5Original(ImageNetwork):
         torch.Size([3, 10])
     """
 
-    size: ClassVar[int] = 32
     codes: Tensor
 
     def __init__(self, channels: int, classes: int, *, dropout: float = 0.0) -> None:
@@ -84,7 +81,7 @@ class LeNet5Original(ImageNetwork):
 
 
 class Subsampling(nn.Module):
-    """Sums of 2 × 2 inputs, with one trainable coefficient and bias for each map.
+    """Sums of 2 × 2 inputs, with one trainable coefficient and bias per map.
 
     Args:
         maps: Number of maps, M.
@@ -101,7 +98,7 @@ class Subsampling(nn.Module):
 
 
 class PartialConvolution(nn.Module):
-    """A 5 × 5 convolution from 6 to 16 maps of which each sees only those that `CONNECTIONS` gives it."""
+    """A 5 × 5 convolution from 6 to 16 maps, connected as in `CONNECTIONS`."""
 
     places: Tensor
 
@@ -111,7 +108,7 @@ class PartialConvolution(nn.Module):
         bounds = 2.4 / torch.tensor(fans, dtype=torch.float32)[:, None]
         self.weight = nn.Parameter((torch.rand(len(fans), 25) * 2.0 - 1.0) * bounds)
         self.bias = nn.Parameter(torch.zeros(len(CONNECTIONS)))
-        # Where the kernel of each of the 16 × 6 pairs lies; pairs that are not connected share one of zeros at the end.
+        # Index of the kernel of each of the 16 × 6 pairs; unconnected pairs share a kernel of zeros at the end.
         places = torch.full((len(CONNECTIONS), 6), len(fans))
         pairs = [(out, seen) for out, group in enumerate(CONNECTIONS) for seen in group]
         for place, (out, seen) in enumerate(pairs):

@@ -1,4 +1,4 @@
-"""What an architecture looks like: one contract for each kind of input."""
+"""The contracts of architectures, one for each kind of input."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ImageNetwork(Network):
     """
 
     takes = ImageShape
-    size: ClassVar[int]  # side of the square images that forward takes
+    size: ClassVar[int] = 32  # side of the square input images
 
     @abstractmethod
     def __init__(self, channels: int, classes: int, *, dropout: float = 0.0) -> None:
@@ -62,8 +62,8 @@ class TableNetwork(Network):
     """A network from rows of a table to logits.
 
     Args:
-        numbers: Numbers of a row, as `training.preprocess.TableInput` gives them.
-        categories: For each column of categories, how many are known; their codes are 1 … , and 0 for all others.
+        numbers: Values per row, from `training.preprocess.TableInput`.
+        categories: Number of known categories per column, with codes from 1; 0 is for all others.
         classes: Columns of the logits.
         dropout: Probability of dropping a unit while training, in [0, 1).
     """

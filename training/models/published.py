@@ -1,4 +1,4 @@
-"""Weights that were published elsewhere, for the same architecture under other names.
+"""Weights published elsewhere, for the same architecture under other names.
 
 | architecture | layout | names there → here |
 |---|---|---|
@@ -7,12 +7,12 @@
 | ResNet-50 (ImageNet) | torchvision | `fc` → `linear`, all others get the prefix `resnet.` |
 | all others | ours | the same |
 
-Whatever the layout: the prefix `module.` that data-parallel training leaves is dropped, weights may stand in a
-dictionary under `state_dict`, `model_state_dict`, `model` or `net`, and counts of batches (`num_batches_tracked`) may
-be missing. Every other weight must be there, none may be left over, and all shapes must agree.
+For every layout, the prefix `module.` of data-parallel training is dropped, weights may be in a dictionary under
+`state_dict`, `model_state_dict`, `model` or `net`, and counts of batches (`num_batches_tracked`) may be missing. All
+other weights are required, unexpected ones are refused, and all shapes must agree.
 
-Published weights expect the preprocessing that they were trained with: `candor-train import` puts its mean and standard
-deviation into the graph (`training.imported`).
+Published weights expect the preprocessing of their training: `candor-train import` puts mean and standard deviation
+into the graph (`training.imported`).
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ _NAMES: tuple[tuple[type[Network], tuple[tuple[str, str], ...]], ...] = (
 
 
 def load_published(network: nn.Module, path: Path) -> None:
-    """Put the weights of a file into a network, all of them or none; nothing in the file is executed.
+    """Load the weights of a file into a network, all or none; nothing in the file is executed.
 
     Args:
-        network: The `Network` that the weights belong to.
+        network: The `Network` of the weights.
         path: A state dictionary: `.pt`, `.pth` or `.th` as `torch.save` writes it (read with `weights_only`), `.npz`
             with one array for each name, or `.safetensors`.
 
     Raises:
-        ConfigurationError: The file cannot be read, or weights are missing, left over or of another shape; the message
+        ConfigurationError: The file cannot be read, or weights are missing, unexpected or of another shape; the message
             lists them.
     """
     there = {_named_here(network, name): tensor for name, tensor in _weights(_read(path), path).items()}
@@ -71,11 +71,13 @@ def load_published(network: nn.Module, path: Path) -> None:
     ]
     problems = [
         f"{what}: {_first(names)}"
-        for what, names in (("missing", missing), ("left over", strange), ("of another shape", shapes))
+        for what, names in (("missing", missing), ("unexpected", strange), ("of another shape", shapes))
         if names
     ]
     if problems:
-        raise ConfigurationError(f"{path} holds no weights of {type(network).__name__}; " + "; ".join(problems))
+        raise ConfigurationError(
+            f"{path} does not contain the weights of {type(network).__name__}; " + "; ".join(problems)
+        )
     network.load_state_dict({name: there.get(name, tensor) for name, tensor in here.items()})
 
 
@@ -89,7 +91,7 @@ def _named_here(network: nn.Module, name: str) -> str:
 
 
 def _read(path: Path) -> Any:
-    """What the file holds: a mapping, if it is sound."""
+    """Return the content of the file: a mapping, if it is valid."""
     try:
         match path.suffix:
             case ".npz":
@@ -105,22 +107,22 @@ def _read(path: Path) -> Any:
         *(OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError),
         *(zipfile.BadZipFile, pickle.UnpicklingError),
     ) as error:
-        raise ConfigurationError(f"{path} holds no weights that can be read safely: {error}") from error
+        raise ConfigurationError(f"{path} does not contain weights that can be read safely: {error}") from error
     raise ConfigurationError(f"{path}: expected a name that ends in {_FORMATS}")
 
 
 def _weights(document: Any, path: Path) -> dict[str, Tensor]:
-    """The state dictionary in what a file holds."""
+    """Return the state dictionary in a file's content."""
     for wrapper in _WRAPPERS:
         if isinstance(document, Mapping) and isinstance(document.get(wrapper), Mapping):
             document = document[wrapper]
     if not isinstance(document, Mapping) or not all(isinstance(value, Tensor) for value in document.values()):
-        raise ConfigurationError(f"{path} holds no state dictionary, expected a tensor for each name")
+        raise ConfigurationError(f"{path} is not a state dictionary, expected a tensor for each name")
     return {str(name): value for name, value in document.items()}
 
 
 def _safetensors(data: bytes) -> dict[str, Tensor]:
-    """Tensors of the safetensors format: the length of a JSON header, the header, and the numbers one after another."""
+    """Read the safetensors format: the length of a JSON header, the header, and the numbers one after another."""
     start = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:start])
     tensors = {}
@@ -129,7 +131,7 @@ def _safetensors(data: bytes) -> dict[str, Tensor]:
             continue
         dtype, shape, (begin, end) = np.dtype(_DTYPES[entry["dtype"]]), entry["shape"], entry["data_offsets"]
         if not 0 <= begin <= end <= len(data) - start or end - begin != dtype.itemsize * math.prod(shape):
-            raise ValueError(f"the numbers of {name} lie outside of the file")
+            raise ValueError(f"the numbers of {name} are outside the file")
         tensors[name] = torch.from_numpy(np.frombuffer(data[start + begin : start + end], dtype).reshape(shape).copy())
     return tensors
 

@@ -1,85 +1,53 @@
-"""The residual networks that were made for CIFAR: ResNet-20, 32, 44, 56 and 110."""
+"""Residual networks designed for CIFAR: ResNet-20, 32, 44, 56 and 110."""
 
 from __future__ import annotations
-
-from typing import ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.models.kaiming import start_from_kaiming
-from training.models.network import ImageNetwork
-
-WIDTHS = (16, 32, 64)
+from training.models.resnet import BasicBlock, ResidualNetwork
 
 
-class Block(nn.Module):
-    """Two 3 × 3 convolutions beside a shortcut that has no parameters.
-
-    Where the output has more channels, the shortcut takes every second pixel and fills up with channels of zeros, half
-    of them before and half behind (option A).
+class ZeroPadding(nn.Module):
+    """A shortcut without parameters: every second pixel, and as many channels of zeros before as behind (option A).
 
     Args:
         width: Channels of the input.
-        planes: Channels of the output, as many or twice as many.
+        planes: Channels of the output, as many or more.
+        stride: Step between the pixels.
     """
 
-    def __init__(self, width: int, planes: int) -> None:
+    def __init__(self, width: int, planes: int, stride: int) -> None:
         super().__init__()
-        self.stride, self.filling = planes // width, (planes - width) // 2
-        self.conv1 = nn.Conv2d(width, planes, 3, self.stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(planes)
-        self.conv2 = nn.Conv2d(planes, planes, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(planes)
+        self.stride, self.filling = stride, (planes - width) // 2
 
     def forward(self, maps: Tensor) -> Tensor:
         """Map (N, width, H, W) to (N, planes, H / stride, W / stride)."""
-        inner = functional.relu(self.bn1(self.conv1(maps)))
-        shortcut = maps
-        if self.filling:
-            every_second = maps[:, :, :: self.stride, :: self.stride]
-            shortcut = functional.pad(every_second, (0, 0, 0, 0, self.filling, self.filling))
-        return functional.relu(self.bn2(self.conv2(inner)) + shortcut)
+        if not self.filling:
+            return maps
+        strided = maps[:, :, :: self.stride, :: self.stride]
+        return functional.pad(strided, (0, 0, 0, 0, self.filling, self.filling))
 
 
-class CifarResNet(ImageNetwork):
-    """A 3 × 3 convolution, three stages of n residual blocks, the mean over the pixels, a linear layer: 6 n + 2 layers.
+class Block(BasicBlock):
+    """Two 3 × 3 convolutions beside a shortcut without parameters; otherwise as `BasicBlock`."""
 
-    The stages are 16, 32 and 64 wide; the second and third halve the image. The names of the weights are those of the
-    widespread layout (`conv1`, `bn1`, `layer1.0.conv1`, …, `linear`), so that weights go from one to the other.
+    def __init__(self, width: int, planes: int, stride: int) -> None:
+        super().__init__(width, planes, stride, ZeroPadding)
 
-    Args:
-        channels: Channels of the images, C.
-        classes: Number of classes, K.
-        dropout: Probability of dropping a feature before the linear layer.
+
+class CifarResNet(ResidualNetwork):
+    """Three stages 16, 32 and 64 wide with n residual blocks each: 6 n + 2 layers; otherwise as `ResidualNetwork`.
+
+    Weights have the names of the widespread layout (`conv1`, `bn1`, `layer1.0.conv1`, …, `linear`), so that published
+    weights can be loaded.
 
     References:
         He et al. 2016, Deep residual learning for image recognition, section 4.2.
     """
 
-    size: ClassVar[int] = 32
-    blocks: ClassVar[int]  # of each stage, n
-
-    def __init__(self, channels: int, classes: int, *, dropout: float = 0.0) -> None:
-        super().__init__(channels, classes)
-        self.conv1 = nn.Conv2d(channels, WIDTHS[0], 3, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(WIDTHS[0])
-        self.layer1 = self._stage(WIDTHS[0], WIDTHS[0])
-        self.layer2 = self._stage(WIDTHS[0], WIDTHS[1])
-        self.layer3 = self._stage(WIDTHS[1], WIDTHS[2])
-        self.dropout = nn.Dropout(dropout)
-        self.linear = nn.Linear(WIDTHS[2], classes)
-        start_from_kaiming(self)
-
-    def _stage(self, width: int, planes: int) -> nn.Sequential:
-        return nn.Sequential(Block(width, planes), *(Block(planes, planes) for _ in range(self.blocks - 1)))
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Map float32 (N, C, 32, 32) to logits float32 (N, K)."""
-        maps = functional.relu(self.bn1(self.conv1(images)))
-        maps = self.layer3(self.layer2(self.layer1(maps)))
-        logits: Tensor = self.linear(self.dropout(maps.mean(dim=(2, 3))))
-        return logits
+    block = Block
+    widths = (16, 32, 64)
 
 
 class ResNet20(CifarResNet):
@@ -91,25 +59,25 @@ class ResNet20(CifarResNet):
         torch.Size([2, 10])
     """
 
-    blocks = 3
+    blocks = (3, 3, 3)
 
 
 class ResNet32(CifarResNet):
     """Five blocks a stage; 464,154 parameters for three channels and ten classes; otherwise as `CifarResNet`."""
 
-    blocks = 5
+    blocks = (5, 5, 5)
 
 
 class ResNet44(CifarResNet):
     """Seven blocks a stage; 658,586 parameters for three channels and ten classes; otherwise as `CifarResNet`."""
 
-    blocks = 7
+    blocks = (7, 7, 7)
 
 
 class ResNet56(CifarResNet):
     """Nine blocks a stage; 853,018 parameters for three channels and ten classes; otherwise as `CifarResNet`."""
 
-    blocks = 9
+    blocks = (9, 9, 9)
 
 
 class ResNet110(CifarResNet):
@@ -118,4 +86,4 @@ class ResNet110(CifarResNet):
     The paper trains it with a first epoch at a tenth of the learning rate.
     """
 
-    blocks = 18
+    blocks = (18, 18, 18)

@@ -17,10 +17,10 @@ FIRST_FACTOR = 0.1  # standard deviation of the vectors' first entries
 
 
 class TableCNN(TableNetwork):
-    """Lets a linear layer put the columns in an order and convolves along it; weighs pairs of columns beside that.
+    """A linear layer that orders the columns, convolutions along that order, and weights for pairs of columns.
 
-    Neighbours in a table mean nothing, and a convolution needs neighbours that do: the linear layer learns which
-    columns to place beside each other.
+    A convolution requires meaningful neighbours, which a table does not have: the linear layer learns which columns to
+    place beside each other.
 
     | layer | output |
     |---|---|
@@ -32,15 +32,15 @@ class TableCNN(TableNetwork):
     | dropout, linear, ReLU, dropout | 64 |
     | linear | K |
 
-    Two more linear layers add to the logits: one of the numbers and vectors as they come in, one of the 16 sums of
-    products over all pairs of vectors (a factorisation machine; a number's vector is a learnt one, times the number).
-    What two columns say together, such as a month and a year, convolutions hardly find in few rows.
+    Two more linear layers add to the logits: one of the numbers and vectors themselves, one of the 16 sums of products
+    over all pairs of vectors (a factorisation machine; a number's vector is a learned one times the number). From few
+    rows, convolutions hardly learn interactions of two columns, such as month and year.
 
-    The vector of unknown categories starts from zero, the mean of all others, since training may never meet it.
+    The vector of unknown categories starts from zero, the mean of all others, since training may never see it.
 
     Args:
         numbers: Numbers of a row, A.
-        categories: For each of the B columns of categories, how many are known.
+        categories: Number of known categories for each of the B columns of categories.
         classes: Number of classes, K.
         dropout: Probability of dropping a unit before each of the last two linear layers.
 
@@ -84,7 +84,7 @@ class TableCNN(TableNetwork):
         numbers, codes = row
         vectors = [embedding(codes[:, place]) for place, embedding in enumerate(self.embeddings)]
         known = torch.cat([numbers, *vectors], dim=1)
-        # The products of all pairs: the square of the sum holds each twice, and the squares beside them.
+        # Products of all pairs: the square of the sum contains each twice, plus the squares.
         total, squares = numbers @ self.factors, numbers**2 @ self.factors**2
         for vector in vectors:
             total, squares = total + vector, squares + vector**2
@@ -101,5 +101,5 @@ def _embedding(categories: int) -> nn.Embedding:
 
 
 def _convolution(width: int, planes: int) -> list[nn.Module]:
-    # Batch normalisation has a shift of its own in place of a bias.
+    # The shift of batch normalisation replaces the bias.
     return [nn.Conv1d(width, planes, 3, padding=1, bias=False), nn.BatchNorm1d(planes), nn.ReLU(), nn.MaxPool1d(2)]

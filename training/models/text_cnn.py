@@ -13,7 +13,7 @@ EMBEDDING, WIDTH, KERNEL, CONVOLUTIONS = 100, 128, 5, 5
 
 
 class TextCNN(TokenNetwork):
-    """Eight layers that learn: an embedding, five convolutions of five words each, and two linear layers.
+    """Eight trainable layers: an embedding, five convolutions of five words each, and two linear layers.
 
     | layer | output |
     |---|---|
@@ -21,16 +21,16 @@ class TextCNN(TokenNetwork):
     | embedding | 100 × L |
     | four times: convolution, batch normalisation, ReLU, max-pool 2 | 128 × L/16 |
     | convolution, batch normalisation, ReLU | 128 × L/16 |
-    | mean over the places that hold a word, dropout | 128 |
+    | mean over the positions with words, dropout | 128 |
     | linear, ReLU, dropout | 128 |
     | linear | K |
 
-    A text of any length from one token on will do; lengths that two does not divide are rounded up. The source names
-    depth and kind of its network and no more; the rest is ours. The mean lets every word learn at every step: with the
-    largest value in its place, training took about twice as many passes (5,000 newsgroup posts of 200 words).
+    Texts may have any length from one token; odd lengths are rounded up. The source gives only depth and kind of its
+    network. The mean lets every word learn at every step: with the maximum instead, training took about twice as many
+    passes (5,000 newsgroup posts of 200 words).
 
     Args:
-        vocabulary: Number of token ids; that of padding has a vector of zeros.
+        vocabulary: Number of token ids; padding has a vector of zeros.
         classes: Number of classes, K.
         dropout: Probability of dropping a unit before each linear layer.
 
@@ -48,7 +48,7 @@ class TextCNN(TokenNetwork):
         self.embedding = nn.Embedding(vocabulary, EMBEDDING, padding_idx=PAD)
         layers: list[nn.Module] = []
         for place in range(CONVOLUTIONS):
-            # Batch normalisation has a shift of its own in place of a bias.
+            # The shift of batch normalisation replaces the bias.
             convolution = nn.Conv1d(WIDTH if place else EMBEDDING, WIDTH, KERNEL, padding=KERNEL // 2, bias=False)
             layers += [convolution, nn.BatchNorm1d(WIDTH), nn.ReLU()]
             if place < CONVOLUTIONS - 1:

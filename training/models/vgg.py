@@ -1,8 +1,6 @@
-"""VGG-16 with batch normalisation, in its form for small images."""
+"""VGG-16 with batch normalisation, for small images."""
 
 from __future__ import annotations
-
-from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -15,9 +13,9 @@ STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512
 class VGG16BN(ImageNetwork):
     """Thirteen 3 × 3 convolutions in five stages, each of which halves the image, and one linear layer.
 
-    A convolution, which keeps its bias, is followed by batch normalisation and ReLU, a stage by max-pooling. After the
-    fifth stage one pixel is left of 32 × 32, so the two hidden linear layers of the original would only repeat it.
-    14,728,266 parameters for three channels and ten classes.
+    Each convolution, with bias, is followed by batch normalisation and ReLU, each stage by max-pooling. The fifth stage
+    reduces 32 × 32 to one pixel, so the original's two hidden linear layers are left out. 14,728,266 parameters for
+    three channels and ten classes.
 
     Args:
         channels: Channels of the images, C.
@@ -33,8 +31,6 @@ class VGG16BN(ImageNetwork):
         >>> VGG16BN(3, 10)(torch.zeros(2, 3, 32, 32)).shape
         torch.Size([2, 10])
     """
-
-    size: ClassVar[int] = 32
 
     def __init__(self, channels: int, classes: int, *, dropout: float = 0.0) -> None:
         super().__init__(channels, classes)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -64,8 +62,6 @@ class WideResNet16x4(ImageNetwork):
         >>> WideResNet16x4(3, 10)(torch.zeros(2, 3, 32, 32)).shape
         torch.Size([2, 10])
     """
-
-    size: ClassVar[int] = 32
 
     def __init__(self, channels: int, classes: int, *, dropout: float = 0.0) -> None:
         super().__init__(channels, classes)

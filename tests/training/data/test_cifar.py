@@ -94,7 +94,7 @@ def test_a_damaged_batch_is_named_and_the_remedy_told(ten: Path, damage: str, to
 
 
 def test_a_folder_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder, told in ((tmp_path, "nothing of it"), (tmp_path / "none", "is no folder")):
+    for folder, told in ((tmp_path, "no files found in"), (tmp_path / "none", "is not a folder")):
         with pytest.raises(DataError, match=told):
             cifar10.load(folder)
     monkeypatch.delenv("CANDOR_DATA", raising=False)

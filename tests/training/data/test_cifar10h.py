@@ -35,7 +35,7 @@ def test_counts_and_shares(tmp_path: Path) -> None:
 
 def test_another_order_is_noticed(tmp_path: Path) -> None:
     write(tmp_path, LABELS)
-    with pytest.raises(DataError, match="the order is another"):
+    with pytest.raises(DataError, match="the order differs"):
         cifar10h.load(np.roll(LABELS, 1), tmp_path)
 
 

@@ -54,7 +54,7 @@ def test_a_test_folder_is_set_apart(tmp_path: Path) -> None:
     assert data.test == range(2, 3)
     assert data.labels.tolist() == [0, 1, 1]
     (tmp_path / "mine" / "val").mkdir()
-    with pytest.raises(DataError, match="there is val/"):
+    with pytest.raises(DataError, match="unexpected folder val/"):
         DATASETS["image_folder"](tmp_path, folder="mine")
     (tmp_path / "mine" / "val").rmdir()
     write(tmp_path / "mine" / "test" / "c" / "1.png")
@@ -64,7 +64,7 @@ def test_a_test_folder_is_set_apart(tmp_path: Path) -> None:
 
 def test_sizes_that_differ_are_refused_or_resized(cats: Path) -> None:
     write(cats / "cat" / "c.png", (9, 9))
-    with pytest.raises(DataError, match=r"c\.png.*another size.*`size`"):
+    with pytest.raises(DataError, match=r"c\.png.*wrong size.*`size`"):
         DATASETS["image_folder"](cats)
     resized = DATASETS["image_folder"](cats, size=5)
     assert resized.inputs.shape == (5, 5, 5, 3)
@@ -105,7 +105,7 @@ def test_what_is_no_image_is_named(cats: Path, kind: str) -> None:
     elif kind == "no class":
         told, folder = "the classes none", "cat"
     else:
-        told, folder = "is no folder", "nowhere"
+        told, folder = "is not a folder", "nowhere"
     with pytest.raises(DataError, match=told):
         DATASETS["image_folder"](cats, folder=folder)
 

@@ -34,7 +34,7 @@ def test_without_options_it_is_the_data_set() -> None:
     [
         ("letters", {}, "digits"),
         ("digits:ten,1", {}, "expected some of: 0, 1"),
-        ("digits", {"size": 3}, "it has none"),
+        ("digits", {"size": 3}, "it has no settings"),
         ("newsgroups20", {"words": 3}, "length, vocabulary_size, headers"),
         ("newsgroups20", {"length": "long"}, "like 1000"),
         ("newsgroups20", {"length": True}, "like 1000"),
@@ -53,7 +53,7 @@ def test_names_and_settings_that_are_none(name: str, settings: dict[str, Any], t
 def test_a_missing_folder_says_what_to_do(name: str, tmp_path: Path) -> None:
     needed = {"table": {"file": "t.csv", "label": "y"}, "arrays": {"file": "a.npz"}}.get(name, {})
     for folder in (tmp_path, tmp_path / "none"):
-        with pytest.raises(DataError, match=r"(Download|Name) .*Expected: ") as caught:
+        with pytest.raises(DataError, match=r"(Download|Set) .*Expected: ") as caught:
             load(name, DataOptions(folder, settings=needed))
         assert str(folder) in str(caught.value)
 
@@ -101,7 +101,7 @@ def test_settings_as_they_are_typed() -> None:
         "file": "a=b.csv",
         "length": 7,
     }
-    with pytest.raises(ConfigurationError, match="no name=value"):
+    with pytest.raises(ConfigurationError, match="not of the form name=value"):
         parse_settings(["length"])
 
 
@@ -129,7 +129,7 @@ def test_the_configuration_loads_splits_and_encodes(tmp_path: Path) -> None:
 
 
 def test_every_data_set_setting_and_corruption_is_documented() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "data.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "data.md").read_text(encoding="utf-8")
     settings = {setting for name in DATASETS for setting in settings_of(name)}
     names = [*DATASETS, *SHIFTED, *CORRUPTIONS, *settings]
     assert [name for name in names if f"`{name}`" not in page and f"`{name}=" not in page] == []

@@ -100,7 +100,7 @@ def test_the_training_rows_alone_teach_the_words(folders: Path) -> None:
     [
         ("group missing", "'sci.med' is missing"),
         ("strange group", "'sci.fi' is not one of the twenty"),
-        ("strange file", "a number for a name"),
+        ("strange file", "file name must be a number"),
     ],
 )
 def test_other_folders_are_refused(folders: Path, change: str, told: str) -> None:

@@ -64,15 +64,15 @@ def test_the_training_rows_alone_teach_the_categories(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("", "is empty"),
-        ("age;outcome\n1;a\n2;b\n", "single column, .*parted by commas"),
+        ("age;outcome\n1;a\n2;b\n", "only one column, .*separated by commas"),
         ("age,outcome\n", "no rows"),
         ("age,age,outcome\n1,2,a\n", "'age' twice"),
         ("age,outcome\n1,a\n2\n", "row 3: 1 cells, not 2"),
         ("age,outcome\n1,a\n2,b,c\n", "row 3: 3 cells, not 2"),
         ("age,outcome\n1,a\n2,\n", "row 3: the label is missing"),
         ("age,outcome\n1,a\n2,a\n", "expected two or more"),
-        ('age,outcome\n1,"a\n', "no such table"),
-        ("age,outcome\n1e99,a\n2,b\n", "'age' is no number"),
+        ('age,outcome\n1,"a\n', "not a valid table"),
+        ("age,outcome\n1e99,a\n2,b\n", "'age' is not a number"),
     ],
 )
 def test_what_is_no_table_is_refused(tmp_path: Path, text: str, told: str) -> None:
@@ -82,7 +82,7 @@ def test_what_is_no_table_is_refused(tmp_path: Path, text: str, told: str) -> No
 
 def test_other_bytes_and_no_file(tmp_path: Path) -> None:
     (tmp_path / "latin.csv").write_bytes("age,outcome\n1,grün\n2,b\n".encode("latin-1"))
-    for file, told in (("latin.csv", "no such table"), ("none.csv", "none.csv is missing")):
+    for file, told in (("latin.csv", "not a valid table"), ("none.csv", "none.csv is missing")):
         with pytest.raises(DataError, match=told):
             DATASETS["table"](tmp_path, file=file, label="outcome")
 

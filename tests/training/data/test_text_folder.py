@@ -50,10 +50,10 @@ def test_the_vocabulary_becomes_that_of_the_training_rows(letters: Path) -> None
 def test_what_is_no_text_is_named(letters: Path) -> None:
     strange = letters / "train" / "blame" / "strange.txt"
     strange.write_bytes("grün".encode("latin-1"))
-    with pytest.raises(DataError, match=r"strange\.txt is no text in UTF-8.*CLASS/\*\.txt in UTF-8"):
+    with pytest.raises(DataError, match=r"strange\.txt is not UTF-8 text.*CLASS/\*\.txt in UTF-8"):
         DATASETS["text_folder"](letters)
     strange.rename(strange.with_suffix(".doc"))
-    with pytest.raises(DataError, match=r"strange\.doc is no file ending in \.txt"):
+    with pytest.raises(DataError, match=r"strange\.doc is not a file ending in \.txt"):
         DATASETS["text_folder"](letters)
 
 

@@ -1,0 +1,119 @@
+"""What `candor-train` prints: errors with their exit codes, progress, and the report of a bundle."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+import bundle
+from training.epochs import Epoch, OnEpoch
+from training.errors import ConfigurationError, TrainingError
+
+FAILED, USAGE, REFUSED, INTERRUPTED = 1, 2, 3, 130
+
+
+@contextmanager
+def reported_errors(keep: Path | None = None) -> Iterator[None]:
+    """Turn expected errors into one sentence and an exit code.
+
+    Args:
+        keep: Checkpoint file that an interrupted run continues from.
+    """
+    try:
+        yield
+    except ConfigurationError as error:
+        fail(error, USAGE)
+    except (TrainingError, OSError) as error:
+        fail(error, FAILED)
+    except bundle.BundleError as error:
+        fail(error, REFUSED)
+    except KeyboardInterrupt:
+        continues = keep is not None and keep.exists()
+        hint = f"the same command continues from {keep}" if continues else "no incomplete bundle was left behind"
+        fail(f"interrupted; {hint}", INTERRUPTED)
+
+
+def fail(message: object, code: int) -> NoReturn:
+    """Print an error to standard error and exit with this code."""
+    Console(stderr=True).print(f"[bold red]error[/] {escape(str(message))}", highlight=False, soft_wrap=True)
+    raise typer.Exit(code)
+
+
+@contextmanager
+def progress(title: str, epochs: int) -> Iterator[OnEpoch]:
+    """Show a progress bar on a terminal; yield the function that advances it after each epoch."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]}"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+    )
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as shown:
+        task = shown.add_task(title, total=epochs, loss="…")
+
+        def on_epoch(epoch: Epoch) -> None:
+            validation = "" if epoch.validation is None else f", validation {epoch.validation.accuracy:.1%}"
+            shown.update(task, completed=epoch.number, loss=f"{epoch.loss:.4f}{validation}")
+
+        yield on_epoch
+
+
+def show(path: Path, *, as_json: bool) -> None:
+    """Verify a bundle and print its report, as tables or as one JSON document."""
+    found = bundle.verify(path)
+    if as_json:
+        document = {"bundle": str(path), "id": found.id, "manifest": found.manifest.model_dump(mode="json")}
+        sys.stdout.write(json.dumps(document | {"report": found.report}, ensure_ascii=False) + "\n")
+        return
+    report, manifest = found.report, found.manifest
+    console = Console()
+    console.print(f"[bold]{manifest.model} {manifest.version}[/bold], calibrator: {report['calibrator']['method']}")
+    console.print(_table(f"{report['rows']['evaluated']} reference rows that it was not fitted on", report))
+    if "test" in report:
+        console.print(_table(f"{report['test']['rows']} rows outside the bundle", report["test"]))
+    if unseen := report.get("training", {}).get("classes_without_rows"):
+        Console(stderr=True).print(
+            f"[bold yellow]warning[/] no training rows for {escape(', '.join(unseen))}: the network cannot recognise "
+            f"{'it' if len(unseen) == 1 else 'them'}",
+            highlight=False,
+            soft_wrap=True,
+        )
+    console.print(f"{escape(str(path))}  verified, id {found.id[:12]}", highlight=False, soft_wrap=True)
+
+
+def copy_report(found: bundle.Bundle, to: Path) -> None:
+    """Write a bundle's `report.json` and its diagrams to a folder."""
+    to.mkdir(parents=True, exist_ok=True)
+    (to / "report.json").write_text(json.dumps(found.report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    for name, svg in found.diagrams.items():
+        (to / f"{name}.svg").write_bytes(svg)
+
+
+def _table(title: str, comparison: dict[str, Any]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="", show_edge=False, pad_edge=False)
+    table.add_column()
+    for heading in ("before", "after", "difference", "95 % interval"):
+        table.add_column(heading, justify="right")
+    before, after = comparison["before"], comparison["after"]
+    rows = {"accuracy": "accuracy", "confidence": "mean confidence", "nll": "NLL", "brier": "Brier"}
+    for name, label in rows.items():
+        cells = [f"{side[name]['value']:.4f}" for side in (before, after)]
+        if name in comparison["difference"]:
+            change = comparison["difference"][name]
+            cells += [f"{change['estimate']:+.4f}", f"{change['low']:+.4f} … {change['high']:+.4f}"]
+        table.add_row(label, *cells)
+    table.add_row(f"ECE, {before['ece']['bins']} bins", *(f"{side['ece']['value']:.4f}" for side in (before, after)))
+    for key, label in (("mean", "  if calibrated, mean"), ("q95", "  if calibrated, 95 %")):
+        table.add_row(label, *(f"{side['ece']['null'][key]:.4f}" for side in (before, after)))
+    return table

@@ -1,6 +1,0 @@
-"""Studies: grids of networks that repeat the comparisons of published work, and reports of what they show.
-
-A *cell* is one network to train and to measure, in a folder of its own. Cells are resumable, and several workers, on
-one machine or on several that share a folder, work through a grid without doing any cell twice. A *report* is a
-function of the results alone. `registry.STUDIES` names the studies; `docs/studies.md` says how to run them.
-"""
