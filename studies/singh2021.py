@@ -1,0 +1,268 @@
+"""The effect of calibration methods on refinement, on test rows and under shift."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from studies.cell import Cell
+from studies.common import grouped, shown, values
+from studies.figures import densities
+from studies.page import Page
+from studies.published import CONFIDNET, SINGH, SINGH_SHIFTED
+from studies.recipes import CIFAR_RECIPE, TWO_CORES, TWO_CORES_REDUCED
+from studies.statistics import Comparison, Spread, paired, spread, welch
+from studies.study import Result, Scale, Study
+from studies.verdicts import Claim, Question, findings, p_value
+from training.config import TrainConfig
+
+NAME = "singh2021"
+SEEDS = 3
+METHODS: dict[str, dict[str, Any]] = {
+    "baseline": {},
+    "entropy_regularisation": {"loss": "entropy_regularisation", "coefficients": {"beta": 0.1}},
+    "label_smoothing": {"loss": "label_smoothing", "coefficients": {"epsilon": 0.05}},
+    "mixup": {"mixup": 0.2},
+    "focal": {"loss": "focal", "coefficients": {"gamma": 3.0}},
+}
+TITLES = {
+    "baseline": "baseline",
+    "temperature": "TS",
+    "entropy_regularisation": "ERL",
+    "label_smoothing": "label smoothing",
+    "mixup": "mixup",
+    "focal": "focal",
+}
+SHIFTS = ("cifar10.1", "cifar10.2")
+CORRUPTIONS = ("gaussian_noise@3", "gaussian_blur@5", "brightness@5", "contrast@3", "jpeg@3", "pixelate@5")
+_FULL: dict[str, Any] = CIFAR_RECIPE | {
+    "dataset": "cifar10",
+    "reference_rows": 5000,
+    "epochs": 300,
+    "weight_decay": 5e-4,
+    "schedule": "step",
+    "milestones": (150, 225),
+    "step_factor": 5.0,
+}
+_SOURCE_SAYS = {
+    "ece": ("methods that calibrate", "lower the ECE", "raise the ECE"),
+    "auroc": (
+        "methods that calibrate",
+        "lose refinement: right and wrong answers are harder to tell apart",
+        "improve refinement: right and wrong answers are easier to tell apart",
+    ),
+    "ece shifted": ("methods that calibrate", "lower the ECE under shift", "raise the ECE under shift"),
+    "auroc shifted": ("methods that calibrate", "lose refinement under shift", "improve refinement under shift"),
+    "ece confidnet": ("confidences of ConfidNet", "have a lower ECE", "have a higher ECE"),
+    "auroc confidnet": ("confidences of ConfidNet", "improve refinement", "lose refinement"),
+}
+"""Its claims, all against the baseline: subject, claim, opposite."""
+_TEN = ("label_smoothing", "focal")  # the source divides their learning rate by 10, the others' by 5
+_SMALL: dict[str, Any] = _FULL | TWO_CORES | {"step_factor": 10.0}
+
+
+def cells(scale: Scale, seeds: int | None) -> list[Cell]:
+    """Return table 2's networks and methods; the first network (VGG-16 in the source) meets shift and ConfidNet."""
+    networks = {"small": ("resnet20",), "full": ("vgg16_bn", "resnet50", "densenet121")}[scale]
+    grid = []
+    for seed in range(seeds or SEEDS):
+        for network in networks:
+            for method, settings in METHODS.items():
+                recipe = {"small": _SMALL, "full": _FULL}[scale] | {"model": network, **settings, "seed": seed}
+                if method in _TEN:
+                    recipe["step_factor"] = 10.0
+                extras = {"shifts": [*SHIFTS, *CORRUPTIONS], "people": True} if network == networks[0] else {}
+                if extras and method == "baseline":
+                    extras["confidnet"] = True
+                grid.append(Cell(NAME, f"{network}-{method}@{seed}", TrainConfig(**recipe), extras))
+    return grid
+
+
+def report(results: Sequence[Result], page: Page) -> list[Question]:
+    """Write tables 2, 3 and 4, figure 2, and the terms of equation 9."""
+    claims: dict[str, list[Claim]] = {name: [] for name in _SOURCE_SAYS}
+    for model, found in grouped(results, lambda result: result["cell"]["config"]["model"]).items():
+        page.heading(model)
+        groups = grouped(found, _method)
+        if "baseline" not in groups:
+            page.text_block("The baseline has not been run yet, so no method can be compared with it.")
+            continue
+        _table_two(page, model, groups)
+        here = {"ece": _claims(groups, "ece", model), "auroc": _claims(groups, "auroc", model)}
+        findings(page, [claim for pair in zip(here["ece"], here["auroc"], strict=True) for claim in pair])
+        _terms(page, model, groups)
+        titled = {TITLES[name]: group for name, group in groups.items()}
+        page.figure(
+            f"{model}-densities",
+            densities(titled, "none", title=f"{model}: confidence of right and wrong answers"),
+            "Test rows, all seeds together; density on a logarithmic scale.",
+        )
+        shifted = _shift(page, model, groups)
+        pair_of_confidnet = _confidnet(page, model, groups["baseline"])
+        for name, more in (here | shifted | pair_of_confidnet).items():
+            claims[name] += more
+    return [Question(*_SOURCE_SAYS[name], group) for name, group in claims.items()]
+
+
+def _method(result: Result) -> str:
+    config = result["cell"]["config"]
+    name = "mixup" if config["mixup"] else str(config["loss"])
+    return "baseline" if name == "cross_entropy" else name
+
+
+def _table_two(page: Page, model: str, groups: dict[str, list[Result]]) -> None:
+    page.text_block(
+        "Percent, mean ± standard deviation over seeds. Brier is the sum over classes; *published* is the source's "
+        f"figure for {model if model in SINGH else 'VGG-16, trained in full'}. *p* comes from Welch's two-sided t-test "
+        "of the AUROC against the baseline, for TS from the paired t-test. TS is fitted on calibration rows; the "
+        "source sets T = 1.5."
+    )
+    published = SINGH.get(model, SINGH["vgg16_bn"])
+    rows = []
+    for name, method, group in _with_scaling(groups):
+        numbers = published[name]
+        row = [TITLES[name], str(len(group)), shown(values(group, "test", method, "accuracy"))]
+        for place, metric in enumerate(("brier", "ece", "auroc")):
+            row += [shown(values(group, "test", method, metric)), f"{numbers[place]:.2f}"]
+        row += ["" if name == "baseline" else p_value(_against_baseline(groups, name, method, "auroc"))]
+        row += [shown(values(group, "test", method, "ece_null_mean")), shown(values(group, "temperature", scale=1.0))]
+        rows.append(row)
+    header = ["method", "seeds", "accuracy", "Brier", "published", "ECE", "published", "AUROC", "published", "p"]
+    page.table(f"{model}-methods", [*header, "ECE null", "T"], rows)
+
+
+def _with_scaling(groups: dict[str, list[Result]]) -> list[tuple[str, str, list[Result]]]:
+    """Return name, post-hoc method and results of each row: the baseline plain and with TS, the others plain."""
+    rows = [("baseline", "none", groups["baseline"]), ("temperature", "temperature", groups["baseline"])]
+    return rows + [(name, "none", group) for name, group in groups.items() if name != "baseline"]
+
+
+def _claims(groups: dict[str, list[Result]], metric: str, model: str, shifts: Sequence[str] = ()) -> list[Claim]:
+    """Claim that each method lowers a metric, on the test rows or under shift."""
+    texts = {"ece": "lowers the ECE", "auroc": "loses refinement: lower AUROC"}
+    under = " under shift" if shifts else ""
+    return [
+        Claim(
+            f"{TITLES[name]} on {model}",
+            f"{TITLES[name]} {texts[metric]}{under}",
+            _against_baseline(groups, name, method, metric, shifts),
+            higher=False,
+        )
+        for name, method, _ in _with_scaling(groups)[1:]
+    ]
+
+
+def _against_baseline(
+    groups: dict[str, list[Result]], name: str, method: str, metric: str, shifts: Sequence[str] = ()
+) -> Comparison | None:
+    """Compare a method with the baseline: pairwise for TS, which scales the baseline's own networks.
+
+    Args:
+        groups: Results by method.
+        name: The method.
+        method: The post-hoc method.
+        metric: The metric to compare.
+        shifts: Shifts to average each network's metric over; none for the test rows.
+    """
+    baseline = _measured(groups["baseline"], "none", metric, shifts)
+    if name == "temperature":
+        return paired(_measured(groups["baseline"], method, metric, shifts), baseline)
+    return welch(_measured(groups[name], method, metric, shifts), baseline)
+
+
+def _measured(results: Sequence[Result], method: str, metric: str, shifts: Sequence[str]) -> Spread | None:
+    """Return a metric of each network, in percent, on its test rows or averaged over shifts."""
+    if not shifts:
+        return values(results, "test", method, metric)
+    numbers = [[result["shift"][shift][method][metric] for shift in shifts] for result in results]
+    return spread([None if None in several else sum(several) / len(several) for several in numbers], 100.0)
+
+
+def _terms(page: Page, model: str, groups: dict[str, list[Result]]) -> None:
+    page.text_block(
+        "Terms of equation 9, percent: *value* is confidence − refinement − constant, which the source equates with "
+        "the ECE of an overconfident network. Its accuracy is that of thresholds on the confidence, not the network's, "
+        "so it ranks methods but is not an error. *gap* is mean confidence − accuracy. A method that lowers confidence "
+        "and refinement alike gains less than it appears to."
+    )
+    rows = [
+        [TITLES[name], *(shown(values(group, "test", method, "terms", term)) for term in _TERMS)]
+        for name, method, group in _with_scaling(groups)
+    ]
+    page.table(f"{model}-terms", ["method", *_TERMS], rows)
+
+
+_TERMS = ("confidence", "refinement", "constant", "value", "gap")
+
+
+def _shift(page: Page, model: str, groups: dict[str, list[Result]]) -> dict[str, list[Claim]]:
+    met = [result.get("shift") or {} for group in groups.values() for result in group]
+    names = [name for name in (*SHIFTS, *CORRUPTIONS) if all(shifts.get(name) is not None for shifts in met)]
+    if not names:
+        return {}
+    page.heading("Under shift", 3)
+    missing = [name for name in SHIFTS if name not in names]
+    page.text_block(
+        "The same networks and temperatures on changed images; the severity of a corruption follows the @."
+        + (f" Left out because the data are missing: {', '.join(missing)}." if missing else "")
+    )
+    rows = []
+    for shift in names:
+        published = SINGH_SHIFTED.get(shift, {})
+        for name, method, group in _with_scaling(groups):
+            row = [shift, TITLES[name]]
+            for place, metric in enumerate(("brier", "ece", "auroc")):
+                row.append(shown(values(group, "shift", shift, method, metric)))
+                row.append(f"{published[name][place]:.2f}" if name in published else "–")
+            test = "" if name == "baseline" else p_value(_against_baseline(groups, name, method, "auroc", [shift]))
+            rows.append([*row, test])
+    header = ["shift", "method", "Brier", "published", "ECE", "published", "AUROC", "published", "p"]
+    page.table(f"{model}-shift", header, rows)
+    claims = {f"{metric} shifted": _claims(groups, metric, model, names) for metric in ("ece", "auroc")}
+    page.text_block("Each network's metrics averaged over these shifts:")
+    page.points([claim.sentence() for group in claims.values() for claim in group])
+    return claims
+
+
+def _confidnet(page: Page, model: str, baseline: list[Result]) -> dict[str, list[Claim]]:
+    known = [result for result in baseline if result.get("confidnet")]
+    if not known:
+        return {}
+    page.heading("ConfidNet", 3)
+    page.text_block(
+        "Percent; the source's figures are for VGG-16 on CIFAR-10. ConfidNet learns from the training rows, on the "
+        "features of the unchanged network; its authors' second stage, which also trains a copy of the network, is "
+        "left out."
+    )
+    rows = []
+    for title, path, printed in (
+        ("largest probability", ("test", "none"), CONFIDNET["baseline"]),
+        ("ConfidNet", ("confidnet",), CONFIDNET["confidnet"]),
+    ):
+        row = [title]
+        for metric in ("ece", "auroc"):
+            row += [shown(values(known, *path, metric)), str(printed[metric])]
+        rows.append(row)
+    page.table(f"{model}-confidnet", ["confidence", "ECE", "published", "AUROC", "published"], rows)
+    claims = {}
+    for metric, text, higher in (("ece", "lowers the ECE", False), ("auroc", "improves refinement", True)):
+        pair = (values(known, *path, metric) for path in (("confidnet",), ("test", "none")))
+        claims[f"{metric} confidnet"] = [Claim(model, f"ConfidNet {text}", paired(*pair), higher)]
+    page.points([claim.sentence() for group in claims.values() for claim in group])
+    return claims
+
+
+STUDY = Study(
+    name=NAME,
+    title="What methods that calibrate do to refinement, here and under shift",
+    source="Singh et al. 2021, On the dark side of calibration for modern neural networks",
+    question="Do methods that calibrate a network cost refinement: are right and wrong answers harder to tell apart?",
+    cells=cells,
+    reduced=(
+        f"One network instead of VGG-16, ResNet-50 and DenseNet-121: {'; '.join(TWO_CORES_REDUCED)}, and so are the "
+        "3 seeds.",
+        "CIFAR-100 and ImageNet are left out.",
+        "Natural shift requires CIFAR-10.1 and 10.2; corrupted test images are added.",
+    ),
+    report=report,
+)
