@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.hardening.running import Running, serving
+from tests.hardening.running import Running, serving
 from tests.service.conftest import (
     _no_settings_from_outside,
     _plain_logs,

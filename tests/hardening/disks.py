@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE_S
+
 
 def _run(*command: str | Path, well: Sequence[int] = (0,)) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     if done.returncode not in well:
         pytest.skip(f"this machine does not let us {' '.join(map(str, command))}: {done.stderr.strip()}")
 

@@ -11,8 +11,9 @@ import pytest
 from service.state.database import Database, now_us
 from service.state.feedback import FeedbackItem, FeedbackStore
 from service.state.keys import KeyStore
+from service.state.looks import record_look
 from service.state.revisions import RevisionStore
-from tests.hardening.waiting import until
+from tests.waiting import until
 
 HOUR_S = 3600
 
@@ -82,7 +83,10 @@ def test_labels_of_a_clock_that_ran_ahead_are_not_fresh_twice(tmp_path: Path, cl
     clock.ahead_s = 0
     earliest = now + HOUR_S * 1_000_000
     store = RevisionStore(database)
-    looks = [store.expose("pets", "d1", "gate", "traffic", "", earliest_row_us=earliest, at=now_us()) for _ in range(2)]
+    looks = [
+        record_look(store._database, "pets", "d1", "gate", "traffic", "", earliest_row_us=earliest, at=now_us())
+        for _ in range(2)
+    ]
     database.close()
     assert looks == [1, 2]
 
@@ -95,7 +99,7 @@ def test_a_clock_that_ran_wild_once_is_not_followed(tmp_path: Path, clock: Clock
     store = RevisionStore(database)
     now = now_us()
     looks = [
-        store.expose("pets", "d1", "gate", "traffic", "", earliest_row_us=now + after, at=now + after)
+        record_look(store._database, "pets", "d1", "gate", "traffic", "", earliest_row_us=now + after, at=now + after)
         for after in (0, 1_000_000)  # the second look is at newer rows only
     ]
     database.close()

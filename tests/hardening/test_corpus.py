@@ -1,12 +1,12 @@
-"""What fuzzing found worth keeping is answered, or refused in the service's own words (benchmarks/hardening/fuzz)."""
+"""What fuzzing found worth keeping is answered, or refused in the service's own words (tests/hardening/fuzz)."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks.hardening.fuzz.corpus import read_corpus, reduced
-from benchmarks.hardening.fuzz.seeds import seeds
-from benchmarks.hardening.fuzz.targets import TARGETS
+from tests.hardening.fuzz.corpus import read_corpus, reduced
+from tests.hardening.fuzz.seeds import seeds
+from tests.hardening.fuzz.targets import TARGETS
 
 
 @pytest.mark.parametrize("target", TARGETS)

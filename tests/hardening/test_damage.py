@@ -14,7 +14,7 @@ import pytest
 from service.errors import BundleRefusedError, CandorError
 
 PAGE_BYTES = 4096
-RESTORE = "restore it from a backup"
+RESTORE = "Restore it from a backup"
 
 
 def overwrite(state: Path, page: int, size: int = PAGE_BYTES) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import psycopg
 
-from tests.hardening.waiting import until
 from tests.service.cluster import Cluster
+from tests.waiting import until
 
 
 def test_what_was_predicted_meanwhile_is_logged_afterwards(start: Any, digits: Any, cluster: Cluster) -> None:

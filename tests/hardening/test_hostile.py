@@ -1,14 +1,15 @@
-"""Some of what benchmarks/hardening does: hostile requests, and slow connections, while another client predicts."""
+"""Some of what tests/hardening does: hostile requests, and slow connections, while another client predicts."""
 
 from __future__ import annotations
 
 import random
 
-from benchmarks.hardening.bodies import KINDS, uploads
-from benchmarks.hardening.bystander import predicting
-from benchmarks.hardening.hostile import attack, exchange
-from benchmarks.hardening.running import Running
-from benchmarks.hardening.slow_loris import besiege
+from tests.hardening.bodies import KINDS, uploads
+from tests.hardening.bystander import predicting
+from tests.hardening.hostile import attack, exchange
+from tests.hardening.running import Running
+from tests.hardening.slow_loris import besiege
+from tests.waiting import PATIENCE_S
 
 SLOW = {"labelled set"}  # a process of its own checks each, when no other process wants the processors
 
@@ -25,7 +26,7 @@ def test_hostile_requests_are_refused_and_others_are_served(running: Running) ->
 
 def test_a_hostile_labelled_set_is_refused(running: Running) -> None:
     request = uploads(random.Random(13))
-    status, wrong = exchange(running, request, patience_s=300)
+    status, wrong = exchange(running, request, patience_s=PATIENCE_S)
     assert wrong is None
     assert status in (400, 422)
 

@@ -1,4 +1,4 @@
-"""A refit that gets too little memory: its job fails and says so, the service lives, and the next job runs."""
+"""A refit that gets ran out of memory: its job fails and says so, the service lives, and the next job runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.hardening.waiting import until
+from tests.waiting import until
 
 LITTLE_BYTES = 48 << 20
 GROUPS = Path("/sys/fs/cgroup")
@@ -19,7 +19,7 @@ GROUPS = Path("/sys/fs/cgroup")
 
 @pytest.fixture
 def group() -> Iterator[Path]:
-    """A control group whose processes have too little memory for a refit."""
+    """A control group whose processes have ran out of memory for a refit."""
     if not (GROUPS / "cgroup.controllers").is_file():
         pytest.skip("this machine has no control groups of version 2")
     made = GROUPS / f"candor-test-{os.getpid()}"
@@ -51,7 +51,7 @@ def fails_and_goes_on(service: Any, digits: Any) -> dict[str, Any]:
     """Refit, and return the problem that the job ended with."""
     response = service.recalibrate(mode="propose")
     problem: dict[str, Any] = response.json()
-    assert (response.status_code, problem["detail"]) == (500, "The refit's process ended without a result.")
+    assert (response.status_code, problem["detail"]) == (500, "The recalibration's process ended without a result.")
     (job,) = service.http.get("/v1/jobs").json()["items"]
     assert job["state"] == "failed"
     assert len(service.predict(digits.images[:3])) == 3
@@ -70,7 +70,7 @@ def test_one_that_the_kernel_kills(taught: Any, digits: Any, group: Path, childr
     children_run(f"echo $$ > {group}/cgroup.procs || exit 99")
     problem = fails_and_goes_on(taught, digits)
     assert "-9" in problem["found"]
-    assert "too little memory" in problem["remedy"]
+    assert "ran out of memory" in problem["remedy"]
     children_run("true")
     assert taught.recalibrate(mode="propose").status_code == 200
 

@@ -1,4 +1,4 @@
-"""Schemathesis finds no answer that the OpenAPI document does not describe; the long run is benchmarks/hardening."""
+"""Schemathesis finds no answer that the OpenAPI document does not describe; the long run is tests/hardening."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import re
 
 import httpx
 
-from benchmarks.hardening.openapi import UNLOADS, run
-from benchmarks.hardening.running import Running
+from tests.hardening.openapi import UNLOADS, run
+from tests.hardening.running import Running
+from tests.waiting import PATIENCE_S
 
 METHODS = {"get", "put", "post", "delete", "patch", "head", "options"}
 
 
 def test_answers_are_those_of_the_document(running: Running) -> None:
-    paths = httpx.get(f"{running.url}/openapi.json", timeout=60).json()["paths"]
+    paths = httpx.get(f"{running.url}/openapi.json", timeout=PATIENCE_S).json()["paths"]
     asked = sum(len(METHODS & set(item)) for path, item in paths.items() if not re.search(UNLOADS, path))
     done = run(running, examples=3, seed=1, phases="examples,fuzzing")
     assert done.returncode == 0, done.stdout + done.stderr

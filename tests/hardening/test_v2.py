@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.hardening.running import Running
+from tests.hardening.running import Running
+from tests.waiting import PATIENCE_S
 
 PATHS = [
     "/v2/models/digits/infer",
@@ -25,7 +26,7 @@ LENGTH = "inference-header-content-length"
 
 @pytest.fixture(scope="module")
 def client(running: Running) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=running.url, timeout=60) as one:
+    with httpx.Client(base_url=running.url, timeout=PATIENCE_S) as one:
         yield one
 
 
