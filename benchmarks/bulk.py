@@ -1,4 +1,4 @@
-"""A state with many labelled predictions, written as fast as the database takes them."""
+"""Write a state with many labelled predictions quickly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.serving.model import overconfident
-from service.decisions.split import cluster_hash
+from bundle.split import group_hash
 from service.ids import new_ids
 from service.state.database import Database
 from service.state.insertion import insert_new
@@ -29,10 +29,10 @@ def fill(database: Database, model: str, digest: str, *, rows: int, classes: int
     Args:
         database: Open and empty.
         model: Name of the model.
-        digest: Of its file.
+        digest: Digest of its file.
         rows: Number of predictions.
         classes: Number K of labels, called "0" … "K − 1".
-        labelled: Share of the predictions whose label has come.
+        labelled: Share of labelled predictions.
     """
     with database.begin() as connection:
         key = {"model": model, "model_digest": digest, "revision": "r1", "policy": "default@1"}
@@ -73,7 +73,7 @@ def _chunks(
         predicted, said = [], []
         for row, name in enumerate(names):
             at = now - SPAN_US + SPAN_US * (start + row) // rows
-            group = cluster_hash(database.secret, f"card-{(start + row) // ROWS_PER_GROUP}")
+            group = group_hash(database.secret, f"card-{(start + row) // ROWS_PER_GROUP}")
             logits = content[row * width : (row + 1) * width]
             predicted.append((name, 1, at, None, group, logits, top[row], 0.75, "accept", 1.0, True, None))
             said.append((name, 0, model, start // _CHUNK, row, str(drawn.labels[row]), "reviewer", None, at + 3_600))

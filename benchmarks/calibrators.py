@@ -1,10 +1,10 @@
-"""Our calibrators and metrics beside other packages: how long they take, and whether they reached the answer.
+"""Compare the speed and results of Candor's calibrators and metrics with other packages.
 
     OMP_NUM_THREADS=1 python -m benchmarks.calibrators --write benchmarks/RESULTS.md
 
-Each peer lives in a virtual environment of its own under a cache folder, made on the first run; one that cannot be
-installed is skipped, and the report says why. Ours and theirs run in turns, each in a process of its own with one
-thread; the table shows the fastest call of all turns.
+Each peer has its own virtual environment in a cache folder, created on the first run; the report lists peers that could
+not be installed. All packages run in turns, each in a separate process with one thread; the table shows the fastest
+call of all turns.
 
 Data sets, all float32 logits with a true temperature of 1.5: (a) 5,000 × 10, (b) 25,000 × 1,000, (c) 1,000,000 × 2 with
 4 % positives. `PIP_CONSTRAINT` may hold pip to CPU builds of torch and torchvision.
@@ -32,15 +32,19 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--cache", type=Path, default=CACHE, help="where peers are installed")
-    parser.add_argument("--rounds", type=int, default=3, help="turns that ours and each peer take")
-    parser.add_argument("--seconds", type=float, default=2.0, help="about how long a turn calls")
-    parser.add_argument("--limit", type=float, default=400.0, help="a slower turn, in seconds, is given up")
-    parser.add_argument("--clock", choices=("wall", "processor"), default="wall", help="processor: on a busy machine")
-    parser.add_argument("--only", action="append", default=[], help="a part of a row's key, such as temperature/b")
-    parser.add_argument("--packages", nargs="*", choices=list(PACKAGES), default=list(PACKAGES), help="who takes part")
-    parser.add_argument("--resume", type=Path, help="a JSON file of finished turns: read at first, then kept up")
-    parser.add_argument("--write", type=Path, help="a Markdown file whose table is replaced")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="folder of the peers' environments")
+    parser.add_argument("--rounds", type=int, default=3, help="turns per package")
+    parser.add_argument("--seconds", type=float, default=2.0, help="approximate length of a turn, s")
+    parser.add_argument("--limit", type=float, default=400.0, help="maximum length of a turn, s")
+    parser.add_argument(
+        "--clock", choices=("wall", "processor"), default="wall", help="processor: CPU time, for a busy machine"
+    )
+    parser.add_argument("--only", action="append", default=[], help="part of a row's key, such as temperature/b")
+    parser.add_argument(
+        "--packages", nargs="*", choices=list(PACKAGES), default=list(PACKAGES), help="packages to compare"
+    )
+    parser.add_argument("--resume", type=Path, help="JSON file of finished turns: read first, then updated")
+    parser.add_argument("--write", type=Path, help="Markdown file whose table is replaced")
     chosen = parser.parse_args()
     options = turns.Options(chosen.rounds, chosen.seconds, chosen.limit, chosen.clock)
     rows = [row for row in ROWS if not chosen.only or any(part in row.key for part in chosen.only)]

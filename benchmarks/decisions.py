@@ -1,11 +1,11 @@
-"""Speed and power of decisions: solving, deciding one row, and what certified thresholds take of what an oracle would.
+"""Speed and power of decisions: solving, deciding one row, and certified thresholds compared with an oracle's.
 
     python -m benchmarks.decisions [--worlds 500] [--out var/benchmarks/decisions] [--without-mapie]
 
-Power is the mean over worlds of the achieved share of rows over the oracle's, at a promise of precision 0.95 and delta
-0.05, on rows of a known law: calibrated with rare errors at the top. Beside Candor's fixed sequence stand a Bonferroni
-correction over the same candidates and MAPIE's `BinaryClassificationController` on the same grid, in an environment of
-its own that is made on demand. A world without a certificate counts as zero.
+Power is the certified share of rows divided by the oracle's, averaged over worlds, at a promise of precision 0.95 and
+delta 0.05. Rows come from a known distribution: calibrated, with rare errors at the top. Candor's fixed sequence is
+compared with a Bonferroni correction over the same candidates and with MAPIE's `BinaryClassificationController` on the
+same grid (in its own environment, created if necessary). A world without a certificate counts as zero.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from candor.contract.policies import Policy
 from service.decisions.binomial import critical_errors
 from service.decisions.certify import solve
 from service.decisions.counting import Sample
 from service.decisions.decide import decide_rows
 from service.decisions.grid import make_grid, pairs
-from service.decisions.policy import Policy
+from service.decisions.policy import parse_policy
 from service.decisions.rows import ScoredRows
 
 PROMISE, DELTA = 0.95, 0.05
 SIZES = (300, 1_000, 5_000)
 MAPIE = "mapie==1.6.0"
 METHODS = ("bonferroni", "bonferroni_holm", "fixed_sequence")
-THREE_BANDS = Policy.from_dict(
+THREE_BANDS = parse_policy(
     {
         "id": "three",
         "positive": "b",
@@ -46,7 +47,7 @@ THREE_BANDS = Policy.from_dict(
         ],
     }
 )
-ONE_BAND = Policy.from_dict(
+ONE_BAND = parse_policy(
     {
         "id": "one",
         "bands": [{"action": "accept", "when": {"min_precision": PROMISE}}, {"action": "review"}],
@@ -62,18 +63,18 @@ def chance(u: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def draw(rng: np.random.Generator, n: int) -> ScoredRows:
     score = rng.random(n).astype(np.float32)
-    return ScoredRows(score, score, rng.random(n) < chance(score))
+    return ScoredRows(probability=score, score=score, positive=rng.random(n) < chance(score))
 
 
 def oracle() -> float:
-    """Largest share of rows at or above a threshold that keeps the promise."""
+    """Return the largest share of rows at or above a threshold that keeps the promise."""
     u = (np.arange(1_000_000) + 0.5) / 1_000_000
     precision = np.cumsum(chance(u)[::-1]) / np.arange(1, len(u) + 1)
     return float((np.flatnonzero(precision >= PROMISE)[-1] + 1) / len(u))
 
 
 def best_of(call: Any, times: int) -> float:
-    """Fastest of several calls, in seconds."""
+    """Return the seconds of the fastest of several calls."""
     took = []
     for _ in range(times):
         began = time.perf_counter()
@@ -107,7 +108,7 @@ def speed() -> dict[str, float]:
 
 
 def power(worlds: int, folder: Path, *, mapie: bool) -> dict[int, dict[str, float]]:
-    """Mean achieved over oracle share by size (fit and certify rows each) and method."""
+    """Return the mean power by size (fit and certify rows each) and method."""
     truth, found = oracle(), {}
     for n in SIZES:
         rng = np.random.default_rng(n)
@@ -116,7 +117,7 @@ def power(worlds: int, folder: Path, *, mapie: bool) -> dict[int, dict[str, floa
         for _ in range(worlds):
             fit, certify = draw(rng, n), draw(rng, n)
             achieved["candor"].append(_volume(ONE_BAND, fit, certify, 1))
-            second = Policy.from_dict({**ONE_BAND.to_dict(), "certify": {"looks": "unlimited", "delta": DELTA}})
+            second = parse_policy({**ONE_BAND.to_dict(), "certify": {"looks": "unlimited", "delta": DELTA}})
             achieved["candor, second look"].append(_volume(second, fit, certify, 2))
             grid = make_grid(fit, certify)
             counts = Sample(certify, grid.cells(certify), grid.floor, 0).count("precision")

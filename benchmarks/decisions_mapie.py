@@ -1,8 +1,8 @@
-"""MAPIE's thresholds on given worlds; runs in MAPIE's own environment, which `benchmarks.decisions` makes.
+"""MAPIE's thresholds on given worlds; runs in MAPIE's environment, which `benchmarks.decisions` creates.
 
     python decisions_mapie.py WORLDS.npz PROMISE CONFIDENCE METHOD …
 
-Prints the mean share of rows that each method's best threshold takes.
+Prints the mean share of rows at or above each method's best threshold.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mapie.risk_control import BinaryClassificationController
 
 
 def both(scores: np.ndarray) -> np.ndarray:
-    """What a classifier's `predict_proba` returns."""
+    """Probabilities in the form of a classifier's `predict_proba`."""
     return np.stack([1 - scores[:, 0], scores[:, 0]], axis=1)
 
 
@@ -28,7 +28,7 @@ def main() -> None:
     for cuts, score, positive in zip(worlds["cuts"], worlds["score"], worlds["positive"], strict=True):
         grid = cuts[~np.isnan(cuts)]
         for method in methods:
-            # A fixed sequence goes through the grid in its order: strictest first, as one would without knowing where.
+            # A fixed sequence tests the grid in order, strictest first: nothing better is known beforehand.
             controller = BinaryClassificationController(
                 both,
                 "precision",

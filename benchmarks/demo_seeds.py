@@ -1,8 +1,8 @@
-"""Does the demo's story hold whatever the seed? Trains it with many seeds and puts every refit before the gate.
+"""Repeat the demo with many seeds and count how often the recalibration passes the gate.
 
-One row of the result is one seed: a LeNet-5 is trained on 300 digits and its temperature fitted on 200 reference rows;
-the 1,097 feedback images are dimmed; a temperature is refitted on a random third of them and compared with the first on
-another third, as `/recalibrate` does. Four such thirds are drawn for each seed, since the service splits by a secret.
+For each seed a LeNet-5 is trained on 300 digits and its temperature fitted on 200 reference rows. The 1,097 feedback
+images are dimmed; a temperature is fitted again on a random third of them and compared with the first on another third,
+as `/recalibrate` does. Four splits are drawn per seed, because the service splits by a secret.
 
     OMP_NUM_THREADS=1 python benchmarks/demo_seeds.py --seeds 100 --drift 0.25:0.05 --drift 0.4:0.07
 """
@@ -58,7 +58,9 @@ def main() -> None:
     """Run the study and print it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=100, help="seeds 0 … SEEDS − 1")
-    parser.add_argument("--drift", action="append", metavar="GAIN:NOISE", help="default: that of training.data.drift")
+    parser.add_argument(
+        "--drift", action="append", metavar="GAIN:NOISE", help="default: the drift of training.data.drift"
+    )
     arguments = parser.parse_args()
     drifts = [(gain, noise) for gain, noise in (map(float, text.split(":")) for text in arguments.drift or ())]
     drifts = drifts or [(drift.GAIN, drift.NOISE)]
@@ -69,16 +71,16 @@ def main() -> None:
         clean.append(before)
         for pair in drifts:
             dimmed[pair] += after[pair]
-    print(f"{len(clean)} seeds: median (least … most)")
+    print(f"{len(clean)} seeds: median (minimum … maximum)")
     table(clean)
     for (gain, noise), rows in dimmed.items():
         passed = sum(row.passed for row in rows)
-        print(f"gain {gain:g}, noise {noise:g}: the gate passed {passed:.0f} of {len(rows)} refits")
+        print(f"gain {gain:g}, noise {noise:g}: {passed:.0f} of {len(rows)} recalibrations passed the gate")
         table(rows)
 
 
 def one_seed(seed: int, drifts: list[tuple[float, float]]) -> tuple[Clean, dict[tuple[float, float], list[Dimmed]]]:
-    """Train with one seed and refit under each drift."""
+    """Train with one seed and recalibrate under each drift."""
     config = TrainConfig(seed=seed)
     data, parts = config.load()
     images, labels = data.inputs[parts.feedback], data.labels[parts.feedback]
@@ -94,7 +96,7 @@ def one_seed(seed: int, drifts: list[tuple[float, float]]) -> tuple[Clean, dict[
 
 
 def refit(active: Calibrator, logits: NDArray[np.float32], labels: NDArray[np.int64], seed: list[int]) -> Dimmed:
-    """Refit on a third of the rows and compare on another."""
+    """Recalibrate on a third of the rows and compare on another."""
     role = np.random.default_rng(seed).integers(0, 3, len(labels))
     fit, gate = role == 0, role == 2
     candidate = calibrate("temperature", LabelledLogits(logits[fit], labels[fit]))
@@ -119,17 +121,17 @@ def refit(active: Calibrator, logits: NDArray[np.float32], labels: NDArray[np.in
 
 
 def accuracy(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
-    """Share of right top labels."""
+    """Return the accuracy."""
     return float((logits.argmax(axis=1) == labels).mean())
 
 
 def confident(calibrator: Calibrator, logits: NDArray[np.float32]) -> float:
-    """Share of rows with a calibrated confidence above 0.9."""
+    """Return the share of rows with a calibrated confidence above 0.9."""
     return float((calibrator.predict_proba(logits).max(axis=1) > CONFIDENT).mean())
 
 
 def temperature(calibrator: Calibrator) -> float:
-    """The fitted temperature."""
+    """Return the fitted temperature."""
     return float(calibrator.to_dict()["temperature"])
 
 

@@ -1,9 +1,9 @@
-"""Level and power of the gate's bound, by simulation: the tables of docs/statistics.md.
+"""Level and power of the gate's bound, by simulation: the tables of docs/explanation/statistics.md.
 
     python benchmarks/gate_level.py [--worlds 4000]
 
-Harm worlds set the margin to the true difference, so that every pass is a false one. The t-bound stands beside for
-comparison. Takes about five minutes on one core.
+Harm worlds set the margin to the true difference, so every pass is false. The t-bound is shown for comparison. Takes
+about five minutes on one core.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from service.decisions.gate import MIXED, interval, upper_bound
+from service.decisions.gate import MIXED
+from service.decisions.mean_bounds import interval, upper_bound
 
 Array = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], tuple[Array, Array, Array]]
@@ -25,13 +26,13 @@ CHUNK = 250
 
 @dataclass(frozen=True)
 class World:
-    """A pair of revisions on rows of known law.
+    """A pair of revisions on rows of a known distribution.
 
     Attributes:
-        name: What the candidate does.
-        rows: Rows, one a group.
-        groups: Groups they form.
-        draw: Gives differences (W, N), the worst possible difference per row (W, N), and rare-event flags (W, N).
+        name: Description of the candidate.
+        rows: Number of rows.
+        groups: Number of groups.
+        draw: Returns differences (W, N), the worst possible difference per row (W, N), and rare-event flags (W, N).
     """
 
     name: str
@@ -45,7 +46,7 @@ def mixed(p: Array | float) -> Array:
 
 
 def rare_class(rate: float, factor: float, rows: int) -> World:
-    """The candidate multiplies the probability of a rare class by a factor, on rows without any other information."""
+    """Return a world in which the candidate multiplies the probability of a rare class by a factor."""
     active, candidate = mixed(rate), mixed(rate * factor)
     worst = np.log(active / candidate)
 
@@ -63,7 +64,7 @@ def rare_class(rate: float, factor: float, rows: int) -> World:
 def temperatures(
     active: float, candidate: float, rows: int, centre: float = 2.0, spread: float = 3.0, per_group: int = 1
 ) -> World:
-    """Two classes with calibrated logit z ~ N(centre, spread) at T = 1; groups share it, and their label."""
+    """Return a world of two classes with calibrated logits z ~ N(centre, spread) at T = 1, shared in each group."""
     groups = rows // per_group
 
     def draw(rng: np.random.Generator, worlds: int) -> tuple[Array, Array, Array]:
@@ -79,7 +80,7 @@ def temperatures(
 
 
 def concentrated(share: float, chance: float, loss: float, rows: int, harm: float = 0.002) -> World:
-    """On a share of rows the candidate loses much with a small chance; everywhere else it gains a little."""
+    """Return a world with rare large losses on a share of rows and small gains on all others."""
     gain = (harm - share * chance * loss) / (1 - share * chance)
 
     def draw(rng: np.random.Generator, worlds: int) -> tuple[Array, Array, Array]:
@@ -92,7 +93,7 @@ def concentrated(share: float, chance: float, loss: float, rows: int, harm: floa
 
 
 def mended(share: float, chance: float, loss: float, rows: int) -> World:
-    """As `concentrated`, over a candidate that mends an overconfident revision (T 0.5 → 1) on all other rows."""
+    """Return `concentrated` with a candidate that corrects overconfidence (T 0.5 → 1) on all other rows."""
     base = temperatures(0.5, 1.0, rows)
 
     def draw(rng: np.random.Generator, worlds: int) -> tuple[Array, Array, Array]:
@@ -155,7 +156,7 @@ def true_difference(world: World) -> float:
 
 
 def passes(world: World, margin: float, level: float, worlds: int) -> tuple[float, float, float]:
-    """Return how often the t-bound and the gate's bound lie below the margin, with 25 rare rows; and the coverage."""
+    """Return how often the t-bound and the gate's bound are below the margin, with 25 rare rows; and the coverage."""
     rng = np.random.default_rng(7)
     sizes = np.full(world.groups, world.rows / world.groups)
     quantile = float(stdtrit(world.groups - 1, 1 - level))
@@ -185,7 +186,7 @@ def main() -> None:
         later = passes(world, harm, 0.05 / 12, worlds)[1]
         print(f"| {world.name} | {harm:+.4f} | {t_bound:.1%} | {gate:.1%} | {later:.2%} | {covered:.1%} |", flush=True)
     for title, group, margin in [("Better (`superior`)", BETTER, 0.0), ("Harmless (`non_inferior`)", HARMLESS, 0.002)]:
-        print(f"\n{title}: share that passes at a first attempt\n")
+        print(f"\n{title}: share that passes at the first look\n")
         print("| world | difference, nats | t | gate |\n|---|---|---|---|")
         for world in group:
             t_bound, gate, _ = passes(world, margin, 0.025, worlds // 4)

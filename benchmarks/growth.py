@@ -1,8 +1,8 @@
-"""How the cost of fits, predictions and metrics grows with the number of rows.
+"""Measure how the cost of fits, predictions and metrics grows with the number of rows.
 
-Times each on 10⁴ … 10⁷ rows of 2 and of 10 classes (float32 logits, one thread), and prints nanoseconds of processor
-time per entry of the matrix: the same number along a line means that cost grows linearly in N × K. Short runs are
-repeated for a while, and the fastest counts.
+Times each on 10⁴ … 10⁷ rows of 2 and 10 classes (float32 logits, one thread) and prints nanoseconds of CPU time per
+entry of the matrix: equal numbers along a line mean that cost grows linearly in N × K. Short runs are repeated, and the
+fastest counts.
 
     OMP_NUM_THREADS=1 python benchmarks/growth.py
     OMP_NUM_THREADS=1 python benchmarks/growth.py --largest 6 --only temperature
@@ -29,11 +29,11 @@ SECONDS = 1.0
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--largest", type=int, default=7, help="logarithm to base 10 of the largest number of rows")
-    options.add_argument("--only", default="", help="a part of the names, such as temperature")
+    options.add_argument("--only", default="", help="part of the names, such as temperature")
     arguments = options.parse_args()
     sizes = [10**power for power in range(4, arguments.largest + 1)]
     names = [name for name in (*FITS, "predict", *METRICS) if arguments.only in name]
-    print("Nanoseconds of processor time per entry\n")
+    print("Nanoseconds of CPU time per entry\n")
     print(
         "| what | classes | "
         + " | ".join(f"{rows:,} rows" for rows in sizes)
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def draw(rows: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Logits whose true probabilities are softmax(logits / 1.5), and labels, a million rows at a time."""
+    """Return logits with true probabilities softmax(logits / 1.5), and labels, a million rows at a time."""
     rng = np.random.default_rng(0)
     logits, labels = np.empty((rows, classes), np.float32), np.empty(rows, np.int64)
     for start in range(0, rows, 1_000_000):
@@ -63,7 +63,7 @@ def draw(rows: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def job(name: str, logits: np.ndarray, labels: np.ndarray) -> Callable[[], object]:
-    """What is timed."""
+    """Return the functions to time."""
     from calibrators import CALIBRATORS, Temperature, metrics, softmax
 
     if name in FITS:
@@ -76,7 +76,7 @@ def job(name: str, logits: np.ndarray, labels: np.ndarray) -> Callable[[], objec
 
 
 def fastest(timed: Callable[[], object]) -> float:
-    """Seconds of the fastest call; one call where it is long."""
+    """Return the seconds of the fastest call, or of a single call if it is long."""
     best, began = float("inf"), time.perf_counter()
     while time.perf_counter() - began < SECONDS:
         start = time.process_time()

@@ -1,13 +1,13 @@
-"""Measures the loop on a running service: how long a refit of many labels takes, and what predictions feel of it.
+"""Measure recalibration on a running service: its duration with many labels, and its effect on predictions.
 
     python -m benchmarks.loop refit [--rows 1000000] [--url postgresql://…]
     python -m benchmarks.loop latency [--rows 300000] [--url postgresql://…]
 
-Without a URL the state is SQLite, in a temporary folder. A PostgreSQL server is given by the URL of any database on it;
-the state is then a database of its own, dropped at the end. `refit` waits for a refit from POST /recalibrate to the end
-of its job, with 2 and with 10 classes; `latency` needs `wrk`, and compares the latencies of an open loop of predictions
-at 40 % of the peak while refits (or simulations of a policy, or, as a control, counting) run one behind the other with
-those while none runs, in turns. Prints JSON documents.
+Without a URL the state is SQLite in a temporary folder. For PostgreSQL, give the URL of any database on the server; the
+state is then a new database, dropped at the end. `refit` measures recalibrations from POST /recalibrate to the end of
+the job, with 2 and with 10 classes. `latency` requires `wrk`: it measures an open loop of predictions at 40 % of the
+peak, in turns with nothing else and with continuous recalibrations (or simulations of a policy, or, as a control,
+counting). Prints JSON documents.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ explore: {{share: 1.0, actions: [accept, block]}}
 """
 SHARE_OF_PEAK = 0.4
 BEFORE = "2024-01-01T00:00:00Z"
-"""A time between the predictions that have labels and those that a measurement makes."""
+"""A time between the labelled predictions and those of a measurement."""
 _PATIENCE_S = 600.0
 _COUNTED = 300_000_000  # some seconds
 
@@ -57,15 +57,15 @@ _COUNTED = 300_000_000  # some seconds
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("part", choices=["refit", "latency"])
-    options.add_argument("--url", help="of any database on a PostgreSQL server")
+    options.add_argument("--url", help="URL of any database on a PostgreSQL server")
     options.add_argument("--rows", type=int)
     options.add_argument("--classes", type=int, nargs="*", default=[2, 10])
-    options.add_argument("--calibrator", help="that is fitted; else the one in service, temperature")
-    options.add_argument("--repeat", type=int, default=2, help="refits of each state")
+    options.add_argument("--calibrator", help="method to fit; default: the active one, temperature")
+    options.add_argument("--repeat", type=int, default=2, help="recalibrations per state")
     options.add_argument("--seconds", type=float, default=30.0, help="length of a window of `latency`")
-    options.add_argument("--rounds", type=int, default=3, help="of windows, one of each kind")
+    options.add_argument("--rounds", type=int, default=3, help="rounds, each with one window of each kind")
     options.add_argument("--during", nargs="*", default=["refits"], choices=["refits", "simulations", "counting"])
-    options.add_argument("--wrk", default="wrk", help="the program")
+    options.add_argument("--wrk", default="wrk", help="path of wrk")
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if given.part == "refit":
@@ -81,7 +81,7 @@ def main() -> None:
 
 @contextmanager
 def served(folder: Path, server: str | None, rows: int, classes: int) -> Iterator[tuple[Running, Prepared]]:
-    """Make a state and serve it: `candor serve` in a process of its own."""
+    """Make a state and serve it with `candor serve` in a separate process."""
     folder.mkdir(exist_ok=True)
     policy = POLICY.format(positive="top" if classes > 2 else '"1"')
     prepared = prepare(LENET, folder, classes=classes, policy=policy)
@@ -100,7 +100,7 @@ def served(folder: Path, server: str | None, rows: int, classes: int) -> Iterato
 
 @contextmanager
 def state(folder: Path, server: str | None) -> Iterator[str]:
-    """Give the URL of a new state: a file in the folder, or a database of its own on a PostgreSQL server."""
+    """Yield the URL of a new state: a file in the folder, or a new database on a PostgreSQL server."""
     if server is None:
         yield f"sqlite:///{folder}/state.db"
         return
@@ -114,7 +114,7 @@ def state(folder: Path, server: str | None) -> Iterator[str]:
 
 
 def refit(port: int, calibrator: str | None, poll_s: float = 0.02, until: str | None = None) -> dict[str, Any]:
-    """Refit once, asking so often how far it is, and return how long each step took; `until` ends its window."""
+    """Recalibrate once, poll its progress, and return the duration of each step; `until` ends its window."""
     body: dict[str, Any] = {"mode": "dry_run", "source": {"feedback": {"until": until}}}
     if calibrator is not None:
         body["calibrator"] = calibrator
@@ -127,7 +127,7 @@ def refit(port: int, calibrator: str | None, poll_s: float = 0.02, until: str | 
             time.sleep(poll_s)
     total = time.perf_counter() - began
     if job["state"] != "done":
-        raise RuntimeError(f"the refit failed: {job['error']}")
+        raise RuntimeError(f"the recalibration failed: {job['error']}")
     result = job["result"]
     return {
         "total_s": round(total, 2),
@@ -137,7 +137,7 @@ def refit(port: int, calibrator: str | None, poll_s: float = 0.02, until: str | 
 
 
 def latency(one: Running, prepared: Prepared, given: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
-    """Find the peak, then ask at a share of it, in turns without and with refits."""
+    """Find the peak, then send requests at a fraction of it, in turns without and with recalibrations."""
     request = one.payloads["npy"].write(prepared.inputs[:1])
     body = folder / "body"
     body.write_bytes(request.body)
@@ -159,7 +159,7 @@ def latency(one: Running, prepared: Prepared, given: argparse.Namespace, folder:
 
 
 def simulate(port: int, _: str | None) -> float:
-    """Try the policy in force on as many recent predictions as one may, and return how long that took."""
+    """Simulate the active policy on the maximum of recent predictions, and return the duration."""
     began = time.perf_counter()
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=_PATIENCE_S) as http:
         http.post(f"/v1/models/{LENET}/policies/default/simulate", json={"rows": 50_000}).raise_for_status()
@@ -167,9 +167,9 @@ def simulate(port: int, _: str | None) -> float:
 
 
 def count(_: int, __: str | None) -> float:
-    """Keep a processor busy with nothing, as low as a refit: what any work beside predictions costs on this machine."""
+    """Keep a core busy at a recalibration's priority: the cost of any concurrent work on this machine."""
     began = time.perf_counter()
-    code = f"from service.child import step_back; step_back('idle'); sum(range({_COUNTED}))"
+    code = f"from service.recalibration.child import step_back; step_back('idle'); sum(range({_COUNTED}))"
     subprocess.run([sys.executable, "-c", code], check=True)
     return round(time.perf_counter() - began, 2)
 
@@ -180,7 +180,7 @@ WORK: dict[str, Callable[[int, str | None], float] | None] = {
     "simulations": simulate,
     "counting": count,
 }
-"""What goes on beside predictions; each returns its seconds."""
+"""Work beside predictions; each function returns its seconds."""
 
 
 def _again(

@@ -1,8 +1,8 @@
-"""Peak anonymous memory of fits to a memory map larger than it.
+"""Measure the peak anonymous memory of fits to a large memory map.
 
-Makes a float32 file of N × K logits under a folder that you name (8 GB by default: 2,000,000 × 1,000), fits each
-calibrator to it in a process of its own, and reports how much memory that process had at its peak that no file backs
-(RssAnon of /proc/self/status, sampled by a thread every 5 ms), and how long it took. The file is removed afterwards.
+Writes a float32 file of N × K logits to a folder (8 GB by default: 2,000,000 × 1,000), fits each calibrator to it in a
+separate process, and reports the peak anonymous memory of that process (RssAnon of /proc/self/status, sampled every
+5 ms) and the duration. The file is removed afterwards.
 
     python benchmarks/memory.py --folder /var/tmp
     python benchmarks/memory.py --folder /var/tmp --only temperature,vector --rows 200000
@@ -31,11 +31,11 @@ TEMPERATURE = 1.5
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--folder", type=Path, required=True, help="where the file is made; 8 GB must fit")
+    options.add_argument("--folder", type=Path, required=True, help="folder for the file; 8 GB must fit")
     options.add_argument("--rows", type=int, default=2_000_000)
     options.add_argument("--classes", type=int, default=1_000)
-    options.add_argument("--only", help="names of calibrators, with commas between")
-    options.add_argument("--seconds", type=int, default=1_800, help="a fit that takes longer is given up")
+    options.add_argument("--only", help="comma-separated names of calibrators")
+    options.add_argument("--seconds", type=int, default=1_800, help="maximum length of a fit, s")
     options.add_argument("--fit", nargs=2, metavar=("NAME", "FOLDER"), help=argparse.SUPPRESS)
     arguments = options.parse_args()
     if arguments.fit:
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def write_data(folder: Path, rows: int, classes: int) -> None:
-    """Logits float32 and labels uint16, from softmax(logits / 1.5) on the first 4,096 rows and the same again."""
+    """Write logits (float32) and labels (uint16) from softmax(logits / 1.5): 4,096 rows, repeated."""
     rng = np.random.default_rng(0)
     block = rng.normal(0, 3, (BLOCK, classes)).astype(np.float32)
     truth = np.argmax(block / TEMPERATURE + rng.gumbel(size=block.shape), axis=1).astype(np.uint16)

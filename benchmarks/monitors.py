@@ -1,9 +1,9 @@
-"""False alarms and detection delays of the monitors, by simulation: the tables of docs/statistics.md.
+"""False alarms and detection delays of the monitors, by simulation: the tables of docs/explanation/statistics.md.
 
     python -m benchmarks.monitors [--worlds 120]
 
-Worlds are counted many at a time with the values and stakes of the monitors; the tests show that a monitor that is fed
-row by row comes to the same numbers. Takes about five minutes on one core.
+Many worlds are simulated at a time with the monitors' values and stakes; tests show that a monitor gives the same
+numbers row by row. Takes about five minutes on one core.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from candor.contract.certificates import Threshold
+from service.decisions.levels import level_of
 from service.decisions.rows import ScoredRows
 from service.monitoring import calibration, certificate
 from service.monitoring.calibration import CalibrationMonitor
 from service.monitoring.certificate import CertificateMonitor
-from service.monitoring.levels import level_of
 from service.monitoring.onset import advance, first_stakes, log_evidence
-from service.revision import Threshold
 
 Array = NDArray[np.float64]
 Row = Callable[[np.random.Generator, int, bool], Array]
-"""Logarithms of the factors of one row in each world, (W, J) from (generator, W, whether the drift has begun)."""
+"""Returns the log factors of one row in each world, (W, J), from (generator, W, whether the drift has begun)."""
 
 LEVEL = 0.05
 EVERY = 5  # rows between two looks
@@ -37,7 +37,7 @@ CLEAN = (0, 10_000, 100_000)
 def promise(tolerance: float, clean: float, drifted: float, propensity: Sequence[tuple[float, float]]) -> Row:
     """Rows of one certificate's denominator whose label is sought, with error rates before and after the drift.
 
-    Of the traffic each region has a share, and its labels are sought with a propensity.
+    Each region has a share of the traffic and a propensity.
     """
     bets = certificate.bets(tolerance)
     shares, levels = np.array(propensity).T
@@ -54,8 +54,8 @@ def promise(tolerance: float, clean: float, drifted: float, propensity: Sequence
 
 
 def stated(mean: float, spread: float, truth: Callable[[Array], Array], before: Callable[[Array], Array]) -> Row:
-    """Rows with a stated log-odds from N(mean, spread²), positive with the rates that two curves of it give."""
-    # A table of values, so that a row costs no exponentials: probabilities are rounded to 1/4,000.
+    """Rows with stated log-odds from N(mean, spread²), positive at rates from one curve before and one after drift."""
+    # A table of values instead of exponentials per row: probabilities are rounded to 1/4,000.
     grid = (np.arange(4000) + 0.5) / 4000
     right, wrong = (np.log1p(table) for table in calibration.values(grid, calibration.TOLERANCE))
     log_odds = np.log(grid / (1 - grid))
@@ -72,7 +72,7 @@ def stated(mean: float, spread: float, truth: Callable[[Array], Array], before: 
 def run(
     row: Row, log_weights: Array, worlds: int, clean: int, rows: int, seed: int | Sequence[int], level: float = LEVEL
 ) -> NDArray[np.int64]:
-    """Return at which row each world's alarm goes off, 0 where it never does within clean + rows."""
+    """Return the row of each world's alarm; 0 without an alarm within clean + rows."""
     rng = np.random.default_rng(seed)
     stakes = first_stakes((worlds, len(log_weights)))
     fired = np.zeros(worlds, np.int64)
@@ -86,7 +86,7 @@ def run(
 
 
 def restarted(row: Row, log_weights: Array, worlds: int, times: int, rows: int, *, shared: bool) -> float:
-    """Return the share of worlds in which any of several monitors, one after the other, goes off."""
+    """Return the share of worlds in which any of several successive monitors fires."""
     any_fired = np.zeros(worlds, np.bool_)
     for k in range(1, times + 1):
         level = level_of(LEVEL, k) if shared else LEVEL
@@ -95,9 +95,9 @@ def restarted(row: Row, log_weights: Array, worlds: int, times: int, rows: int, 
 
 
 def hasty(kind: type[CertificateMonitor] | type[CalibrationMonitor], worlds: int, rows: int) -> tuple[float, float]:
-    """Return how often a true statement alarms where errors are found within hours and right answers within days.
+    """Return how often a true statement alarms if errors are labelled within hours and right answers within days.
 
-    100 predictions a day; once in cohorts of a day that are three days old, once in the order in which labels arrive.
+    100 predictions per day: in daily cohorts that are three days old, and in order of label arrival.
     """
     rng = np.random.default_rng(4)
     time = np.arange(rows) * 10
@@ -112,7 +112,7 @@ def hasty(kind: type[CertificateMonitor] | type[CalibrationMonitor], worlds: int
             CertificateMonitor(
                 metric="precision",
                 tolerance=0.1,
-                threshold=Threshold(0.0, -math.inf),
+                threshold=Threshold.at(0.0, -math.inf),
                 floor=1.0,
                 level=LEVEL,
                 since=0,
@@ -124,10 +124,20 @@ def hasty(kind: type[CertificateMonitor] | type[CalibrationMonitor], worlds: int
         for start in range(0, 10 * rows, 1000):
             day = (time >= start) & (time < start + 1000)
             come, sought = due[day] <= start + 4000, np.ones(int(day.sum()), np.bool_)
-            cohort = ScoredRows(stated[day], stated[day], positive[day], labelled=come, sought=sought)
-            of_day.update(cohort, time[day], through=start + 1000)
+            cohort = ScoredRows(
+                probability=stated[day],
+                score=stated[day],
+                positive=positive[day],
+                labelled=come,
+                sought=sought,
+                predicted_at=time[day],
+            )
+            of_day.update(cohort, through=start + 1000)
         order = np.argsort(due, kind="stable")
-        of_arrival.update(ScoredRows(stated, stated, positive).take(order), np.arange(rows), through=rows)
+        arrived = ScoredRows(
+            probability=stated[order], score=stated[order], positive=positive[order], predicted_at=np.arange(rows)
+        )
+        of_arrival.update(arrived, through=rows)
         fired[world] = of_day.alarm.fired_at is not None, of_arrival.alarm.fired_at is not None
     return float(fired[:, 0].mean()), float(fired[:, 1].mean())
 

@@ -1,4 +1,4 @@
-"""How long does the service take from its command to its first ready answer? Goal: under 3 s.
+"""Measure the time from the service's command to its first ready answer. Goal: under 3 s.
 
 python benchmarks/start.py --bundles var/bundles --starts 10
 """
@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from service.client import Client
+from candor import Client
 
 
 def main() -> None:

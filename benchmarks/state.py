@@ -1,9 +1,9 @@
-"""Measures the state database: the prediction log's sustained rate, feedback, and loading labelled rows for a refit.
+"""Measure the state database: the prediction log's sustained rate, feedback, and reads of labelled rows.
 
     python benchmarks/state.py [--url postgresql://…] [--rows 1000000] [--classes 2]
 
-Without a URL it measures SQLite in a temporary folder, which it removes. A PostgreSQL database must be empty, and is
-left filled. Prints one JSON document.
+Without a URL it measures SQLite in a temporary folder. A PostgreSQL database must be empty; its rows stay. Prints one
+JSON document.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ import numpy as np
 
 from service.state.database import Database
 from service.state.feedback import FeedbackItem, FeedbackStore
-from service.state.predictions import PredictionBatch, PredictionLog
+from service.state.labelled import load_labelled_rows
+from service.state.prediction_rows import PredictionBatch
+from service.state.predictions import PredictionLog
 from service.state.window import Window
 
 DIGEST = "0" * 64
@@ -33,12 +35,12 @@ FEEDBACK_ROWS = 10_000
 
 
 def prediction_ids(rows: int) -> list[str]:
-    """Ids in the order in which ULIDs of successive milliseconds would sort."""
+    """Return ids that sort like ULIDs of successive milliseconds."""
     return [f"01J{row:023d}" for row in range(rows)]
 
 
 def batches(ids: list[str], classes: int) -> Iterator[PredictionBatch]:
-    """Requests of 32 tabular rows with 30 features each, one in two with a group."""
+    """Yield requests of 32 tabular rows with 30 features, every second row with a group."""
     random = np.random.default_rng(7)
     for start in range(0, len(ids), REQUEST_ROWS):
         names = ids[start : start + REQUEST_ROWS]
@@ -64,14 +66,14 @@ def batches(ids: list[str], classes: int) -> Iterator[PredictionBatch]:
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Return seconds taken, and the result."""
+    """Return the seconds and the result."""
     start = time.perf_counter()
     result = work()
     return time.perf_counter() - start, result
 
 
 def fill_log(database: Database, ids: list[str], classes: int) -> dict[str, Any]:
-    """Offer batches as fast as the queue takes them, and wait until all are durable."""
+    """Queue batches as fast as possible, and wait until all are durable."""
     log = PredictionLog(database)
     made = list(batches(ids, classes))
 
@@ -102,7 +104,7 @@ def give_feedback(database: Database, ids: list[str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run all three and print what was measured."""
+    """Run all three and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url")
     parser.add_argument("--rows", type=int, default=1_000_000)
@@ -114,14 +116,15 @@ def main() -> None:
         log = fill_log(database, ids, options.classes)
         feedback = give_feedback(database, ids)
         names = LABELS[: options.classes]
-        store = FeedbackStore(database)
-        seconds, rows = timed(lambda: store.labelled_rows(Window("fraud", DIGEST), label_names=names))
+        with database.connect() as connection:
+            window = Window("fraud", DIGEST)
+            seconds, found = timed(lambda: load_labelled_rows(connection, window, label_names=names))
         report = {
             "database": database.engine.dialect.name,
             "machine": f"{platform.machine()}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}",
             "log": log,
             "feedback": feedback,
-            "labelled_rows": {"rows": len(rows), "seconds": seconds},
+            "labelled_rows": {"rows": len(found.rows), "seconds": seconds},
             "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
         }
         database.close()

@@ -1,10 +1,10 @@
-"""How many images a second the training loop learns from, beside a plain loop over a DataLoader.
+"""Compare the images per second of the training loop with a plain loop over a DataLoader.
 
 Both train ResNet-20 on images of 32 × 32 × 3 with random crops and mirror images, SGD with momentum, batches of 128.
-The plain loop is what a first script has: a DataLoader over float32 images, flipped and cropped one by one, no
-autocast. All variants take turns in one run, and the fastest epoch of each counts. Beside it stands the slowest first
-epoch: a compiled network is compiled in it, for less where PyTorch's cache remembers an earlier run. The pixels are
-random: how fast a network learns does not depend on what it sees.
+The plain loop is that of a first script: a DataLoader over float32 images, flipped and cropped one by one, without
+autocast. All variants take turns in one run, and the fastest epoch of each counts. The slowest first epoch is also
+shown: it includes compilation, which is shorter if PyTorch has cached an earlier run. The pixels are random, because
+speed does not depend on them.
 
     python -m benchmarks.training
     python -m benchmarks.training --compile
@@ -29,8 +29,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from training.augment import Augmentation
 from training.determinism import deterministic
+from training.epochs import Epoch
 from training.inputs import ImageShape
-from training.loop import Epoch, Rows, device_of, train
+from training.loop import Rows, device_of, train
 from training.losses import LOSSES, Criterion
 from training.models import MODELS, assemble
 from training.recipe import Recipe
@@ -46,8 +47,8 @@ def main() -> None:
     options.add_argument("--images", type=int, default=5_120)
     options.add_argument("--batch-size", type=int, default=128)
     options.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    options.add_argument("--epochs", type=int, default=3, help="of each variant and turn")
-    options.add_argument("--compile", action="store_true", help="a compiled variant too; needs a C++ compiler")
+    options.add_argument("--epochs", type=int, default=3, help="epochs per variant and turn")
+    options.add_argument("--compile", action="store_true", help="add a compiled variant; requires a C++ compiler")
     arguments = options.parse_args()
     torch.set_num_threads(arguments.threads)
     rng = np.random.default_rng(0)
@@ -67,8 +68,8 @@ def main() -> None:
         threads=arguments.threads,
     )
     found = take_turns(variants(rows, recipe, arguments.model, compiled=arguments.compile))
-    print(f"{arguments.model}, {arguments.images} images an epoch, batches of {arguments.batch_size}\n")
-    print("| | images/s | beside the plain loop | first epoch, s |\n|---|---|---|---|")
+    print(f"{arguments.model}, {arguments.images} images per epoch, batches of {arguments.batch_size}\n")
+    print("| | images/s | ratio to the plain loop | first epoch, s |\n|---|---|---|---|")
     for name, (first, fastest) in found.items():
         print(f"| {name} | {arguments.images / fastest:,.0f} | {found[PLAIN][1] / fastest:.2f}× | {first:.1f} |")
     pipeline = input_pipeline(rows, recipe) / min(fastest for _, fastest in found.values())
@@ -78,7 +79,7 @@ def main() -> None:
 
 
 def variants(rows: Rows, recipe: Recipe, model: str, *, compiled: bool) -> dict[str, Callable[[], list[float]]]:
-    """What is compared, by name: each gives the seconds of its epochs."""
+    """Return the variants by name; each returns the seconds of its epochs."""
     half = replace(recipe, precision="bfloat16", channels_last=True)
     recipes = {
         "ours, float32": recipe,
@@ -93,7 +94,7 @@ def variants(rows: Rows, recipe: Recipe, model: str, *, compiled: bool) -> dict[
 
 
 def take_turns(runs: dict[str, Callable[[], list[float]]]) -> dict[str, tuple[float, float]]:
-    """Seconds of each one's slowest first epoch and of its fastest epoch, over two turns."""
+    """Return the seconds of each variant's slowest first epoch and fastest epoch, over two turns."""
     found: dict[str, tuple[float, float]] = {}
     for _ in range(TURNS):
         for name, run in runs.items():
@@ -104,7 +105,7 @@ def take_turns(runs: dict[str, Callable[[], list[float]]]) -> dict[str, tuple[fl
 
 
 def ours(rows: Rows, recipe: Recipe, model: str) -> list[float]:
-    """Seconds of each epoch of our loop."""
+    """Return the seconds of each epoch of our loop."""
     with deterministic(recipe.seed, recipe.threads):
         module = assemble(MODELS[model], ImageShape(SIDE, SIDE, scale=(128.0,) * 3), CLASSES)
         epochs: list[Epoch] = []
@@ -113,7 +114,7 @@ def ours(rows: Rows, recipe: Recipe, model: str) -> list[float]:
 
 
 class Images(Dataset[tuple[Tensor, int]]):
-    """Images as a first script holds them: float32, augmented one by one."""
+    """Images of a first script: float32, augmented one by one."""
 
     def __init__(self, rows: Rows) -> None:
         self.inputs = torch.from_numpy(rows.inputs).permute(0, 3, 1, 2).to(torch.float32) / 128
@@ -130,7 +131,7 @@ class Images(Dataset[tuple[Tensor, int]]):
 
 
 def plain(rows: Rows, recipe: Recipe, model: str) -> list[float]:
-    """Seconds of each epoch of a plain loop."""
+    """Return the seconds of each epoch of a plain loop."""
     device = device_of(recipe)
     module = assemble(MODELS[model], ImageShape(SIDE, SIDE, scale=(128.0,) * 3), CLASSES)[1].to(device)
     optimiser = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
@@ -149,7 +150,7 @@ def plain(rows: Rows, recipe: Recipe, model: str) -> list[float]:
 
 
 def input_pipeline(rows: Rows, recipe: Recipe) -> float:
-    """Seconds that an epoch spends on its inputs, the network left out."""
+    """Return the seconds that an epoch spends on its inputs, without the network."""
     inputs = torch.from_numpy(rows.inputs).to(device_of(recipe))
     augment = Augmentation(recipe, torch.Generator().manual_seed(0))
     best = float("inf")

@@ -1,8 +1,8 @@
-"""Memory and time of a large upload and of the refit with it.
+"""Measure memory and time of a large upload and of a recalibration on it.
 
-Starts a service on a bundle of ten labels, uploads N × 10 logits as npz, refits with them, and reports the memory that
-no file backs (RssAnon of /proc/<pid>/status, sampled every 10 ms): how much the service's rises, and the peaks of the
-children that check the file and that refit. Linux only.
+Starts a service on a bundle of ten labels, uploads N × 10 logits as npz, recalibrates on them, and reports anonymous
+memory (RssAnon of /proc/<pid>/status, sampled every 10 ms): the service's increase, and the peaks of the children that
+check the file and recalibrate. Linux only.
 
     python benchmarks/uploads.py --bundles var/bundles
 """
@@ -61,7 +61,7 @@ def measure(pid: int, url: str, rows: int) -> None:
         http.post(path, content=labelled(100), headers=headers).raise_for_status()  # loads what an upload loads
         before = anonymous_mb(pid)
         print(f"{rows:,} × {CLASSES}, npz of {len(body) / 2**20:.0f} MB; the service has {before:.0f} MB before\n")
-        print("| | s | service rises by, MB | peak of the child, MB |\n|---|---|---|---|")
+        print("| | s | increase of the service, MB | peak of the child, MB |\n|---|---|---|---|")
         with Watch(pid) as watch:
             answer = http.post(path, content=body, headers=headers)
             answer.raise_for_status()
@@ -73,7 +73,7 @@ def measure(pid: int, url: str, rows: int) -> None:
             while answer.json().get("state") in ("queued", "running"):
                 answer = http.get(answer.headers.get("location") or f"/v1/jobs/{answer.json()['job']}")
                 time.sleep(0.05)
-        print(f"| refit | {watch.seconds:.1f} | {watch.peak - before:.0f} | {watch.child:.0f} |")
+        print(f"| recalibration | {watch.seconds:.1f} | {watch.peak - before:.0f} | {watch.child:.0f} |")
 
 
 def labelled(rows: int) -> bytes:
@@ -89,9 +89,9 @@ class Watch:
     """Samples the memory of a process and of its children.
 
     Attributes:
-        peak: Of the process, in MB.
-        child: Largest of any child, in MB.
-        seconds: How long it watched.
+        peak: Peak of the process, in MB.
+        child: Peak of any child, in MB.
+        seconds: Duration.
     """
 
     def __init__(self, pid: int) -> None:
@@ -123,7 +123,7 @@ class Watch:
 
 
 def anonymous_mb(pid: int) -> float:
-    """RssAnon of a process; 0 once it has ended."""
+    """Return RssAnon of a process; 0 once it has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Who takes part, and what each can do. Packages are imported in their own environments only, when a job is made."""
+"""The packages and their jobs. Packages are imported only in their own environments, when a job is made."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from benchmarks.packages.job import Jobs, Maker
 
 @dataclass(frozen=True)
 class Package:
-    """A participant.
+    """A package.
 
     Attributes:
-        jobs: What it can do.
-        install: What pip installs into its environment; nothing for ours, which runs in the interpreter at hand.
+        jobs: Its jobs.
+        install: pip's arguments for its environment; empty for ours, which runs in the current interpreter.
     """
 
     jobs: Jobs
     install: tuple[str, ...] = ()
 
     def variants(self, job: str, data: str) -> dict[str, Maker]:
-        """What it can do at one row, by variant of its settings."""
+        """Return its jobs for one row, by variant of its settings."""
         return self.jobs.get(f"{job}/{data}") or self.jobs.get(job, {})
 
 

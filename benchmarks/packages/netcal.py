@@ -1,4 +1,4 @@
-"""netcal: takes float64 probabilities, of two classes those of class 1 alone."""
+"""netcal: takes float64 probabilities; for two classes, those of class 1 only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def fit(module: str, name: str, **options: Any) -> Maker:
 
 
 def ece(logits: Floats, labels: Labels) -> Job:
-    """Of the top label: so it takes both columns of two classes."""
+    """Use the top label, from both columns of two classes."""
     from netcal.metrics import ECE
 
     probabilities = softmax(logits)

@@ -1,4 +1,4 @@
-"""Packages made for one method: betacal, venn-abers, splinecalib, relplot, uncertainty-calibration."""
+"""Packages for a single method: betacal, venn-abers, splinecalib, relplot, uncertainty-calibration."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def spline(logits: Floats, labels: Labels) -> Job:
 
 
 def smooth(logits: Floats, labels: Labels) -> Job:
-    """Of two classes that of class 1, else that of the top label, by its own function from all probabilities."""
+    """Use class 1 of two classes, else the top label by the package's own function."""
     import relplot
 
     if logits.shape[1] == 2:
@@ -60,7 +60,7 @@ def smooth_confidences(logits: Floats, labels: Labels) -> Job:
 
 
 def debiased_squared(logits: Floats, labels: Labels) -> Job:
-    """Equal-mass bins on the top label; it gives the root, of which the square is compared."""
+    """Use equal-mass bins on the top label; the package returns the root, so its square is compared."""
     import calibration
 
     values = softmax(logits, np.float32)

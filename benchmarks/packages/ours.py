@@ -1,4 +1,4 @@
-"""What is measured: the calibrators and metrics of this repository, with float32 logits as they come."""
+"""The calibrators and metrics of this repository, on float32 logits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def fit(name: str, **options: Any) -> Maker:
 
 
 def true_temperature(logits: Floats, labels: Labels) -> Any:
-    """A fitted calibrator with the temperature that the peers are given."""
+    """Return a fitted calibrator with the peers' temperature."""
     from calibrators import Temperature
 
     fitted = Temperature().fit(logits, labels)
@@ -50,12 +50,12 @@ def metric(name: str, **options: Any) -> Maker:
 
 
 def smooth(logits: Floats, labels: Labels) -> Job:
-    """Of two classes that of class 1, as the peers take it."""
+    """Use class 1 of two classes, like the peers."""
     return metric("smooth_calibration_error", positive=1 if logits.shape[1] == 2 else None)(logits, labels)
 
 
 def smooth_confidences(logits: Floats, labels: Labels) -> Job:
-    """The same of confidences that lie ready, as two columns."""
+    """Use prepared confidences, as two columns."""
     from calibrators import metrics
 
     confidences, hits = top_label(logits, labels)
@@ -79,7 +79,7 @@ JOBS: Jobs = {
             "spline",
         )
     },
-    # Without penalties, for a peer's optimum to be the same.
+    # Without penalties, so that the peers have the same optimum.
     "matrix": {"": fit("matrix", off_diagonal=0.0, intercept=0.0)},
     "dirichlet": {"": fit("dirichlet", off_diagonal=0.0, intercept=0.0)},
     "histogram_width": {"": fit("histogram", bins=15, scheme="width", on="per_class")},

@@ -45,7 +45,7 @@ def fit_arrays(name: str, kind: type[np.floating] = np.float32, **options: Any) 
 
 
 def ece(logits: Floats, labels: Labels) -> Job:
-    """Its metric is torchmetrics'; of the top label with two classes too."""
+    """Use torchmetrics, on the top label, also for two classes."""
     import torch
     from torchmetrics.functional.classification import multiclass_calibration_error
 
@@ -55,7 +55,7 @@ def ece(logits: Floats, labels: Labels) -> Job:
 
 
 def predict(rows: int | None = None) -> Maker:
-    """A fitted calibrator, from an array to an array; of so many rows, or all."""
+    """Apply a fitted calibrator from array to array, to some or all rows."""
 
     def make(logits: Floats, labels: Labels) -> Job:
         import torch
@@ -78,7 +78,7 @@ def predict(rows: int | None = None) -> Maker:
 
 
 def bare_softmax(logits: Floats, labels: Labels) -> Job:  # noqa: ARG001
-    """Into a tensor that lies ready, as ours is given an array."""
+    """Write to a prepared tensor, as ours writes to a prepared array."""
     import torch
 
     torch.set_num_threads(1)
@@ -93,7 +93,7 @@ def bare_softmax(logits: Floats, labels: Labels) -> Job:  # noqa: ARG001
 
 
 def bare_row(logits: Floats, labels: Labels) -> Job:  # noqa: ARG001
-    """From an array to an array, as a server has it."""
+    """Convert from array to array, as a server does."""
     import torch
 
     torch.set_num_threads(1)

@@ -11,7 +11,7 @@ from benchmarks.packages.job import BARE, TEMPERATURE, Floats, Job, Jobs, Labels
 
 
 def regression(solver: str, features_of: Callable[[Floats], Floats]) -> Maker:
-    """Logistic regression without a penalty to speak of."""
+    """Fit a logistic regression with a negligible penalty."""
 
     def make(logits: Floats, labels: Labels) -> Job:
         from sklearn.linear_model import LogisticRegression
@@ -30,7 +30,7 @@ def solvers(features_of: Callable[[Floats], Floats]) -> dict[str, Maker]:
 
 
 def calibrated(method: str) -> Maker:
-    """CalibratedClassifierCV around a classifier whose inputs are its scores."""
+    """Fit CalibratedClassifierCV around a classifier whose inputs are its scores."""
 
     def make(logits: Floats, labels: Labels) -> Job:
         from sklearn.calibration import CalibratedClassifierCV
@@ -66,7 +66,7 @@ def scores_classifier(classes: int) -> Any:
 
 
 def isotonic(logits: Floats, labels: Labels) -> Job:
-    """One regression of class 1, or one for each class on columns that lie ready."""
+    """Fit one regression of class 1, or one per class on prepared columns."""
     from sklearn.isotonic import IsotonicRegression
 
     def curve(scores: Floats, hits: Any) -> IsotonicRegression:
@@ -75,7 +75,7 @@ def isotonic(logits: Floats, labels: Labels) -> Job:
     if logits.shape[1] == 2:
         scores = margin(logits)
         return Job(lambda: curve(scores, labels), lambda fitted: fitted.predict(scores))
-    # Float32 scores closer than 1e-6 are one to it, which misses the optimum where probabilities are small.
+    # It merges float32 scores closer than 1e-6, which misses the optimum at small probabilities.
     columns = np.ascontiguousarray(softmax(logits).T)
 
     def divided(fitted: list[IsotonicRegression]) -> Floats:

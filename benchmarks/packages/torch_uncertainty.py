@@ -32,7 +32,7 @@ def fit(name: str, classes: bool = False, other: str = "", **options: Any) -> Ma
 
 
 def predict(rows: int | None = None) -> Maker:
-    """A fitted scaler, from an array to an array; of so many rows, or all."""
+    """Apply a fitted scaler from array to array, to some or all rows."""
 
     def make(logits: Floats, labels: Labels) -> Job:  # noqa: ARG001
         import torch

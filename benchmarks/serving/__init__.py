@@ -1,1 +1,1 @@
-"""The service beside other Python servers: `python -m benchmarks.serving --help`."""
+"""Compare the service with other Python servers: `python -m benchmarks.serving --help`."""

@@ -1,17 +1,17 @@
-"""The service beside other Python servers on this machine.
+"""Compare the service with other Python servers on this machine.
 
     python -m benchmarks.serving --seconds 10 --rounds 3 --keep turns.json --write benchmarks/RESULTS.md
 
-Each server runs the same ONNX model of LeNet's size, with one worker process and one thread for each run of the
-model; ours calibrates, decides, logs and counts every request besides. Peers live in virtual environments of their own
-below a cache folder, made on the first run; one that cannot be installed, does not start or answers wrongly is left
-out, and the report says why. They take turns at being started, asked by wrk (one thread), which must be installed, and
-stopped. Answers are compared with ONNX Runtime's own before anything is measured.
+Each server runs the same ONNX model of LeNet's size, with one worker process and one thread per run of the model; ours
+also calibrates, decides, logs and counts every request. Each peer has its own virtual environment in a cache folder,
+created on the first run; the report lists peers that could not be installed, did not start, or gave wrong answers. In
+turns each server is started, loaded by wrk (one thread; must be installed) and stopped. Answers are compared with ONNX
+Runtime's before the measurement.
 
-A run that was interrupted goes on from its `--keep` file. `--only` names parts: closed (all servers, one image a
-request, 1, 16 and 64 connections), batches (32 images a request), in-process (ONNX Runtime, calibration and decision
-alone), log (on against off), overload (a model of 5 ms, an open loop at three times what it can do), eager (256 clients
-that never wait).
+An interrupted run continues from its `--keep` file. `--only` names parts: closed (all servers, one image per request,
+1, 16 and 64 connections), batches (32 images per request), in-process (ONNX Runtime, calibration and decision alone),
+log (on and off), overload (a model of 5 ms, an open loop at three times its capacity), eager (256 clients that never
+wait), workers (ours with 1, 2, 4 and 8 worker processes, and the processor time of a request).
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--cache", type=Path, default=CACHE, help="where peers are installed")
-    parser.add_argument("--rounds", type=int, default=3, help="turns that everyone takes; the report shows medians")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="folder of the peers' environments")
+    parser.add_argument("--rounds", type=int, default=3, help="turns per server; the report shows medians")
     parser.add_argument("--seconds", type=float, default=10.0, help="length of a turn, whole seconds")
     parser.add_argument("--only", nargs="*", choices=turns.PARTS, default=turns.PARTS, help="parts of the benchmark")
     parser.add_argument("--peers", nargs="*", choices=list(PEER_SERVERS), default=list(PEER_SERVERS))
-    parser.add_argument("--wrk", default=shutil.which("wrk"), help="the program wrk")
-    parser.add_argument("--keep", type=Path, help="a JSON file of finished turns: read at first, then kept up")
-    parser.add_argument("--write", type=Path, help="a Markdown file whose part is replaced")
+    parser.add_argument("--wrk", default=shutil.which("wrk"), help="path of wrk")
+    parser.add_argument("--keep", type=Path, help="JSON file of finished turns: read first, then updated")
+    parser.add_argument("--write", type=Path, help="Markdown file whose part is replaced")
     chosen = parser.parse_args()
     if chosen.wrk is None:
-        parser.error("wrk is not installed: apt-get install wrk, or name it with --wrk")
+        parser.error("wrk is not installed: apt-get install wrk, or give its path with --wrk")
     pythons, skipped = {}, {}
     for name in chosen.peers if "closed" in chosen.only else ():
         try:

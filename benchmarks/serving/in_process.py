@@ -1,8 +1,8 @@
-"""What the same work costs without a service, in a process of its own: ONNX Runtime, calibration and decision.
+"""Measure the same work without a service, in a separate process: ONNX Runtime, calibration and decision.
 
     python -m benchmarks.serving.in_process FOLDER SECONDS
 
-Prints one JSON object: images a second in batches of 1 and 32, one thread; microseconds for one row's calibration and
+Prints one JSON object: images per second in batches of 1 and 32, one thread; microseconds for one row's calibration and
 decision.
 """
 
@@ -22,9 +22,9 @@ import bundle
 from benchmarks.serving.model import LENET
 from calibrators import CALIBRATORS
 from service.decisions.decide import decide_rows
-from service.decisions.policy import Policy
+from service.decisions.policy import parse_policy
+from service.decisions.solve import solve_on_reference
 from service.decisions.solved import SolvedPolicy
-from service.solve import solve_on_reference
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
     calibrator = CALIBRATORS[verified.calibrator.name].from_dict(verified.calibrator.to_dict())
     document = yaml.safe_load((folder / "policies" / LENET / "default.yaml").read_text(encoding="utf-8"))
     solved: SolvedPolicy = solve_on_reference(
-        Policy.from_dict(document), version=1, bundle=verified, calibrator=calibrator, look=1
+        parse_policy(document), version=1, bundle=verified, calibrator=calibrator, look=1
     )
     labels = verified.manifest.labels
 
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def _rate(call: Callable[[], object], seconds: float) -> float:
-    """Calls a second, after a tenth of the time to warm up."""
+    """Return calls per second, after a warm-up of a tenth of the time."""
     end = time.perf_counter() + seconds / 10
     while time.perf_counter() < end:
         call()

@@ -1,4 +1,4 @@
-"""The models that everybody serves, with random weights, as ONNX files and bundles: one of LeNet's size, one slow."""
+"""The benchmark's models with random weights, as ONNX files and bundles: one of LeNet's size, one slow."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ bands:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a run needs of one model.
+    """A model and its data for a run.
 
     Attributes:
         onnx: The model file.
-        bundles: Folder of bundles with it as `<name>/1`.
-        policies: Folder of policies for it.
+        bundles: Folder of bundles with the model as `<name>/1`.
+        policies: Folder of its policies.
         inputs: uint8 (64, 32, 32, 3).
-        logits: float32 (64, K), what ONNX Runtime gives for them.
+        logits: float32 (64, K), from ONNX Runtime.
         probabilities: float32 (64, K), calibrated.
     """
 
@@ -51,7 +51,7 @@ class Prepared:
 
 
 def prepare(name: str, folder: Path, *, classes: int = CLASSES, policy: str = _POLICY) -> Prepared:
-    """Write the model called `LENET` or `SLOW`, its bundle and a policy below a folder."""
+    """Write the model called `LENET` or `SLOW`, its bundle and a policy to a folder."""
     rng = np.random.default_rng(7)
     graph = {LENET: _lenet, SLOW: _slow}[name](rng, classes)
     model_bytes = helper.make_model(
@@ -100,14 +100,14 @@ def prepare(name: str, folder: Path, *, classes: int = CLASSES, policy: str = _P
 def overconfident(
     rng: np.random.Generator, count: int, classes: int, *, temperature: float = 1.5
 ) -> bundle.LabelledLogits:
-    """Draw logits, and labels whose true probabilities are softmax(logits / temperature)."""
+    """Draw logits, and labels with true probabilities softmax(logits / temperature)."""
     logits = rng.normal(size=(count, classes)) * 2
     labels = np.argmax(logits / temperature + rng.gumbel(size=logits.shape), axis=1)
     return bundle.LabelledLogits(logits.astype(np.float32), labels.astype(np.int64))
 
 
 class _Layers:
-    """Nodes one behind the other, with random weights."""
+    """A sequence of nodes with random weights."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -125,7 +125,7 @@ class _Layers:
         return self
 
     def pixels(self) -> _Layers:
-        """What the graph of a bundle takes, as its layers want it: N × 3 × 32 × 32 in [0, 1]."""
+        """Convert a bundle's input to the layers' N × 3 × 32 × 32 in [0, 1]."""
         self.add("Cast", to=TensorProto.FLOAT).add("Mul", np.float32(1 / 255))
         return self.add("Transpose", perm=[0, 3, 1, 2])
 
@@ -151,7 +151,7 @@ class _Layers:
 
 
 def _lenet(rng: np.random.Generator, classes: int) -> onnx.GraphProto:
-    """LeNet-5 with more filters: some 0.1 ms an image on one core."""
+    """Return LeNet-5 with more filters: about 0.1 ms per image on one core."""
     layers = _Layers(rng).pixels()
     for channels, filters in ((3, 16), (16, 40)):
         layers.convolution(channels, filters, 5).add("MaxPool", kernel_shape=[2, 2], strides=[2, 2])
@@ -160,7 +160,7 @@ def _lenet(rng: np.random.Generator, classes: int) -> onnx.GraphProto:
 
 
 def _slow(rng: np.random.Generator, classes: int) -> onnx.GraphProto:
-    """Some 5 ms an image on one core: ten 3 × 3 convolutions of 64 channels at full size."""
+    """Return ten 3 × 3 convolutions of 64 channels at full size: about 5 ms per image on one core."""
     layers = _Layers(rng).pixels().convolution(3, 64, 3, pad=1)
     for _ in range(10):
         layers.convolution(64, 64, 3, pad=1)

@@ -1,8 +1,8 @@
-"""An open loop of clients: requests leave when they are due, however slow the answers are.
+"""An open loop of clients: requests are sent when they are due, even if answers are slow.
 
     python -m benchmarks.serving.open_loop PORT PATH BODY_FILE RATE SECONDS [HEADER=VALUE …]
 
-Prints one JSON object. Latencies count from when a request was due, so that a generator that falls behind shows.
+Prints one JSON object. Latencies count from when a request was due, so a late generator shows.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _PATIENCE_S = 60.0
 
 @dataclass
 class Loop:
-    """Sends one request again and again over as many connections as are needed.
+    """Sends a request repeatedly over as many connections as necessary.
 
     Attributes:
-        statuses: How often each status came; 0 where the connection broke.
-        latencies_s: Of answers with status 200.
-        late_s: How far behind its plan the generator fell at most.
+        statuses: Counts by status; 0 for a broken connection.
+        latencies_s: Latencies of answers with status 200.
+        late_s: Maximum delay of the generator.
     """
 
     port: int
@@ -40,7 +40,7 @@ class Loop:
     late_s: float = 0.0
 
     async def run(self, rate: float, seconds: float) -> None:
-        """Send `rate` requests a second for so long, and wait for the answers."""
+        """Send `rate` requests per second for some seconds, and wait for the answers."""
         began = time.perf_counter()
         sent: set[asyncio.Task[None]] = set()
         for number in range(int(rate * seconds)):
@@ -54,7 +54,7 @@ class Loop:
         await asyncio.wait_for(asyncio.gather(*sent), _PATIENCE_S)
 
     def _idle(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
-        """Take a connection that is free; servers close those that were not used for seconds."""
+        """Take a free connection; servers close connections that are idle for seconds."""
         while self.idle:
             reader, writer = self.idle.pop()
             if not (reader.at_eof() or writer.is_closing()):

@@ -1,4 +1,4 @@
-"""What was measured, in Markdown, beside the goals."""
+"""The results and goals in Markdown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.serving.servers import CANDOR, PEER_SERVERS
-from benchmarks.serving.turns import CONNECTIONS, DEADLINE_S, EAGER, OVERLOAD, Options, Turns, key
+from benchmarks.serving.turns import CONNECTIONS, DEADLINE_S, EAGER, OVERLOAD, WORKERS, Options, Turns, key
 from benchmarks.side_by_side.environments import versions
 
 BEGIN, END = "<!-- serving: begin -->", "<!-- serving: end -->"
@@ -30,15 +30,16 @@ _PACKAGES = {
 def part(
     results: Turns, pythons: Mapping[str, Path], missing: Mapping[str, str], options: Options, command: str
 ) -> str:
-    """The part of the report between `BEGIN` and `END`, these included."""
+    """Return the part of the report between `BEGIN` and `END`, inclusive."""
     return "\n".join(
         [
             BEGIN,
             *_closed(results),
             "",
+            *_workers(results),
             *_goals(results),
             "",
-            *(f"- {name} took no part: {' '.join(why.split())[:200]}" for name, why in missing.items()),
+            *(f"- {name} was skipped: {' '.join(why.split())[:200]}" for name, why in missing.items()),
             f"- Command: `{command}`; medians of {options.rounds} turns of {options.seconds:g} s.",
             f"- Hardware: {_processor()}, {os.cpu_count()} cores, shared with wrk; {platform.system()}. "
             f"Load when the run ended: {os.getloadavg()[0]:.1f}.",
@@ -49,7 +50,7 @@ def part(
 
 
 def write(path: Path, text: str) -> None:
-    """Replace the part of a file between `BEGIN` and `END`, or put it at the end."""
+    """Replace the part of a file between `BEGIN` and `END`, or append it."""
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     if BEGIN in before:
         head, _, rest = before.partition(BEGIN)
@@ -61,7 +62,7 @@ def write(path: Path, text: str) -> None:
 
 def _closed(results: Turns) -> list[str]:
     lines = [
-        "Requests a second, one 3 × 32 × 32 image each, at 1 / 16 / 64 connections:",
+        "Requests per second, one 3 × 32 × 32 image each, at 1 / 16 / 64 connections:",
         "",
         "| | 1 | 16 | 64 | p99 / p50 at 64 |",
         "|---|---|---|---|---|",
@@ -82,6 +83,29 @@ def _closed(results: Turns) -> list[str]:
     return lines
 
 
+def _workers(results: Turns) -> list[str]:
+    """Return the table of several workers; nothing if they were not measured."""
+    measured = [one for one in WORKERS if key("workers", one, "npy", 64) in results]
+    if not measured:
+        return []
+    lines = [
+        "Several workers, requests per second at 1 / 16 / 64 connections, and processor time per request at 64 (of all "
+        "processes of the service):",
+        "",
+        "| workers | npy: 1 | 16 | 64 | p99 / p50 | µs | V2 JSON: 1 | 16 | 64 | p99 / p50 | µs |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for workers in measured:
+        cells = [str(workers)]
+        for payload in ("npy", "V2 JSON"):
+            where = [key("workers", workers, payload, connections) for connections in CONNECTIONS]
+            cells += [_count(_median(results, one, "per_s")) for one in where]
+            cells.append(_plain(_median(results, where[-1], "p99_ms") / _median(results, where[-1], "p50_ms")))
+            cells.append(_count(_median(results, where[-1], "processor_us")))
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
 def _goals(results: Turns) -> list[str]:
     rows: list[tuple[str, float, str, bool]] = []
 
@@ -96,29 +120,33 @@ def _goals(results: Turns) -> list[str]:
         best = _best(results, peers, connections)
         for payload in _BINARY:
             ratio = _rate(results, CANDOR, payload, connections) / best
-            at_least(f"{payload} at {connections}, against the best peer on any payload", ratio, goal)
+            at_least(f"{payload} at {connections}, compared with the best peer on any payload", ratio, goal)
     for connections in CONNECTIONS:
         best = _best(results, [peer for peer in peers if peer[1] == "V2 JSON"], connections)
         ratio = _rate(results, CANDOR, "V2 JSON", connections) / best
-        at_least(f"V2 JSON at {connections}, against the best peer's", ratio, _JSON_GOAL)
+        at_least(f"V2 JSON at {connections}, compared with the best peer's", ratio, _JSON_GOAL)
     many = _median(results, "in-process", "batches_of_32")
-    at_least("npy at 64, against ONNX Runtime in process", 100 * _rate(results, CANDOR, "npy", 64) / many, 50, " %")
+    at_least(
+        "npy at 64, compared with ONNX Runtime in process", 100 * _rate(results, CANDOR, "npy", 64) / many, 50, " %"
+    )
     for payload in _BINARY:
         rate = 32 * _median(results, key("batches", payload), "per_s")
-        at_least(f"{payload}, 32 images a request, against ONNX Runtime in process", 100 * rate / many, 90, " %")
-    at_most("npy at 64, p99 against p50", _spread(results, CANDOR, "npy"), 2.5, "×")
+        at_least(
+            f"{payload}, 32 images per request, compared with ONNX Runtime in process", 100 * rate / many, 90, " %"
+        )
+    at_most("npy at 64, p99 / p50", _spread(results, CANDOR, "npy"), 2.5, "×")
     at_most("calibration and decision of one row", _median(results, "in-process", "decision_us"), 20, " µs")
     on, off = (_median(results, key("log", variant), "per_s") for variant in ("on", "off"))
-    at_most("throughput that logging costs", 100 * (1 - on / off), 10, " %")
+    at_most("loss of throughput by logging", 100 * (1 - on / off), 10, " %")
     peak, goodput = _median(results, key("overload", "peak"), "per_s"), _median(results, "overload|open", "per_s")
     overload = f"a model of 5 ms, an open loop at {OVERLOAD:g} × capacity"
-    at_least(f"{overload}: goodput against the peak", 100 * goodput / peak, 90, " %")
+    at_least(f"{overload}: goodput / peak", 100 * goodput / peak, 90, " %")
     at_most(
-        f"{overload}: p99 of what is answered", _median(results, "overload|open", "p99_ms"), 1e3 * DEADLINE_S, " ms"
+        f"{overload}: p99 of answered requests", _median(results, "overload|open", "p99_ms"), 1e3 * DEADLINE_S, " ms"
     )
     for limit in (64, 1024):
         rates = [_median(results, key("eager", limit, name), "per_s") for name in ("peak", EAGER)]
-        what = f"{EAGER} eager clients, {limit} rows may wait: goodput against 64 clients'"
+        what = f"{EAGER} eager clients, maximum {limit} queued rows: goodput / that of 64 clients"
         at_least(what, 100 * rates[1] / rates[0], 75, " %")
     lines = ["| | measured | goal | |", "|---|---|---|---|"]
     for what, value, goal_shown, met in rows:
@@ -129,7 +157,7 @@ def _goals(results: Turns) -> list[str]:
 
 
 def _median(results: Turns, where: str, name: str) -> float:
-    """Of a result's turns; NaN where there are none, or nothing was answered."""
+    """Return the median of a result's turns; NaN without turns or answers."""
     found = [turn[name] for turn in results.get(where, [])]
     return (statistics.median(found) if found else math.nan) or math.nan
 

@@ -1,4 +1,4 @@
-"""Who takes part: how each is started, what it is sent, and how its answer is read."""
+"""The servers: how to start each, send requests, and read answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Reader = Callable[[bytes, Mapping[str, str]], npt.NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class Request:
-    """What is posted."""
+    """A request body with headers."""
 
     path: str
     body: bytes
@@ -44,12 +44,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Payload:
-    """One way to send images to a server.
+    """A format of images for a server.
 
     Attributes:
-        write: Makes a request of images.
-        read: Takes what came back, (N, 10): logits, or probabilities where `calibrated`.
-        calibrated: Which of the two.
+        write: Makes a request from images.
+        read: Reads an answer, (N, 10): probabilities if `calibrated`, else logits.
+        calibrated: Whether answers are probabilities.
     """
 
     write: Callable[[Images], Request]
@@ -59,13 +59,13 @@ class Payload:
 
 @dataclass(frozen=True)
 class Server:
-    """A participant.
+    """A server in the benchmark.
 
     Attributes:
-        command: Makes the command line of an interpreter, a prepared model, a port and a scratch folder.
-        payloads: By name.
-        ready: Path that answers 200 when it serves.
-        install: What pip installs into its environment; nothing for ours.
+        command: Makes the command line from an interpreter, a prepared model, a port and a scratch folder.
+        payloads: Formats by name.
+        ready: Path that answers 200 when it is ready.
+        install: pip's arguments for its environment; empty for ours.
         environment: Further environment variables.
     """
 
@@ -78,7 +78,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Running:
-    """A server that answers."""
+    """A running server."""
 
     name: str
     port: int
@@ -99,7 +99,7 @@ class Running:
         """Compare its answers with ONNX Runtime's.
 
         Raises:
-            ValueError: They are others.
+            ValueError: They differ.
         """
         how = self.payloads[payload]
         images = prepared.inputs[:4]
@@ -119,10 +119,10 @@ class Running:
 def running(
     name: str, server: Server, python: Path, prepared: Prepared, scratch: Path, **environment: str
 ) -> Iterator[Running]:
-    """Start a server, wait until it answers, and stop it at the end.
+    """Start a server, wait until it is ready, and stop it at the end.
 
     Raises:
-        RuntimeError: It does not answer in time.
+        RuntimeError: It is not ready in time.
     """
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
@@ -159,7 +159,7 @@ def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End a server and what it started: it leads a group of its own."""
+    """End a server with its process group."""
     for signal_number in (15, 9):
         try:
             os.killpg(process.pid, signal_number)
@@ -309,7 +309,7 @@ def _ours(model: str) -> dict[str, Payload]:
 
 
 def candor(model: str) -> Server:
-    """Our service with one of its models asked."""
+    """Return our service with one of its models."""
     return Server(_candor, _ours(model), "/readyz", environment={"CANDOR_THREADS": "1"})
 
 

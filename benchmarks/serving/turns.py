@@ -1,4 +1,4 @@
-"""Everyone in turns; what is finished is kept in a file, so that an interrupted run goes on."""
+"""Measure all servers in turns; finished turns are kept in a file, so that an interrupted run continues."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ from typing import Any
 
 from benchmarks.serving import wrk
 from benchmarks.serving.model import LENET, SLOW, prepare
+from benchmarks.serving.processors import processor_seconds
 from benchmarks.serving.servers import CANDOR, PEER_SERVERS, ROOT, Running, Server, candor, running
 
 CONNECTIONS = (1, 16, 64)
 EAGER = 256
 DEADLINE_S = 1.0
 OVERLOAD = 3.0
-PARTS = ("closed", "batches", "in-process", "log", "overload", "eager")
+WORKERS = (1, 2, 4, 8)
+PARTS = ("closed", "batches", "in-process", "log", "overload", "eager", "workers")
 
 Turns = dict[str, list[dict[str, Any]]]
-"""Results by key, a turn each."""
+"""Results by key, one per turn."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How often, how long, with what.
+    """Options of a run.
 
     Attributes:
-        rounds: Turns that everyone takes.
+        rounds: Turns per server.
         seconds: Length of a turn.
-        wrk: The program.
-        parts: Of `PARTS`.
+        wrk: Path of wrk.
+        parts: Parts among `PARTS`.
         keep: File of finished turns.
     """
 
@@ -50,7 +52,7 @@ def key(*names: object) -> str:
 
 
 def run(pythons: Mapping[str, Path], options: Options) -> tuple[Turns, dict[str, str]]:
-    """Measure until each key has enough turns; returns them, and why some servers took no part."""
+    """Measure until each key has enough turns; return them, and why servers were skipped."""
     turns: Turns = {}
     if options.keep is not None and options.keep.exists():
         turns = json.loads(options.keep.read_text(encoding="utf-8"))
@@ -81,7 +83,7 @@ class _Bench:
         self._prepared = {name: prepare(name, scratch) for name in (LENET, SLOW)}
 
     def take(self, part: str, number: int) -> None:
-        """Give everyone in a part of the benchmark their turn."""
+        """Run a turn of every server in a part of the benchmark."""
         {
             "closed": self._closed,
             "batches": self._batches,
@@ -89,10 +91,11 @@ class _Bench:
             "log": self._log,
             "overload": self._overload,
             "eager": self._eager,
+            "workers": self._workers,
         }[part](number)
 
     def _closed(self, number: int) -> None:
-        """One server after the other is started, asked and stopped: some work even when nobody asks them."""
+        """Start, measure and stop one server after the other: some use CPU time even without requests."""
         servers = {CANDOR: candor(LENET), **{name: PEER_SERVERS[name] for name in self._pythons}}
         for name, server in servers.items():
             if name in self._failed:
@@ -115,7 +118,7 @@ class _Bench:
         self._keep("in-process", self._module([*command, str(self._scratch), str(self._options.seconds)]))
 
     def _log(self, number: int) -> None:
-        """A log that holds one row drops nearly all: what a request costs without it."""
+        """Measure a log of capacity 1, which drops nearly everything: the cost of a request without logging."""
         for variant, capacity in (("on", "100000"), ("off", "1")):
             with self._ours(CANDOR_LOG_CAPACITY=capacity) as one:
                 self._ask(number, ("log", variant), one, "npy", connections=64)
@@ -134,11 +137,19 @@ class _Bench:
             self._keep("overload|open", self._module([*command, f"{rate:.1f}", f"{seconds:.1f}", *headers]))
 
     def _eager(self, number: int) -> None:
-        """Clients that ask again as soon as they are refused."""
+        """Measure clients that repeat refused requests at once."""
         for rows in (64, 1024):
             with self._ours(CANDOR_MAX_QUEUED_ROWS=str(rows)) as one:
                 self._ask(number, ("eager", rows, "peak"), one, "npy", connections=64)
                 self._ask(number, ("eager", rows, EAGER), one, "npy", connections=EAGER)
+
+    def _workers(self, number: int) -> None:
+        """Measure several worker processes, and the processor time of a request, which carries to more cores."""
+        for workers in WORKERS:
+            with self._ours(CANDOR_WORKERS=str(workers)) as one:
+                for payload in ("npy", "V2 JSON"):
+                    for connections in CONNECTIONS:
+                        self._ask(number, ("workers", workers, payload, connections), one, payload, connections)
 
     @contextmanager
     def _ours(self, model: str = LENET, **environment: str) -> Iterator[Running]:
@@ -158,7 +169,7 @@ class _Bench:
             if name == CANDOR:
                 raise
             self._failed[name] = str(error)
-            print(f"{name} takes no part: {error}", file=sys.stderr)
+            print(f"{name} is skipped: {error}", file=sys.stderr)
             return None
         return one
 
@@ -171,11 +182,15 @@ class _Bench:
         request = one.payloads[payload].write(self._inputs(rows))
         options = self._options
         for seconds in (options.seconds / 5, options.seconds):  # the first to warm up
+            before_s = processor_seconds(one.pid)
             measured = wrk.measure(
                 options.wrk, one.port, request, connections=connections, seconds=seconds, scratch=self._scratch
             )
-        self._keep(where, asdict(measured))
-        return asdict(measured)
+        answers = measured.per_s * round(max(1, options.seconds))
+        used_s = processor_seconds(one.pid) - before_s
+        found = {**asdict(measured), "processor_us": 1e6 * used_s / answers if answers else None}
+        self._keep(where, found)
+        return found
 
     def _inputs(self, rows: int) -> Any:
         return self._prepared[LENET].inputs[:rows]

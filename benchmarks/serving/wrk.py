@@ -1,4 +1,4 @@
-"""A closed loop of clients: wrk with one thread posts one body again and again."""
+"""A closed loop of clients: wrk with one thread posts a body repeatedly."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ end
 
 @dataclass(frozen=True)
 class Measured:
-    """What came back.
+    """Results of a turn.
 
     Attributes:
-        per_s: Answers with status 200, a second.
-        refused_per_s: Answers with another status, a second.
-        broken: Connections that broke, requests that timed out.
+        per_s: Answers with status 200 per second.
+        refused_per_s: Answers with another status per second.
+        broken: Broken connections and timed-out requests.
         p50_ms: Median of all latencies.
         p99_ms: Their 99th percentile.
     """
@@ -42,10 +42,10 @@ class Measured:
 
 
 def measure(wrk: str, port: int, request: Request, *, connections: int, seconds: float, scratch: Path) -> Measured:
-    """Post a request from so many connections at once, each as soon as its last answer is there.
+    """Post a request over several connections, on each as soon as its last answer arrives.
 
     Raises:
-        RuntimeError: wrk says something else than its results.
+        RuntimeError: wrk fails.
     """
     body, script = scratch / "body", scratch / "post.lua"
     body.write_bytes(request.body)

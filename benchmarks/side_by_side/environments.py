@@ -21,11 +21,11 @@ for name in ({name!r}, "numpy", "scipy", "scikit-learn", "torch"):
 
 
 class NotInstalledError(Exception):
-    """What pip said last."""
+    """An environment could not be installed; the message is pip's last."""
 
 
 def interpreters(cache: Path, names: Iterable[str]) -> tuple[dict[str, Path], dict[str, str]]:
-    """An interpreter for each package, and why others have none; installs what is not there yet."""
+    """Return an interpreter per package, and why others have none; create missing environments."""
     found, skipped = {}, {}
     for name in names:
         try:
@@ -36,12 +36,12 @@ def interpreters(cache: Path, names: Iterable[str]) -> tuple[dict[str, Path], di
 
 
 def interpreter(cache: Path, name: str, install: Sequence[str]) -> Path:
-    """The interpreter of an environment that holds what pip is to install, made where it is missing.
+    """Return the interpreter of an environment; create it if necessary.
 
     Args:
         cache: Folder of environments.
-        name: Of this one.
-        install: Arguments of pip; nothing is the interpreter at hand.
+        name: Name of the environment.
+        install: Arguments of pip; empty for the current interpreter.
 
     Raises:
         NotInstalledError: pip failed.
@@ -64,6 +64,6 @@ def interpreter(cache: Path, name: str, install: Sequence[str]) -> Path:
 
 
 def versions(python: Path, name: str) -> str:
-    """Such as ``netcal 1.4.0, numpy 2.4.6``."""
+    """Return versions such as ``netcal 1.4.0, numpy 2.4.6``."""
     done = subprocess.run([python, "-c", _VERSIONS.format(name=name)], capture_output=True, text=True, check=False)
     return ", ".join(dict.fromkeys(done.stdout.splitlines()))

@@ -17,26 +17,25 @@ from benchmarks.side_by_side.turns import Cell, Cells, Options, cell_key
 BEGIN, END = "<!-- side by side: begin -->", "<!-- side by side: end -->"
 
 _NOTES = """\
-- **What counts.** Milliseconds: the fastest call of all turns. Fits of a likelihood count where their mean NLL on the
-  fitted rows is at most 1e-5 above the smallest of the row; other fits where it is within 1e-3 of ours; a metric where
-  its value is within 1e-3 of ours (smooth ECE: 1e-2). What does not count is in brackets, with the reason. Splines
-  differ by design and may be 1e-2 apart.
-- **Same inputs.** All start from the same float32 logits. A peer that takes probabilities or tensors has them ready
-  before its time begins, in float64 where it wants float64; ours starts from the logits, whatever it needs is timed.
-  Metrics start from float32 probabilities, netcal's and probcal's from float64 ones.
-- **Matrix, Dirichlet**: without penalties, so that all have one optimum; scikit-learn's is logistic regression of the
-  logits or of the log-probabilities, C = 1e8. `dirichletcal` cannot be installed: what it requires is misspelt.
+- **Which results count.** Milliseconds of the fastest call of all turns. A fit of a likelihood counts if its mean NLL
+  on the fitted rows is at most 1e-5 above the smallest of the row; another fit if it is within 1e-3 of ours; a metric
+  if its value is within 1e-3 of ours (smooth ECE: 1e-2). Other results are in brackets, with the reason. Splines differ
+  by design and may be 1e-2 apart.
+- **Same inputs.** All start from the same float32 logits. Inputs of peers that take probabilities, tensors or float64
+  are converted before the timing; ours starts from the logits, and all its work is timed. Metrics start from float32
+  probabilities, those of netcal and probcal from float64 ones.
+- **Matrix, Dirichlet**: without penalties, so that all have the same optimum; scikit-learn's is logistic regression of
+  the logits or of the log-probabilities, C = 1e8. `dirichletcal` cannot be installed: its requirements are misspelt.
 - **Histogram**: of class 1. Ours and probcal put (k + ½) / (n + 1) in a bin, the others k / n.
 - **Spline**: ours and probmetrics cumulate (Gupta 2021), ours for the top label, probmetrics for class 1; splinecalib
   and probcal fit a penalised logistic spline and choose the penalty by cross-validation.
-- **Predict**: calibrators count; a bare softmax of logits / 1.5 is shown beside them, torch's into tensors that lie
-  ready.
-- **ECE**: of the top label, with two classes too. torch-uncertainty and probmetrics use torchmetrics; on (c) its value
+- **Predict**: calibrators count; a bare softmax of logits / 1.5 is shown for comparison, torch's into prepared tensors.
+- **ECE**: of the top label, also for two classes. torch-uncertainty and probmetrics use torchmetrics; on (c) its value
   is 1.4e-3 from ours and from netcal's, which agree to 1e-5.
 - **Debiased absolute error**: ours in closed form, uncertainty-calibration by resampling.
-- **Smooth ECE**: relplot and torch-uncertainty treat the edges of [0, 1] otherwise; their values are 4e-3 above ours on
-  (c), and count all the same. torch-uncertainty's is of the top label, with two classes too. On confidences that lie
-  ready ours takes them as two columns."""
+- **Smooth ECE**: relplot and torch-uncertainty treat the edges of [0, 1] differently; their values are 4e-3 above ours
+  on (c), but count. torch-uncertainty's is of the top label, also for two classes. Ours takes prepared confidences as
+  two columns."""
 
 
 def table(
@@ -47,7 +46,7 @@ def table(
     options: Options,
     command: str,
 ) -> str:
-    """The part of RESULTS.md between `BEGIN` and `END`, these included."""
+    """Return the part of RESULTS.md between `BEGIN` and `END`, inclusive."""
     lines = [
         BEGIN,
         "| | data | ours, ms | fastest peer, ms | ratio | goal | |",
@@ -83,10 +82,10 @@ def table(
             "",
             *everyone,
             "",
-            f"- Command: `{command}`; {options.rounds} turns, of some {options.seconds:g} s each, one process each, "
-            f"one thread; {options.clock} time; who takes longer than 10 s has one turn",
+            f"- Command: `{command}`; {options.rounds} turns of about {options.seconds:g} s, one process each, "
+            f"one thread; {options.clock} time; one turn if a call takes longer than 10 s",
             f"- Hardware: {processor()}, {os.cpu_count()} cores; {platform.system()}. Load when the run ended: "
-            f"{os.getloadavg()[0]:.1f}, of which the run itself makes 1",
+            f"{os.getloadavg()[0]:.1f}, including 1 of the run itself",
             f"- Ours: Python {platform.python_version()}, "
             + ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("numpy", "scipy")),
             *(f"- {name}: {versions(python, name)}" for name, python in pythons.items() if name != OURS),
@@ -101,7 +100,7 @@ def data_name(row: Row) -> str:
 
 
 def _distance(row: Row, cell: Cell, own: Cell, peers: Iterable[Cell]) -> float:
-    """How far beyond the slack the answer is; 0 or less where it counts."""
+    """Return how far the answer is beyond the slack; 0 or less if it counts."""
     if cell.other:
         return math.inf
     if row.check == "none":
@@ -127,7 +126,7 @@ def _shown(cell: Cell, row: Row, distance: float) -> str:
 
 
 def _digits(milliseconds: float) -> str:
-    """Three significant digits, never an exponent."""
+    """Return three significant digits, without an exponent."""
     places = max(0, 2 - math.floor(math.log10(milliseconds)))
     return f"{round(milliseconds, 2 - math.floor(math.log10(milliseconds))):,.{places}f}"
 
@@ -158,7 +157,7 @@ def processor() -> str:
 
 
 def write(path: Path, part: str) -> None:
-    """Replaces the part of the file that this report is; the rest stays."""
+    """Replace the report's part of the file."""
     text = path.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)

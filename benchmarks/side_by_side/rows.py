@@ -1,4 +1,4 @@
-"""The rows of the table: what is done with which data set, what makes an answer count, and which factor is aimed at."""
+"""The rows of the table: job, data set, check of the answer, and goal."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Literal, TypeAlias
 SIZES = {"a": "5,000 × 10", "b": "25,000 × 1,000", "c": "1,000,000 × 2"}
 
 Check: TypeAlias = Literal["optimum", "answer", "value", "none"]
-"""What an answer is held to before its time counts.
+"""The check of an answer, which must pass for its time to count.
 
-`optimum`: the mean NLL on the fitted rows is the smallest of the row; `answer`: it is that of ours, above or below;
-`value`: the metric's value is that of ours; `none`: nothing can be compared.
+`optimum`: the mean NLL on the fitted rows equals the row's minimum; `answer`: it equals ours; `value`: the metric's
+value equals ours; `none`: nothing to compare.
 """
 
 _SLACK: dict[Check, float] = {"optimum": 1e-5, "answer": 1e-3, "value": 1e-3, "none": 0.0}
-# The reference code of the smooth ECE treats the edges otherwise, and stops the width at a step of 1e-3.
+# The reference code of the smooth ECE treats the edges differently, and rounds the width to 1e-3.
 _SMOOTH_SLACK = 1e-2
 
 
@@ -24,13 +24,13 @@ class Row:
     """One row of the table.
 
     Attributes:
-        job: The key of what the packages do.
-        data: The key of the data set.
-        shown: What the report calls it.
-        check: What an answer is held to.
-        factor: How many times faster than the fastest peer ours shall be; 0 where nothing is aimed at.
-        at_most: The most milliseconds aimed at, or 0.
-        own_slack: How far from that an answer may be; None: what is usual for the check.
+        job: Key of the job.
+        data: Key of the data set.
+        shown: Name in the report.
+        check: Check of the answer.
+        factor: Goal: how many times faster than the fastest peer; 0 without a goal.
+        at_most: Goal: maximum milliseconds; 0 without a goal.
+        own_slack: Tolerance of the check; None for the check's default.
     """
 
     job: str
@@ -43,12 +43,12 @@ class Row:
 
     @property
     def slack(self) -> float:
-        """How far off an answer may be."""
+        """Tolerance of the check."""
         return _SLACK[self.check] if self.own_slack is None else self.own_slack
 
     @property
     def key(self) -> str:
-        """Such as ``"temperature/b"``."""
+        """Key such as ``"temperature/b"``."""
         return f"{self.job}/{self.data}"
 
 

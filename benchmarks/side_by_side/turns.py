@@ -1,4 +1,4 @@
-"""Everyone at every row, in turns; what is finished is kept in a file, so that an interrupted run goes on."""
+"""Measure every package at every row, in turns; finished turns are kept in a file, so an interrupted run continues."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from benchmarks.side_by_side.rows import Row
 
 ROOT = Path(__file__).resolve().parents[2]
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-# Who takes longer than this, in milliseconds, has one turn.
+# A package with longer calls, in milliseconds, has one turn.
 LONG = 10_000.0
 _FAILED = "failed: "
 
 
 @dataclass
 class Cell:
-    """What one package did at one row, in one variant of its settings.
+    """Results of one package at one row, in one variant of its settings.
 
     Attributes:
-        turns: Milliseconds, the fastest call of each turn.
-        nll: Mean NLL of what was fitted, on the fitted rows.
-        value: Of the metric.
-        other: In what the question differs from that of the row, where it does.
-        missing: Why there is no time.
+        turns: Milliseconds of the fastest call of each turn.
+        nll: Mean NLL of the fit on the fitted rows.
+        value: Value of the metric.
+        other: How the job differs from the row's, if it does.
+        missing: Why the time is missing.
     """
 
     turns: list[float] = field(default_factory=list)
@@ -45,23 +45,23 @@ class Cell:
         return min(self.turns, default=math.inf)
 
     def finished(self, rounds: int) -> bool:
-        """Whether it has had so many turns, or needs no more."""
+        """Return whether it needs no more turns."""
         return bool(self.missing) or len(self.turns) >= rounds or (bool(self.turns) and self.milliseconds > LONG)
 
 
 Cells = dict[str, Cell]
-"""By `cell_key`."""
+"""Cells by `cell_key`."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How often, how long.
+    """Options of a run.
 
     Attributes:
         rounds: Turns of each package at each row.
-        seconds: About how long a turn calls.
-        limit: Seconds after which a turn is given up, the start of the process and what is made ready included.
-        clock: ``"wall"``, or ``"processor"``, which other work on the machine disturbs less.
+        seconds: Approximate length of a turn.
+        limit: Maximum seconds of a turn, with the start of the process and the preparation.
+        clock: ``"wall"``, or ``"processor"`` for CPU time, which other work on the machine disturbs less.
     """
 
     rounds: int
@@ -75,7 +75,7 @@ def cell_key(row: Row, package: str, variant: str) -> str:
 
 
 def load(path: Path | None) -> Cells:
-    """What a file keeps of an earlier run; what failed then is tried again."""
+    """Read the cells of an earlier run; failed ones are tried again."""
     if path is None or not path.exists():
         return {}
     cells = {key: Cell(**kept) for key, kept in json.loads(path.read_text(encoding="utf-8")).items()}
@@ -85,7 +85,7 @@ def load(path: Path | None) -> Cells:
 def run(
     rows: Sequence[Row], pythons: Mapping[str, Path], folder: Path, options: Options, cells: Cells, kept: Path | None
 ) -> None:
-    """Adds turns to the cells until each has enough."""
+    """Add turns to the cells until each has enough."""
     for number in range(1, options.rounds + 1):
         for row in rows:
             for package, python in pythons.items():

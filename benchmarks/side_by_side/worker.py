@@ -1,7 +1,6 @@
-"""One process of one package: the fastest of several calls, and what the answer says.
+"""A process of one package: measure the fastest of several calls, and check the answer.
 
-Called as `python -m benchmarks.side_by_side.worker PACKAGE ROW VARIANT FOLDER SECONDS CLOCK`, in the package's own
-environment.
+Run as `python -m benchmarks.side_by_side.worker PACKAGE ROW VARIANT FOLDER SECONDS CLOCK` in the package's environment.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def main() -> None:
 
 
 def fastest(job: Job, seconds: float, clock: Callable[[], float]) -> tuple[float, Any]:
-    """Calls for so many seconds, at least three times where a call is short; the first ones warm up."""
+    """Call for some seconds, at least three times if calls are short; the first ones warm up."""
     best, began, calls = math.inf, time.perf_counter(), 0
     while True:
         start = clock()

@@ -1,1 +1,1 @@
-"""What runs in the peers' own environments: each file serves one ONNX model as its project's guide shows."""
+"""Servers for the peers' environments: each file serves an ONNX model as its project's guide shows."""

@@ -20,7 +20,7 @@ class Onnx:
         self._session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
     async def __call__(self, request: Request) -> Response:
-        if request.method == "GET":  # asked whether it is ready
+        if request.method == "GET":  # readiness
             return Response()
         images = np.load(io.BytesIO(await request.body()), allow_pickle=False)
         logits = self._session.run(["logits"], {"input": images})[0]
