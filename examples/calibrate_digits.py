@@ -1,11 +1,11 @@
-"""A tour of `calibrators` on the logits of a real network: compare, measure, draw, by segment, and back again.
+"""A tour of `calibrators` on the logits of a real network: compare, choose, draw, fit per camera, set thresholds.
 
-`make train` first makes the bundle: a small CNN, its held-out reference rows and the ONNX model. Then
+First run `make train`, which makes the bundle: a small CNN, its reference rows and the ONNX model. Then
 
     .venv/bin/python examples/calibrate_digits.py [BUNDLE] [OUT]
 
-fits on the 400 reference rows and measures on some 1,100 digits that the network never saw. BUNDLE is a bundle's
-folder, var/bundles/digits/1 by default; the diagrams go to OUT, var/calibrate-digits by default.
+fits on the 400 reference rows and measures on about 1,100 unseen digits. BUNDLE is a bundle's folder (default
+var/bundles/digits/1); OUT is the folder of the diagrams (default var/calibrate-digits).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rich.table import Table
 from calibrators import (
     CALIBRATORS,
     Calibrator,
-    SegmentedCalibrator,
+    Temperature,
     confidence_histogram,
     inverse,
     logits_from_probabilities,
@@ -42,27 +42,27 @@ console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
 
 
 def main(bundle: Path, out: Path) -> None:
-    """Tell it in five parts."""
+    """Run the five parts of the tour."""
     out.mkdir(parents=True, exist_ok=True)
     logits, labels = reference_rows(bundle)
     images, truth = unseen_digits(bundle)
     fresh = run(bundle, images)
-    console.print(f"{len(labels)} rows to fit on, {len(truth)} to measure on, {logits.shape[1]} classes")
+    console.print(f"{len(labels)} rows to fit, {len(truth)} rows to measure, {logits.shape[1]} classes")
     fitted = {name: CALIBRATORS[name]().fit(logits, labels) for name in METHODS}
     console.print(Rule("1  Which calibrator?"))
     compare(fitted, fresh, truth)
-    console.print(Rule("2  What auto takes, and why"))
+    console.print(Rule("2  The choice of auto"))
     choose(logits, labels)
     console.print(Rule("3  Pictures"))
     draw(fitted, fresh, truth, out)
-    console.print(Rule("4  A calibrator for each camera"))
-    segments(images, truth, bundle)
-    console.print(Rule("5  From the calibrated scale back to the raw one"))
+    console.print(Rule("4  One calibrator per camera"))
+    per_camera(images, truth, bundle)
+    console.print(Rule("5  From calibrated to raw thresholds"))
     thresholds(logits, labels, fresh)
 
 
 def reference_rows(bundle: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Read all of the bundle's held-out logits and labels."""
+    """Read all reference logits and labels of the bundle."""
     with np.load(bundle / "reference.npz") as arrays:
         parts = ("fit", "certify", "gate")
         return (
@@ -72,7 +72,7 @@ def reference_rows(bundle: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]
 
 
 def unseen_digits(bundle: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the digits that are neither in the network's training rows nor among its reference rows."""
+    """Return the digits outside the network's training rows and reference rows."""
     seed = json.loads((bundle / "manifest.json").read_text())["training"]["seed"]
     data, parts = TrainConfig(dataset="digits", seed=seed).load()
     return data.inputs[parts.feedback], data.labels[parts.feedback]
@@ -86,8 +86,8 @@ def run(bundle: Path, images: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 def compare(fitted: dict[str, Calibrator], logits: NDArray[np.float32], truth: NDArray[np.int64]) -> None:
-    """Set the methods side by side: the ECE with its null, the log loss with a paired interval."""
-    columns = ("method", "accuracy", "ECE", "if calibrated", "p", "log loss", "less the plain softmax's, 95 %")
+    """Compare the methods: the ECE with its null, the log loss with a paired interval."""
+    columns = ("method", "accuracy", "ECE", "if calibrated", "p", "log loss", "minus plain softmax, 95 % interval")
     table = Table(*columns, box=None, pad_edge=False)
     plain = metrics.log_losses(fitted["identity"].predict_proba(logits), truth)
     for name, calibrator in fitted.items():
@@ -106,11 +106,11 @@ def compare(fitted: dict[str, Calibrator], logits: NDArray[np.float32], truth: N
             "" if name == "identity" else f"{interval.estimate:+.3f} ({interval.low:+.3f} to {interval.high:+.3f})",
         )
     console.print(table)
-    console.print("An ECE says little without the column beside it; a large p-value may only mean few rows.")
+    console.print("Compare the ECE with the column beside it. A large p-value can also result from few rows.")
 
 
 def choose(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
-    """Let cross-validation choose, and show its report."""
+    """Choose by cross-validation, and show the report."""
     auto = CALIBRATORS["auto"]().fit(logits, labels)
     table = Table("candidate", "out-of-fold log loss", "behind the best", "standard error", box=None, pad_edge=False)
     for one in auto.report_:
@@ -119,7 +119,7 @@ def choose(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
     console.print(table)
     for one in auto.report_:
         if one.error is not None:
-            console.print(f"{one.name} is out: {one.error}")
+            console.print(f"{one.name} is excluded: {one.error}")
     console.print(f"The simplest within one standard error of the best: [bold]{auto.calibrator_.name}[/bold]")
 
 
@@ -134,31 +134,28 @@ def draw(fitted: dict[str, Calibrator], logits: NDArray[np.float32], truth: NDAr
             console.print(f"{path}")
 
 
-def segments(images: NDArray[np.uint8], truth: NDArray[np.int64], bundle: Path) -> None:
-    """Fit a temperature for each of two cameras, one of them with a dim lamp; a new third has few rows yet."""
+def per_camera(images: NDArray[np.uint8], truth: NDArray[np.int64], bundle: Path) -> None:
+    """Fit one temperature per camera and one for both; the second camera has a dim lamp."""
     cameras = {"bright": images, "dim": drift.dim(images, seed=0)}
-    logits = np.concatenate([run(bundle, seen) for seen in cameras.values()])
-    labels, names = np.tile(truth, 2), np.repeat(list(cameras), len(truth))
-    names[:40] = "new"
-    fit = np.tile(np.arange(len(truth)) % 2 == 0, 2)
-    calibrator = SegmentedCalibrator("temperature").fit(logits[fit], labels[fit], names[fit])
-    for name, own in calibrator.calibrators_.items():
+    logits = {name: run(bundle, seen) for name, seen in cameras.items()}
+    fit, test = slice(0, None, 2), slice(1, None, 2)
+    shared = Temperature().fit(np.concatenate([one[fit] for one in logits.values()]), np.tile(truth[fit], 2))
+    own_losses, shared_losses = [], []
+    for name, seen in logits.items():
+        own = Temperature().fit(seen[fit], truth[fit])
         console.print(f"{name}: T = {own.temperature_:.2f}")
-    for name, reason in calibrator.fell_back_.items():
-        console.print(f"{name}: no temperature of its own ({reason}), so that of all rows")
-    console.print(f"all rows: T = {calibrator.fallback_.temperature_:.2f}")
-    test = ~fit
-    own = metrics.log_losses(calibrator.predict_proba(logits[test], names[test]), labels[test])
-    one = metrics.log_losses(calibrator.fallback_.predict_proba(logits[test]), labels[test])
+        own_losses.append(metrics.log_losses(own.predict_proba(seen[test]), truth[test]))
+        shared_losses.append(metrics.log_losses(shared.predict_proba(seen[test]), truth[test]))
+    console.print(f"all rows: T = {shared.temperature_:.2f}")
     # Both pictures of a digit belong together.
-    digit = np.tile(np.arange(len(truth)), 2)[test]
-    gain = metrics.paired_interval(own, one, groups=digit)
+    digit = np.tile(np.arange(len(truth[test])), 2)
+    gain = metrics.paired_interval(np.concatenate(own_losses), np.concatenate(shared_losses), groups=digit)
     interval = f"{gain.estimate:+.4f} ({gain.low:+.4f} to {gain.high:+.4f})"
-    console.print(f"log loss with one each, less that with one for all: {interval}")
+    console.print(f"log loss with one temperature per camera minus that with one for both: {interval}")
 
 
 def thresholds(logits: NDArray[np.float32], labels: NDArray[np.int64], fresh: NDArray[np.float32]) -> None:
-    """Carry thresholds for one digit against the rest from calibrated probabilities to raw log-odds."""
+    """Map thresholds for one digit against the rest from calibrated probabilities to raw log-odds."""
     binary, margin = one_against_rest(logits)
     calibrator = CALIBRATORS["beta"]().fit(binary, (labels == POSITIVE).astype(np.int64))
     wanted = np.array([0.1, 0.5, 0.9])
@@ -168,11 +165,11 @@ def thresholds(logits: NDArray[np.float32], labels: NDArray[np.int64], fresh: ND
     for probability, threshold in zip(wanted, raw, strict=True):
         flagged, alike = chance >= probability, (chance >= probability) == (margin >= threshold)
         console.print(
-            f"P({POSITIVE}) of at least {probability:.1f} is raw log-odds of at least {threshold:+.3f}: "
+            f"P({POSITIVE}) >= {probability:.1f} equals raw log-odds >= {threshold:+.3f}: "
             f"{flagged.sum()} digits; both scales agree on {alike.mean():.2%}"
         )
     there = calibrator.predict_proba(inverse(calibrator, calibrator.predict_proba(binary)))
-    console.print(f"There and back again, the largest difference: {np.abs(there[:, 1] - chance).max():.1g}")
+    console.print(f"Inverse and back, largest difference: {np.abs(there[:, 1] - chance).max():.1g}")
 
 
 def one_against_rest(logits: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -186,5 +183,5 @@ def one_against_rest(logits: NDArray[np.float32]) -> tuple[NDArray[np.float64], 
 if __name__ == "__main__":
     source = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "var" / "bundles" / "digits" / "1"
     if not (source / "reference.npz").exists():
-        sys.exit(f"There is no bundle in {source}. `make train` makes the one for the digits.")
+        sys.exit(f"No bundle found in {source}. Run `make train` to make the digits bundle.")
     main(source, Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "var" / "calibrate-digits")

@@ -1,7 +1,7 @@
 """The main job in five beats: train, calibrate, serve, drift, recalibrate, roll back. Run it with `make demo`.
 
-Everything is real: a CNN trained here on scikit-learn's digits, the service in a process of its own, HTTP between them.
-What it leaves behind is in var/demo (or $CANDOR_DEMO): bundle, state, log, and the reliability diagrams.
+It trains a CNN on scikit-learn's digits, runs the service in a separate process, and talks to it over HTTP. Bundle,
+state, log and reliability diagrams stay in var/demo (or $CANDOR_DEMO).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from rich.rule import Rule
 from rich.table import Table
 
 from calibrators import metrics, reliability_diagram, softmax
+from candor import Client, ConflictError
+from candor.contract.predictions import Prediction
 from examples.serving import ROOT, service
 from examples.trained import train
-from service.client import Client, ConflictError
-from service.client.answers import Prediction
 from service.commands.output import print_certificates, print_recalibration
 from training import TrainConfig
 from training.data import drift
@@ -55,7 +55,7 @@ def main() -> None:
         clean = predict(client, images, "clean images")
         overconfident_and_mended(bundle, images, data.labels[rows], clean)
         for policy, solved in client.revision("r1").policies.items():
-            print_certificates(policy, {band["action"]: band["certificate"] for band in solved["bands"]}, console)
+            print_certificates(policy, {band.action: band.certificate for band in solved.bands}, console)
         console.print(Rule("3  The lamp dims"))
         dark = drift.dim(images, seed=SEED)
         dimmed_at = datetime.now(UTC).isoformat()
@@ -64,28 +64,28 @@ def main() -> None:
         console.print(Rule("4  Labels come in, the service recalibrates"))
         feedback(client, before, labels)
         answer = client.recalibrate(mode="propose", since=dimmed_at)
-        print_recalibration(answer.document, console)
+        print_recalibration(answer, console)
         if not answer.gate.passed or answer.revision is None:
-            sys.exit("The gate refused the refit. That is a result too, but not the story of this demo.")
+            sys.exit("The gate refused the recalibration, so the demo ends here.")
         epoch = client.activate(answer.revision, epoch=answer.epoch).epoch
         relabelled_until = datetime.now(UTC).isoformat()
-        console.print(f"\nactivated [bold]{answer.revision}[/bold]; the same digits, dimmed anew with other noise:")
+        console.print(f"\nRevision [bold]{answer.revision}[/bold] is active; the same digits, dimmed with other noise:")
         after = predict(client, drift.dim(images, seed=SEED + 1), "dimmed images")
         compare({f"{answer.base}, before": before, f"{answer.revision}, after": after}, labels)
         diagrams({"before": before, "after": after}, labels, data.label_names)
-        console.print("\nAsked again on the same labels, the service says no, and why:")
+        console.print("\nA second recalibration on the same labels is refused:")
         again = client.recalibrate(mode="propose", since=dimmed_at, until=relabelled_until)
         console.print(f"  [yellow]{again.summary}[/yellow]")
         console.print(
-            f"  attempt {again.gate.attempt} at alpha {again.gate.alpha:.4f}, upper bound {again.gate.upper:+.4f}"
+            f"  look {again.gate.attempt} at alpha {again.gate.alpha:.4f}, upper bound {again.gate.upper:+.4f}"
         )
         console.print(Rule("5  Roll back"))
         try:
             client.rollback(epoch=answer.epoch, reason="the lamp was replaced")
         except ConflictError as error:
-            console.print(f"with the epoch of before the activation: {error.status} {error}")
+            console.print(f"with the epoch from before the activation: {error.status} {error}")
         moved = client.rollback(epoch=epoch, reason="the lamp was replaced")
-        console.print(f"with the present one: [bold]{moved.active}[/bold] serves again (epoch {moved.epoch})")
+        console.print(f"with the current epoch: [bold]{moved.active}[/bold] is active again (epoch {moved.epoch})")
         history(client)
     ending(time.monotonic() - began)
 
@@ -93,18 +93,18 @@ def main() -> None:
 def overconfident_and_mended(
     bundle: Path, images: NDArray[np.uint8], truth: NDArray[np.int64], served: list[Prediction]
 ) -> None:
-    """Set what the service answered beside the same network's plain softmax."""
+    """Compare the service's probabilities with the network's plain softmax."""
     network = onnxruntime.InferenceSession(bundle / "model.onnx")
     plain = softmax(network.run(["logits"], {"input": images})[0])
     calibrated = np.array([list(prediction.probabilities.values()) for prediction in served], dtype=np.float32)
     console.print(Rule("1  Trained, and overconfident"))
     console.print(
-        f"On {len(images)} images that it never saw, the network is right {metrics.accuracy(plain, truth):.1%} "
-        f"of the time, and claims {plain.max(axis=1).mean():.1%}."
+        f"On {len(images)} new images the network's accuracy is {metrics.accuracy(plain, truth):.1%}, "
+        f"but its mean confidence is {plain.max(axis=1).mean():.1%}."
     )
-    console.print(Rule("2  Mended by calibration"))
+    console.print(Rule("2  Calibrated"))
     temperature = json.loads((bundle / "calibrator.json").read_text())["temperature"]
-    console.print(f"One number, fitted on held-out images, divides the logits: T = {temperature:.2f}")
+    console.print(f"Calibration divides the logits by a number fitted on reference images: T = {temperature:.2f}")
     table = Table("", "as trained", "as served", "difference, 95 % interval", box=None, pad_edge=False)
     for name, losses in (("log loss (nats)", metrics.log_losses), ("Brier score", metrics.squared_errors)):
         before, after = losses(plain, truth), losses(calibrated, truth)
@@ -124,7 +124,7 @@ def overconfident_and_mended(
 
 
 def one_image(client: Client, url: str) -> None:
-    """Show a request and its answer."""
+    """Print a request and its answer."""
     console.print(
         f"curl -H 'Content-Type: image/png' --data-binary @examples/seven.png '{url}/predict?policy=auto-read&top=2'",
         style="dim",
@@ -147,7 +147,7 @@ def predict(client: Client, images: NDArray[np.uint8], name: str) -> list[Predic
 
 
 def compare(sides: dict[str, list[Prediction]], labels: list[str]) -> None:
-    """Say what each side's predictions would have done."""
+    """Print accuracy, confidence and actions of each side."""
     columns = ("", "accuracy", "mean confidence", "accepted", "right among them", "review", "block")
     table = Table(*columns, box=None, pad_edge=False)
     for name, predictions in sides.items():
@@ -167,48 +167,48 @@ def compare(sides: dict[str, list[Prediction]], labels: list[str]) -> None:
 
 
 def action(prediction: Prediction) -> str | None:
-    """Return what was decided."""
+    """Return the action of a prediction; None without a decision."""
     return prediction.decision.action if prediction.decision else None
 
 
 def feedback(client: Client, predictions: list[Prediction], labels: list[str]) -> None:
-    """Send the true labels, and count what the service stored."""
+    """Send the true labels and print how many were stored."""
     items = [
         {"prediction_id": prediction.prediction_id, "label": label, "source": "reviewer"}
         for prediction, label in zip(predictions, labels, strict=True)
     ]
     receipt = client.feedback(items)
-    console.print(f"{receipt.stored} labels stored, durable before they were acknowledged")
+    console.print(f"{receipt.stored} labels stored durably")
 
 
 def diagrams(sides: dict[str, list[Prediction]], labels: list[str], names: tuple[str, ...]) -> None:
-    """Draw the reliability diagrams of the dimmed images before and after the refit."""
+    """Draw the reliability diagrams of the dimmed images before and after recalibration."""
     truth = np.array([names.index(label) for label in labels])
     for side, predictions in sides.items():
         probabilities = np.array([[prediction.probabilities[name] for name in names] for prediction in predictions])
-        figure = reliability_diagram(probabilities, truth, title=f"Dimmed images, {side} the refit")
+        figure = reliability_diagram(probabilities, truth, title=f"Dimmed images, {side} recalibration")
         figure.savefig(FOLDER / f"reliability-{side}.svg")
 
 
 def history(client: Client) -> None:
     """List the revisions."""
-    table = Table("revision", "state", "cause", "gate", "what it says", box=None, pad_edge=False)
+    table = Table("revision", "state", "cause", "gate", "summary", box=None, pad_edge=False)
     for item in client.revisions().items:
         table.add_row(item.id, item.state, item.cause, item.gate, item.summary or "—")
     console.print(table)
 
 
 def ending(seconds: float) -> None:
-    """Say where things are and what to try next."""
+    """Print where the files are and what to try next."""
     console.print(Rule())
     console.print(
         f"That took {seconds:.0f} s. Bundle, state, log and diagrams are in {FOLDER}.\n\n"
         "Try next:\n"
-        "  make serve                               leaves the service running and prints a curl line\n"
-        "  http://127.0.0.1:8000/docs               every endpoint, with examples\n"
+        "  make serve                               start the service and print a curl command\n"
+        "  http://127.0.0.1:8000/docs               all endpoints, with examples\n"
         "  .venv/bin/candor predict examples/seven.png --policy auto-read\n"
-        "  .venv/bin/candor-train train --help      your own model\n"
-        "  examples/policies/digits/                what the policies of this story say"
+        "  .venv/bin/candor-train train --help      train your own model\n"
+        "  examples/policies/digits/                the policies of this demo"
     )
 
 
@@ -216,4 +216,4 @@ if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit("stopped; var/demo holds what there was")
+        sys.exit("stopped; var/demo keeps the partial results")

@@ -1,9 +1,9 @@
-"""Stand-in for a folder of your own: scans of digits, genuine or forged, and later ones from a scanner that has aged.
+"""Write a sample folder of images: scans of digits, genuine or forged, and later ones from an aged scanner.
 
-    .venv/bin/python examples/own_images.py var/own     see docs/own-data.md
+    .venv/bin/python examples/own_images.py var/own     see docs/tutorials/own-images.md
 
 The folder gets `photos/genuine/` and `photos/forged/`, 1,200 labelled images; `incoming/`, 597 later ones; and
-`labels.csv`, what a person said of those. A forged scan has the lower half of another digit, with a seam.
+`labels.csv`, a person's labels for the later ones. A forged scan has the lower half of another digit, with a seam.
 """
 
 from __future__ import annotations

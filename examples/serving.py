@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from service.client import Client
+from candor import Client
 
 ROOT = Path(__file__).resolve().parent.parent
 _PATIENCE_S = 120
@@ -21,19 +21,19 @@ _PATIENCE_S = 120
 
 @contextlib.contextmanager
 def service(folder: Path, policies: Path, console: Console, **settings: str) -> Iterator[str]:
-    """Run the real service, in a process of its own on a free port, until the block ends.
+    """Run the real service in a separate process on a free port until the block ends.
 
     Args:
-        folder: Where its bundles are (`bundles/`); its state and its log go there too.
-        policies: Folder of policies, `{model}/{policy}.yaml` in it.
-        console: Told when it is ready.
-        settings: Further variables of its environment.
+        folder: Folder of `bundles/`, state and log.
+        policies: Folder of policies: `{model}/{policy}.yaml`.
+        console: Receives a line when the service is ready.
+        settings: Further environment variables.
 
     Yields:
-        Its URL.
+        URL of the service.
 
     Raises:
-        SystemExit: It does not start; with what its log says.
+        SystemExit: The service does not start; with its log.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

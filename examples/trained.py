@@ -1,4 +1,4 @@
-"""Trains a story's network before the reader's eyes."""
+"""Train a network with a progress bar."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def train(config: TrainConfig, root: Path, console: Console, *, what: str) -> Pa
     Args:
         config: What to train.
         root: Folder of bundles.
-        console: Where the bar is drawn.
-        what: The network and its data, in words.
+        console: Receives the progress bar.
+        what: Name of the network and its data.
 
     Returns:
         The bundle's folder.

@@ -1,9 +1,9 @@
-"""Write docs/api-reference.md, from the OpenAPI document of a running service and a conversation with it.
+"""Write the site's API reference, from the OpenAPI document of a running service and a conversation with it.
 
-    python -m examples.api_reference [FILE]     `make reference`; FILE is docs/api-reference.md unless it is given
+    python -m examples.api_reference FILE     `make reference` writes build/api-reference.md
 
-The service is the real one, on a bundle of digits that lies in this repository, in a process of its own with a fresh
-state. That state's secret, which divides labelled rows, is set to zeros, so that every run says the same.
+The real service runs in a separate process with a new state and this repository's bundle of digits. The state's secret,
+which divides labelled rows, is set to zeros so that every run gives the same page.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from examples.serving import ROOT, service
 from service.state.database import SECRET_BYTES, Database
 from service.state.tables import secrets
 
-PAGE = ROOT / "docs" / "api-reference.md"
 _SETTINGS = {"CANDOR_LOG_MODE": "sync", "CANDOR_PROVIDER": "cpu", "CANDOR_THREADS": "1"}
 
 
 def main() -> None:
     """Start a service, hold the conversation, write the page."""
-    page = Path(sys.argv[1]) if len(sys.argv) > 1 else PAGE
+    page = Path(sys.argv[1])
     examples = ROOT / "examples"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -46,4 +45,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
     main()

@@ -1,4 +1,4 @@
-"""The worked examples: one conversation with a running service, in which every operation is asked at least once."""
+"""The worked examples: a conversation with a running service that calls every operation."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from service.client import Client
+from candor import Client
 
 SHOWN_URL = "http://127.0.0.1:8000"
-"""Where the printed commands find the service; the true one listens on a free port."""
+"""URL in the printed commands; the service listens on a free port."""
 
 LABELLED = 1000
 UPLOADED = 120
@@ -38,11 +38,11 @@ class Exchange:
 
     Attributes:
         operation: Method and path as the OpenAPI document names them.
-        said: What the example shows, one sentence; empty where the operation says it.
-        command: The curl command, as it was run but for the service's port.
-        status: Of the answer.
-        headers: Of the answer, by lower-case name.
-        body: Of the answer.
+        said: Description of the example in one sentence; empty if the operation's own is enough.
+        command: The curl command as run, except for the service's port.
+        status: Status of the answer.
+        headers: Headers of the answer, by lower-case name.
+        body: Body of the answer.
     """
 
     operation: tuple[str, str]
@@ -55,12 +55,12 @@ class Exchange:
 
 @dataclass
 class Conversation:
-    """Asks a running service with curl, and keeps what was asked and answered.
+    """Calls a running service with curl and keeps commands and answers.
 
     Attributes:
-        url: Where it is.
-        folder: Where curl finds the files that it sends.
-        exchanges: So far, in order.
+        url: URL of the service.
+        folder: Folder of the files to send.
+        exchanges: Commands and answers, in order.
     """
 
     url: str
@@ -68,10 +68,10 @@ class Conversation:
     exchanges: list[Exchange] = field(default_factory=list)
 
     def ask(self, method: str, path: str, command: str, said: str = "") -> Any:
-        """Run a curl command, keep it with its answer, and return the answer's JSON (None where it is none).
+        """Run a curl command, keep it with its answer, and return the answer's JSON (None for other content).
 
         Raises:
-            ValueError: The service did not do what it was asked, and `said` does not begin with "Refused", or it did.
+            ValueError: The request failed and `said` does not begin with "Refused", or the reverse.
         """
         words = shlex.split(command.replace("\\\n", " ").replace(SHOWN_URL, self.url))
         done = subprocess.run(
@@ -94,7 +94,7 @@ class Conversation:
         return json.loads(body) if "json" in headers["content-type"] else None
 
     def post(self, path: str, name: str, *, said: str = "", query: str = "", **given: Any) -> Any:
-        """POST a JSON document, or nothing; see `ask`. `headers` are sent beside it."""
+        """POST a JSON document or nothing, with `headers`; see `ask`."""
         headers: dict[str, str] = given.pop("headers", {})
         words = ["-X POST"] if "body" not in given else ["-H 'Content-Type: application/json'"]
         words += [f"-H '{key}: {value}'" for key, value in headers.items()]
@@ -111,7 +111,7 @@ def hold(talk: Conversation, seven: Path) -> None:
     """Hold the whole conversation, with a service that has just started on the bundle of digits.
 
     Args:
-        talk: Whose folder gets the files that are sent.
+        talk: The conversation; its folder gets the files to send.
         seven: An image of a seven.
     """
     (talk.folder / "seven.png").write_bytes(seven.read_bytes())
@@ -145,7 +145,7 @@ def hold(talk: Conversation, seven: Path) -> None:
 
 
 def _dimmed_digits() -> tuple[NDArray[np.uint8], list[str]]:
-    """Digits under a dying lamp, uint8 (N, 8, 8, 1): the model in service is mostly right, and far too unsure."""
+    """Return dimmed digits, uint8 (N, 8, 8, 1): the active model is mostly right, but underconfident."""
     bunch = load_digits()
     lit = bunch.images[-LABELLED:, ..., np.newaxis] * (255 / 16)
     grain = np.random.default_rng(7).normal(0.0, 13.0, lit.shape)
@@ -173,15 +173,15 @@ def _predict(talk: Conversation) -> None:
         long,
         "curl -F inputs=@seven.png -F inputs=@seven.png \\\n  -F references=scan-1 -F references=scan-2 "
         f"-F groups=form-12 -F groups=form-12 \\\n  '{SHOWN_URL}/v1/models/digits/predict?policy=flag-zero&top=1'",
-        "Two images of one form, under names of your own.",
+        "Two images of one form, with your own references.",
     )
     talk.post(
         "/v1/models/digits/predict",
         long,
         body={"inputs": [[[0, 16], [255, 0]]]},
-        said="Refused: the array has another shape than the model takes.",
+        said="Refused: the array has the wrong shape.",
     )
-    talk.ask("POST", long, f"{image}'{SHOWN_URL}/v1/models/letters/predict'", "Refused: there is no such model.")
+    talk.ask("POST", long, f"{image}'{SHOWN_URL}/v1/models/letters/predict'", "Refused: the model is unknown.")
 
 
 def _feedback(talk: Conversation) -> None:
@@ -194,13 +194,13 @@ def _feedback(talk: Conversation) -> None:
         f"{_MODEL}/feedback",
         "curl -H 'Content-Type: text/csv' -H 'Idempotency-Key: may-4' --data-binary @labels.csv \\\n  "
         f"'{SHOWN_URL}/v1/models/digits/feedback'",
-        "A file with the lines `reference,label`, `scan-1,7` and `scan-2,7`; the first is known already.",
+        "A file with the lines `reference,label`, `scan-1,7` and `scan-2,7`; the first label is already stored.",
     )
     talk.post(
         "/v1/models/digits/feedback",
         f"{_MODEL}/feedback",
         body={"items": [{"reference": "scan-2", "label": "seven"}]},
-        said="Refused, with all of its request: the model has no such label.",
+        said="Refused, and nothing is stored: the model does not have this label.",
     )
 
 
@@ -210,21 +210,19 @@ def _recalibrate(talk: Conversation) -> None:
         f"{_MODEL}/recalibrate",
         headers={"Prefer": "wait=60"},
         body={"mode": "propose"},
-        said=f"A refit on {LABELLED} labelled predictions, waited for. The gate lets it through: it is a proposal now.",
+        said=f"Recalibrate on {LABELLED} labelled predictions and wait. It passes the gate and becomes a proposal.",
     )["job"]
     if talk.exchanges[-1].status == HTTPStatus.ACCEPTED:  # this machine is slower than the example's reader
         waited = json.dumps(_ended(talk, job)["result"])
         talk.exchanges[-1] = replace(talk.exchanges[-1], status=HTTPStatus.OK, body=waited)
-    dry = talk.post("/recalibrate", "/recalibrate", body={"mode": "dry_run"}, said="Without waiting: the job.")["job"]
+    dry = talk.post("/recalibrate", "/recalibrate", body={"mode": "dry_run"}, said="Do not wait for the job.")["job"]
     with Client(talk.url) as candor:
         second = candor.start_recalibration(mode="dry_run").job
-        talk.ask(
-            "DELETE", "/v1/jobs/{job}", f"curl -X DELETE {SHOWN_URL}/v1/jobs/{second}", "One that waits for another."
-        )
+        talk.ask("DELETE", "/v1/jobs/{job}", f"curl -X DELETE {SHOWN_URL}/v1/jobs/{second}", "Cancel a queued job.")
     _ended(talk, dry)
-    talk.get(f"/v1/jobs/{dry}", "/v1/jobs/{job}", "A dry run that is done.")
+    talk.get(f"/v1/jobs/{dry}", "/v1/jobs/{job}", "A finished dry run.")
     talk.get("/v1/jobs", "/v1/jobs", query="?limit=2")
-    talk.post(f"/v1/jobs/{dry}/propose", "/v1/jobs/{job}/propose", said="What the dry run has found, kept.")
+    talk.post(f"/v1/jobs/{dry}/propose", "/v1/jobs/{job}/propose", said="Keep the dry run's result as a proposal.")
 
 
 def _ended(talk: Conversation, job: str) -> dict[str, Any]:
@@ -243,14 +241,14 @@ def _revisions(talk: Conversation) -> None:
     of_model, one = "/v1/models/digits", f"{_MODEL}/revisions/{{revision}}"
     epoch = talk.get(f"{of_model}/revisions", f"{_MODEL}/revisions")["epoch"]
     talk.get(f"{of_model}/revisions/r2", one)
-    talk.post(f"{of_model}/revisions/r2/activate", f"{one}/activate", said="Refused: it must say what it is based on.")
+    talk.post(f"{of_model}/revisions/r2/activate", f"{one}/activate", said="Refused: `If-Match` is missing.")
     moved = talk.post(
         f"{of_model}/revisions/r2/activate",
         f"{one}/activate",
         headers={"If-Match": f'"{epoch}"'},
         said="With the `ETag` of the revisions.",
     )
-    talk.post(f"{of_model}/revisions/r3/reject", f"{one}/reject", body={"reason": "r2 is the same, and in service"})
+    talk.post(f"{of_model}/revisions/r3/reject", f"{one}/reject", body={"reason": "same as r2, which is active"})
     talk.post(f"{of_model}/rollback", f"{_MODEL}/rollback", headers={"If-Match": f'"{moved["epoch"]}"'})
     talk.get(f"{of_model}/audit", f"{_MODEL}/audit", query="?limit=3")
 
@@ -308,7 +306,7 @@ def _inference_protocol(talk: Conversation) -> None:
         talk.post(f"{path}/infer", f"{name}/infer", body=asked)
         for rest in ("", "/ready", "/config", "/stats"):
             talk.get(f"{path}{rest}", f"{name}{rest}")
-    talk.get("/v2/models/letters", "/v2/models/{model}", "Refused, in the protocol's one form of error.")
+    talk.get("/v2/models/letters", "/v2/models/{model}", "Refused, with the protocol's error document.")
     talk.get("/v2/models/stats", "/v2/models/stats")
 
 

@@ -14,6 +14,7 @@ from examples.api_reference.steady import Steady
 
 Node = dict[str, Any]
 
+_LINK = re.compile(r"\]\(#([a-z]+)-object\)")
 _WIDTH = 110
 _MOST_ITEMS = 5
 _MOST_LINES = 48
@@ -30,17 +31,17 @@ _GROUPS = {
 }
 _HEAD = """# API reference
 
-Every operation of the service, written by `make reference` from its OpenAPI document and from a conversation with a
-running service; [api.md](api.md) is the guide. The service itself has the document at `/openapi.json`, and pages to try
-it at `/docs`.
+Every operation of the service. This page is generated together with the site, from the OpenAPI document and a
+conversation with a running service. [The HTTP API](api.md) is the guide. A running service has its OpenAPI document at
+`/openapi.json`, and pages to try it at `/docs`.
 
-The examples serve `examples/bundles` with the policies of `examples/policies`, and send scikit-learn's digits, dimmed.
-Each command was run as it stands, and each answer is what came back. Ids, times and durations are made the same for
-every run, numbers have four digits, and "…" stands for what was left out. Where the service has keys, add
-`-H "Authorization: Bearer $CANDOR_API_KEY"`; which scope an operation needs, [api.md](api.md#endpoints) says.
+The examples serve `examples/bundles` with the policies of `examples/policies` and send dimmed digits of scikit-learn.
+Each command was run exactly as shown, and each answer is the service's own. Ids, times and durations are the same in
+every run, numbers are rounded to four digits, and "…" marks an omission. If the service has keys, add
+`-H "Authorization: Bearer $CANDOR_API_KEY"`. [Endpoints](api.md#endpoints) lists the scope of each operation.
 
-Every operation of `/v1` answers what it cannot do with a [problem document](api.md#problems): 4XX where the request
-must change, 5XX where the service could not. Operations of `/v2` answer `{"error": "…"}` with the same status.
+Operations of `/v1` report errors as [problem documents](api.md#problems): 4XX if the request must change, 5XX if the
+service failed. Operations of `/v2` answer `{"error": "…"}` with the same status.
 """
 
 
@@ -52,8 +53,7 @@ def write(document: Node, exchanges: Sequence[Exchange]) -> str:
         exchanges: At least one for each operation.
 
     Raises:
-        ValueError: An operation has no example, or belongs to a group that this page does not know; or an answer is
-            none that the document allows.
+        ValueError: An operation has no example or an unknown group, or the document does not allow an answer.
     """
     steady = Steady(text for exchange in exchanges for text in (exchange.command, exchange.body))
     groups: dict[str, list[str]] = {tag: [] for tag in _GROUPS}
@@ -71,18 +71,35 @@ def write(document: Node, exchanges: Sequence[Exchange]) -> str:
     parts = [_HEAD]
     for tag, title in _GROUPS.items():
         parts += [f"## {title}\n", *groups[tag]]
+    parts += ["## Objects\n", *_objects("\n".join(parts), document)]
     return "\n".join(parts).rstrip() + "\n"
 
 
+def _objects(page: str, document: Node) -> Iterator[str]:
+    """Yield the fields of every object that the page, or one of these objects, links to."""
+    names = {name.lower(): name for name in document["components"]["schemas"]}
+    told: dict[str, list[str]] = {}
+    linked = set(_LINK.findall(page))
+    while missing := linked - told.keys():
+        for key in missing:
+            schema = document["components"]["schemas"][names[key]]
+            rows = [_row(f"`{name}`", kind, said) for name, kind, said in _fields(schema, document, needed=False)]
+            table = ["| field | type | meaning |", "|---|---|---|", *rows, ""]
+            told[key] = [f"### `{names[key]}` object", "", _prose(schema["description"]), "", *table]
+            linked |= set(_LINK.findall("\n".join(rows)))
+    for key in sorted(told):
+        yield from told[key]
+
+
 def _hold_to(operation: Node, document: Node, exchange: Exchange) -> None:
-    """Raise unless the document allows an answer."""
+    """Raise ValueError unless the document allows an answer."""
     kind = exchange.headers["content-type"].partition(";")[0]
     answers = operation["responses"]
     answer = answers.get(str(exchange.status.value)) or answers.get(f"{exchange.status.value // 100}XX", {})
     name = f"{exchange.status.value} of {' '.join(exchange.operation)}"
     content = _resolved(answer, document).get("content", {})
     if kind not in content:
-        raise ValueError(f"{name}: {kind} is none of {sorted(content)}")
+        raise ValueError(f"{name}: {kind} is not among {sorted(content)}")
     if kind.endswith("json"):
         schema = {**content[kind].get("schema", {}), "components": document["components"]}
         for error in Draft202012Validator(schema).iter_errors(json.loads(exchange.body)):
@@ -90,13 +107,13 @@ def _hold_to(operation: Node, document: Node, exchange: Exchange) -> None:
 
 
 class _Operation:
-    """What the document says of one operation.
+    """Renders one operation of the document.
 
     Args:
         name: Method and path.
-        operation: From the document.
-        document: The whole of it.
-        seen: Operations by their bodies and answers; one that has the same as another points there.
+        operation: The operation's part of the document.
+        document: The whole document.
+        seen: Operations by their bodies and answers; a repeated body or answer becomes a link.
     """
 
     def __init__(self, name: str, operation: Node, document: Node, seen: dict[str, str]) -> None:
@@ -130,7 +147,7 @@ class _Operation:
         return ["| parameter | in | type | meaning |", "|---|---|---|---|", *rows, ""]
 
     def _told(self, title: str, contents: Node, *, needed: bool = False) -> list[str]:
-        """Return what a body or an answer may hold: a line for each content type, a table of fields for each schema."""
+        """Return the content of a body or answer: a line per content type, a table of fields per schema."""
         key = json.dumps({kind: content.get("schema", {}).get("$ref", content) for kind, content in contents.items()})
         if contents and key in self._seen:
             other = self._seen[key]
@@ -166,7 +183,9 @@ def _is_binary(schema: Node) -> bool:
 
 
 def _fields(schema: Node, document: Node, prefix: str = "", *, needed: bool) -> Iterator[tuple[str, str, str]]:
-    """Yield path, type and meaning of every field below a schema; `needed`: which of them are required, too."""
+    """Yield path, type and meaning of every field below a schema; `needed` marks required fields."""
+    if prefix and _object_name(schema, document):
+        return  # it is told once, below "Objects"
     schema = _resolved(schema, document)
     for option in schema.get("anyOf", ()):
         yield from _fields(option, document, prefix, needed=needed)
@@ -186,7 +205,7 @@ def _fields(schema: Node, document: Node, prefix: str = "", *, needed: bool) -> 
 
 
 def _resolved(node: Node, document: Node) -> Node:
-    """Return what a reference points to, with what stands beside it; or the node itself."""
+    """Return a reference's target with the fields beside it; other nodes unchanged."""
     if "$ref" not in node:
         return node
     target: Any = document
@@ -195,8 +214,16 @@ def _resolved(node: Node, document: Node) -> Node:
     return {**_resolved(target, document), **{key: value for key, value in node.items() if key == "description"}}
 
 
+def _object_name(schema: Node, document: Node) -> str | None:
+    """Return the name of an object that is told once; None of anything else."""
+    shared = "$ref" in schema and "properties" in _resolved(schema, document)
+    return schema["$ref"].rpartition("/")[2] if shared else None
+
+
 def _type(schema: Node, document: Node) -> str:
     """Return a schema's type in words: `one of`, bounds and formats with it."""
+    if name := _object_name(schema, document):
+        return f"[`{name}`](#{name.lower()}-object)"
     schema = _resolved(schema, document)
     if "enum" in schema:
         return " or ".join(f"`{value}`" for value in schema["enum"])
@@ -240,7 +267,7 @@ def _row(*cells: str) -> str:
 
 
 def _prose(text: str) -> str:
-    """Return a docstring's text as Markdown: one paragraph, and `{` and `<` left alone in code only."""
+    """Return a docstring's text as one Markdown paragraph; escape `{` and `<` outside code."""
     paragraphs = [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
     return "\n\n".join(paragraphs)
 
@@ -276,7 +303,7 @@ def _answer(exchange: Exchange, kind: str, steady: Steady) -> list[str]:
 
 
 def _shortened(node: Any) -> Any:
-    """Return a document whose long lists, and long objects by number or class, end in "…"."""
+    """Return a document with "…" at the end of shortened lists and objects."""
     if isinstance(node, dict):
         names = list(node)
         if len(names) > _MOST_ITEMS and all(len(name) < 3 for name in names):
@@ -289,7 +316,7 @@ def _shortened(node: Any) -> Any:
 
 
 def printed(node: Any, indent: int = 0) -> str:
-    """Return JSON that takes one line where that is short enough, and else one line for each entry.
+    """Return JSON on one line if that is short enough, else one line per entry.
 
     >>> print(printed({"model": "digits", "rows": [1, 2]}))
     {"model": "digits", "rows": [1, 2]}

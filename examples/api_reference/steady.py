@@ -1,4 +1,4 @@
-"""What differs from run to run, made the same: ids, times, durations. Everything else stays as the service said it."""
+"""Replace what differs between runs: ids, times, durations. Everything else stays as the service sent it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _DIGITS = 4
 
 
 class Steady:
-    """Gives ids and times their place in the order in which they came.
+    """Numbers ids and times in the order in which they appear.
 
     Args:
-        texts: All that was said, commands and answers.
+        texts: All commands and answers.
     """
 
     def __init__(self, texts: Iterable[str]) -> None:

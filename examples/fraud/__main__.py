@@ -1,12 +1,12 @@
-"""Fraud, where labels come late and only for some, told against a known truth. Run it with `make fraud`.
+"""Fraud detection with late and selective labels, compared with a known truth. Run it with `make fraud`.
 
-Everything is real: a one-dimensional CNN trained here on a table, the service in a process of its own, HTTP between
-them. The payments are drawn by a generator that knows each one's probability of fraud, so that what is promised and
-what is estimated can be held against the truth. The vehicle claims are real; they take part where their file is
-(`--data` or CANDOR_DATA). Bundles, state, log, plots and `story.json` go to var/fraud, or where `--out` says.
+It trains a one-dimensional CNN on a table, runs the service in a separate process, and talks to it over HTTP. The
+payments come from a generator with known probabilities of fraud, so that promises and estimates can be compared with
+the truth. The vehicle claims are real and optional (`--data` or CANDOR_DATA). Bundles, state, log, plots and
+`story.json` go to var/fraud or `--out`.
 
-The same seed draws the same payments and trains the same network. Which rows are explored, and which of them fit,
-certify and gate, the service draws for itself, so that its figures differ a little from run to run.
+The same seed draws the same payments and trains the same network. The service draws which rows to explore and which to
+use for fit, certify and gate, so figures differ a little between runs.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from examples.serving import ROOT
 def main() -> None:
     """Read the arguments and tell the story."""
     parser = argparse.ArgumentParser(prog="python -m examples.fraud", description="The fraud story.")
-    parser.add_argument("--out", type=Path, default=ROOT / "var" / "fraud", help="Folder that is made anew.")
-    parser.add_argument("--data", type=Path, help="Folder of data sets with vehicle-fraud/ in it.")
-    parser.add_argument("--seed", type=int, default=1, help="Of payments, network and labels.")
-    parser.add_argument("--small", action="store_true", help="Less of everything.")
+    parser.add_argument("--out", type=Path, default=ROOT / "var" / "fraud", help="Output folder; deleted first.")
+    parser.add_argument("--data", type=Path, help="Folder of data sets that contains vehicle-fraud/.")
+    parser.add_argument("--seed", type=int, default=1, help="Seed of payments, network and labels.")
+    parser.add_argument("--small", action="store_true", help="Run with fewer payments and epochs.")
     given = parser.parse_args()
     began = time.monotonic()
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
@@ -41,9 +41,9 @@ def main() -> None:
     console.print(
         f"That took {time.monotonic() - began:.0f} s. Bundles, state, log, story.json and plots are in {given.out}.\n\n"
         "Try next:\n"
-        "  examples/fraud/generator.py              where the truth comes from\n"
-        "  examples/fraud/policies/                 what the policies say\n"
-        "  docs/statistics.md                       what is promised about labels that exist only for some"
+        "  examples/fraud/generator.py      the generator of payments\n"
+        "  examples/fraud/policies/         the policies\n"
+        "  docs/explanation/statistics.md   statistics of selective labels"
     )
 
 
@@ -51,4 +51,4 @@ if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit("stopped; the out folder holds what there was")
+        sys.exit("stopped; the output folder keeps the partial results")

@@ -1,4 +1,4 @@
-"""Real vehicle claims: what can be promised about them, and what cannot."""
+"""Real vehicle claims: a precision that can be promised, and one that cannot."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rich.console import Console
 
 import bundle as bundles
 from bundle import Bundle
+from candor import Client, InvalidRequestError
 from examples.trained import train
-from service.client import Client, InvalidRequestError
 from service.commands.output import print_certificates
 from training import DataError, TrainConfig
 
@@ -22,14 +22,14 @@ WORST = 0.05
 
 
 def learn(root: Path, epochs: int, seed: int, data: Path | None, console: Console) -> Bundle | None:
-    """Train on the vehicle claims; None where their file is not there.
+    """Train on the vehicle claims; return None if their file is missing.
 
     Args:
         root: Folder of bundles.
         epochs: Passes over 9,000 claims.
-        seed: Of the network and of the parts.
-        data: Folder of data sets, or None for the one that CANDOR_DATA names.
-        console: Where it is told.
+        seed: Seed of the network and the split.
+        data: Folder of data sets; None for CANDOR_DATA.
+        console: Receives the output.
     """
     config = TrainConfig(
         dataset="vehicle_fraud",
@@ -40,7 +40,7 @@ def learn(root: Path, epochs: int, seed: int, data: Path | None, console: Consol
         train_rows=9_000,
         reference_rows=6_400,
         fit_share=0.2,
-        certify_share=0.75,  # a promise close to what is reached takes many rows; Platt's two numbers take few
+        certify_share=0.75,  # certifying a precision close to the actual one needs many rows, Platt scaling few
         epochs=epochs,
         batch_size=256,
         learning_rate=3e-3,
@@ -57,30 +57,32 @@ def learn(root: Path, epochs: int, seed: int, data: Path | None, console: Consol
 
 
 def refused(url: str, bundle: Bundle, console: Console) -> dict[str, Any]:
-    """Ask for a precision that these claims do not give, and show which one they do.
+    """Request a precision that these claims cannot reach, and show the one that they reach.
 
     Returns:
-        Which promises are kept, and what the service says of the other.
+        Whether the modest promise is certified, and how the service refuses the other.
     """
     parts = (bundle.reference.fit, bundle.reference.certify, bundle.reference.gate)
     labels = np.concatenate([part.labels for part in parts])
     stated = np.concatenate([bundle.calibrator.predict_proba(part.logits)[:, 1] for part in parts])
     worst = np.argsort(-stated)[: round(WORST * len(stated))]
     reached, base_rate = float(labels[worst].mean()), float(labels.mean())
-    console.print(f"{base_rate:.1%} of the claims are fraudulent; of the {WORST:.0%} that look worst, {reached:.1%}")
+    console.print(
+        f"{base_rate:.1%} of the claims are fraudulent; among the {WORST:.0%} with the highest scores, {reached:.1%}"
+    )
     with Client(url, model=MODEL) as client:
         solved = client.revision("r1").policies[POLICY]
-        certified = {band["action"]: band["certificate"] for band in solved["bands"]}
+        certified = {band.action: band.certificate for band in solved.bands if band.certificate}
         print_certificates(POLICY, certified, console)
         wanted = {
             "positive": "fraud",
             "bands": [{"action": "block", "when": {"min_precision": TOO_MUCH}}, {"action": "allow"}],
             "on_uncertifiable": "fail",
         }
-        noted: dict[str, Any] = {"reached": reached, "modest": certified["investigate"]["valid"], "refused": None}
+        noted: dict[str, Any] = {"reached": reached, "modest": certified["investigate"].valid, "refused": None}
         try:
             client.put_policy("block-for-sure", wanted)
         except InvalidRequestError as error:
-            console.print(f"a precision of {TOO_MUCH:.0%} instead: [yellow]{error.status} {error}[/yellow]")
+            console.print(f"A promised precision of {TOO_MUCH:.0%} is refused: [yellow]{error.status} {error}[/yellow]")
             noted["refused"] = {"kind": error.kind, "where": error.where, "detail": str(error)}
     return noted

@@ -1,4 +1,4 @@
-"""What was stated and decided, beside the truth."""
+"""Stated probabilities and decisions beside the truth."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Side:
     """One of several calibrators of the same network.
 
     Attributes:
-        name: In words.
+        name: Name for the table.
         stated: Probabilities of fraud, (N,).
-        share: The share of fraud that its labels show; None where it had none.
+        share: Fraud rate among its labels; None without labels.
     """
 
     name: str
@@ -31,8 +31,8 @@ class Side:
 
 
 def compare(sides: Mapping[str, Served], console: Console) -> None:
-    """Print what was done, and what would have been right."""
-    columns = ("", "blocked", "fraud among them, in truth", "reviewed", "allowed", "flagged", "stated", "true")
+    """Print the decisions beside the truth."""
+    columns = ("", "blocked", "true precision", "reviewed", "allowed", "flagged", "stated", "true")
     table = Table(*columns, box=None, pad_edge=False)
     for name, served in sides.items():
         found = against_truth(served.stated, served)
@@ -50,7 +50,7 @@ def compare(sides: Mapping[str, Served], console: Console) -> None:
 
 
 def outcome_of(served: Served) -> dict[str, float | None]:
-    """Return what decisions came to, against the truth; None where there were none."""
+    """Return rates of the decisions beside the truth; None for a rate without rows."""
     found = {
         "precision": served.true_precision("block"),
         "blocked": served.share("block"),
@@ -63,7 +63,7 @@ def outcome_of(served: Served) -> dict[str, float | None]:
 
 def hold_against_truth(sides: Mapping[str, Side], served: Served, console: Console) -> dict[str, Any]:
     """Print how far each side is from the truth, and return it by key."""
-    columns = ("", "share of fraud", "mean stated", "of what is let through", "excess log loss")
+    columns = ("", "fraud rate", "mean stated", "of allowed payments", "excess log loss")
     table = Table(*columns, box=None, pad_edge=False)
     truth = against_truth(served.payments.probability, served)
     table.add_row("the truth", f"{truth.true:.2%}", f"{truth.true:.2%}", f"{truth.let_through_true:.2%}", "0")

@@ -1,4 +1,4 @@
-"""Payments whose probability of fraud is known, so that every claim of the story can be held against the truth."""
+"""Payments with a known probability of fraud, so that the story can compare every claim with the truth."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Payments:
     """N payments.
 
     Attributes:
-        values: Columns by name, (N,) each: float64 with NaN for what was never noted, or str.
+        values: Columns by name, (N,) each: float64 with NaN for a missing value, or str.
         probability: float64 (N,) in (0, 1): P(fraud | columns).
-        fraud: bool (N,): what each turned out to be.
+        fraud: bool (N,): the outcomes.
     """
 
     values: Mapping[str, NDArray[np.float64] | NDArray[np.str_]]
@@ -40,16 +40,16 @@ class Payments:
         return len(self.fraud)
 
     def rows(self) -> list[dict[str, str | float]]:
-        """Return each payment as a mapping from column to value, as a client has it."""
+        """Return each payment as a mapping from column to value, as a client sends it."""
         columns = [self.values[name].tolist() for name in COLUMNS]
         return [dict(zip(COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def labels(self) -> list[str]:
-        """Return the label of each."""
+        """Return the label of each payment."""
         return [OUTCOMES[int(fraud)] for fraud in self.fraud]
 
     def write(self, path: Path) -> None:
-        """Write them as a CSV, with a column for the label: 1 for fraud."""
+        """Write the payments as CSV, with a label column: 1 for fraud."""
         with path.open("w", newline="") as stream:
             writer = csv.writer(stream)
             writer.writerow([*COLUMNS, LABEL])
@@ -62,12 +62,12 @@ class Payments:
 def payments(rows: int, *, seed: int, drift: float = 0.0) -> Payments:
     """Draw payments.
 
-    The log-odds of fraud are a function of the columns with interactions, plus `drift`: the same kinds of payment come
-    in the same shares, and fraud is rarer or commoner among all of them.
+    The log-odds of fraud are a function of the columns with interactions, plus `drift`: drift changes how frequent
+    fraud is, not the payments.
 
     Args:
-        rows: How many.
-        seed: Of the draw.
+        rows: Number of payments.
+        seed: Seed of the draw.
         drift: Added to every row's log-odds.
     """
     draw = np.random.default_rng(seed)

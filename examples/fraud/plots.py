@@ -22,9 +22,9 @@ def calibration_plot(
 
     Args:
         path: SVG file to write.
-        title: What is shown.
+        title: Title of the plot.
         sides: Stated probabilities (N,) by name.
-        true: True ones, (N,).
+        true: True probabilities, (N,).
     """
     figure = Figure(figsize=(6.4, 4.8), layout="constrained")
     axes = figure.subplots()
@@ -45,13 +45,13 @@ def calibration_plot(
 def promise_plot(
     path: Path, precision: Mapping[str, float], flagged: Mapping[str, float], limits: tuple[float, float]
 ) -> None:
-    """Draw what was promised and what was true.
+    """Draw the policy's promises beside the true values.
 
     Args:
         path: SVG file to write.
         precision: True precision of what was blocked, by phase.
         flagged: Share of payments that people saw or that were blocked, by phase.
-        limits: The least precision and the largest share that the policy promises.
+        limits: The minimum precision and the maximum flag rate that the policy promises.
     """
     figure = Figure(figsize=(7.2, 3.4), layout="constrained")
     for axes, values, limit, name in zip(

@@ -1,8 +1,8 @@
-"""Two refits on labels that exist only for some payments, each held against the truth.
+"""Two recalibrations on labels that exist only for some payments, compared with the truth.
 
-That a policy reviews what looks worst would hurt a refit little where the calibrator has the right form: given the
-score, the labels of what is reviewed are like those of all. The share of fraud among the labels is wrong all the same;
-and what comes unasked, frauds that customers report and never a genuine payment, bends the refit itself.
+A policy reviews the highest scores. That alone hardly biases a calibrator of the right form, because at a given score
+the reviewed labels are like all others; but the fraud rate among the labels is biased. Labels that were not sought
+(customers report frauds, never genuine payments) bias the calibrator itself.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class AgainstTruth:
     Attributes:
         stated: Mean stated probability.
         true: Mean true probability.
-        let_through: Mean stated probability of the payments that were let through; NaN where none was.
+        let_through: Mean stated probability of allowed payments; NaN without any.
         let_through_true: Their mean true probability.
-        excess: Mean log loss (nats) beyond that of the true probabilities, which nothing beats.
+        excess: Mean log loss (nats) minus that of the true probabilities, the minimum.
     """
 
     stated: float
@@ -49,7 +49,7 @@ class Share:
 
     Attributes:
         value: The estimate.
-        error: Its standard error, as it looks to whoever believes in how it was made.
+        error: Its standard error under the method's own assumptions.
     """
 
     value: float
@@ -57,12 +57,12 @@ class Share:
 
 
 def naive(logits: NDArray[np.float32], fraud: NDArray[np.bool_], labels: Labels) -> tuple[Calibrator, Share]:
-    """Refit on every label that came, all alike."""
+    """Recalibrate on all labels with equal weights."""
     return _refit(logits, fraud, labels.rows, np.ones(len(labels.rows)))
 
 
 def weighted(logits: NDArray[np.float32], fraud: NDArray[np.bool_], labels: Labels) -> tuple[Calibrator, Share]:
-    """Refit on the labels that were sought, each for the 1/propensity payments that it stands for."""
+    """Recalibrate on sought labels, each weighted by 1/propensity."""
     sought = labels.sought
     return _refit(logits, fraud, sought.rows, 1.0 / sought.propensity)
 
@@ -77,7 +77,7 @@ def _refit(
 
 
 def against_truth(stated: NDArray[np.floating], served: Served) -> AgainstTruth:
-    """Measure stated probabilities of fraud, (N,), against the true ones."""
+    """Compare stated probabilities of fraud, (N,), with the true ones."""
     true = np.clip(served.payments.probability, _LEAST, 1 - _LEAST)
     claimed = np.clip(np.asarray(stated, np.float64), _LEAST, 1 - _LEAST)
     excess = true * np.log(true / claimed) + (1 - true) * np.log((1 - true) / (1 - claimed))

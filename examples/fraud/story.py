@@ -20,6 +20,7 @@ from rich.rule import Rule
 import bundle as bundles
 from bundle import Bundle
 from calibrators import metrics
+from candor import Client
 from examples.fraud import claims
 from examples.fraud.comparison import Side, compare, hold_against_truth, outcome_of
 from examples.fraud.generator import LABEL, OUTCOMES, Payments, payments
@@ -28,7 +29,6 @@ from examples.fraud.refits import METHOD, against_truth, naive, weighted
 from examples.fraud.traffic import POLICY, Labels, Served, labels_of, predict, write_labels
 from examples.serving import ROOT, service
 from examples.trained import train
-from service.client import Client
 from service.commands.output import print_certificates, print_recalibration
 from training import TrainConfig
 
@@ -40,15 +40,15 @@ EARLY = 0.6
 
 @dataclass(frozen=True)
 class Size:
-    """How much of everything there is.
+    """Numbers of payments and epochs.
 
     Attributes:
-        train: Payments that the network learns from.
+        train: Training payments.
         epochs: Passes over them.
-        reference: Held-out payments in the bundle.
+        reference: Reference payments in the bundle.
         before: Payments decided before the base rate drifts.
-        drifted: Payments decided after it.
-        after: Payments decided by the refit.
+        drifted: Payments decided after the drift.
+        after: Payments decided after the recalibration.
         claims_epochs: Passes over the vehicle claims.
     """
 
@@ -65,14 +65,14 @@ SMALL = Size(train=16_000, epochs=5, before=40_000, drifted=120_000, after=15_00
 
 
 class Story:
-    """Tells it, beat by beat, and notes what it claims.
+    """Tells the story beat by beat and records its figures.
 
     Args:
-        folder: Where everything goes.
-        size: How much there is.
-        seed: Of payments, network and labels.
-        data: Folder of data sets, or None for the one that CANDOR_DATA names.
-        console: Where it is told.
+        folder: Output folder.
+        size: Numbers of payments and epochs.
+        seed: Seed of payments, network and labels.
+        data: Folder of data sets; None for CANDOR_DATA.
+        console: Receives the output.
     """
 
     def __init__(self, folder: Path, size: Size, seed: int, data: Path | None, console: Console) -> None:
@@ -86,14 +86,14 @@ class Story:
         )
 
     def tell(self) -> None:
-        """Tell all of it."""
-        self.beat(1, "A network, and payments whose truth is known")
+        """Tell the whole story."""
+        self.beat(1, "A network, and payments with a known truth")
         bundle = self.learn()
         real = claims.learn(self.folder / "bundles", self.size.claims_epochs, self.seed, self.data, self.console)
         with service(self.folder, POLICIES, self.console) as url, Client(url, model=MODEL) as client:
             self.beat(2, "A policy under a review budget")
             before = self.decide_before(client)
-            self.beat(3, "What real claims do not give")
+            self.beat(3, "A precision that real claims cannot reach")
             self.noted["claims"] = None if real is None else claims.refused(url, real, self.console)
             self.beat(4, "Labels come late")
             self.late_labels(client, url, before)
@@ -113,11 +113,11 @@ class Story:
         self.console.print(Rule(f"{number}  {title}"))
 
     def draw_payments(self, rows: int, offset: int, *, drift: float = 0.0) -> Payments:
-        """Draw payments with a seed of their own."""
+        """Draw payments with a seed of this story."""
         return payments(rows, seed=1000 * self.seed + offset, drift=drift)
 
     def learn(self) -> Bundle:
-        """Train on payments of the past, and say what the network is worth."""
+        """Train on past payments and print the network's log loss."""
         size = self.size
         self.draw_payments(size.train + size.reference, 0).write(self.folder / "payments.csv")
         config = TrainConfig(
@@ -147,37 +147,35 @@ class Story:
         self.noted["learned"] = {"log_loss": loss, "least_log_loss": least, "base_rate": unseen.probability.mean()}
         self.console.print(
             f"On {len(unseen):,} new payments, {unseen.probability.mean():.1%} of them fraud, its log loss is "
-            f"{loss:.4f};\nwhoever knew each payment's true probability would have {least:.4f}.\n"
+            f"{loss:.4f};\nthe true probabilities have a log loss of {least:.4f}.\n"
         )
         return bundle
 
     def decide_before(self, client: Client) -> Served:
         """Serve payments like those of the past."""
         solved = client.revision("r1").policies[POLICY]
-        certified = {band["action"]: band["certificate"] for band in solved["bands"]}
+        certified = {band.action: band.certificate for band in solved.bands if band.certificate}
         print_certificates(POLICY, certified, self.console)
         served = predict(client, self.draw_payments(self.size.before, 2), self.console, "payments")
         compare({"r1": served}, self.console)
-        self.noted["certified"] = {
-            action: bool(certificate["valid"]) for action, certificate in certified.items() if certificate
-        }
+        self.noted["certified"] = {action: certificate.valid for action, certificate in certified.items()}
         self.noted["before"] = outcome_of(served)
         return served
 
     def late_labels(self, client: Client, url: str, served: Served) -> None:
-        """Send the labels that are back so far, and look too early."""
+        """Send the first labels and recalibrate too early."""
         labels = labels_of(served, self.explored, seed=self.seed + 2)
         early = int(EARLY * len(labels.rows))
         said = self.send(url, write_labels(self.folder / "labels-early.csv", served, labels, slice(None, early)))
         self.console.print(
-            f"{EARLY:.0%} of them are back: {said['stored']:,} labels, as CSV by `candor feedback --file`"
+            f"{EARLY:.0%} of the labels have arrived: {said['stored']:,}, as CSV by `candor feedback --file`"
         )
         answer = client.recalibrate(mode="dry_run")
-        block = answer.policies[POLICY]["certified"]["block"]
-        self.console.print(f"Asked for a refit now, the service says: [yellow]{answer.summary}[/yellow]")
-        self.console.print(f"And of the promise about what is blocked: [yellow]{block['reason']}[/yellow]")
+        block = answer.policies[POLICY].certified["block"]
+        self.console.print(f"A recalibration on these labels: [yellow]{answer.summary}[/yellow]")
+        self.console.print(f"The promise about blocked payments: [yellow]{block.reason}[/yellow]")
         self.send(url, write_labels(self.folder / "labels-late.csv", served, labels, slice(early, None)))
-        self.noted["early"] = {"certified": bool(block["valid"]), "reason": block["reason"]}
+        self.noted["early"] = {"certified": block.valid, "reason": block.reason}
 
     def decide_drifted(self, client: Client) -> Served:
         """Serve payments after the base rate has fallen."""
@@ -185,8 +183,8 @@ class Story:
         found = against_truth(served.stated, served)
         compare({"r1, after the drift": served}, self.console)
         self.console.print(
-            f"Now {found.true:.1%} are fraud, and the service states {found.stated:.1%} on average. "
-            f"{self.promised[0]:.0%} of what is blocked were promised to be fraud."
+            f"Now {found.true:.1%} are fraud, but the service states {found.stated:.1%} on average. "
+            f"The policy promises that {self.promised[0]:.0%} of blocked payments are fraud."
         )
         self.noted["drifted"] = outcome_of(served)
         return served
@@ -194,44 +192,44 @@ class Story:
     def two_refits(
         self, bundle: Bundle, served: Served, labels: Labels
     ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-        """Refit on all labels alike, and on those that were sought by weight; hold both against the truth."""
+        """Recalibrate on all labels equally and on sought labels by weight; compare both with the truth."""
         sought = labels.sought
         self.console.print(
-            f"{len(sought.rows):,} labels were sought (all of what is reviewed, {self.explored:.0%} of the rest); "
-            f"customers report {len(labels.rows) - len(sought.rows):,} frauds more, and nobody a genuine payment."
+            f"{len(sought.rows):,} labels were sought (all reviewed payments, {self.explored:.0%} of the others). "
+            f"Customers report {len(labels.rows) - len(sought.rows):,} more frauds, but no genuine payment."
         )
         logits, fraud = logits_of(bundle, served.payments), served.payments.fraud
         naively, every_label = naive(logits, fraud, labels)
         fairly, sought_labels = weighted(logits, fraud, labels)
         sides: dict[str, Side] = {
-            "r1": Side("r1, as it is", served.stated),
-            "naive": Side("naive refit: every label alike", naively.predict_proba(logits)[:, 1], every_label),
-            "weighted": Side("weighted refit: 1/propensity", fairly.predict_proba(logits)[:, 1], sought_labels),
+            "r1": Side("r1, unchanged", served.stated),
+            "naive": Side("naive: all labels equal", naively.predict_proba(logits)[:, 1], every_label),
+            "weighted": Side("weighted by 1/propensity", fairly.predict_proba(logits)[:, 1], sought_labels),
         }
         self.noted["refits"] = hold_against_truth(sides, served, self.console)
-        self.console.print("Weights need a propensity: what was reported unasked has none, and stays out.")
+        self.console.print("Labels that were not sought have no propensity, so the weighted recalibration omits them.")
         return sides["naive"].stated, sides["weighted"].stated
 
     def recalibrate(self, client: Client, url: str, drifted: Served, labels: Labels, since: str) -> Served:
-        """Send all labels, have the service refit, activate, and look at new payments."""
+        """Send all labels, recalibrate, activate, and predict new payments."""
         said = self.send(url, write_labels(self.folder / "labels.csv", drifted, labels))
         self.console.print(
-            f"{said['stored']:,} labels stored, those of customers among them; a refit leaves those out\n"
+            f"{said['stored']:,} labels stored, customers' reports included; the recalibration omits those\n"
         )
         answer = client.recalibrate(mode="propose", since=since)
-        print_recalibration(answer.document, self.console)
+        print_recalibration(answer, self.console)
         if not answer.gate.passed or answer.revision is None:
-            sys.exit("The gate refused the refit. That is a result too, but not the story that is told here.")
+            sys.exit("The gate refused the recalibration, so the story ends here.")
         client.activate(answer.revision, epoch=answer.epoch, reason="fraud became rarer")
-        self.console.print(f"\nactivated [bold]{answer.revision}[/bold]; new payments of the same kind:")
+        self.console.print(f"\nRevision [bold]{answer.revision}[/bold] is active; new payments of the same kind:")
         after = predict(client, self.draw_payments(self.size.after, 4, drift=DRIFT), self.console, "payments")
         compare({"r1, after the drift": drifted, answer.revision: after}, self.console)
-        block = answer.policies[POLICY]["certified"]["block"]
+        block = answer.policies[POLICY].certified["block"]
         self.noted["recalibrated"] = {
             "gate": {"passed": answer.gate.passed, "upper": answer.gate.upper, "attempt": answer.gate.attempt},
-            "certified": bool(block["valid"]),
-            "basis": block["basis"],
-            "rows": dict(answer.rows),
+            "certified": block.valid,
+            "basis": block.basis,
+            "rows": answer.rows.document,
         }
         self.noted["after"] = outcome_of(after)
         return after
@@ -243,7 +241,7 @@ class Story:
             [*command, "--url", url, "--model", MODEL, "--json"], cwd=ROOT, capture_output=True, text=True, check=False
         )
         if done.returncode:
-            sys.exit(f"The labels were not taken:\n{done.stderr}")
+            sys.exit(f"The labels were refused:\n{done.stderr}")
         receipt: dict[str, Any] = json.loads(done.stdout)
         return receipt
 
@@ -260,7 +258,7 @@ class Story:
         precision = {name: served.true_precision("block") for name, served in phases.items()}
         flagged = {name: served.flagged() for name, served in phases.items()}
         promise_plot(self.folder / "promises.svg", precision, flagged, self.promised)
-        sides = {"in service": drifted.stated, "naive refit": naively, "weighted refit": fairly}
+        sides = {"active": drifted.stated, "naive": naively, "weighted": fairly}
         truth = drifted.payments.probability
         calibration_plot(self.folder / "refits.svg", "After the drift, against the truth", sides, truth)
         truth = after.payments.probability
@@ -270,7 +268,7 @@ class Story:
 def logits_of(bundle: Bundle, rows: Payments) -> NDArray[np.float32]:
     """Return the network's logits (N, 2), without the service."""
     if bundle.columns is None:
-        raise TypeError(f"{bundle.path} is no bundle of a table")
+        raise TypeError(f"{bundle.path} is not a bundle of a table")
     network = onnxruntime.InferenceSession(bundle.model_bytes)
     logits: NDArray[np.float32] = network.run(["logits"], {"input": bundle.columns.encode(rows.rows())})[0]
     return logits

@@ -1,4 +1,4 @@
-"""What the service did with payments, and the labels that come back from them: late, and only for some."""
+"""Decisions of the service on payments, and the labels that come back: late, and only for some."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from candor import Client
+from candor.contract.predictions import Prediction
 from examples.fraud.generator import OUTCOMES, Payments
-from service.client import Client
-from service.client.answers import Prediction
 
 POLICY = "card-fraud"
 _ROWS_PER_REQUEST = 1000
@@ -23,14 +23,14 @@ _REPORTED = 0.9
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """N payments and how the service answered.
+    """N payments and the service's answers.
 
     Attributes:
-        payments: What was asked, with the truth about it.
+        payments: The payments, with their true labels and probabilities.
         ids: N prediction ids.
         stated: float64 (N,): the probability of fraud that the service stated.
         action: str (N,).
-        sought: bool (N,): whether the service asked for the label.
+        sought: bool (N,): whether the label was sought.
     """
 
     payments: Payments
@@ -44,21 +44,21 @@ class Served:
         return float((self.action == action).mean())
 
     def true_precision(self, action: str) -> float:
-        """Return the mean true probability of fraud of those with an action: their precision, without luck; or NaN."""
+        """Return the mean true probability of fraud of payments with an action (expected precision), or NaN."""
         return mean_of(self.payments.probability[self.action == action])
 
     def flagged(self) -> float:
-        """Return the share that is blocked, reviewed, or looked at for exploration."""
+        """Return the share that is blocked, reviewed or explored."""
         return float((self.sought | (self.action == "block")).mean())
 
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """The labels that come back, in the order in which they do.
+    """The labels that come back, in order of arrival.
 
     Attributes:
-        rows: int64 (M,): places among the N payments.
-        propensity: float64 (M,): with which each was sought; NaN for what a customer reported unasked.
+        rows: int64 (M,): indices among the N payments.
+        propensity: float64 (M,): probability that the label is sought; NaN for a customer's report.
     """
 
     rows: NDArray[np.int64]
@@ -66,18 +66,18 @@ class Labels:
 
     @property
     def sought(self) -> Labels:
-        """Those that the service asked for."""
+        """The labels that were sought."""
         asked = ~np.isnan(self.propensity)
         return Labels(self.rows[asked], self.propensity[asked])
 
 
 def mean_of(values: NDArray[np.float64]) -> float:
-    """Return the mean, NaN of nothing."""
+    """Return the mean; NaN if empty."""
     return float(values.mean()) if len(values) else float("nan")
 
 
 def predict(client: Client, payments: Payments, console: Console, what: str) -> Served:
-    """Ask for decisions over HTTP, row by row as a client has them."""
+    """Send payments to the service over HTTP and return its decisions."""
     rows = payments.rows()
     predictions: list[Prediction] = []
     columns = (TextColumn(f"  deciding {len(rows):,} {what}"), BarColumn())
@@ -98,15 +98,15 @@ def predict(client: Client, payments: Payments, console: Console, what: str) -> 
 
 
 def labels_of(served: Served, explored: float, *, seed: int) -> Labels:
-    """Say which labels come back, and in which order.
+    """Draw which labels come back, in order of arrival.
 
-    People label what is reviewed or explored. Beside them, customers report some of the frauds that were let through;
-    nobody ever reports a genuine payment. The order is random: how long a label takes has nothing to do with it.
+    Reviewers label all reviewed and explored payments. Customers also report some of the allowed frauds, never a
+    genuine payment. The order is random: a label's delay does not depend on the label.
 
     Args:
         served: Decisions of the policy.
-        explored: The policy's share of explored rows.
-        seed: Of which are reported, and of the order.
+        explored: The policy's exploration share.
+        seed: Seed of the reports and the order.
     """
     draw = np.random.default_rng(seed)
     reported = ~served.sought & (served.action == "allow") & served.payments.fraud

@@ -2,7 +2,7 @@
 
     .venv/bin/python examples/python/concurrent_predictions.py
 
-The service gathers what comes at the same time into batches by itself: send each image alone, as it comes.
+The service batches concurrent requests itself, so send each image alone.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from service.client import DEFAULT_URL, AsyncClient
-from service.client.answers import Prediction
+from candor import DEFAULT_URL, AsyncClient
+from candor.contract.predictions import Prediction
 
 SEVEN = Path(__file__).resolve().parents[1] / "seven.png"
 AT_ONCE = 64
 
 
 async def main() -> None:
-    """Ask for the same image many times and count the answers."""
+    """Predict the same image many times and count the labels."""
     room = asyncio.Semaphore(AT_ONCE)
     image = SEVEN.read_bytes()
     async with AsyncClient(

@@ -2,7 +2,7 @@
 
     .venv/bin/python examples/python/main_job.py
 
-CANDOR_URL names another service, CANDOR_API_KEY is the key where there is one.
+CANDOR_URL selects another service; CANDOR_API_KEY is its key, if it requires one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-from service.client import DEFAULT_URL, Client, ConflictError, InvalidRequestError
+from candor import DEFAULT_URL, Client, ConflictError, InvalidRequestError
 
 SEVEN = Path(__file__).resolve().parents[1] / "seven.png"
 LABELLED = 400
@@ -38,8 +38,8 @@ def main() -> None:
 
         try:
             refit = candor.recalibrate(mode="propose")
-        except InvalidRequestError as error:  # too few labels, say
-            print(f"not refitted: {error} Found {error.found}, expected {error.expected}.")
+        except InvalidRequestError as error:  # for example, too few labels
+            print(f"not recalibrated: {error} Found {error.found}, expected {error.expected}.")
         else:
             print(f"{refit.summary} (upper bound {refit.gate.upper:+.4f} nats at alpha {refit.gate.alpha:.4f})")
 
@@ -47,16 +47,16 @@ def main() -> None:
         proposal = candor.put_policy("careful", {"positive": "top", "bands": bands})
         epoch = candor.revisions(limit=1).epoch
         moved = candor.activate(proposal.id, epoch=epoch)
-        print(f"{moved.active} is in service, with the policies {candor.models()[0].policies}")
+        print(f"{moved.active} is active, with the policies {candor.models()[0].policies}")
         try:
             candor.rollback(epoch=epoch)
         except ConflictError as error:
             print(f"refused: {error}")
-        print(f"{candor.rollback(epoch=moved.epoch).active} is back")
+        print(f"{candor.rollback(epoch=moved.epoch).active} is active again")
 
 
 def digits() -> tuple[np.ndarray, list[str]]:
-    """Some of scikit-learn's digits, uint8 (N, 8, 8, 1), and their labels."""
+    """Return some of scikit-learn's digits, uint8 (N, 8, 8, 1), and their labels."""
     bunch = load_digits()
     images = np.round(bunch.images[-LABELLED:, ..., np.newaxis] * (255 / 16)).astype(np.uint8)
     return images, [str(label) for label in bunch.target[-LABELLED:]]

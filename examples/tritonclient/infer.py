@@ -1,7 +1,7 @@
-"""Ask a running service with Triton's own client: the picture of a seven, and a batch of noise.
+"""Predict an image of a seven and a batch of noise with Triton's client.
 
-Run `make serve` in another terminal, then `python examples/tritonclient/infer.py --policy auto-read`. All it needs is
-`pip install 'tritonclient[http]'`.
+Run `make serve` in another terminal, then `python examples/tritonclient/infer.py --policy auto-read`. It requires
+only `pip install 'tritonclient[http]'`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ SEVEN = Path(__file__).parents[1] / "seven.png"
 
 
 def main() -> None:
-    """Print what the service says of the model and of the inputs."""
+    """Print the model's metadata and its predictions."""
     options = argparse.ArgumentParser(description="Triton's client against Candor.")
     options.add_argument("--url", default="127.0.0.1:8000", help="host:port, without http://")
     options.add_argument("--model", default="digits")
-    options.add_argument("--policy", help="which policy decides")
+    options.add_argument("--policy", help="policy that decides")
     options.add_argument("--image", type=Path, default=SEVEN)
     given = options.parse_args()
     key = os.environ.get("CANDOR_API_KEY")
@@ -47,8 +47,8 @@ def main() -> None:
         print(f"  decision: {answer.as_numpy('decision')[0].decode() or 'none'}")
         print(f"  id for feedback: {answer.get_response()['parameters']['prediction_ids']}")
 
-        # Arrays go as they are, in binary; both ways compressed here. Your own names of the rows, by which feedback may
-        # come, go beside them; so may `groups` and `segments`.
+        # Arrays are sent in binary, compressed in both directions here. References for feedback, `groups` and
+        # `segments` are further inputs.
         _, *shape = expected["shape"]
         noise = np.random.default_rng(0).integers(0, 256, (32, *shape)).astype(np.uint8)
         batch = triton.InferInput("input", list(noise.shape), "UINT8")
