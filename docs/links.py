@@ -1,8 +1,7 @@
-"""mkdocs hook: the site has the README as its first page, and whatever else of the repository its pages link to.
+"""mkdocs hook: add the README as the site's first page, the generated API reference, and the files that pages link to.
 
-Pages link to each other, to source files and to folders, as a reader of the repository needs it. In the site a file
-outside of docs/ that is linked to lies below source/, Markdown as a page and all else as it is; of a link to a folder
-its text stays.
+Pages link to each other, to source files and to folders, as readers of the repository need it. The site copies linked
+files outside docs/ to source/: Markdown as pages, other files unchanged. A link to a folder becomes plain text.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
@@ -22,8 +22,12 @@ _FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the first page, and what is linked to outside of docs/."""
+    """Add the first page, the API reference, and linked files outside docs/."""
     files.append(File.generated(config, "index.md", content=(ROOT / "README.md").read_text(encoding="utf-8")))
+    reference = ROOT / config.extra["api_reference"]
+    if not reference.is_file():
+        raise PluginError(f"The API reference is missing: {reference}. Run: make reference")
+    files.append(File.generated(config, "reference/api-reference.md", abs_src_path=str(reference)))
     waiting = [file for file in files if file.is_documentation_page()]
     while waiting:
         page = waiting.pop()
@@ -38,20 +42,20 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, /, *, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
-    """Return a page with its links as the site needs them."""
+    """Return a page with its links rewritten for the site."""
     origin = _origin(page.file.src_uri)
     return _outside_fences(markdown, lambda text: _rewritten(text, page.file.src_uri, origin))
 
 
 def _origin(uri: str) -> str:
-    """Return where in the repository a page of the site comes from."""
+    """Return the path in the repository of a page of the site."""
     if uri == "index.md":
         return "README.md"
     return uri.removeprefix("source/") if uri.startswith("source/") else f"docs/{uri}"
 
 
 def _uri(path: str) -> str:
-    """Return where in the site a file of the repository is."""
+    """Return the path in the site of a file of the repository."""
     if path == "README.md":
         return "index.md"
     return path.removeprefix("docs/") if path.startswith("docs/") else f"source/{path}"
