@@ -1,4 +1,4 @@
-"""Exit 0 when the service in this container is ready, 1 with the reason when it is not (standard library only)."""
+"""Exit 0 if the service in this container is ready, else 1 with the reason (standard library only)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ all_serve() {
   local give_up=$((SECONDS + REACHES_ALL_WITHIN_S))
   for id in $(replicas); do
     while [ "$(serves "$id")" != "$1" ]; do
-      [ "$SECONDS" -lt "$give_up" ] || fail "a replica serves $(serves "$id"), not $1"
+      [ "$SECONDS" -lt "$give_up" ] || fail "a replica serves $(serves "$id") instead of $1"
       sleep 0.2
     done
   done
@@ -37,14 +37,14 @@ under_load() {
 build --tag "candor:$CANDOR_TAG"
 up
 all_healthy
-[ "$(replicas | wc -l)" = 3 ] || fail "there are $(replicas | wc -l) replicas, not 3"
+[ "$(replicas | wc -l)" = 3 ] || fail "$(replicas | wc -l) replicas instead of 3"
 container=$("${compose[@]}" ps -q gateway)
 check_confined 101
 container=$("${compose[@]}" ps -q postgres)
 check_confined 999
 for id in $(replicas); do
-  docker inspect --format '{{json .Config.Env}}' "$id" | grep -qi 'password=' && fail "a password stands in the environment"
-  [ -z "$(docker port "$id")" ] || fail "a replica is open to this machine, beside the gateway"
+  docker inspect --format '{{json .Config.Env}}' "$id" | grep -qi 'password=' && fail "the environment contains a password"
+  [ -z "$(docker port "$id")" ] || fail "a replica has a port of its own"
 done
 say "no password in the environment; only the gateway has a port"
 
@@ -61,7 +61,7 @@ COMPOSE_PROFILES=postgres,observability up prometheus
 check scraped 3
 COMPOSE_PROFILES=postgres,observability "${compose[@]}" rm --stop --force prometheus >/dev/null 2>&1
 
-# A replica dies, and one is stopped; neither is noticed.
+# One replica dies and one is stopped; clients notice neither.
 container=$(replicas | head -n 1)
 under_load docker kill "$container"
 docker start "$container" >/dev/null
@@ -73,18 +73,18 @@ docker start "$container" >/dev/null
 wait_healthy
 check survived
 
-# PostgreSQL is restarted: what was acknowledged is there.
+# After a restart of PostgreSQL, everything acknowledged is there.
 "${compose[@]}" restart postgres >/dev/null 2>&1
 container=$("${compose[@]}" ps -q postgres)
 wait_healthy
 all_healthy
 check survived
 
-# A back-up, taken while it serves, comes back over the state and on an empty volume.
-"${compose[@]}" exec -T postgres pg_dump --username candor --format custom candor >"$work/backup.dump" || fail "no back-up"
+# A backup taken under way restores over an existing state and on an empty volume.
+"${compose[@]}" exec -T postgres pg_dump --username candor --format custom candor >"$work/backup.dump" || fail "backup"
 restore() {
   "${compose[@]}" exec -T postgres pg_restore --username candor --dbname candor --clean --if-exists --exit-on-error \
-    --single-transaction <"$work/backup.dump" || fail "no restore"
+    --single-transaction <"$work/backup.dump" || fail "restore"
 }
 "${compose[@]}" stop gateway replica >/dev/null 2>&1
 restore

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2154
-# Built twice from nothing, the image carries the same files: a part of docker/smoke-test. Takes minutes.
+# Two builds from scratch contain the same files: a part of docker/smoke-test. Takes minutes.
 
 for round in 1 2; do
   build --no-cache --tag "candor:$CANDOR_TAG-$round"

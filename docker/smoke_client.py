@@ -1,4 +1,4 @@
-"""The HTTP side of docker/smoke-test: each verb is one check against a running service, and exits 1 when it fails.
+"""The HTTP side of docker/smoke-test: each verb checks a running service, and exits 1 if the check fails.
 
 The service is CANDOR_URL, the key CANDOR_API_KEY; what later checks need is kept in the folder SMOKE_WORK.
 """
@@ -24,7 +24,7 @@ WORK = Path(os.environ.get("SMOKE_WORK", "."))
 
 
 def refused(http: httpx.Client) -> str:
-    """A call without a key, and one with a wrong key, get a 401 that says what to do."""
+    """Calls without a key or with a wrong key get 401 with a remedy."""
     for headers in ({"authorization": ""}, {"authorization": "Bearer cnd_000000000000_wrong"}):
         response = http.post("/predict", json={"inputs": []}, headers=headers)
         expect(response.status_code == 401, f"expected 401, found {response.status_code}: {response.text}")
@@ -65,17 +65,17 @@ def feedback(http: httpx.Client) -> str:
 
 
 def dry_run(http: httpx.Client) -> str:
-    """A dry run refits on the labels, answers in numbers and keeps nothing."""
+    """A dry run recalibrates on the labels, reports numbers and keeps nothing."""
     before = state(http)
     result = _refit(http, "dry_run")
     rows = sum(result["rows"][role] for role in ("fit", "certify", "gate"))
-    expect(rows == ROWS, f"the refit saw {rows} of {ROWS} labels")
+    expect(rows == ROWS, f"the recalibration saw {rows} of {ROWS} labels")
     expect(state(http) == before, "a dry run has changed the revisions")
     return f"{rows} rows; {result['summary']}"
 
 
 def activate(http: httpx.Client) -> str:
-    """A refit is kept as a proposal, and an operator puts it into service."""
+    """A recalibration becomes a proposal, and an operator activates it."""
     proposal = _refit(http, "propose")["revision"]
     epoch = state(http)["epoch"]
     response = http.post(
@@ -87,13 +87,13 @@ def activate(http: httpx.Client) -> str:
 
 
 def remember(http: httpx.Client) -> str:
-    """Write down what must survive."""
+    """Record the state that must survive."""
     (WORK / "state.json").write_text(json.dumps(state(http)), encoding="utf-8")
     return "noted"
 
 
 def survived(http: httpx.Client) -> str:
-    """The revisions are as they were, the active one answers, and every label is still there."""
+    """The revisions are unchanged, the active one answers, and no label is missing."""
     expected = json.loads((WORK / "state.json").read_text(encoding="utf-8"))
     found = state(http)
     expect(found == expected, f"expected {expected}, found {found}")
@@ -106,7 +106,7 @@ def survived(http: httpx.Client) -> str:
 
 
 def load(http: httpx.Client, seconds: str) -> str:
-    """Predictions come from several clients at once for some seconds, and every one of them is answered."""
+    """Several clients predict at once for some seconds, and each request is answered."""
     content, headers = Path("examples/seven.png").read_bytes(), {"content-type": "image/png"}
     until = time.monotonic() + float(seconds)
 
@@ -132,7 +132,7 @@ def load(http: httpx.Client, seconds: str) -> str:
 
 
 def scraped(http: httpx.Client, replicas: str) -> str:
-    """Prometheus has found that many replicas, and has read the metrics of each."""
+    """Prometheus has found this number of replicas and reads the metrics of each."""
     url = f"http://127.0.0.1:{os.environ['PROMETHEUS_PORT']}/api/v1/query"
     give_up, up = time.monotonic() + 60, None
     while up != int(replicas):
@@ -145,7 +145,7 @@ def scraped(http: httpx.Client, replicas: str) -> str:
 
 
 def state(http: httpx.Client) -> dict[str, Any]:
-    """Return what the state says of the model's revisions."""
+    """Return the model's revisions from the state."""
     answer = ok(http.get(f"{MODEL}/revisions"))
     revisions = {item["id"]: item["state"] for item in answer["items"]}
     return {"active": answer["active"], "epoch": answer["epoch"], "revisions": revisions}
@@ -159,7 +159,7 @@ def ok(response: httpx.Response) -> dict[str, Any]:
 
 
 def expect(condition: bool, complaint: str) -> None:
-    """End with a complaint unless the condition holds."""
+    """Exit with a message unless the condition holds."""
     if not condition:
         sys.exit(f"failed: {complaint}")
 
@@ -169,7 +169,7 @@ def _refit(http: httpx.Client, mode: str) -> dict[str, Any]:
     answer = ok(http.post("/recalibrate", json=body, headers={"prefer": "wait=60"}))
     give_up = time.monotonic() + 120
     while "result" in answer:  # a job; a result stands alone
-        expect(answer["error"] is None, f"the refit failed: {answer['error']}")
+        expect(answer["error"] is None, f"the recalibration failed: {answer['error']}")
         if answer["result"] is not None:
             result: dict[str, Any] = answer["result"]
             return result
@@ -185,7 +185,7 @@ VERBS: dict[str, Callable[..., str]] = {
 
 
 def main() -> None:
-    """Run the verb that the command line names."""
+    """Run the verb from the command line."""
     verb, *arguments = sys.argv[1:]
     headers = {"authorization": f"Bearer {os.environ.get('CANDOR_API_KEY', '')}"}
     with httpx.Client(base_url=os.environ["CANDOR_URL"], headers=headers, timeout=90, trust_env=False) as http:

@@ -68,8 +68,8 @@ def test_every_service_is_confined(name: str) -> None:
 def test_ports_are_open_to_this_machine_only() -> None:
     published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
     assert published == {
-        "candor": ["127.0.0.1:${CANDOR_PORT:-8000}:8000"],
-        "candor-gpu": ["127.0.0.1:${CANDOR_PORT:-8000}:8000"],
+        "candor": ["127.0.0.1:${CANDOR_PORT:-8000}:8000", "127.0.0.1:${CANDOR_GRPC_PORT:-8001}:8001"],
+        "candor-gpu": ["127.0.0.1:${CANDOR_PORT:-8000}:8000", "127.0.0.1:${CANDOR_GRPC_PORT:-8001}:8001"],
         "gateway": ["127.0.0.1:${CANDOR_PORT:-8000}:8000"],
         "prometheus": ["127.0.0.1:${PROMETHEUS_PORT:-9090}:9090"],
         "grafana": ["127.0.0.1:${GRAFANA_PORT:-3000}:3000"],

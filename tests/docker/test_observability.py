@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.waiting import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parents[2]
 PROMETHEUS = ROOT / "docker" / "prometheus"
 GRAFANA = ROOT / "docker" / "grafana"
 DASHBOARD = json.loads((GRAFANA / "dashboards" / "candor.json").read_text())
 ALERTS: list[dict[str, Any]] = yaml.safe_load((PROMETHEUS / "alerts.yml").read_text())["groups"][0]["rules"]
-PAGE = (ROOT / "docs" / "metrics.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "metrics.md").read_text()
 _OF_A_HISTOGRAM = re.compile(r"_(bucket|sum|count)$")
 
 
@@ -27,7 +29,7 @@ def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         if os.environ.get("CI") == "true":
             pytest.fail("CI needs promtool (Debian's package prometheus)")
         pytest.skip("promtool is not installed (Debian's package prometheus)")
-    return subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def queries_of_the_dashboard() -> list[str]:
@@ -74,9 +76,9 @@ def test_alerts_are_raised_when_they_should_be_and_only_then() -> None:
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
 def test_every_alert_says_what_to_do(alert: dict[str, Any]) -> None:
-    page = (ROOT / "docs" / "operations.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "operations.md").read_text()
     assert {"summary", "description", "runbook_url"} <= set(alert["annotations"])
-    assert alert["annotations"]["runbook_url"] == f"docs/operations.md#{alert['alert'].lower()}"
+    assert alert["annotations"]["runbook_url"] == f"docs/how-to/operations.md#{alert['alert'].lower()}"
     section = page.split(f"### {alert['alert']}\n")[1].split("\n### ")[0]
     assert re.findall(r"\*\*(Means|Look at|Do)", section) == ["Means", "Look at", "Do"]
 

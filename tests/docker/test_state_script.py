@@ -49,7 +49,7 @@ def test_a_backup_beside_a_running_service_comes_back(serving: Database, tmp_pat
     KeyStore(serving).create("second", ["predict"])
     refused = run(tmp_path / "state.db", "restore", copy.stdout)
     assert refused.returncode == 1
-    assert b"stop it first" in refused.stderr
+    assert b"The service is running. Stop it first." in refused.stderr
     serving.close()
 
     restored = run(tmp_path / "state.db", "restore", copy.stdout)
