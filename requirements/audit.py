@@ -1,14 +1,15 @@
-"""What is known against the packages that Candor takes: vulnerabilities of the lock file, licences of what serves.
+"""Check the packages that Candor uses: known vulnerabilities in the lock file, licences of what serves.
 
-    python requirements/audit.py vulnerabilities [--strict]     requirements/lock.txt, by pip-audit
-    python requirements/audit.py licences build/sbom.cdx.json   the SBOM that `make sbom` writes
+    python requirements/audit.py vulnerabilities [--strict]     look up requirements/lock.txt with pip-audit
+    python requirements/audit.py licences build/sbom.cdx.json   check the SBOM that `make sbom` writes
 
-Without network the first says so and passes; with --strict it then fails. Exit codes: 0 passed, 1 did not.
+Without network access the first says so and passes, or fails with --strict. Exit codes: 0 passed, 1 failed.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from typing import Any
 from license_expression import ExpressionError, get_spdx_licensing
 
 LOCK = Path(__file__).parent / "lock.txt"
+PINNED = re.compile(r"^([\w.-]+)==", re.MULTILINE)
 UNREACHABLE = ("ConnectionError", "ConnectTimeout", "ReadTimeout", "Max retries exceeded", "ServiceError")
 
 PERMISSIVE = {
@@ -28,25 +30,26 @@ CLASSIFIERS = {
     "License :: OSI Approved :: BSD License": "BSD-3-Clause",
     "License :: OSI Approved :: Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
 }
-# Not permissive, or not said in the package, and taken all the same; each is used as it comes and can be replaced.
+# Not permissive, or not named in the package, and accepted all the same. Each is used unchanged and can be replaced.
 ACCEPTED = {
     "certifi": ({"MPL-2.0"}, "a list of certificates; the licence is file by file"),
     "orjson": ({"MPL-2.0"}, "the licence is file by file, and no file of it is changed"),
     "psycopg": ({"LGPL-3.0-only"}, "a library by itself, only imported where the state is in PostgreSQL"),
     "psycopg-binary": ({"LGPL-3.0-only"}, "as psycopg"),
-    "protobuf": (set(), "its metadata names no licence; its text is BSD-3-Clause"),
+    "tqdm": ({"MPL-2.0"}, "the licence is file by file; only imported by downloads that Candor never starts"),
+    "protobuf": (set(), "its metadata names no licence; the licence text is BSD-3-Clause"),
 }
 
 
 def judge_vulnerabilities(report: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """Return what pip-audit's JSON says: known vulnerabilities, and packages that could not be looked up."""
+    """Return the known vulnerabilities in pip-audit's JSON, and the packages that could not be looked up."""
     found, skipped = [], []
     for package in report["dependencies"]:
         if "skip_reason" in package:
             skipped.append(str(package["name"]))
         for known in package.get("vulns", []):
             fixed = ", ".join(known["fix_versions"]) or "no version yet"
-            found.append(f"{package['name']} {package['version']}: {known['id']}, mended in {fixed}")
+            found.append(f"{package['name']} {package['version']}: {known['id']}, fixed in {fixed}")
     return found, skipped
 
 
@@ -94,17 +97,18 @@ def vulnerabilities(*options: str) -> str:
     except json.JSONDecodeError:
         if not any(word in done.stderr for word in UNREACHABLE):
             sys.exit(f"pip-audit failed:\n{done.stderr}")
-        report = {"dependencies": [{"name": line, "skip_reason": "no network"} for line in LOCK.read_text().split()]}
+        names = PINNED.findall(LOCK.read_text(encoding="utf-8"))
+        report = {"dependencies": [{"name": name, "skip_reason": "no network"} for name in names]}
     found, skipped = judge_vulnerabilities(report)
     if found:
         sys.exit("\n".join(["Known vulnerabilities:", *found]))
     looked_up = len(report["dependencies"]) - len(skipped)
     if skipped:
-        text = f"NOT AUDITED: {len(skipped)} of {len(report['dependencies'])} packages could not be looked up from here"
+        text = f"NOT AUDITED: {len(skipped)} of {len(report['dependencies'])} packages could not be looked up"
         if "--strict" in options:
             sys.exit(text)
-        return f"{text}; nothing is known against {looked_up}." if looked_up else f"{text}."
-    return f"Nothing is known against the {looked_up} packages of {LOCK.name}."
+        return f"{text}; the other {looked_up} have no known vulnerability." if looked_up else f"{text}."
+    return f"No known vulnerability in the {looked_up} packages of {LOCK.name}."
 
 
 def licences(sbom: str) -> str:
@@ -112,10 +116,12 @@ def licences(sbom: str) -> str:
     document = json.loads(Path(sbom).read_text(encoding="utf-8"))
     complaints = judge_licences(document)
     if complaints:
-        sys.exit("\n".join(["Neither permissive nor accepted in requirements/audit.py:", *complaints]))
+        sys.exit(
+            "\n".join(["Licences that are neither permissive nor accepted in requirements/audit.py:", *complaints])
+        )
     names = {component["name"] for component in document["components"]}
     excepted = sorted(names & set(ACCEPTED))
-    return f"{len(names)} packages with permissive licences, of which accepted by name: {', '.join(excepted)}."
+    return f"{len(names)} packages have permissive licences or are accepted by name ({', '.join(excepted)})."
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def test_vulnerabilities(audit: Any) -> None:
             {"name": "absent", "skip_reason": "not found"},
         ]
     }
-    assert audit.judge_vulnerabilities(report) == (["bad 1: PYSEC-1, mended in 2"], ["absent"])
+    assert audit.judge_vulnerabilities(report) == (["bad 1: PYSEC-1, fixed in 2"], ["absent"])
 
 
 @pytest.mark.parametrize("strict", [False, True])
