@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -19,7 +21,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     # Who fits, certifies and gates is drawn with a fresh secret, so that about one run in 300 is refused by the gate.
     for _ in range(2):
         folder, done = tell(tmp_path_factory.mktemp("demo"))
-        if "The gate refused the refit" not in done.stderr:
+        if "The gate refused the recalibration" not in done.stderr:
             break
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, folder
@@ -33,7 +35,7 @@ def tell(folder: Path) -> tuple[Path, subprocess.CompletedProcess[str]]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=PATIENCE_S,
     )
 
 
@@ -70,9 +72,9 @@ def test_accepts_collapse_and_come_back(story: tuple[str, Path]) -> None:
 def test_the_second_proposal_is_refused_and_the_first_rolled_back(story: tuple[str, Path]) -> None:
     assert "Better: log loss falls by at least" in story[0]
     assert "Refused. Nothing gained" in story[0]
-    assert "attempt 2 at alpha 0.0083" in story[0]
+    assert "look 2 at alpha 0.0083" in story[0]
     assert "412" in story[0]
-    assert "r1 serves again" in story[0]
+    assert "r1 is active again" in story[0]
 
 
 def test_an_ece_never_stands_alone(story: tuple[str, Path]) -> None:

@@ -17,6 +17,7 @@ from scipy.special import logit
 from examples.fraud.generator import payments
 from examples.fraud.refits import naive, weighted
 from examples.fraud.traffic import Labels, Served, labels_of
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent
 PRECISION, BUDGET = 0.95, 0.28
@@ -33,7 +34,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
         capture_output=True,
         text=True,
         check=False,
-        timeout=900,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, json.loads((folder / "story.json").read_text()), folder
@@ -61,7 +62,7 @@ def test_the_promises_are_certified_and_true(story: Story) -> None:
 def test_labels_that_are_still_out_certify_nothing(story: Story) -> None:
     early = story[1]["early"]
     assert early["certified"] is False
-    assert "have not come" in early["reason"]
+    assert "have not arrived" in early["reason"]
 
 
 def test_when_fraud_becomes_rarer_the_promise_breaks(story: Story) -> None:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = (ROOT / "docs" / "security.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "security.md").read_text()
 LINES = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| tries to")]
 
 

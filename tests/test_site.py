@@ -30,12 +30,12 @@ class Loaded(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(api_reference: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
         [MKDOCS, "build", "--strict", "--site-dir", folder],
         cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "API_REFERENCE": str(api_reference)},
         capture_output=True,
         text=True,
         check=False,
@@ -46,8 +46,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_page_is_there(site: Path) -> None:
     pages = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")]
+    pages.append(Path("reference/api-reference.md"))
     assert [page for page in pages if not _built(site, page).is_file()] == []
-    assert "Candor trains image classifiers" in (site / "index.html").read_text()
+    assert "Candor trains image, text and table classifiers" in (site / "index.html").read_text()
 
 
 def _built(site: Path, page: Path) -> Path:
@@ -66,8 +67,8 @@ def test_what_pages_load_is_in_the_site(site: Path) -> None:
 
 
 def test_links_to_source_files_lead_to_copies_of_them(site: Path) -> None:
-    assert 'href="source/service/plane.py"' in (site / "index.html").read_text()
-    assert (site / "source/service/plane.py").read_bytes() == (ROOT / "service/plane.py").read_bytes()
+    assert 'href="source/service/serving/plane.py"' in (site / "index.html").read_text()
+    assert (site / "source/service/serving/plane.py").read_bytes() == (ROOT / "service/serving/plane.py").read_bytes()
     assert 'href="source/benchmarks/RESULTS.html"' in (site / "index.html").read_text()
 
 
