@@ -1,4 +1,4 @@
-# The same verbs at a desk and in CI. `make demo` and `make test` set themselves up.
+# The same commands on a workstation and in CI. Each sets itself up.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,28 +6,31 @@ RUNTIME ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi >/dev/nul
 STAMP := $(VENV)/.candor-$(RUNTIME)
 PORT ?= 8000
 TEST_PROCESSES ?= 2
-SHELL_SCRIPTS := .ci/run requirements/compile docker/finish-venv docker/smoke-test docker/smoke-*.sh tests/docker/stand-ins/postgres-entrypoint
+SHELL_SCRIPTS := .ci/run docker/finish-venv docker/smoke-test docker/smoke-*.sh tests/docker/stand-ins/postgres-entrypoint
 
-.PHONY: help setup demo fraud serve train test check reference docs format lock sbom audit smoke clean
+.PHONY: help setup demo fraud serve train test quick durations check reference docs format protocol lock sbom audit smoke clean
 
-help:  ## Show what there is.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {gsub(/\$$\(PORT\)/, "$(PORT)"); printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+help:  ## List the commands.
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {gsub(/\$$\(PORT\)/, "$(PORT)"); printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP)  ## Build .venv from the lock file; takes onnxruntime-gpu where an NVIDIA driver answers.
+setup: $(STAMP)  ## Build .venv from the lock file; with onnxruntime-gpu if there is an NVIDIA driver.
 
-$(STAMP): pyproject.toml requirements/lock.txt
+$(STAMP): pyproject.toml library/pyproject.toml requirements/lock.txt requirements/install.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Candor needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12 setup"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint requirements/lock.txt --editable '.[serve,postgres,otel,parquet,$(RUNTIME),train,dev,docs]'
-	@# The two runtimes share a folder of modules: only one may be there.
+	$(BIN)/python requirements/install.py serve grpc postgres otel parquet text remote import xgboost catboost $(RUNTIME) train dev docs build
+	@# The library first: where an older Candor is replaced, its commands must not go with it.
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable library
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@# Both runtimes use one folder of modules: keep only one.
 	@$(BIN)/python -m pip uninstall --quiet --yes $(if $(filter gpu,$(RUNTIME)),onnxruntime,onnxruntime-gpu) 2>/dev/null
 	@rm -f $(VENV)/.candor-*; touch $@
 
-demo: setup  ## Train, calibrate, serve, drift, recalibrate, roll back: the main job in five beats.
+demo: setup  ## Train, calibrate, serve, drift, recalibrate, roll back, in five steps.
 	$(BIN)/python -m examples.demo
 
-fraud: setup  ## Fraud with a known truth: late and selective labels, a biased refit, drift, recalibration.
+fraud: setup  ## Fraud with a known truth: late and selective labels, biased recalibration, drift, repair.
 	$(BIN)/python -m examples.fraud
 
 var/bundles/digits: | $(STAMP)
@@ -44,47 +47,62 @@ serve: train  ## Serve the digits bundle on port $(PORT).
 	@echo
 	$(BIN)/candor serve --port $(PORT) --policies examples/policies
 
-test: setup  ## Run the tests, in as many processes as TEST_PROCESSES says.
-	@# One thread each: libraries take as many as there are processors, and would wait for each other's.
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
+test: setup  ## Run all tests, in TEST_PROCESSES processes (default: 2).
+	@# One thread per process: libraries would start one per processor, and wait for each other.
+	@# Bytecode is kept, whatever the environment says: hundreds of services would each compile 250 modules.
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
 
-check: setup  ## Lint, format, types, layers; the Dockerfiles, compose.yaml, shell scripts.
+quick: setup  ## Run the quick tests, chosen by measured time: under 90 s on two cores.
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quick --numprocesses $(TEST_PROCESSES) --dist worksteal
+
+durations:  ## Write tests/slow.txt, the list that make quick leaves out, from the last make test.
+	$(BIN)/python -m tests.durations
+
+check: setup  ## Check lint, format, types, imports, Dockerfiles, compose.yaml, shell scripts, CI.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/hadolint docker/Dockerfile tests/docker/stand-ins/Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec compose.yaml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/ci.yml
 	$(BIN)/shellcheck --external-sources $(SHELL_SCRIPTS)
 
-docs: setup  ## Build the site of docs/ into build/site; a broken link or anchor ends it.
+docs: reference  ## Build the site of docs/ into build/site; fails on a broken link or anchor.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-reference: setup  ## Write docs/api-reference.md from a running service.
-	$(BIN)/python -m examples.api_reference
+reference: setup  ## Write build/api-reference.md, a page of the site, from a running service.
+	@mkdir -p build
+	$(BIN)/python -m examples.api_reference build/api-reference.md
 
 format: setup  ## Format the code.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock: setup  ## Write the digests of what goes into the images, at the versions of the lock file.
-	requirements/compile
+protocol: setup  ## Compile service/grpc/open_inference.proto.
+	$(BIN)/python -m grpc_tools.protoc --proto_path=service/grpc \
+		--descriptor_set_out=service/grpc/open_inference.binpb open_inference.proto
 
-build/sbom.cdx.json: requirements/serve-cpu.txt | $(STAMP)
+lock: setup  ## Write requirements/lock.txt from both pyproject.toml; LOCK_FLAGS=--upgrade takes new versions.
+	$(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.11.5 --all-extras --group build \
+		--generate-hashes --no-annotate --no-emit-package candor --custom-compile-command "make lock" --output-file requirements/lock.txt \
+		$(LOCK_FLAGS) pyproject.toml
+
+build/sbom.cdx.json: requirements/lock.txt requirements/install.py | $(STAMP)
 	@rm -rf build/serving; $(PYTHON) -m venv build/serving
-	build/serving/bin/python -m pip install --quiet --require-hashes --requirement requirements/serve-cpu.txt
+	build/serving/bin/python requirements/install.py serve grpc postgres parquet text cpu
 	build/serving/bin/python -m pip uninstall --quiet --yes pip setuptools
 	SOURCE_DATE_EPOCH=1700000000 $(BIN)/cyclonedx-py environment --output-reproducible --spec-version 1.6 \
 		--output-file $@ build/serving/bin/python
 
-sbom: setup build/sbom.cdx.json  ## Write build/sbom.cdx.json: what the service on a CPU is made of (CycloneDX).
+sbom: setup build/sbom.cdx.json  ## Write build/sbom.cdx.json: the packages of the CPU service (CycloneDX).
 
-audit: setup build/sbom.cdx.json  ## Known vulnerabilities of the lock file, licences of what serves.
+audit: setup build/sbom.cdx.json  ## Check the lock file for known vulnerabilities, the service for licences.
 	$(BIN)/python requirements/audit.py vulnerabilities
 	$(BIN)/python requirements/audit.py licences build/sbom.cdx.json
 
-smoke: setup  ## Build the image, run it with compose, predict, recalibrate, restart (needs a Docker engine).
+smoke: setup  ## Build the image, run it with compose, and test it (requires a Docker engine).
 	docker/smoke-test
 
-clean:  ## Remove what was built; keeps var/, where bundles and state are.
+clean:  ## Remove build files; keep var/ (bundles and state).
 	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
