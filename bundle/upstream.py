@@ -24,7 +24,7 @@ def _address(url: str) -> str:
     except ValueError:
         port = None
     if parts.scheme not in _DEFAULT_PORTS or not parts.hostname or not port:
-        raise ValueError("the address of a server is http://HOST:PORT or https://HOST:PORT")
+        raise ValueError("the address of a server is http:// or https://, then host and port")
     if parts.username is not None or parts.query or parts.fragment or "@" in parts.netloc:
         raise ValueError("the address of a server has no user, password, query or fragment")
     if url.endswith("/") or any(not "!" <= letter <= "~" for letter in url):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import io
 import json
 import secrets
@@ -103,6 +104,14 @@ def test_a_layer_gives_away_what_a_later_one_deletes(packed: bool) -> None:
     status, said = scan("--image", "-", image=image(gzip.compress(first) if packed else first, second))
     assert (status, said.count("\n")) == (1, 2)
     assert ":/root/.profile:1: GitHub token (ghp_" in said
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_layers_of_the_base_are_left_out_by_their_digests(packed: bool) -> None:
+    base, own = (tar({name: PLANTED["GitHub token"].encode()}) for name in ("base.txt", "own.txt"))
+    digest = f"sha256:{hashlib.sha256(base).hexdigest()}"  # of what is unpacked, as in the image's configuration
+    status, said = scan("--image", "-", digest, image=image(gzip.compress(base) if packed else base, own))
+    assert (status, "base.txt" in said, "own.txt" in said) == (1, False, True)
 
 
 def test_the_configuration_of_an_image_is_read() -> None:
