@@ -52,6 +52,7 @@ logger = structlog.get_logger(__name__)
 _OPEN = re.compile(f"{OPEN.pattern}|{dashboard.OPEN.pattern}")
 _PRUNE_EVERY_S = 3600.0
 _BODIES_IN_HAND = 8  # bodies of maximum size that may wait to be decoded
+_CLOSE = ((b"connection", b"close"),)  # the client's next request then goes to another replica
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -134,6 +135,7 @@ class Candor:
                 message["headers"] = [
                     *message["headers"],
                     (b"x-request-id", request_id.encode()),
+                    *(_CLOSE if self.runtime.others.stopping else ()),
                     *security_headers(scope["path"]),
                 ]
             await send(message)
@@ -195,7 +197,7 @@ def create_app(settings: Settings, others: Others | None = None) -> Candor:
     Raises:
         CandorError: The service cannot start.
     """
-    runtime = Runtime.open(settings, others or Alone())
+    runtime = Runtime.open(settings, others or Alone(leader=settings.background))
     try:
         access = Access(KeyStore(runtime.database), Rates(settings.key_requests_per_s))
         access.check_bind(settings.host)

@@ -48,6 +48,7 @@ app.add_typer(jobs.app, name="jobs")
 
 for verb in (
     local.serve,
+    local.worker,
     doctor.doctor,
     export.export_onnx,
     predict.predict,

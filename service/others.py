@@ -49,11 +49,13 @@ class Others(Protocol):
 
     Attributes:
         leader: Whether this process runs what only one may run: jobs, monitors and retention.
+        stopping: Whether the service is about to stop: it still answers, but is not ready.
         supervised: Whether a supervisor has started it, which also holds the lock of the state.
         processes: Number of processes.
     """
 
     leader: bool
+    stopping: bool
     supervised: bool
     processes: int
 
@@ -76,10 +78,14 @@ class Others(Protocol):
 
 
 class Alone:
-    """The only process of its service."""
+    """The only process of its service.
 
-    def __init__(self) -> None:
-        self.leader, self.supervised, self.processes = True, False, 1
+    Args:
+        leader: Whether it runs jobs, monitors and retention.
+    """
+
+    def __init__(self, *, leader: bool = True) -> None:
+        self.leader, self.stopping, self.supervised, self.processes = leader, False, False, 1
         self._handlers: Handlers = {}
 
     def listen(self, handlers: Handlers) -> None:

@@ -72,7 +72,9 @@ class Runtime:
             CandorError: The service cannot start; nothing stays open.
         """
         tracing = Tracing(settings.otlp_endpoint, settings.trace_share) if settings.otlp_endpoint else None
-        database = Database.open(settings.state_url, lock_is_held=others.supervised)
+        database = Database.open(
+            settings.state_url, lock_is_held=others.supervised, schema_of_another=not settings.background
+        )
         try:
             log = PredictionLog(
                 database,
@@ -155,6 +157,8 @@ class Runtime:
         """Yield the live values of /metrics as (name, help, labels, value)."""
         settings = self.settings
         yield "candor_build_info", "The running version.", {"version": VERSION}, 1
+        text = "Whether it runs recalibrations, monitors and retention: 1, else 0."
+        yield "candor_background", text, {}, self.others.leader
         yield "candor_ready", "Whether every model serves its active revision.", {}, not self.models.problems()
         yield "candor_deadline_seconds", "Queueing deadline of a prediction.", {}, settings.deadline_s
         yield "candor_queue_capacity_rows", "Maximum queued rows of a model.", {}, settings.max_queued_rows

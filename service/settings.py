@@ -63,6 +63,11 @@ class Settings(BaseSettings):
         1,
         description="Processes that answer requests behind the port; `auto`: one per available CPU, and one on a GPU.",
     )
+    background: bool = Field(
+        True,
+        description="Run recalibrations, monitors, retention and schema updates in this service. `false` leaves them "
+        "to `candor worker`, waits for its schema updates, and requires PostgreSQL.",
+    )
     threads: PositiveInt | None = Field(
         None,
         description="CPU threads per inference run. Unset: the CPUs available to the container divided by the workers, "
@@ -248,8 +253,14 @@ class Settings(BaseSettings):
     four_eyes: bool = Field(
         False, description="Require another API key to activate a proposal than the key that made it."
     )
+    stop_delay_s: float = Field(
+        0.0,
+        ge=0,
+        description="Time in seconds that a stop still accepts connections while /readyz answers 503 and each response "
+        "closes its connection, so that load balancers and clients go elsewhere.",
+    )
     drain_timeout_s: PositiveFloat = Field(
-        10.0, description="Time in seconds that a stop waits for requests in flight."
+        10.0, description="Time in seconds that a stop then waits for requests in flight."
     )
 
     @field_validator("bundles")

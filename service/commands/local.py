@@ -29,6 +29,12 @@ def serve(
     policies: Annotated[Path | None, typer.Option(help="Folder of policies (CANDOR_POLICIES).")] = None,
     workers: Annotated[str | None, typer.Option(help="Number of processes, or auto (CANDOR_WORKERS).")] = None,
     database_url: DatabaseUrl = None,
+    background: Annotated[
+        bool | None,
+        typer.Option(
+            help="Run recalibrations, monitors and retention here, or leave them to a worker (CANDOR_BACKGROUND)."
+        ),
+    ] = None,
 ) -> None:
     """Serve the bundles of a folder. Every setting is an environment variable: see docs/reference/settings.md."""
     # Until uvicorn listens to signals; as first process of a container this one would otherwise not hear of a stop.
@@ -39,7 +45,7 @@ def serve(
     from service.workers.plan import workers_of
 
     given = {"host": host, "port": port, "grpc_port": grpc_port, "bundles": bundles, "policies": policies}
-    given |= {"database_url": database_url}
+    given |= {"database_url": database_url, "background": background}
     with reporting():
         settings = settings_of(given | {"workers": workers})
         configure_logs(settings.log_level, secrets_of(settings))
@@ -49,14 +55,40 @@ def serve(
             _serve_alone(settings)
 
 
+def worker(
+    host: Annotated[str | None, typer.Option(help="Address to listen on (CANDOR_HOST).")] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port to listen on (CANDOR_PORT).")] = None,
+    bundles: Annotated[str | None, typer.Option(help="Folder or URL of bundles (CANDOR_BUNDLES).")] = None,
+    policies: Annotated[Path | None, typer.Option(help="Folder of policies (CANDOR_POLICIES).")] = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Run recalibrations, monitors, retention and schema updates for services with CANDOR_BACKGROUND=false.
+
+    Requires PostgreSQL. It has the settings and the API of a service, for probes and metrics.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    gc.disable()
+
+    from sqlalchemy import make_url
+
+    from service.state.database import one_server_only
+    from service.telemetry.logs import configure_logs
+
+    given = {"host": host, "port": port, "bundles": bundles, "policies": policies, "database_url": database_url}
+    with reporting():
+        settings = settings_of(given).model_copy(update={"background": True, "workers": 1, "grpc_port": None})
+        configure_logs(settings.log_level, secrets_of(settings))
+        if make_url(settings.database_url).get_backend_name() == "sqlite":
+            raise one_server_only("CANDOR_DATABASE_URL")
+        _serve_alone(settings)
+
+
 def _serve_alone(settings: Any) -> None:
     """Serve in this process."""
-    import uvicorn
-
-    from service.commands.process import application_of, run, uvicorn_options
+    from service.commands.process import Server, application_of, run
 
     application = application_of(settings)
-    run(uvicorn.Server(uvicorn.Config(application, **uvicorn_options(settings))), application)
+    run(Server(settings, application), application)
 
 
 def _supervise(settings: Any, workers: int) -> None:

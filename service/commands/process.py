@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import math
 import sys
+import time
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
@@ -39,6 +41,36 @@ def application_of(settings: Settings, others: Others | None = None) -> Candor:
     gc.enable()
     sys.setswitchinterval(_SWITCH_S)
     return application
+
+
+class Server(uvicorn.Server):
+    """A server that stops in two steps where the settings say so: first unready, then no more connections.
+
+    Args:
+        settings: Settings of the process.
+        application: The application.
+    """
+
+    def __init__(self, settings: Settings, application: Candor) -> None:
+        super().__init__(uvicorn.Config(application, **uvicorn_options(settings)))
+        self._delay_s = settings.stop_delay_s
+        self._others = application.runtime.others
+        self._stop: tuple[float, int, FrameType | None] | None = None  # when, and the signal
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop after the delay; at the second signal at once."""
+        if self._others.stopping or not self._delay_s:
+            super().handle_exit(sig, frame)
+        else:
+            self._others.stopping = True
+            self._stop = time.monotonic() + self._delay_s, sig, frame
+
+    async def on_tick(self, counter: int) -> bool:
+        """Stop once the delay is over."""
+        if self._stop is not None and time.monotonic() >= self._stop[0]:
+            super().handle_exit(*self._stop[1:])
+            self._stop = None
+        return await super().on_tick(counter)
 
 
 def uvicorn_options(settings: Settings) -> dict[str, Any]:

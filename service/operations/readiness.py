@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from service.others import CONDITION, Answer
 from service.runtime import Runtime
 
+_STOPPING: Final = "It is stopping."
 _MISSING: Final = {"starting": "It has not started yet.", "silent": "It does not answer."}
 
 
@@ -18,7 +19,7 @@ class Readiness:
 
     Attributes:
         problems: Why models do not serve their active revisions, by model; and what keeps a worker from its first
-            answer, by "worker" and its number. Empty if the service is ready.
+            answer, by "worker" and its number; "service" while it stops. Empty if the service is ready.
         models: Active revision by model, None without one.
         bundles: Why the remote folder of bundles could not be listed; this makes nothing unready.
         stale_for_s: Longest time without database contact, in seconds.
@@ -32,7 +33,8 @@ class Readiness:
 
 async def readiness(runtime: Runtime) -> Readiness:
     """Return the condition of the service, on the event loop."""
-    return together(await runtime.others.gather(CONDITION))
+    found = together(await runtime.others.gather(CONDITION))
+    return replace(found, problems={**found.problems, "service": _STOPPING}) if runtime.others.stopping else found
 
 
 def together(answers: Sequence[Answer]) -> Readiness:

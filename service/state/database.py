@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import threading
@@ -11,6 +12,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Self
 
+import structlog
 from sqlalchemy import URL, Connection, Engine, QueuePool, make_url, select, text
 from sqlalchemy import exc as database_errors
 
@@ -21,6 +23,8 @@ from service.state.server_lock import ServerLock, lock_file
 from service.state.shared_lock import ByteLock, SharedLock
 from service.state.tables import secrets
 
+logger = structlog.get_logger(__name__)
+
 SECRET_BYTES = 32
 MIGRATION_LOCK = 0x63616E646F72  # "candor": a number that no other user of the same PostgreSQL takes
 
@@ -28,6 +32,8 @@ SET_BACK_US = 86_400_000_000
 """Maximum plausible clock correction in microseconds; times further in the future come from a broken clock."""
 
 LOCK_RETRY_S = 0.05
+_SCHEMA_RETRY_S = 0.5
+_TELL_AGAIN_S = 10.0
 TURN_RETRY_S = 0.001
 WRITING = 2**62  # the byte of the lock file that a write holds; names have those below
 LEAVE_S = 5.0
@@ -61,7 +67,15 @@ class Database:
         self._held: dict[str, object] = {}
 
     @classmethod
-    def open(cls, url: str, *, readonly: bool = False, beside_server: bool = False, lock_is_held: bool = False) -> Self:
+    def open(
+        cls,
+        url: str,
+        *,
+        readonly: bool = False,
+        beside_server: bool = False,
+        lock_is_held: bool = False,
+        schema_of_another: bool = False,
+    ) -> Self:
         """Open a database; create it or update its schema if necessary.
 
         Args:
@@ -70,6 +84,7 @@ class Database:
             beside_server: Allow a running server on the same SQLite file, which then owns the schema; for the command
                 line.
             lock_is_held: The process that started this one has locked the SQLite file for both; see `lock_server`.
+            schema_of_another: Another process creates and updates the schema: wait for that. PostgreSQL only.
 
         Raises:
             ConfigurationError: The URL, the file or its folder cannot be used, the file is damaged or in use by another
@@ -78,6 +93,8 @@ class Database:
         """
         parsed = _parse(url)
         lock, shared = None, None
+        if schema_of_another and parsed.get_backend_name() == "sqlite":
+            raise one_server_only("CANDOR_BACKGROUND")
         if parsed.get_backend_name() == "sqlite":
             file = sqlite.file_of(parsed)
             if not readonly:
@@ -96,7 +113,9 @@ class Database:
         database = cls(engine, lock, shared=shared)
         try:
             owns = lock is not None or lock_is_held or engine.dialect.name == "postgresql"
-            database._load_secret(migrate=owns and not readonly)
+            if schema_of_another:
+                database._await_schema()
+            database._load_secret(migrate=owns and not readonly and not schema_of_another)
         except BaseException as error:
             database.close()
             if isinstance(error, StateUnavailableError) and engine.dialect.name == "sqlite":
@@ -193,6 +212,21 @@ class Database:
             self._lock.release()
             self._lock = None
 
+    def _await_schema(self) -> None:
+        """Wait until the schema is not older than this program's."""
+        told_at = -math.inf
+        while True:
+            with self.connect() as connection:
+                schema = migrations.current(connection)
+            if schema is not None and schema >= migrations.newest():
+                return
+            if time.monotonic() >= told_at + _TELL_AGAIN_S:
+                logger.warning(
+                    "waiting for `candor worker` to update the state", found=schema, expected=migrations.newest()
+                )
+                told_at = time.monotonic()
+            time.sleep(_SCHEMA_RETRY_S)
+
     def _load_secret(self, *, migrate: bool) -> None:
         if migrate:
             with self.begin() as connection:
@@ -270,6 +304,17 @@ def _parse(url: str) -> URL:
             expected="sqlite:////absolute/path/state.db or postgresql://user:password@host/name",
         )
     return parsed
+
+
+def one_server_only(where: str) -> ConfigurationError:
+    """Return the error of a state in SQLite that is to be shared by a worker and by processes that only serve."""
+    return ConfigurationError(
+        "A state in SQLite has one server, which runs everything.",
+        where=where,
+        found="SQLite",
+        expected="PostgreSQL",
+        remedy="Use PostgreSQL, or run `candor serve` with CANDOR_BACKGROUND=true.",
+    )
 
 
 def _no_schema(url: URL, found: str) -> ConfigurationError:

@@ -49,12 +49,14 @@ class Supervisor:
             "workers": workers,
             "leave_within_s": settings.drain_timeout_s + _LOG_WRITTEN_S,
         }
+        self._stop_delay_s = settings.stop_delay_s
         self._patience_s = settings.drain_timeout_s + _LOG_WRITTEN_S
         self._workers = [Worker(number) for number in range(1, workers + 1)]
         self._listeners = listeners
         self._inherited = () if lock is None else (lock.fileno(),)
         self._questions = Questions(lambda worker, message: self._workers[worker - 1].send(message))
         self._stopping = asyncio.Event()
+        self._asked_to_stop = False
         self._accepting = False
         self._refused: socket.socket | None = None  # a connection that no worker could take yet
         self._handed = self._restarts = 0
@@ -80,10 +82,18 @@ class Supervisor:
         return self._status
 
     def _stop(self) -> None:
-        """Stop, or at the second call end at once."""
+        """Stop after the delay; at the second call at once, at the third end the workers."""
         if self._stopping.is_set():
             self._kill()
-            return
+        elif self._asked_to_stop or not self._stop_delay_s:
+            self._end()
+        else:
+            self._asked_to_stop = True
+            for worker in self._workers:
+                worker.send({"stopping": True})
+            asyncio.get_running_loop().call_later(self._stop_delay_s, self._end)
+
+    def _end(self) -> None:
         for listener in self._listeners if self._accepting else ():
             self._accept(listener)  # clients that are connected already, though not accepted
         self._stopping.set()

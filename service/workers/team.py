@@ -34,6 +34,7 @@ class Team:
         settings: Settings of this worker, as JSON-able values.
         number: Number of this worker, from 1.
         leader: Whether it runs what only one may run.
+        stopping: Whether the service is about to stop.
         supervised: True.
         processes: Number of workers.
     """
@@ -46,7 +47,8 @@ class Team:
         self.settings: dict[str, Any] = first["settings"]
         self.number: int = first["worker"]
         self.processes: int = first["workers"]
-        self.leader, self.supervised = self.number == 1, True
+        self.leader = self.number == 1 and self.settings["background"]
+        self.stopping, self.supervised = False, True
         self._leave_within_s: float = first["leave_within_s"]
         self._handlers: Handlers = {}
         self._joined: Future[None] = Future()
@@ -125,6 +127,8 @@ class Team:
                     self._pool.submit(self._do, message["do"], message["id"])
                 elif "joined" in message:
                     self._joined.set_result(None)
+                elif "stopping" in message:
+                    self.stopping = True
                 elif (future := self._asked.pop(message["told"], None)) is not None:
                     future.set_result([Answer(*answer) for answer in message["answers"]])
         except OSError:

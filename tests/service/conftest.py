@@ -238,11 +238,11 @@ class InThread(Caller):
 
 
 class Process(Caller):
-    """A service as operators run it: `candor serve` in a process of its own."""
+    """A service as operators run it: `candor serve` or `candor worker` in a process of its own."""
 
-    def __init__(self, environment: dict[str, str], *, port: int) -> None:
+    def __init__(self, environment: dict[str, str], *, port: int, command: str) -> None:
         self.popen = subprocess.Popen(
-            [BIN / "candor", "serve", "--port", str(port)],
+            [BIN / "candor", command, "--port", str(port)],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -491,11 +491,11 @@ class Spawn:
     environment: dict[str, str]
     started: list[Process] = field(default_factory=list)
 
-    def __call__(self, *, wait: bool = True, **changes: str) -> Process:
+    def __call__(self, command: str = "serve", *, wait: bool = True, **changes: str) -> Process:
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
         environment = self.environment | {f"CANDOR_{name.upper()}": value for name, value in changes.items()}
-        running = Process(environment, port=port)
+        running = Process(environment, port=port, command=command)
         self.started.append(running)
         if wait:
             running.wait_until_it_listens()
