@@ -14,6 +14,7 @@ Snapshot = list[list[Any]]
 
 # Of gauges; counters and histograms add up.
 RULES: Final[dict[str, Callable[[float, float], float]]] = {
+    "candor_background": max,
     "candor_base_rate": max,
     "candor_build_info": max,
     "candor_bundles_listed": min,
