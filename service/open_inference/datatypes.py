@@ -48,16 +48,50 @@ BOOL: Final = "BOOL"
 
 @cache
 def accepted(dtype: str) -> tuple[str, ...]:
-    """Return the datatypes accepted for a model of `dtype`, its own first.
+    """Return the datatypes accepted for a model of `dtype`, its own first: all numbers for numbers.
 
-    >>> accepted("uint8")[:3], "FP32" in accepted("uint8"), "FP32" in accepted("float64"), accepted("bool")
-    (('UINT8', 'UINT16', 'UINT32'), False, True, ('BOOL',))
+    >>> accepted("uint8")[:3], "FP32" in accepted("uint8"), accepted("bool"), accepted("string")
+    (('UINT8', 'UINT16', 'UINT32'), True, ('BOOL',), ('BYTES',))
     """
     own = OF_DTYPE[dtype]
     if own in (BOOL, BYTES):
         return (own,)
-    others = (name for name, kind in DATATYPES.items() if name != own and (kind.whole or dtype.startswith("float")))
-    return (own, *others)
+    return (own, *(name for name in DATATYPES if name != own))
+
+
+def exactly(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> tuple[npt.NDArray[Any], int | None]:
+    """Return flat numbers in another type, and the index of the first that this type cannot hold, None without any.
+
+    NaN and infinities stay what they are between floats.
+
+    Example:
+        >>> exactly(np.array([1, 2**24 + 1]), np.dtype(np.float32))[1]
+        1
+        >>> exactly(np.array([1.0, 255.0]), np.dtype(np.uint8))
+        (array([  1, 255], dtype=uint8), None)
+    """
+    if values.dtype == dtype:
+        return values, None
+    whole, to_whole = values.dtype.kind in "iu", dtype.kind in "iu"
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = values.astype(dtype)
+        if whole and to_whole:
+            limits = np.iinfo(dtype)
+            lost = (values < limits.min) | (values > limits.max)
+        elif to_whole:
+            wide = values.astype(np.float64)  # holds every limit, which float16 does not
+            lost = ~((wide >= float(np.iinfo(dtype).min)) & (wide < _beyond(dtype)) & (np.trunc(wide) == wide))
+        elif whole:  # compared as integers, where they are still inside: NumPy would round both sides
+            outside = ~(np.isfinite(converted) & (converted < _beyond(values.dtype)))
+            lost = outside | (converted.astype(values.dtype) != values)
+        else:
+            lost = (converted != values) & ~np.isnan(values)
+    return converted, int(lost.argmax()) if lost.any() else None
+
+
+def _beyond(dtype: np.dtype[Any]) -> float:
+    """Return the first number above an integer type, a power of 2."""
+    return float(np.iinfo(dtype).max) + 1.0
 
 
 def from_bfloat16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from service.errors import InputError, InputTypeError
+from service.errors import InputTypeError
 from service.places import Place, in_body
 
 _WHOLE: Final = in_body()
@@ -54,16 +54,6 @@ def text(document: dict[str, Any], key: str, where: Place) -> str | None:
     if value is not None and not isinstance(value, str):
         raise InputTypeError(f"`{key}` must be a string.", where=where, found=kind_of(value), expected="string")
     return value
-
-
-def refuse_shared_memory(parameters: dict[str, Any], where: Place) -> None:
-    """Refuse tensors in shared memory with an InputError."""
-    if "shared_memory_region" in parameters:
-        raise InputError(
-            "Shared memory is not supported.",
-            where=where / "parameters" / "shared_memory_region",
-            expected="`data` or binary data",
-        )
 
 
 def kind_of(value: Any) -> str:

@@ -94,7 +94,7 @@ def read(
         return _table(given, body, spec, encoder, rows, absent)
     if isinstance(encoder, Scores):
         (tensor,) = given.values()
-        values = tensor.numbers(body, ("FP64", "FP32"), declared(spec, encoder)[0].shape)
+        values = tensor.numbers(body, "float64", declared(spec, encoder)[0].shape)
         if encoder.field == "scores":
             values = values.reshape(rows)
         with rows_of_the_tensor(tensor.where):
@@ -157,7 +157,7 @@ def _tensor(tensor: InputTensor, body: bytes, wanted: TensorSpec) -> npt.NDArray
     if wanted.dtype == "string":
         values: Any = np.array(tensor.texts(body, wanted.shape), object).reshape(-1, *wanted.shape)
     else:
-        values = tensor.numbers(body, accepted(wanted.dtype), wanted.shape)
+        values = tensor.numbers(body, wanted.dtype, wanted.shape)
     with rows_of_the_tensor(tensor.where):
         return by_row(values, partial(tensors.column, tensor=wanted))
 

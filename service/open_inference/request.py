@@ -14,7 +14,7 @@ from service.errors import InputError, InputTypeError, InputValueError, Malforme
 from service.inference.encoded import Absent, decode_images
 from service.inference.inputs import Encoder
 from service.inference.names import check_name
-from service.open_inference import fields, named
+from service.open_inference import fields, named, parameters
 from service.open_inference.errors import rows_of_the_tensor
 from service.open_inference.fields import kind_of
 from service.open_inference.named import INPUT
@@ -108,17 +108,17 @@ def read(
         MalformedBodyError: The document is not an inference request.
         InputError: The request cannot be answered.
     """
-    parameters = fields.parameters(document)
+    given = parameters.of_request(document)
     tensors, naming = _tensors(document, body, start, spec, encoder)
     names = {name: tensor.names(body, max_rows) for name, tensor in naming.items()}
     absent: Absent | None = Counter() if _by_name(list(tensors), spec, encoder) else None
     return Inference(
         inputs=_inputs(tensors, body, spec, encoder, max_rows, absent),
-        outputs=_outputs(document, binary=fields.flag(parameters, "binary_data_output")),
+        outputs=_outputs(document, binary=fields.flag(given, "binary_data_output")),
         id=fields.text(document, "id", in_body("id")),
-        policy=fields.text(parameters, "policy", in_body("parameters", "policy")),
-        timeout_s=_timeout(parameters),
-        segment=_segment(parameters, names.get("segments")),
+        policy=fields.text(given, "policy", in_body("parameters", "policy")),
+        timeout_s=_timeout(given),
+        segment=_segment(given, names.get("segments")),
         references=names.get("references"),
         groups=names.get("groups"),
         where=next(iter(tensors.values())).where,
@@ -230,16 +230,15 @@ def _outputs(document: dict[str, Any], *, binary: bool) -> tuple[Requested, ...]
             )
         if name in outputs:
             raise InputError("Duplicate output.", where=where / "name", found=name, expected="each once")
-        parameters = fields.parameters(entry, where)
-        fields.refuse_shared_memory(parameters, where)
+        given = parameters.of_tensor(entry, "output", where)
         outputs[name] = Requested(
-            name, fields.flag(parameters, "binary_data", where, default=binary), _classes(name, parameters, where)
+            name, fields.flag(given, "binary_data", where, default=binary), _classes(name, given, where)
         )
     return tuple(outputs.values())
 
 
-def _classes(name: str, parameters: dict[str, Any], where: Place) -> int:
-    classes = parameters.get("classification", 0)
+def _classes(name: str, given: dict[str, Any], where: Place) -> int:
+    classes = given.get("classification", 0)
     if type(classes) is not int or classes < 0:
         raise InputTypeError(
             "`classification` must be a number of classes.",
@@ -257,9 +256,9 @@ def _classes(name: str, parameters: dict[str, Any], where: Place) -> int:
     return classes
 
 
-def _segment(parameters: dict[str, Any], each: list[str | None] | None) -> str | list[str | None] | None:
+def _segment(given: dict[str, Any], each: list[str | None] | None) -> str | list[str | None] | None:
     where = in_body("parameters", "segment")
-    segment = fields.text(parameters, "segment", where)
+    segment = fields.text(given, "segment", where)
     if segment is None:
         return each
     if each is not None:
@@ -267,8 +266,8 @@ def _segment(parameters: dict[str, Any], each: list[str | None] | None) -> str |
     return check_name(segment, "A segment has", where)
 
 
-def _timeout(parameters: dict[str, Any]) -> float | None:
-    value = parameters.get("timeout", 0)
+def _timeout(given: dict[str, Any]) -> float | None:
+    value = given.get("timeout", 0)
     if type(value) is not int or value < 0:
         raise InputTypeError(
             "`timeout` must be a number of microseconds.",

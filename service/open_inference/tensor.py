@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from bundle import InputSpec, Tokenizer, Vocabulary
-from bundle.open_inference import BYTES
+from bundle.open_inference import BYTES, OF_DTYPE
 from service.errors import InputError, InputShapeError, InputTypeError, InputValueError
 from service.inference.encoded import decode_base64, encode_texts
 from service.inference.inputs import Encoder, check_rows
 from service.inference.names import check_name
-from service.open_inference import fields
-from service.open_inference.datatypes import BOOL, DATATYPES, Datatype, accepted, from_bfloat16
+from service.open_inference import parameters
+from service.open_inference.datatypes import BOOL, DATATYPES, Datatype, accepted, exactly, from_bfloat16
 from service.open_inference.errors import rows_of_the_tensor
 from service.open_inference.fields import kind_of
 from service.places import Place, in_body
@@ -96,9 +96,7 @@ class InputTensor:
                 "The tensor is empty.", where=where / "shape", found=shape, expected="at least 1 example"
             )
         self.datatype: Any = document.get("datatype")
-        parameters = fields.parameters(document, where)
-        fields.refuse_shared_memory(parameters, where)
-        self.size = parameters.get("binary_data_size")
+        self.size = parameters.of_tensor(document, "input", where).get("binary_data_size")
         if self.size is not None and (type(self.size) is not int or self.size < 0):
             raise InputTypeError(
                 "`binary_data_size` must be a number of bytes.",
@@ -137,19 +135,17 @@ class InputTensor:
         if self.datatype == BYTES and (spec.kind == "image" or isinstance(encoder, Vocabulary | Tokenizer)):
             return self._encoded(body, spec, encoder, max_rows)
         self._check_datatype((BYTES,) if isinstance(encoder, Tokenizer) else accepted(spec.dtype))
-        flat = self._from_json() if self.data is not None else self._from_binary(body)
-        return flat.reshape(self.shape)
+        return self._exactly(body, spec.dtype, spec.shape).reshape(self.shape)
 
-    def numbers(self, body: bytes, datatypes: Sequence[str], shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        """Return numbers or booleans as an array (N, *shape); of shape [N] or [N, 1] for one value per row.
+    def numbers(self, body: bytes, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        """Return numbers or booleans as an array (N, *shape) of `dtype`; of shape [N] or [N, 1] for one value per row.
 
         Raises:
-            InputError: The tensor has another datatype or shape, or its data do not match them.
+            InputError: The tensor has another datatype or shape, its data do not match them, or lose a value.
         """
-        self._check_datatype(datatypes)
+        self._check_datatype(accepted(dtype))
         self._check_shape(shape)
-        flat = self._from_json() if self.data is not None else self._from_binary(body)
-        return flat.reshape(-1, *shape)
+        return self._exactly(body, dtype, shape).reshape(-1, *shape)
 
     def texts(self, body: bytes, shape: tuple[int, ...]) -> list[str]:
         """Return the texts of BYTES of shape (N, *shape), flat; of shape [N] or [N, 1] for one text per row.
@@ -196,6 +192,20 @@ class InputTensor:
             check_name(text, "A name has", self.where.tensor_row(row)) if text else None
             for row, text in enumerate(texts)
         ]
+
+    def _exactly(self, body: bytes, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        """Return flat numbers in the type of the model, whose examples have `shape`."""
+        flat = self._from_json() if self.data is not None else self._from_binary(body)
+        converted, lost = exactly(flat, np.dtype(dtype))
+        if lost is not None:
+            raise InputValueError(
+                f"{OF_DTYPE[dtype]} cannot hold a value of the tensor.",
+                where=self.where.tensor_row(lost // math.prod(shape)),
+                found=f"{flat[lost]!s} ({self.datatype})",
+                expected=f"numbers that are exact in {OF_DTYPE[dtype]}",
+                remedy=f"Convert the values yourself and send {OF_DTYPE[dtype]}.",
+            )
+        return converted
 
     def _from_binary(self, body: bytes) -> npt.NDArray[Any]:
         dtype = _NUMPY[self.datatype].dtype

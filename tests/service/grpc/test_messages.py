@@ -113,13 +113,22 @@ def infer(call: Channel, datatype: str, shape: list[int], *, raw: list[bytes] = 
     return call("ModelInfer", model_name="digits", inputs=[given | contents], raw_input_contents=raw)
 
 
-@pytest.mark.parametrize("datatype", [name for name, kind in DATATYPES.items() if kind.whole])
-def test_integers_of_any_width_are_raw_or_typed(call: Channel, digits: Any, datatype: str) -> None:
-    image = (digits.images[:1] // 2).astype(DATATYPES[datatype].dtype)
-    kind = "uint" if datatype.startswith("U") else "int"
-    field = f"{kind}64_contents" if datatype.endswith("64") else f"{kind}_contents"
-    typed = infer(call, datatype, [1, 8, 8, 1], contents={field: image.ravel().tolist()})
-    raw = infer(call, datatype, [1, 8, 8, 1], raw=[image.tobytes()])
+def contents_of(datatype: str, image: np.ndarray) -> dict[str, Any]:
+    kind = "uint" if datatype.startswith("U") else "fp" if datatype.startswith("F") else "int"
+    size = datatype[-2:] if kind == "fp" or datatype.endswith("64") else ""
+    return {f"{kind}{size}_contents": image.ravel().tolist()}
+
+
+@pytest.mark.parametrize("datatype", DATATYPES)
+def test_numbers_of_any_type_are_raw_or_typed(call: Channel, digits: Any, datatype: str) -> None:
+    image = (digits.images[:1] // 2).astype(np.float32)  # up to 127: exact in 16 bits too
+    bits = (image.view(np.uint32) >> 16) if datatype == "BF16" else image
+    raw = infer(call, datatype, [1, 8, 8, 1], raw=[bits.astype(DATATYPES[datatype].dtype).tobytes()])
+    whole = image.astype(np.uint8)
+    typed = infer(call, "UINT8", [1, 8, 8, 1], contents=contents_of("UINT8", whole))
+    if DATATYPES[datatype].code is not None:
+        number = whole if DATATYPES[datatype].whole else image
+        typed = infer(call, datatype, [1, 8, 8, 1], contents=contents_of(datatype, number))
     confidence = np.frombuffer(raw.raw_output_contents[2], np.float32)
     assert list(typed.outputs[2].contents.fp32_contents) == pytest.approx(confidence.tolist(), abs=1e-6)
 
@@ -133,7 +142,9 @@ def test_integers_of_any_width_are_raw_or_typed(call: Channel, digits: Any, data
         ("UINT8", [1, 8, 8, 1], {"raw": [bytes(64), b""]}, "one entry per input tensor"),
         ("UINT8", [1], {"raw": [bytes(64)], "contents": {"uint_contents": [1]}}, "either `raw_input_contents` or"),
         ("FP16", [1, 8, 8, 1], {"contents": {"fp32_contents": [0] * 64}}, "requires raw contents"),
-        ("FP32", [1, 8, 8, 1], {"contents": {"fp32_contents": [0] * 64}}, "takes UINT8"),
+        ("FP32", [1, 8, 8, 1], {"contents": {"fp32_contents": [0.5] * 64}}, "row 0 of /inputs/0. Found: 0.5 (FP32)"),
+        ("BF16", [1, 8, 8, 1], {"raw": [b"\0\x3f" * 64]}, "UINT8 cannot hold a value of the tensor"),
+        ("UINT8", [1, 8, 8, 1], {"raw": [bytes(64)], "parameters": {"polcy": message("InferParameter")()}}, "Unknown"),
         ("UINT8", [-1, 8, 8, 1], {"raw": [bytes(64)]}, "integers of 0 or more"),
         ("BYTES", [1], {"contents": {"bytes_contents": [b"no image"]}}, "Where: row 0 of /inputs/0"),
         ("UINT8", [1], {"raw": [b""], "parameters": {"shared_memory_region": message("InferParameter")()}}, "Shared"),

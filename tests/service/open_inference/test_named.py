@@ -60,7 +60,7 @@ def by_v2(client: Any, model: str, *, binary: bool = True, **arrays: tuple[str, 
 def test_a_graph_of_several_tensors_takes_them_by_name(served: Any, client: Any, made: Any, binary: bool) -> None:
     rows = made["sentences"][:5]
     wanted = by_v1(served, "sentences", inputs=[{"ids": r["ids"].tolist(), "mask": r["mask"].tolist()} for r in rows])
-    for datatype in ("INT64", "UINT8"):
+    for datatype in ("INT64", "UINT8", "FP32"):
         found = by_v2(client, "sentences", binary=binary, mask=("BOOL", rows["mask"]), ids=(datatype, rows["ids"]))
         assert found.tobytes() == wanted.tobytes()
     assert client.get_model_metadata("sentences")["inputs"] == [
@@ -165,7 +165,8 @@ COUNTRY, AMOUNT = tensor("country", "BYTES", ["de", "fr"]), tensor("amount", "FP
         ("sentences", [IDS, tensor("mask", "BOOL", [True] * 4, 2, 2)], "Where: /inputs/1/shape. Found: [2, 2]. Exp"),
         ("sentences", [IDS, tensor("mask", "BOOL", [1] * 10, 2, 5)], "true and false only. Where: /inputs/1/data"),
         ("sentences", [IDS, tensor("mask", "UINT8", [1] * 10, 2, 5)], "Where: /inputs/1/datatype. Found: UINT8"),
-        ("sentences", [MASK, tensor("ids", "FP32", [1] * 10, 2, 5)], "The model takes INT64. Where: /inputs/1/datat"),
+        ("sentences", [MASK, tensor("ids", "BYTES", ["1"] * 10, 2, 5)], "The model takes INT64. Where: /inputs/1/data"),
+        ("sentences", [MASK, tensor("ids", "FP32", [1] * 9 + [1.5], 2, 5)], "row 1 of /inputs/1. Found: 1.5 (FP32)"),
         ("sentences", [MASK, tensor("ids", "UINT64", [1] * 9 + [2**63], 2, 5)], "Where: row 1 of /inputs/1. Found: 9"),
         ("sentences", [MASK, tensor("ids", "INT64", [1] * 9 + [None], 2, 5)], "integers only"),
         ("sentences", [tensor("ids", "INT64", [1], *[])], "Missing: 'mask'"),
@@ -186,7 +187,8 @@ COUNTRY, AMOUNT = tensor("country", "BYTES", ["de", "fr"]), tensor("amount", "FP
         ("claims", [tensor("fault", "INT8", [8])], "Column 'fault' has an unknown value. Where: row 0"),
         ("claims", [tensor("fault", "FP32", [7])], "Where: /inputs/0/datatype. Found: FP32"),
         ("vendor", [tensor("scores", "FP64", [0.5, 1.5])], "Where: row 1 of /inputs/0. Found: 1.5. Expected: 0 to 1"),
-        ("vendor", [tensor("scores", "INT8", [1])], "Where: /inputs/0/datatype. Found: INT8"),
+        ("vendor", [tensor("scores", "INT64", [1, 2**53 + 1])], "row 1 of /inputs/0. Found: 9007199254740993 (INT64)"),
+        ("vendor", [tensor("scores", "BOOL", [True])], "Where: /inputs/0/datatype. Found: BOOL"),
         ("vendor", [tensor("scores", "FP32", [0.5, 0.5], 1, 2)], "Expected: [N] or [N, 1]"),
         ("vendor", [tensor("scores", "FP32", [0.5], *[]) | {"shape": []}], "same number of rows"),
         ("vendor", [tensor("input", "FP32", [0.5])], "Unknown or duplicate: 'input'"),

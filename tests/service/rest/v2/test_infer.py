@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from bundle.images import encode_png
+from service.open_inference.datatypes import DATATYPES
 from service.state.keys import KeyStore
 from tests.waiting import until
 
@@ -95,20 +96,16 @@ class TestInputs:
         answer = outputs_of(shared.http.send(request))
         np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-6)
 
-    @pytest.mark.parametrize(
-        ("datatype", "dtype"),
-        [
-            *(("UINT8", "<u1"), ("UINT16", "<u2"), ("UINT32", "<u4"), ("UINT64", "<u8")),
-            *(("INT16", "<i2"), ("INT32", "<i4"), ("INT64", "<i8")),
-        ],
-    )
-    def test_integers_of_any_width_are_taken_where_their_values_fit(
-        self, ask: Any, digits: Any, expected: np.ndarray, datatype: str, dtype: str
+    @pytest.mark.parametrize("datatype", [name for name in DATATYPES if name not in ("INT8", "BF16")])
+    def test_numbers_of_any_type_are_taken_where_no_value_is_lost(
+        self, ask: Any, digits: Any, expected: np.ndarray, datatype: str
     ) -> None:
         images = digits.images[:3]
-        body, headers = in_binary(images.astype(dtype).tobytes(), images, datatype)
+        body, headers = in_binary(images.astype(DATATYPES[datatype].dtype).tobytes(), images, datatype)
         np.testing.assert_allclose(outputs_of(ask(body, **headers))["probabilities"], expected, atol=1e-6)
-        np.testing.assert_allclose(outputs_of(ask(in_json(images, datatype)))["probabilities"], expected, atol=1e-6)
+        if DATATYPES[datatype].code is not None:
+            body = in_json(images if DATATYPES[datatype].whole else images.astype(float), datatype)
+            np.testing.assert_allclose(outputs_of(ask(body))["probabilities"], expected, atol=1e-6)
 
     def test_data_may_be_nested_and_the_batch_axis_left_out(self, ask: Any, digits: Any, expected: np.ndarray) -> None:
         images = digits.images[:3]
@@ -189,6 +186,16 @@ class TestAnswers:
                 value, index, label = text.split(":", 2)
                 assert (int(index), label) == (column, digits.bundle.manifest.labels[column])
                 np.testing.assert_allclose(np.float32(value), all_values[column], rtol=1e-5)
+
+    def test_parameters_without_an_effect_are_taken(self, ask: Any, digits: Any) -> None:
+        """Triton's clients send some of them, and those of MLServer others, on every level."""
+        codec = {"content_type": "np", "headers": {"x-request-id": "1"}}
+        none = {"sequence_id": 0, "sequence_start": False, "sequence_end": False, "priority": 0}
+        document = json.loads(in_json(digits.images[:1]))
+        document["parameters"] = codec | none | {"triton_enable_empty_final_response": True}
+        document["inputs"][0]["parameters"] = codec
+        document["outputs"] = [{"name": "confidence", "parameters": codec}]
+        assert set(outputs_of(ask(json.dumps(document).encode()))) == {"confidence"}
 
     def test_the_policy_decides_from_the_parameters_as_from_the_query(self, ask: Any, digits: Any) -> None:
         images = digits.images[:20]
@@ -293,7 +300,7 @@ class TestRefused:
             (body({"shape": [1, 8, 7, 1], "data": [0] * 56}), 422, "shape [8, 8, 1]"),
             (body({"shape": [64]}), 422, "shape [8, 8, 1]"),
             (body({"shape": [2, 8, 8, 1]}), 422, "Found: 64 values. Expected: 128 values"),
-            (body({"datatype": "FP32"}), 422, "The model takes UINT8"),
+            (body({"datatype": "FP32", "data": [0] * 63 + [0.5]}), 422, "row 0 of /inputs/0. Found: 0.5 (FP32)"),
             (body({"datatype": "BOOL", "data": [True] * 64}), 422, "The model takes UINT8"),
             (body({"datatype": "UINT9"}), 422, "Found: UINT9"),
             (body({"datatype": None}), 422, "Found: null"),
@@ -302,7 +309,7 @@ class TestRefused:
             (body({"data": None}), 422, "Found: neither"),
             (body({"data": [0] * 63 + [256]}), 422, "not a valid UINT8"),
             (body({"data": [0] * 63 + [-1]}), 422, "not a valid UINT8"),
-            (body({"datatype": "INT64", "data": [0] * 63 + [-1]}), 422, "from 0 to 255"),
+            (body({"datatype": "INT64", "data": [0] * 63 + [-1]}), 422, "UINT8 cannot hold a value of the tensor"),
             (body({"datatype": "INT64", "data": [0] * 63 + [2**64]}), 422, "integers only"),
             (body({"data": [0] * 63 + [1.0]}), 422, "integers only"),
             (body({"data": [0] * 63 + [True]}), 422, "integers only"),
@@ -339,6 +346,14 @@ class TestRefused:
             (body(parameters={"policy": "mine"}), 404, "no policy 'mine'"),
             (body(parameters={"timeout": "soon"}), 422, "microseconds"),
             (body(parameters={"timeout": -1}), 422, "microseconds"),
+            (body(parameters={"polcy": "p"}), 422, 'Found: polcy. Expected: ["policy", "segment", "timeout"'),
+            (body(parameters={"polcy": "p"}), 422, "Did you mean `policy`?"),
+            (body(parameters={"binary_data": True}), 422, "`binary_data` is a parameter of the output."),
+            (body({"parameters": {"policy": "p"}}), 422, "Where: /inputs/0/parameters/policy. Found: policy"),
+            (body(outputs=[{"name": "logits", "parameters": {"top": 1}}]), 422, "Where: /outputs/0/parameters/top"),
+            (body(parameters={"sequence_id": 0, "sequence_start": True}), 422, "Where: /parameters/sequence_start"),
+            (body(parameters={"sequence_id": "a"}), 422, "models keep no state between requests"),
+            (body(parameters={"priority": 2}), 422, "answered in order of arrival"),
             (body().replace(b"[0, 0", b"[NaN, 0"), 400, "NaN and Infinity are not JSON"),
             (in_json(np.zeros((1025, 8, 8, 1), np.uint8)), 422, "at most 1024"),
         ],

@@ -206,7 +206,19 @@ def test_the_repository(service: Any, digits: Any) -> None:
         (lambda client, image: client.infer("letters", [tensor(image)]), "404", "Unknown model 'letters'"),
         (lambda client, image: client.infer("digits", [tensor(image)], model_version="9"), "404", "not loaded"),
         (lambda client, image: client.infer("digits", [tensor(image[:, 1:])]), "422", r"shape \[8, 8, 1\]"),
-        (lambda client, image: client.infer("digits", [tensor(image.astype(np.float32), "FP32")]), "422", "UINT8"),
+        (
+            lambda client, image: client.infer("digits", [tensor(image.astype(np.float32) + 0.5, "FP32")]),
+            "422",
+            "UINT8 cannot hold",
+        ),
+        (
+            lambda client, image: client.infer("digits", [tensor(image)], parameters={"polcy": "auto-read"}),
+            "422",
+            r"Where: /parameters/polcy\. .* Did you mean `policy`\?",
+        ),
+        (lambda client, image: client.infer("digits", [tensor(image)], sequence_id=7), "422", "no state"),
+        (lambda client, image: client.infer("digits", [tensor(image)], sequence_id="s"), "422", "no state"),
+        (lambda client, image: client.infer("digits", [tensor(image)], priority=1), "422", "order of arrival"),
         (lambda client, image: client.infer("digits", [tensor(image)] * 2), "422", "one input"),
         (
             lambda client, image: client.infer("digits", [tensor(image)], query_params={"policy": "none"}),

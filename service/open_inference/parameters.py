@@ -1,0 +1,86 @@
+"""Parameters of inference requests: what each level takes. Others are refused, since a mistyped name must not pass."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any, Final
+
+from service.errors import InputError
+from service.open_inference import fields
+from service.places import Place, in_body
+
+_READ: Final = {
+    "request": ("policy", "segment", "timeout", "binary_data_output"),
+    "input": ("binary_data_size",),
+    "output": ("binary_data", "classification"),
+}
+"""Parameters with an effect, by level."""
+
+_IGNORED: Final = ("content_type", "headers")
+"""Sent at any level by clients of MLServer: a hint for its decoders, and copies of HTTP headers."""
+
+_STATELESS: Final = "models keep no state between requests, so there are no sequences"
+_NEUTRAL: Final[dict[str, tuple[Any, str]]] = {
+    "sequence_id": ((None, 0, ""), f"0 or an empty text: {_STATELESS}"),
+    "sequence_start": ((None, False), f"false: {_STATELESS}"),
+    "sequence_end": ((None, False), f"false: {_STATELESS}"),
+    "priority": ((None, 0), "0: requests are answered in order of arrival"),
+}
+"""Parameters of Triton that may only say what holds anyway: their values, and why."""
+
+_KNOWN: Final = {level: frozenset((*names, *_IGNORED)) for level, names in _READ.items()}
+# Each request has one answer in a stream, so nothing follows it that would have to be announced as empty.
+_OF_TRITON: Final = {*_NEUTRAL, "triton_enable_empty_final_response"}
+
+
+def of_request(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a request.
+
+    Raises:
+        InputError: A parameter is unknown, or asks for a sequence or a priority.
+    """
+    found = fields.parameters(document)
+    if found and not _KNOWN["request"].issuperset(found):
+        _check(found.keys() - _OF_TRITON, "request", in_body())
+        for name, (values, expected) in _NEUTRAL.items():
+            if found.get(name) not in values:
+                raise InputError(
+                    f"`{name}` is not supported.",
+                    where=in_body("parameters", name),
+                    found=str(found[name])[:200],
+                    expected=expected,
+                )
+    return found
+
+
+def of_tensor(document: dict[str, Any], level: str, where: Place) -> dict[str, Any]:
+    """Return the parameters of an input or output.
+
+    Args:
+        document: Entry of the request.
+        level: "input" or "output".
+        where: Its place.
+
+    Raises:
+        InputError: A parameter is unknown.
+    """
+    found = fields.parameters(document, where)
+    if found and not _KNOWN[level].issuperset(found):
+        _check(found.keys(), level, where)
+    return found
+
+
+def _check(names: Any, level: str, where: Place) -> None:
+    for name in sorted(names - _KNOWN[level]):
+        place = where / "parameters" / name[:200]
+        if name.startswith("shared_memory_"):
+            raise InputError("Shared memory is not supported.", where=place, expected="`data` or binary data")
+        elsewhere = [f"`{name}` is a parameter of the {other}." for other, own in _READ.items() if name in own]
+        near = [f"Did you mean `{one}`?" for one in get_close_matches(name, _READ[level], 1)]
+        raise InputError(
+            f"Unknown parameter of the {level}.",
+            where=place,
+            found=name[:200],
+            expected=list(_READ[level]),
+            remedy=next(iter(elsewhere + near), None),
+        )
