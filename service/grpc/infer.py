@@ -12,6 +12,7 @@ from service.grpc.calls import Call, parsed
 from service.grpc.messages import message
 from service.grpc.request import parse
 from service.open_inference.inferring import Inferring
+from service.open_inference.named import own_name
 from service.open_inference.versions import served_version
 from service.operations.predicting import most_at_once
 
@@ -44,7 +45,8 @@ class Infer(Inferring):
         served = served_version(model, request.model_version or None)
         model.plane.check_room(served)
         raw = bool(request.raw_input_contents)
-        read = partial(parse, request, served.input, served.encoder, max_rows=self._max_rows)
+        own = own_name(served.bundle)
+        read = partial(parse, request, served.input, served.encoder, max_rows=self._max_rows, own=own)
         # Raw numbers cost nothing to read; texts and typed contents take time.
         binary = raw and served.encoder is None and served.input.kind != "tensors"
         quick = binary or len(data) <= most_at_once(served.encoder)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from bundle import InputSpec
 from service.errors import InputError, InputTypeError, MalformedBodyError
 from service.inference.inputs import Encoder
+from service.open_inference.named import INPUT
 from service.open_inference.request import Inference, read
 from service.places import Place, in_body
 
@@ -23,7 +24,7 @@ _CONTENTS: Final = {
 """Fields of typed contents by datatype; BYTES are raw in both forms."""
 
 
-def parse(request: Any, spec: InputSpec, encoder: Encoder | None, *, max_rows: int) -> Inference:
+def parse(request: Any, spec: InputSpec, encoder: Encoder | None, *, max_rows: int, own: str = INPUT) -> Inference:
     """Read a ModelInferRequest.
 
     Args:
@@ -31,6 +32,7 @@ def parse(request: Any, spec: InputSpec, encoder: Encoder | None, *, max_rows: i
         spec: Input of the model.
         encoder: Encoder of texts in the bundle of the model.
         max_rows: Maximum number of texts or encoded images.
+        own: Name of the only input in the graph of the model.
 
     Raises:
         InputError: The request cannot be answered.
@@ -61,7 +63,7 @@ def parse(request: Any, spec: InputSpec, encoder: Encoder | None, *, max_rows: i
         "inputs": inputs,
         "outputs": [{"name": one.name, "parameters": parameters_of(one.parameters)} for one in request.outputs],
     }
-    return read(document, b"".join(behind), 0, spec, encoder, max_rows=max_rows)
+    return read(document, b"".join(behind), 0, spec, encoder, max_rows=max_rows, own=own)
 
 
 def parameters_of(given: Mapping[str, Any]) -> dict[str, Any]:

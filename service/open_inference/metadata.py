@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from bundle.open_inference import BYTES
 from service.inference.statistics import Statistics, Tally
-from service.open_inference.named import declared
+from service.open_inference.named import declared, own_name
 from service.open_inference.request import CLASSIFIED, DECISION, OUTPUTS
 from service.open_inference.versions import loaded_versions, served_version, version_of
 from service.serving.model import Model
@@ -51,7 +51,7 @@ def of_model(model: Model, version: str | None) -> dict[str, Any]:
         # Without the names of rows: the protocol has no optional inputs, and clients send all listed ones.
         "inputs": [
             {"name": name, "datatype": datatype, "shape": [-1, *shape]}
-            for name, datatype, shape in declared(served.input, served.encoder)
+            for name, datatype, shape in declared(served.input, served.encoder, own_name(served.bundle))
         ],
         "outputs": [
             {"name": name, "datatype": _datatype(name), "shape": [-1, *_dims(name, served)]} for name in OUTPUTS
@@ -81,7 +81,7 @@ def configuration(model: Model, version: str | None, settings: Settings) -> dict
                 "format": "FORMAT_NHWC" if image else "FORMAT_NONE",
                 "dims": list(shape) or [1],
             }
-            for name, datatype, shape in declared(served.input, served.encoder)
+            for name, datatype, shape in declared(served.input, served.encoder, own_name(served.bundle))
         ],
         "output": [
             {

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bundle import Column, Columns, InputSpec, RowError, Scores, TensorSpec, Tokenizer, tensors
+from bundle import Bundle, Column, Columns, InputSpec, RowError, Scores, TensorSpec, Tokenizer, tensors
 from bundle.open_inference import BYTES, OF_DTYPE
 from service.errors import InputError, InputShapeError
 from service.inference.encoded import Absent, by_row
@@ -41,8 +41,20 @@ class Declared(NamedTuple):
     shape: tuple[int, ...]
 
 
-def declared(spec: InputSpec, encoder: Encoder | None) -> list[Declared]:
-    """Return the input tensors of a model: columns of a table, tensors of a graph, scores, or one `input`."""
+def own_name(bundle: Bundle) -> str:
+    """Return the name that the graph of a model has for its only input; `INPUT` where there is none, or several."""
+    graph = bundle.manifest.graph
+    return graph.inputs[0].name if graph is not None and len(graph.inputs) == 1 else INPUT
+
+
+def declared(spec: InputSpec, encoder: Encoder | None, own: str = INPUT) -> list[Declared]:
+    """Return the input tensors of a model: columns of a table, tensors of a graph, scores, or one.
+
+    Args:
+        spec: Input of the model.
+        encoder: Columns, tokenizer or scores in the bundle of the model.
+        own: Name of the one tensor, see `own_name`.
+    """
     if isinstance(encoder, Columns):
         dtypes: dict[str, str] = {tensor.name: tensor.dtype for tensor in spec.tensors}
         return [
@@ -60,12 +72,32 @@ def declared(spec: InputSpec, encoder: Encoder | None) -> list[Declared]:
         return [Declared(INPUT, BYTES, ())]
     if spec.kind == "tensors":
         return [Declared(tensor.name, OF_DTYPE[tensor.dtype], tensor.shape) for tensor in spec.tensors]
-    return [matrix(spec)]
+    return [matrix(spec, own)]
 
 
-def matrix(spec: InputSpec) -> Declared:
-    """Return the one tensor `input` of a model of images, arrays or tokens."""
-    return Declared(INPUT, OF_DTYPE[spec.dtype], spec.shape)
+def matrix(spec: InputSpec, own: str = INPUT) -> Declared:
+    """Return the one tensor of a model of images, arrays or tokens."""
+    return Declared(own, OF_DTYPE[spec.dtype], spec.shape)
+
+
+def renamed(names: Sequence[str], own: str, spec: InputSpec, encoder: Encoder | None) -> list[str]:
+    """Return the names of the tensors of a request, with one name for the only input of a model, which has two.
+
+    A table of one matrix has them beside its columns, unless a column has that name.
+
+    Args:
+        names: Names of the tensors.
+        own: Name in the graph, see `own_name`.
+        spec: Input of the model.
+        encoder: Columns, tokenizer or scores in the bundle of the model.
+    """
+    if own == INPUT:
+        return [*names]
+    if spec.kind == "tensors":
+        return [own if name == INPUT else name for name in names] if encoder is None else [*names]
+    if own not in names or (isinstance(encoder, Columns) and any(one.name in (own, INPUT) for one in encoder.columns)):
+        return [*names]
+    return [INPUT if name == own else name for name in names]
 
 
 def read(

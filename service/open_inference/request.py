@@ -92,7 +92,14 @@ class Inference:
 
 
 def read(
-    document: dict[str, Any], body: bytes, start: int, spec: InputSpec, encoder: Encoder | None, *, max_rows: int
+    document: dict[str, Any],
+    body: bytes,
+    start: int,
+    spec: InputSpec,
+    encoder: Encoder | None,
+    *,
+    max_rows: int,
+    own: str = INPUT,
 ) -> Inference:
     """Read an inference request.
 
@@ -103,13 +110,14 @@ def read(
         spec: Input of the model.
         encoder: Encoder of texts in the bundle of the model.
         max_rows: Maximum number of texts or encoded images.
+        own: Name of the only input in the graph of the model.
 
     Raises:
         MalformedBodyError: The document is not an inference request.
         InputError: The request cannot be answered.
     """
     given = parameters.of_request(document)
-    tensors, naming = _tensors(document, body, start, spec, encoder)
+    tensors, naming = _tensors(document, body, start, spec, encoder, own)
     names = {name: tensor.names(body, max_rows) for name, tensor in naming.items()}
     absent: Absent | None = Counter() if _by_name(list(tensors), spec, encoder) else None
     return Inference(
@@ -167,7 +175,7 @@ def _by_name(names: list[str], spec: InputSpec, encoder: Encoder | None) -> bool
 
 
 def _tensors(
-    document: dict[str, Any], body: bytes, length: int, spec: InputSpec, encoder: Encoder | None
+    document: dict[str, Any], body: bytes, length: int, spec: InputSpec, encoder: Encoder | None, own: str
 ) -> tuple[dict[str, InputTensor], dict[str, InputTensor]]:
     """Return the model's inputs and the client's names of the rows. The bytes follow the JSON part in order."""
     inputs = document.get("inputs")
@@ -179,18 +187,20 @@ def _tensors(
             expected="array",
         )
     given = [tensor.get("name") if isinstance(tensor, dict) else None for tensor in inputs]
-    names = [name if isinstance(name, str) else kind_of(name) for name in given]
-    own = {INPUT}
+    sent = [name if isinstance(name, str) else kind_of(name) for name in given]
+    names = named.renamed(sent, own, spec, encoder)
+    known = {INPUT}
     if _by_name(names, spec, encoder):
         encoder = None if isinstance(encoder, Tokenizer) else encoder  # the client has made ids and masks itself
-        own = {tensor.name for tensor in named.declared(spec, encoder)}
+        known = {tensor.name for tensor in named.declared(spec, encoder)}
         named.check_names(names, NAMES, spec, encoder)
     elif INPUT not in names or len({INPUT, *NAMES}.intersection(names)) != len(names):
+        called = INPUT if isinstance(encoder, Tokenizer) else own
         raise InputError(
-            f"The model takes one input tensor named {INPUT!r}, and optionally one each of {', '.join(NAMES)}.",
+            f"The model takes one input tensor named {called!r}, and optionally one each of {', '.join(NAMES)}.",
             where=in_body("inputs"),
-            found=names[:10],
-            expected=[INPUT],
+            found=sent[:10],
+            expected=[called] if called == INPUT else [called, INPUT],
         )
     tensors: dict[str, InputTensor] = {}
     end = length
@@ -205,7 +215,9 @@ def _tensors(
             expected=f"{end - length} bytes",
             remedy="Check Inference-Header-Content-Length: it must be the exact length of the JSON part.",
         )
-    naming: dict[str, InputTensor] = {name: tensors.pop(name) for name in NAMES if name in tensors and name not in own}
+    naming: dict[str, InputTensor] = {
+        name: tensors.pop(name) for name in NAMES if name in tensors and name not in known
+    }
     return tensors, naming
 
 

@@ -139,6 +139,29 @@ def sentences(root: Path) -> np.ndarray:
     return rows
 
 
+def shares(root: Path) -> None:
+    """One tensor under its own name, as converters of scikit-learn call it; doubles, two of them."""
+    spec = InputSpec(
+        kind="tensors", dtype="record", tensors=(TensorSpec(name="float_input", dtype="float64", shape=(2,)),)
+    )
+    nodes = [helper.make_node("Cast", ["float_input"], ["scores"], to=TensorProto.FLOAT)]
+    shape = [value("float_input", TensorProto.DOUBLE, 2)], [value("scores", TensorProto.FLOAT, 2)]
+    rows = np.empty(90, spec.numpy)
+    rows["float_input"] = RANDOM.random((90, 2))
+    write(
+        root,
+        "shares",
+        rows,
+        spec,
+        model_bytes=model(nodes, *shape),
+        source="imported",
+        graph=Graph(
+            inputs=(GraphInput(name="float_input", dtype="float64", shape=(2,)),),
+            output=GraphOutput(name="scores", form="logits"),
+        ),
+    )
+
+
 def payments(root: Path) -> list[dict[str, Any]]:
     """A text and a double as tensors of their own; one column of sigmoids, as exporters of boosted trees give it."""
     spec = InputSpec(

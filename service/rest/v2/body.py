@@ -9,6 +9,7 @@ from bundle import InputSpec
 from service.errors import MalformedBodyError
 from service.inference.inputs import Encoder
 from service.open_inference import request
+from service.open_inference.named import INPUT
 from service.open_inference.request import Inference
 from service.places import in_header
 from service.rest.payloads import load_json
@@ -41,7 +42,9 @@ def json_length(header: str | None, size: int) -> int:
     return int(header)
 
 
-def parse(body: bytes, length: int, spec: InputSpec, encoder: Encoder | None = None, *, max_rows: int) -> Inference:
+def parse(
+    body: bytes, length: int, spec: InputSpec, encoder: Encoder | None = None, *, max_rows: int, own: str = INPUT
+) -> Inference:
     """Read an inference request.
 
     Args:
@@ -51,6 +54,7 @@ def parse(body: bytes, length: int, spec: InputSpec, encoder: Encoder | None = N
         spec: Input of the model.
         encoder: Encoder of texts in the bundle of the model.
         max_rows: Maximum number of texts or encoded images.
+        own: Name of the only input in the graph of the model.
 
     Raises:
         MalformedBodyError: The body is not an inference request.
@@ -58,4 +62,4 @@ def parse(body: bytes, length: int, spec: InputSpec, encoder: Encoder | None = N
     """
     if length == 0:
         return request.alone(body, spec, encoder, max_rows=max_rows)
-    return request.read(load_json(body[:length]), body, length, spec, encoder, max_rows=max_rows)
+    return request.read(load_json(body[:length]), body, length, spec, encoder, max_rows=max_rows, own=own)

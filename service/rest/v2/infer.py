@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from service.errors import InputValueError
 from service.inference.names import check_name
 from service.open_inference.inferring import Inferring
+from service.open_inference.named import own_name
 from service.open_inference.request import Inference
 from service.open_inference.versions import served_version
 from service.operations.predicting import most_at_once
@@ -64,7 +65,8 @@ class Infer(Inferring):
 
 def _read(body: bytes, length: int, served: Served, query: Query, max_rows: int) -> Inference:
     """Return the request in a body, with the policy and the segment of the query."""
-    inference = parse(body, length, served.input, served.encoder, max_rows=max_rows)
+    own = own_name(served.bundle)
+    inference = parse(body, length, served.input, served.encoder, max_rows=max_rows, own=own)
     if query == _NO_QUERY:
         return inference
     given = {name: value for name, value in query._asdict().items() if value is not None}

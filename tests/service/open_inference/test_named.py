@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tritonclient.grpc
 import tritonclient.http as triton
 from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException
 
 from tests.service import imported_models
+from tests.service.grpc.conftest import address, free_port
 
 LENGTH = "inference-header-content-length"
 
@@ -21,7 +23,8 @@ LENGTH = "inference-header-content-length"
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     root = tmp_path_factory.mktemp("named")
-    rows: dict[str, Any] = {name: getattr(imported_models, name)(root) for name in ("sentences", "payments", "claims")}
+    models = ("sentences", "payments", "claims", "photographs", "shares")
+    rows: dict[str, Any] = {name: getattr(imported_models, name)(root) for name in models}
     imported_models.vendor(root)
     imported_models.vendor(root, "upstream", "probabilities")
     return {"root": root, **rows}
@@ -30,7 +33,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def served(launch: Any, made: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     state = tmp_path_factory.mktemp("state")
-    running = launch(state, bundles=made["root"], default_model="payments", policies=None)
+    running = launch(state, bundles=made["root"], default_model="payments", policies=None, grpc_port=free_port())
     yield running
     running.close()
 
@@ -103,6 +106,36 @@ def test_a_table_of_one_matrix_takes_it_too(served: Any, client: Any, made: Any)
     assert [
         (column["name"], column["data_type"], column["dims"]) for column in client.get_model_config("claims")["input"]
     ] == [("age", "TYPE_FP32", [1]), ("fault", "TYPE_STRING", [1])]
+
+
+@pytest.mark.parametrize(
+    ("model", "own", "datatype", "matrix"),
+    [
+        ("photographs", "x", "UINT8", None),
+        ("claims", "x", "FP32", np.array([[3, 1], [40, 2]], np.float32)),
+        ("shares", "float_input", "FP64", np.array([[0.1, 0.7], [0.5, 0.2]])),
+    ],
+)
+def test_the_only_input_has_the_name_of_its_graph_and_input(
+    served: Any, client: Any, made: Any, model: str, own: str, datatype: str, matrix: np.ndarray | None
+) -> None:
+    matrix = made[model][:2] if matrix is None else matrix
+    found = [by_v2(client, model, **{name: (datatype, matrix)}) for name in (own, "input")]
+    with tritonclient.grpc.InferenceServerClient(address(served)) as over_grpc:
+        for name in (own, "input"):
+            given = tritonclient.grpc.InferInput(name, list(matrix.shape), datatype)
+            given.set_data_from_numpy(matrix)
+            found.append(over_grpc.infer(model, [given]).as_numpy("probabilities"))
+        if model != "claims":  # its columns
+            (listed,) = over_grpc.get_model_metadata(model).inputs
+            (configured,) = over_grpc.get_model_config(model).config.input
+            assert listed.name == configured.name == own
+            assert client.get_model_metadata(model)["inputs"] == [
+                {"name": own, "datatype": datatype, "shape": [-1, *matrix.shape[1:]]}
+            ]
+    assert len({one.tobytes() for one in found}) == 1
+    with pytest.raises(InferenceServerException, match=f"'{own}'|{own}"):
+        by_v2(client, model, **{own: (datatype, matrix)}, input=(datatype, matrix))
 
 
 def test_missing_values_are_nan_empty_texts_null_or_a_column_left_out(served: Any, client: Any) -> None:
