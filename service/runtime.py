@@ -33,6 +33,7 @@ from service.telemetry.label_counts import LabelCounts
 from service.telemetry.metrics import Gauge, Metrics
 from service.telemetry.run_metrics import RunMetrics
 from service.telemetry.tracing import Tracing
+from service.telemetry.triton_metrics import TritonMetrics
 from service.version import VERSION
 
 _FLUSH_S = 10.0
@@ -116,6 +117,8 @@ class Runtime:
             raise
         metrics.watch(runtime.gauges, lambda: [model.name for model in models.all()])
         metrics.registry.register(RunMetrics(runtime.planes))
+        if settings.triton_metrics:
+            metrics.registry.register(TritonMetrics(runtime.planes))
         return runtime
 
     def close(self) -> None:

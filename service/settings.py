@@ -219,6 +219,9 @@ class Settings(BaseSettings):
         description="Share of traces to keep among those that start here; a client's own sampling decision takes "
         "precedence.",
     )
+    triton_metrics: bool = Field(
+        False, description="Whether /metrics also counts inference under Triton's names (`nv_inference_…`)."
+    )
     limit_unidentified: float = Field(
         0.05, ge=0, le=1, description="Largest share of unidentified traffic at which automatic activation is allowed."
     )

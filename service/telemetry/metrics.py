@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -30,6 +31,8 @@ Gauge = tuple[str, str, dict[str, str], float]
 Gauges = Callable[[], Iterable[Gauge]]
 Names = Callable[[], Iterable[str]]
 
+
+_OTHERS: Final = re.compile(rb"^(# (?:HELP|TYPE) nv_\w+)_total ", re.MULTILINE)
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # else every counter has a second series
 
@@ -265,4 +268,5 @@ def exposition(snapshot: Snapshot) -> bytes:
     """Return metrics in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Read(snapshot))
-    return generate_latest(registry)
+    # The library ends the name of every counter in _total, where Triton's do not.
+    return _OTHERS.sub(rb"\1 ", generate_latest(registry))

@@ -45,6 +45,7 @@ def test_what_happens_is_counted(service: Any, digits: Any) -> None:
     assert count("candor_queue_rows", model="digits") == 0
     assert count("candor_epoch", model="digits") == 1
     assert count("candor_revision_info", model="digits", revision="r1") == 1
+    assert "nv_inference" not in service.http.get("/metrics").text
     assert count("candor_ready") == count("candor_model_ready", model="digits") == 1
     assert count("candor_bundles_refused", model="digits") == 0
     assert count("candor_state_bytes") > 0
@@ -53,6 +54,33 @@ def test_what_happens_is_counted(service: Any, digits: Any) -> None:
     service.activate(service.propose_policy())
     assert count("candor_revision_info", revision="r2") == 1
     assert count("candor_revision_info", revision="r1") == 0
+
+
+def test_tritons_names_are_those_of_the_statistics(start: Any, digits: Any) -> None:
+    service = start(triton_metrics=True)
+    service.predict(digits.images[:7])
+    service.predict(digits.images[:2])
+    service.http.post("/predict?policy=auto-read", json={"inputs": digits.images[:1].tolist()})
+    (of_v2,) = service.http.get("/v2/models/digits/stats").json()["model_stats"]
+    text = service.http.get("/metrics").text
+    stats = of_v2["inference_stats"]
+    for name, value in {
+        "request_success": 3,
+        "request_failure": 0,
+        "count": 10,
+        "exec_count": of_v2["execution_count"],
+        "request_duration_us": stats["success"]["ns"] / 1000,
+        "queue_duration_us": stats["queue"]["ns"] / 1000,
+        "compute_input_duration_us": 0,
+        "compute_infer_duration_us": stats["compute_infer"]["ns"] / 1000,
+        "compute_output_duration_us": stats["compute_output"]["ns"] / 1000,
+    }.items():
+        assert f"\n# TYPE nv_inference_{name} counter\n" in text
+        assert service.metric(f"nv_inference_{name}", model="digits", version="1") == value
+    service.activate(service.propose_policy())
+    service.predict(digits.images[:2])
+    assert service.metric("nv_inference_count", version="2") == 2
+    assert service.metric("nv_inference_count") == 12
 
 
 def test_runs_and_waits_are_those_of_the_statistics(start: Any, digits: Any) -> None:

@@ -118,7 +118,7 @@ def service(module_spawn: Spawn) -> Process:
     """Workers on SQLite, all ready."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         grpc_port = probe.getsockname()[1]
-    running = module_spawn(workers=str(WORKERS), threads="1", grpc_port=str(grpc_port))
+    running = module_spawn(workers=str(WORKERS), threads="1", grpc_port=str(grpc_port), triton_metrics="true")
     running.grpc_address = f"127.0.0.1:{grpc_port}"
     first = running.http.get("/readyz")
     if first.status_code == 503:  # the first worker answers for all: the second is not there yet
@@ -145,6 +145,7 @@ def test_connections_are_spread_evenly_and_counts_are_those_of_all(service: Proc
             assert statistics["inference_count"] == len(answers)
     assert service.metric("candor_http_requests_total", route="/predict", status="200") == len(answers)
     assert service.metric("candor_predictions_total") == len(answers)
+    assert service.metric("nv_inference_request_success", model="digits", version="1") == len(answers)
     assert service.metric("candor_epoch") == 1
     assert service.metric("candor_workers_ready") == WORKERS
     assert until(lambda: service.metric("candor_log_written_total") == len(answers))
