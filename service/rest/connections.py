@@ -17,6 +17,7 @@ from service.settings import Settings
 
 _MOST_LOOSE_BYTES = 64 * 1024  # of a head, and of trailers
 _BYTES_PER_S = 16 * 1024  # minimum average rate of a body beyond the time for every request
+_LINGER_S = 0.25  # of idle connections at a stop: a request may be on its way
 
 _TIMED_OUT = "408 Request Timeout", "timeout", "The request did not arrive in time."
 _HEAD_TOO_LARGE = "431 Request Header Fields Too Large", "head-too-large", "The request's head is too large."
@@ -91,6 +92,7 @@ class Connection(HttpToolsProtocol):
         self._loose = 0  # bytes of it that neither ended its head nor were body
         self._unread_since: float | None = None  # time at which the client stopped reading
         self._timer: asyncio.TimerHandle | None = None
+        self._stopping = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, or refuse it if there are too many."""
@@ -132,6 +134,8 @@ class Connection(HttpToolsProtocol):
         self._loose = 0
         super().on_headers_complete()
         self.cycle.transport = self._joined
+        if self._stopping:
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         """Hand a part of the body on."""
@@ -142,6 +146,14 @@ class Connection(HttpToolsProtocol):
         """Note that a request has arrived completely."""
         self._since = None
         super().on_message_complete()
+
+    def shutdown(self) -> None:
+        """Answer the request in hand or on its way with `connection: close`; close an idle connection in a moment."""
+        self._stopping = True
+        if self.cycle is None or self.cycle.response_complete:
+            self.loop.call_later(_LINGER_S, self._close_if_idle)
+        else:
+            self.cycle.keep_alive = False
 
     def pause_writing(self) -> None:
         """Note that the client has stopped reading."""
@@ -157,6 +169,10 @@ class Connection(HttpToolsProtocol):
     def _answering(self) -> bool:
         """Whether a complete request is not answered yet; a client may send the next one meanwhile."""
         return self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
+
+    def _close_if_idle(self) -> None:
+        if not (self._answering or (self._since is not None and self._received)):
+            self.transport.close()
 
     def _begin(self) -> None:
         self._since, self._received, self._loose = self.loop.time(), 0, 0

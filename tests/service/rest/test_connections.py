@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 
 @pytest.fixture(scope="module")
@@ -163,3 +163,24 @@ def test_idle_slow_clients_do_not_slow_others(impatient: Any) -> None:
         for _ in range(30):
             stack.enter_context(closing(connect(impatient))).sendall(b"GET /livez HT")
         assert impatient.http.get("/livez").status_code == 200
+
+
+def accepts(service: Any) -> bool:
+    try:
+        connect(service).close()
+    except ConnectionError:
+        return False
+    return True
+
+
+def test_a_stop_answers_the_request_that_is_on_its_way(spawn: Callable[..., Any]) -> None:
+    service = spawn()
+    with closing(connect(service)) as begun, closing(connect(service)) as idle:
+        begun.sendall(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\nGET /livez HT")
+        service.popen.terminate()
+        until(lambda: not accepts(service))
+        begun.sendall(b"TP/1.1\r\nhost: localhost\r\n\r\n")
+        first, second = until_closed(begun).split(b"HTTP/1.1 200 OK\r\n")[1:]
+        assert b"connection: close\r\n" in second
+        assert until_closed(idle) == b""
+    assert service.end()[0] == 0
