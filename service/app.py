@@ -199,7 +199,7 @@ def create_app(settings: Settings, others: Others | None = None) -> Candor:
     """
     runtime = Runtime.open(settings, others or Alone(leader=settings.background))
     try:
-        access = Access(KeyStore(runtime.database), Rates(settings.key_requests_per_s))
+        access = Access(KeyStore(runtime.database), Rates(settings.key_requests_per_s, runtime.others.rates))
         access.check_bind(settings.host)
         decoders = Decoders(max_waiting_bytes=_BODIES_IN_HAND * settings.max_body_bytes)
         grpc = None if settings.grpc_port is None else _grpc_server(runtime, access, decoders, settings.grpc_port)

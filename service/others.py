@@ -52,12 +52,14 @@ class Others(Protocol):
         stopping: Whether the service is about to stop: it still answers, but is not ready.
         supervised: Whether a supervisor has started it, which also holds the lock of the state.
         processes: Number of processes.
+        rates: Open file in which all processes count the requests of API keys; None without others.
     """
 
     leader: bool
     stopping: bool
     supervised: bool
     processes: int
+    rates: int | None
 
     def listen(self, handlers: Handlers) -> None:
         """Answer questions from now on."""
@@ -86,6 +88,7 @@ class Alone:
 
     def __init__(self, *, leader: bool = True) -> None:
         self.leader, self.stopping, self.supervised, self.processes = leader, False, False, 1
+        self.rates: int | None = None
         self._handlers: Handlers = {}
 
     def listen(self, handlers: Handlers) -> None:

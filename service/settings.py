@@ -78,7 +78,8 @@ class Settings(BaseSettings):
     )
     max_batch_size: PositiveInt = Field(32, description="Maximum rows per inference batch.")
     max_queued_rows: PositiveInt = Field(
-        1024, description="Maximum queued rows per model and worker; further requests get 503."
+        1024,
+        description="Maximum queued rows per model, divided among the workers; further requests get 503.",
     )
     batch_delay_s: float = Field(
         0.0, ge=0, le=1, description="Time in seconds that a free session waits for more rows."
@@ -99,8 +100,8 @@ class Settings(BaseSettings):
 
     key_requests_per_s: PositiveFloat | None = Field(
         None,
-        description="Maximum requests per second of each API key, with bursts of one second; further requests get "
-        "429. Unset: no limit.",
+        description="Maximum requests per second of each API key to all workers together, with bursts of one second; "
+        "further requests get 429. Unset: no limit.",
     )
     client_timeout_s: PositiveFloat = Field(
         20.0,
@@ -114,8 +115,8 @@ class Settings(BaseSettings):
 
     log_capacity: PositiveInt = Field(
         100_000,
-        description="Maximum predictions that wait for the log writer; further predictions are dropped from the log "
-        "and counted.",
+        description="Maximum predictions that wait for the log, divided among the workers; further predictions are "
+        "dropped from the log and counted.",
     )
     log_mode: Literal["background", "sync", "off"] = Field(
         "background",

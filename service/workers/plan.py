@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from service.errors import ConfigurationError
 from service.inference.providers import resolve_provider
 from service.inference.threads import available_cpus
 from service.settings import Settings
+
+_DIVIDED: Final = ("max_connections", "max_queued_rows", "log_capacity")
 
 
 def workers_of(settings: Settings, *, cpus: float | None = None) -> int:
@@ -28,7 +31,7 @@ def workers_of(settings: Settings, *, cpus: float | None = None) -> int:
 
 
 def share_of(settings: Settings, workers: int, *, cpus: float | None = None) -> Settings:
-    """Return the settings of each of several workers: its threads per inference run, and its connections.
+    """Return the settings of each of several workers: its part of the processors and of what the service may hold.
 
     Args:
         settings: Settings of the service.
@@ -51,6 +54,6 @@ def share_of(settings: Settings, workers: int, *, cpus: float | None = None) -> 
     return settings.model_copy(
         update={
             "threads": settings.threads or max(1, math.floor(each) - 1),
-            "max_connections": math.ceil(settings.max_connections / workers),
+            **{name: math.ceil(getattr(settings, name) / workers) for name in _DIVIDED},
         }
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import tempfile
 from typing import Any, Final
 
 import structlog
@@ -44,16 +45,18 @@ class Supervisor:
     def __init__(
         self, settings: Settings, workers: int, listeners: list[socket.socket], lock: ServerLock | None
     ) -> None:
+        self._rates = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as this process
         self._first = {
             "settings": settings.model_dump(mode="json"),
             "workers": workers,
             "leave_within_s": settings.drain_timeout_s + _LOG_WRITTEN_S,
+            "rates": (rates := self._rates.fileno()),
         }
         self._stop_delay_s = settings.stop_delay_s
         self._patience_s = settings.drain_timeout_s + _LOG_WRITTEN_S
         self._workers = [Worker(number) for number in range(1, workers + 1)]
         self._listeners = listeners
-        self._inherited = () if lock is None else (lock.fileno(),)
+        self._inherited = (rates,) if lock is None else (rates, lock.fileno())
         self._questions = Questions(lambda worker, message: self._workers[worker - 1].send(message))
         self._stopping = asyncio.Event()
         self._asked_to_stop = False

@@ -37,6 +37,7 @@ class Team:
         stopping: Whether the service is about to stop.
         supervised: True.
         processes: Number of workers.
+        rates: Open file in which all workers count the requests of API keys.
     """
 
     def __init__(self, control: socket.socket, connections: socket.socket) -> None:
@@ -47,6 +48,7 @@ class Team:
         self.settings: dict[str, Any] = first["settings"]
         self.number: int = first["worker"]
         self.processes: int = first["workers"]
+        self.rates: int | None = first["rates"]
         self.leader = self.number == 1 and self.settings["background"]
         self.stopping, self.supervised = False, True
         self._leave_within_s: float = first["leave_within_s"]

@@ -46,7 +46,7 @@ class Intake:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._settings = runtime.settings
-        self._coming = 0
+        self._coming, self._most = 0, max(1, _AT_ONCE // runtime.others.processes)
         self._checking = asyncio.Lock()
         sweep(self._settings.uploads)
         runtime.labelled_sets.sweep()
@@ -86,11 +86,11 @@ class Intake:
         announced = header(scope, b"content-length")
         if announced is not None and announced.isdigit():
             self._check_size(int(announced))
-        if self._coming >= _AT_ONCE:
+        if self._coming >= self._most:
             raise OverloadedError(
                 "Too many labelled sets are being uploaded.",
                 found=self._coming,
-                expected=f"fewer than {_AT_ONCE}",
+                expected=f"fewer than {self._most}",
                 remedy="Retry after the number of seconds in Retry-After.",
             )
         self._coming += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,7 +43,7 @@ def admitted(rates: Rates, who: ApiKey) -> bool:
 )
 def test_no_stretch_of_time_sees_more_than_its_share(rate: float, pauses: list[float]) -> None:
     clock = Clock()
-    rates = Rates(rate, clock)
+    rates = Rates(rate, clock=clock)
     taken = []
     for pause in pauses:
         clock.now += pause
@@ -55,31 +57,48 @@ def test_no_stretch_of_time_sees_more_than_its_share(rate: float, pauses: list[f
 @given(rate=st.floats(0.01, 1000), sent=st.integers(1, 50))
 def test_whoever_waits_as_told_is_served(rate: float, sent: int) -> None:
     clock = Clock()
-    rates = Rates(rate, clock)
+    rates = Rates(rate, clock=clock)
     for _ in range(sent):
         if (wait_s := refused_for_s(rates, key())) is not None:
-            assert 0 < wait_s <= 1 / rate
+            assert 0 < wait_s <= 1 / rate + 1e-9
             clock.now += wait_s + 1e-9
             rates.spend(key())
 
 
 def test_keys_have_buckets_of_their_own_and_may_have_rates_of_their_own() -> None:
     clock = Clock()
-    rates = Rates(1.0, clock)
+    rates = Rates(1.0, clock=clock)
     assert admitted(rates, key(prefix="a"))
     assert not admitted(rates, key(prefix="a"))
     assert admitted(rates, key(prefix="b"))
     assert [admitted(rates, key(3.0, "c")) for _ in range(4)] == [True, True, True, False]
-    assert all(admitted(Rates(None, clock), key()) for _ in range(100))
+    assert all(admitted(Rates(None, clock=clock), key()) for _ in range(100))
+
+
+def test_processes_count_together_and_forget_nothing_when_one_is_started_again() -> None:
+    clock = Clock()
+    with tempfile.TemporaryFile() as file:
+        one, other = (Rates(4.0, file.fileno(), clock) for _ in range(2))
+        assert [admitted(rates, key()) for rates in (one, other, one, other, one, other)] == [True] * 4 + [False] * 2
+        assert admitted(other, key(prefix="b"))
+        clock.now += 0.25
+        again = Rates(4.0, file.fileno(), clock)
+        assert [admitted(rates, key()) for rates in (again, one)] == [True, False]
+
+
+def test_a_thousand_busy_keys_are_told_apart() -> None:
+    rates, keys = Rates(1.0, clock=Clock()), [key(prefix=f"{number:012x}") for number in range(1000)]
+    assert all(admitted(rates, who) for who in keys)
+    assert not any(admitted(rates, who) for who in keys)
 
 
 def test_a_clock_that_stands_still_refills_nothing() -> None:
-    rates = Rates(2.0, Clock())
+    rates = Rates(2.0, clock=Clock())
     assert [admitted(rates, key()) for _ in range(3)] == [True, True, False]
 
 
 def test_the_error_says_how_many_and_for_how_long() -> None:
-    rates = Rates(0.5, Clock())
+    rates = Rates(0.5, clock=Clock())
     rates.spend(key())
     with pytest.raises(RateLimitedError) as caught:
         rates.spend(key())

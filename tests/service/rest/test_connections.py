@@ -180,7 +180,7 @@ def test_a_stop_answers_the_request_that_is_on_its_way(spawn: Callable[..., Any]
         service.popen.terminate()
         until(lambda: not accepts(service))
         begun.sendall(b"TP/1.1\r\nhost: localhost\r\n\r\n")
-        first, second = until_closed(begun).split(b"HTTP/1.1 200 OK\r\n")[1:]
+        _, second = until_closed(begun).split(b"HTTP/1.1 200 OK\r\n")[1:]
         assert b"connection: close\r\n" in second
         assert until_closed(idle) == b""
     assert service.end()[0] == 0

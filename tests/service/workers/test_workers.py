@@ -21,6 +21,7 @@ from sqlalchemy import func, select
 from service.grpc.messages import message
 from service.state import tables
 from service.state.database import Database
+from service.state.keys import KeyStore
 from tests.waiting import PATIENCE_S, until
 
 from ..conftest import Process, Spawn
@@ -242,6 +243,17 @@ def test_a_stop_under_load_ends_all_and_has_logged_what_was_answered(
     assert stored == len(ids) >= 5 * CLIENTS
 
 
+def check_that_workers_count_a_key_together(url: str, by: list[httpx.Client]) -> None:
+    """One of these clients, each of another worker, uses up what the key may send in a quarter of an hour."""
+    database = Database.open(url)
+    _, key = KeyStore(database).create("till", frozenset({"predict"}), requests_per_s=0.001)
+    database.close()
+    for client in by:
+        until(lambda client=client: client.get("/v1/models").status_code == 401)
+    statuses = [client.get("/v1/models", headers={"authorization": f"Bearer {key}"}).status_code for client in by]
+    assert statuses == [200, 429]
+
+
 def test_on_postgresql_too_and_nothing_outlives_the_supervisor(spawn: Spawn, digits: Any, postgresql_url: str) -> None:
     service = spawn(workers=str(WORKERS), database_url=postgresql_url)
     leads = worker_of(service.http.get("/livez"))  # the first connection
@@ -249,6 +261,7 @@ def test_on_postgresql_too_and_nothing_outlives_the_supervisor(spawn: Spawn, dig
     with one_for_each_worker(service) as both:
         other = next(client for client in both if worker_of(client.get("/livez")) != leads)
         recalibrate(service, digits, [other])
+        check_that_workers_count_a_key_together(postgresql_url, both)
     workers = children(service.popen.pid)
     assert len(workers) == WORKERS
     service.popen.kill()
