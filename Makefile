@@ -8,7 +8,7 @@ PORT ?= 8000
 TEST_PROCESSES ?= 2
 SHELL_SCRIPTS := .ci/run docker/finish-venv docker/smoke-test docker/smoke-*.sh tests/docker/stand-ins/postgres-entrypoint
 
-.PHONY: help setup demo fraud serve train test quick durations check reference docs format protocol lock sbom audit smoke clean
+.PHONY: help setup demo fraud serve train test quick durations check reference docs format protocol lock sbom audit chart smoke clean
 
 help:  ## List the commands.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {gsub(/\$$\(PORT\)/, "$(PORT)"); printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +100,10 @@ sbom: setup build/sbom.cdx.json  ## Write build/sbom.cdx.json: the packages of t
 audit: setup build/sbom.cdx.json  ## Check the lock file for known vulnerabilities, the service for licences.
 	$(BIN)/python requirements/audit.py vulnerabilities
 	$(BIN)/python requirements/audit.py licences build/sbom.cdx.json
+
+chart: setup  ## Render the Helm chart and check it (requires helm, or Debian's Go and Sprig: tests/deploy/render.go).
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/kubernetes kubernetes-validate importlib-resources
+	PYTHONPATH=build/kubernetes $(BIN)/python -m pytest tests/deploy
 
 smoke: setup  ## Build the image, run it with compose, and test it (requires a Docker engine).
 	docker/smoke-test

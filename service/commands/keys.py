@@ -68,6 +68,29 @@ def create(
 
 
 @app.command()
+def add(
+    file: Annotated[Path, typer.Argument(help="File with the key, such as that of a mounted secret.")],
+    name: Annotated[str, typer.Option(help="Name of the key, shown in the audit log.")],
+    scope: Annotated[list[str], typer.Option(help="predict, feedback, calibrate, approve or admin; repeatable.")],
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Add a key that was made elsewhere: `cnd_`, 12 hexadecimal digits, `_`, at least 40 random characters.
+
+    Does nothing if the key was added before, also if it was revoked since.
+    """
+    try:
+        text = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{file}: {error}") from error
+    with reporting(), _keys(database_url) as keys:
+        if keys.knows(text):
+            complaints.print(f"The key in {file} exists already.")
+            return
+        key, _ = keys.create(name, scope, text=text)
+        console.print(f"added {key.prefix}")
+
+
+@app.command()
 def rotate(
     prefix: Annotated[str, typer.Argument(help="Prefix of the key to replace, from `candor keys list`.")],
     grace: Annotated[

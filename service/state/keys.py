@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from service.state.tables import api_keys
 
 SCOPES = ("predict", "feedback", "calibrate", "approve", "admin")
 LONGEST_NAME = 100
+_TEXT = re.compile(r"cnd_[0-9a-f]{12}_[\w-]{40,200}", re.ASCII)
 RANDOM_BYTES = 32  # like the digest, so that guessing the text is as hard as inverting the digest
 
 
@@ -82,6 +84,7 @@ class KeyStore:
         expires_at: int | None = None,
         *,
         requests_per_s: float | None = None,
+        text: str | None = None,
         by: str = "local",
     ) -> tuple[ApiKey, str]:
         """Make a key.
@@ -91,6 +94,7 @@ class KeyStore:
             scopes: One or more of `SCOPES`.
             expires_at: When it expires, in microseconds since the epoch.
             requests_per_s: Its own rate limit, > 0; None for the settings' limit.
+            text: Its secret text where another program made it; None makes one.
             by: Actor.
 
         Returns:
@@ -98,7 +102,7 @@ class KeyStore:
 
         Raises:
             ConfigurationError: A scope is unknown or missing; the name is empty, too long or taken; the rate is not a
-                positive number.
+                positive number; the text is not that of a key, or its prefix is taken.
         """
         wanted = frozenset(scopes)
         if not wanted or not wanted.issubset(SCOPES):
@@ -116,6 +120,13 @@ class KeyStore:
             raise ConfigurationError(
                 "A key's rate must be a positive number.", where="rate", found=requests_per_s, expected="> 0"
             )
+        if text is not None and not _TEXT.fullmatch(text):
+            raise ConfigurationError(
+                "This is not the text of an API key.",
+                where="key",
+                found=f"{len(text)} characters",
+                expected="cnd_, 12 hexadecimal digits, _, and at least 40 random letters, digits, - or _",
+            )
         with self._database.locked("keys"), self._database.begin() as connection:
             taken = next((key for key in _read(connection) if key.name == name and key.valid_at(now_us())), None)
             if taken is not None:
@@ -126,7 +137,14 @@ class KeyStore:
                     expected="a name that no valid key has",
                     remedy=f"Choose another name, or replace the key: candor keys rotate {taken.prefix}",
                 )
-            key, text = _new(name, wanted, expires_at, requests_per_s)
+            key, text = _new(name, wanted, expires_at, requests_per_s, text)
+            if any(other.prefix == key.prefix for other in _read(connection)):
+                raise ConfigurationError(
+                    f"A key with the prefix {key.prefix} already exists.",
+                    where="key",
+                    found=key.prefix,
+                    expected="another",
+                )
             _insert(connection, key, text)
             detail = {"name": name, "scopes": sorted(wanted), "expires_at": expires_at}
             audit.append(connection, model=None, by=by, action="create_key", subject=key.prefix, detail=detail)
@@ -185,6 +203,10 @@ class KeyStore:
                 audit.append(connection, model=None, by=by, action="revoke_key", subject=prefix)
         return revoked
 
+    def knows(self, text: str) -> bool:
+        """Return whether a key has this secret text, valid or not."""
+        return _digest(text) in self.ring().by_digest
+
     def any(self) -> bool:
         """Return whether a valid key exists."""
         now = now_us()
@@ -212,9 +234,12 @@ def _read(connection: Connection) -> tuple[ApiKey, ...]:
     return tuple(_key(row) for row in connection.execute(query))
 
 
-def _new(name: str, scopes: frozenset[str], expires_at: int | None, requests_per_s: float | None) -> tuple[ApiKey, str]:
-    prefix = secrets.token_hex(6)
-    text = f"cnd_{prefix}_{secrets.token_urlsafe(RANDOM_BYTES)}"
+def _new(
+    name: str, scopes: frozenset[str], expires_at: int | None, requests_per_s: float | None, text: str | None = None
+) -> tuple[ApiKey, str]:
+    if text is None:
+        text = f"cnd_{secrets.token_hex(6)}_{secrets.token_urlsafe(RANDOM_BYTES)}"
+    prefix = text.split("_")[1]
     return ApiKey(prefix, name, scopes, now_us(), expires_at, None, requests_per_s), text
 
 

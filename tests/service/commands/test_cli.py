@@ -299,6 +299,18 @@ def test_keys_beside_a_running_service(candor: Any, spawn: Any, tmp_path: Path) 
     assert "revoked" in candor("keys", "list").stdout
 
 
+def test_a_key_from_a_file_is_added_once(spawn: Any, tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(f"cnd_0123456789ab_{'made-elsewhere-' * 3}\n")
+    command = ["keys", "add", file, "--name", "first", "--scope", "admin"]
+    assert spawn.run(*command).stdout == "added 0123456789ab\n"
+    again = spawn.run(*command)
+    assert (again.returncode, again.stdout, "exists already" in again.stderr) == (0, "", True)
+    file.write_text("secret")
+    refused = spawn.run(*command)
+    assert (refused.returncode, "not the text of an API key" in refused.stderr) == (2, True)
+
+
 def test_a_first_key_that_locks_everybody_out_is_told_of(candor: Any) -> None:
     made = candor("keys", "create", "--name", "reader", "--scope", "predict")
     assert made.returncode == 0

@@ -23,6 +23,23 @@ def test_a_key_is_known_by_its_text_alone(database: Database) -> None:
     assert {found.name for found in store.list()} == {"till-4", "ops"}
 
 
+def test_a_key_made_elsewhere_is_added_once(database: Database) -> None:
+    store = KeyStore(database)
+    text = f"cnd_0123456789ab_{'-made_elsewhere-' * 3}"
+    assert not store.knows(text)
+    key, same = store.create("from-a-secret", ["predict"], text=text)
+    assert (key.prefix, same) == ("0123456789ab", text)
+    assert store.ring().authenticate(text) == key
+    store.revoke(key.prefix)
+    assert store.knows(text)
+    with pytest.raises(ConfigurationError, match="prefix 0123456789ab already exists"):
+        store.create("another", ["predict"], text=f"cnd_0123456789ab_{'x' * 43}")
+    for strange in ("", "secret", text[:50], text + " ", text.replace("cnd", "key"), text.replace("-", "é")):
+        with pytest.raises(ConfigurationError, match="not the text of an API key") as refused:
+            store.create("another", ["predict"], text=strange)
+        assert strange == "" or strange not in str(refused.value.found)
+
+
 def test_any_other_text_is_not(database: Database) -> None:
     store = KeyStore(database)
     _, text = store.create("till-4", ["predict"])

@@ -1,0 +1,192 @@
+{{- define "candor.name" -}}
+{{- if contains "candor" .Release.Name -}}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{- else -}}{{ printf "%s-candor" .Release.Name | trunc 50 | trimSuffix "-" }}{{- end -}}
+{{- end -}}
+
+{{- define "candor.selector" -}}
+app.kubernetes.io/name: candor
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "candor.labels" -}}
+{{ include "candor.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- define "candor.account" -}}
+{{- if .Values.serviceAccount.create -}}{{ .Values.serviceAccount.name | default (include "candor.name" .) }}{{- else -}}{{ .Values.serviceAccount.name | default "default" }}{{- end -}}
+{{- end -}}
+
+{{- define "candor.confined" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* What serving pods and the worker have in common; the argument is a dict of `root` and `part` (serve or worker). */}}
+{{- define "candor.pod" -}}
+{{- $ := .root -}}
+{{- $values := .root.Values -}}
+{{- $worker := eq .part "worker" -}}
+{{- $background := or $worker (not $values.worker.enabled) -}}
+serviceAccountName: {{ include "candor.account" $ }}
+automountServiceAccountToken: false
+enableServiceLinks: false
+terminationGracePeriodSeconds: {{ add $values.stop.delaySeconds (mul 2 $values.stop.drainSeconds) 30 }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile: {type: RuntimeDefault}
+{{- with $values.imagePullSecrets }}
+imagePullSecrets: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $values.nodeSelector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.tolerations }}
+tolerations: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.affinity }}
+affinity: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- if not $worker }}
+topologySpreadConstraints:
+  {{- with $values.topologySpreadConstraints }}
+  {{- toYaml . | nindent 2 }}
+  {{- else }}
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels: {{ include "candor.selector" $ | nindent 8 }}
+        app.kubernetes.io/component: serve
+  {{- end }}
+{{- end }}
+{{- if $background }}
+initContainers:
+  - name: keys
+    {{- include "candor.container" . | nindent 4 }}
+    command: [sh, -ec]
+    args:
+      - |
+        {{- range $name, $scopes := $values.keys.scopes }}
+        candor keys add /secrets/keys/{{ $name }} --name {{ $name }}{{ range $scopes }} --scope {{ . }}{{ end }}
+        {{- end }}
+{{- end }}
+containers:
+  - name: candor
+    {{- include "candor.container" . | nindent 4 }}
+    command: [candor, {{ ternary "worker" "serve" $worker }}]
+    ports:
+      - {name: http, containerPort: 8000}
+      {{- if and $values.grpc.enabled (not $worker) }}
+      - {name: grpc, containerPort: 8001}
+      {{- end }}
+    startupProbe:
+      httpGet: {path: /readyz, port: http}
+      periodSeconds: 2
+      timeoutSeconds: 3
+      failureThreshold: {{ div (add $values.startupSeconds 1) 2 }}
+    readinessProbe:
+      httpGet: {path: /readyz, port: http}
+      periodSeconds: 2
+      timeoutSeconds: 3
+      failureThreshold: 2
+    livenessProbe:
+      httpGet: {path: /livez, port: http}
+      periodSeconds: 10
+      timeoutSeconds: 5
+      failureThreshold: 6
+    resources:
+      {{- if $worker }}
+      {{- toYaml $values.worker.resources | nindent 6 }}
+      {{- else }}
+      {{- $limits := $values.resources.limits | default dict }}
+      {{- if $values.gpu.enabled }}{{ $limits = merge (dict $values.gpu.resource $values.gpu.count) $limits }}{{ end }}
+      {{- toYaml (merge (dict "limits" $limits) $values.resources) | nindent 6 }}
+      {{- end }}
+volumes:
+  - name: tmp
+    emptyDir: {medium: Memory, sizeLimit: 256Mi}
+  - name: scratch
+    emptyDir: {sizeLimit: {{ $values.bundles.cacheSize }}}
+  - name: database
+    secret:
+      secretName: {{ required "postgresql.existingSecret: name the Secret with the database's password" $values.postgresql.existingSecret }}
+      items: [{key: {{ $values.postgresql.passwordKey }}, path: password}]
+      defaultMode: 0440
+  {{- if $background }}
+  - name: keys
+    secret:
+      secretName: {{ required "keys.existingSecret: name the Secret with API keys" $values.keys.existingSecret }}
+      defaultMode: 0440
+  {{- end }}
+  {{- with $values.bundles.existingClaim }}
+  - name: bundles
+    persistentVolumeClaim: {claimName: {{ . }}, readOnly: true}
+  {{- end }}
+  {{- if and $values.policies.enabled $values.policies.existingConfigMap }}
+  - name: policies
+    configMap:
+      name: {{ $values.policies.existingConfigMap }}
+      items:
+        {{- range $values.policies.entries }}
+        - {key: {{ . }}, path: {{ replace "__" "/" . }}}
+        {{- end }}
+  {{- end }}
+{{- end -}}
+
+{{- define "candor.container" -}}
+{{- $ := .root -}}
+{{- $values := .root.Values -}}
+{{- $worker := eq .part "worker" -}}
+{{- $background := or $worker (not $values.worker.enabled) -}}
+image: {{ printf "%s:%s" $values.image.repository ($values.image.tag | default $.Chart.AppVersion) }}
+imagePullPolicy: {{ $values.image.pullPolicy }}
+securityContext: {{ include "candor.confined" . | nindent 2 }}
+env:
+  {{- $url := printf "postgresql://%s@%s:%v/%s" $values.postgresql.user (required "postgresql.host: name the database's server" $values.postgresql.host) (int $values.postgresql.port) $values.postgresql.database }}
+  {{- with $values.postgresql.parameters }}{{ $url = printf "%s?%s" $url . }}{{ end }}
+  {{- if eq (empty $values.bundles.url) (empty $values.bundles.existingClaim) }}{{ fail "bundles: set either url or existingClaim" }}{{ end }}
+  {{- $own := dict "HOST" "0.0.0.0" "PORT" "8000" "DATABASE_URL" $url "DATABASE_PASSWORD_FILE" "/secrets/database/password" }}
+  {{- $_ := set $own "BUNDLES" (ternary "/bundles" $values.bundles.url (ne $values.bundles.existingClaim "")) }}
+  {{- $_ := set $own "BUNDLE_CACHE" "/var/lib/candor/bundles" }}
+  {{- $_ := set $own "UPLOADS" "/var/lib/candor/uploads" }}
+  {{- $_ := set $own "STOP_DELAY_S" ($values.stop.delaySeconds | toString) }}
+  {{- $_ := set $own "DRAIN_TIMEOUT_S" ($values.stop.drainSeconds | toString) }}
+  {{- $_ := set $own "BACKGROUND" ($background | toString) }}
+  {{- if not $worker }}
+  {{- $_ := set $own "WORKERS" ($values.workersPerPod | toString) }}
+  {{- $_ := set $own "PROVIDER" (ternary "cuda" "cpu" $values.gpu.enabled) }}
+  {{- else }}
+  {{- $_ := set $own "PROVIDER" "cpu" }}
+  {{- end }}
+  {{- $settings := merge (ternary (deepCopy $values.worker.settings) (dict) $worker) $values.settings $own }}
+  {{- range $name, $value := $settings }}
+  - {name: CANDOR_{{ $name }}, value: {{ $value | quote }}}
+  {{- end }}
+volumeMounts:
+  - {name: tmp, mountPath: /tmp}
+  - {name: scratch, mountPath: /var/lib/candor}
+  - {name: database, mountPath: /secrets/database, readOnly: true}
+  {{- if $background }}
+  - {name: keys, mountPath: /secrets/keys, readOnly: true}
+  {{- end }}
+  {{- if $values.bundles.existingClaim }}
+  - {name: bundles, mountPath: /bundles, subPath: {{ $values.bundles.subPath }}, readOnly: true}
+  {{- end }}
+  {{- if $values.policies.enabled }}
+  {{- if $values.policies.existingConfigMap }}
+  - {name: policies, mountPath: /policies, readOnly: true}
+  {{- else }}
+  - {name: bundles, mountPath: /policies, subPath: {{ $values.policies.subPath }}, readOnly: true}
+  {{- end }}
+  {{- end }}
+{{- end -}}

@@ -1,0 +1,260 @@
+"""The Helm chart, rendered by `helm`, or by tests/deploy/render.go, and checked against Kubernetes' own schemas.
+
+`make chart` installs the schemas. Without a renderer or schemas, only what needs neither is tested.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from service.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy" / "helm" / "candor"
+VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
+DEBIAN = Path("/usr/share/gocode")
+KUBERNETES = ("1.27", "1.30", "1.34")  # the oldest of the chart, and later ones
+CUSTOM = {"ServiceMonitor", "PrometheusRule", "HTTPRoute", "GRPCRoute"}
+
+LEAST: dict[str, Any] = {
+    "postgresql": {"host": "postgres.databases", "existingSecret": "candor-database"},
+    "keys": {"existingSecret": "candor-keys"},
+    "bundles": {"url": "https://models.example/bundles"},
+}
+ALL: dict[str, Any] = {
+    **LEAST,
+    "keys": {"existingSecret": "candor-keys", "scopes": {"admin": ["admin"], "metrics": ["predict"]}},
+    "bundles": {"existingClaim": "models"},
+    "policies": {"enabled": True, "existingConfigMap": "policies", "entries": ["digits__auto-read.yaml"]},
+    "settings": {"LOG_SAMPLE": "0.5"},
+    "imagePullSecrets": [{"name": "registry"}],
+    "gpu": {"enabled": True},
+    "podLabels": {"team": "risk"},
+    "podAnnotations": {"a": "b"},
+    "nodeSelector": {"pool": "gpu"},
+    "tolerations": [{"key": "gpu", "operator": "Exists"}],
+    "affinity": {"podAntiAffinity": {}},
+    "priorityClassName": "high",
+    "worker": {"replicas": 2, "settings": {"LOG_SAMPLE": "1"}},
+    "ingress": {"enabled": True, "host": "candor.example", "className": "nginx", "tlsSecret": "tls"},
+    "gateway": {"enabled": True, "parentRefs": [{"name": "edge"}], "hostnames": ["candor.example"]},
+    "autoscaling": {"enabled": True, "targetQueueRows": 200},
+    "networkPolicy": {
+        "enabled": True,
+        "metricsFrom": [{"namespaceSelector": {}}],
+        "toDatabase": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
+        "egress": [{"ports": [{"port": 443}]}],
+    },
+    "monitoring": {"serviceMonitor": {"enabled": True}, "rules": {"enabled": True}, "dashboards": {"enabled": True}},
+}
+ALONE = {**LEAST, "worker": {"enabled": False}, "grpc": {"enabled": False}, "podDisruptionBudget": {"enabled": False}}
+WORKER = yaml.safe_load((ROOT / "deploy" / "kserve" / "worker-values.yaml").read_text())
+VARIANTS = {"least": LEAST, "all": ALL, "alone": ALONE, "worker beside KServe": WORKER}
+
+Render = Callable[[dict[str, Any]], list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="session")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict[str, Any]], subprocess.CompletedProcess[str]]:
+    """Run the renderer on values."""
+    if shutil.which("helm"):
+        command = ["helm", "template", "prod", str(CHART), "--namespace", "models", "--values", "-"]
+    elif shutil.which("go") and (DEBIAN / "src/github.com/Masterminds/sprig").is_dir():
+        program = tmp_path_factory.mktemp("render") / "render"
+        environment = os.environ | {"GO111MODULE": "off", "GOPATH": str(DEBIAN), "GOFLAGS": ""}
+        subprocess.run(
+            ["go", "build", "-o", program, Path(__file__).with_name("render.go")], env=environment, check=True
+        )
+        command = [str(program), str(CHART)]
+    else:
+        pytest.skip("no renderer: install helm, or Debian's packages that tests/deploy/render.go names")
+
+    def run(values: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, check=False)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def render(templates: Any) -> Render:
+    def run(values: dict[str, Any]) -> list[dict[str, Any]]:
+        jsonschema.validate(_over(VALUES, values), SCHEMA)  # as Helm does before it renders
+        done = templates(values)
+        assert done.returncode == 0, done.stderr
+        return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+    return run
+
+
+def _over(values: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(values)
+    for name, value in given.items():
+        both = isinstance(value, dict) and isinstance(values.get(name), dict)
+        merged[name] = _over(values[name], value) if both else value
+    return merged
+
+
+def one(documents: list[dict[str, Any]], kind: str, name: str = "prod-candor") -> dict[str, Any]:
+    (found,) = [each for each in documents if each["kind"] == kind and each["metadata"]["name"] == name]
+    return found
+
+
+def containers(deployment: dict[str, Any]) -> list[dict[str, Any]]:
+    pod = deployment["spec"]["template"]["spec"]
+    return [*pod.get("initContainers", []), *pod["containers"]]
+
+
+def environment(container: dict[str, Any]) -> dict[str, str]:
+    return {each["name"]: each["value"] for each in container["env"]}
+
+
+def test_the_values_fit_their_schema_and_strange_ones_do_not() -> None:
+    for given in ({}, *VARIANTS.values()):
+        jsonschema.validate(_over(VALUES, given), SCHEMA)
+    strange: list[dict[str, Any]] = [
+        {"replica": 3},
+        {"settings": {"LOG_SAMPLE": 0.5}},
+        {"keys": {"scopes": {"admin": ["root"]}}},
+        {"service": {"port": 0}},
+        {"image": {"pullPolicy": "Sometimes"}},
+    ]
+    for given in strange:
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(_over(VALUES, given), SCHEMA)
+
+
+def test_rules_and_dashboard_are_the_files_that_compose_uses() -> None:
+    for name, source in (("alerts.yml", "prometheus/alerts.yml"), ("candor.json", "grafana/dashboards/candor.json")):
+        assert (CHART / "files" / name).resolve() == ROOT / "docker" / source, "a link, which helm follows"
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_kubernetes_accepts_it(render: Render, variant: str) -> None:
+    validate = pytest.importorskip("kubernetes_validate", reason="make chart installs Kubernetes' schemas").validate
+    for document in render(VARIANTS[variant]):
+        if document["kind"] not in CUSTOM:
+            for version in KUBERNETES:
+                validate(document, version, strict=True)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_pod_is_confined(render: Render, variant: str) -> None:
+    documents = render(VARIANTS[variant])
+    deployments = [each for each in documents if each["kind"] == "Deployment"]
+    assert len(deployments) == 1 + (variant != "alone")
+    for deployment in deployments:
+        pod = deployment["spec"]["template"]["spec"]
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["runAsUser"] == 10001
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        mounted = {volume["name"] for volume in pod["volumes"]}
+        for container in containers(deployment):
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+            }  # fmt: skip
+            written = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+            assert written == {"/tmp", "/var/lib/candor"}
+            assert {mount["name"] for mount in container["volumeMounts"]} <= mounted
+            assert not any("PASSWORD" in name and not name.endswith("_FILE") for name in environment(container))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_its_variables_are_settings_with_valid_values(render: Render, variant: str) -> None:
+    for deployment in render(VARIANTS[variant]):
+        if deployment["kind"] == "Deployment":
+            for container in containers(deployment):
+                given = {name.removeprefix("CANDOR_").lower(): text for name, text in environment(container).items()}
+                assert given.keys() <= Settings.model_fields.keys()
+                Settings.model_validate(given)
+
+
+def test_the_worker_does_what_the_others_leave_to_it(render: Render) -> None:
+    documents = render(ALL)
+    (serving,), (keys, worker) = (
+        containers(one(documents, "Deployment", f"prod-candor{end}")) for end in ("", "-worker")
+    )
+    assert (serving["command"], worker["command"]) == (["candor", "serve"], ["candor", "worker"])
+    assert [environment(each)["CANDOR_BACKGROUND"] for each in (serving, worker)] == ["false", "true"]
+    assert [environment(each)["CANDOR_PROVIDER"] for each in (serving, worker)] == ["cuda", "cpu"]
+    assert [environment(each)["CANDOR_LOG_SAMPLE"] for each in (serving, worker)] == ["0.5", "1"]
+    assert serving["resources"]["limits"] == {"memory": "2Gi", "nvidia.com/gpu": 1}
+    assert keys["args"][0].splitlines() == [
+        "candor keys add /secrets/keys/admin --name admin --scope admin",
+        "candor keys add /secrets/keys/metrics --name metrics --scope predict",
+    ]
+    alone = containers(one(render(ALONE), "Deployment"))
+    assert [each["name"] for each in alone] == ["keys", "candor"]
+    assert environment(alone[1])["CANDOR_BACKGROUND"] == "true"
+
+
+def test_the_engine_waits_longer_than_a_stop_takes(render: Render) -> None:
+    deployment = one(render(LEAST), "Deployment")
+    given = environment(containers(deployment)[0])
+    longest = float(given["CANDOR_STOP_DELAY_S"]) + 2 * float(given["CANDOR_DRAIN_TIMEOUT_S"])  # HTTP, then gRPC
+    assert deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > longest
+    probe = containers(deployment)[0]["readinessProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] <= float(given["CANDOR_STOP_DELAY_S"])
+
+
+def test_a_service_finds_its_pods_and_only_them(render: Render) -> None:
+    documents = render(ALL)
+    for end in ("", "-worker"):
+        service = one(documents, "Service", f"prod-candor{end}")
+        pods = {
+            each["metadata"]["name"]
+            for each in documents
+            if each["kind"] == "Deployment"
+            and service["spec"]["selector"].items() <= each["spec"]["template"]["metadata"]["labels"].items()
+        }
+        assert pods == {f"prod-candor{end}"}
+        named = {port["name"] for port in containers(one(documents, "Deployment", f"prod-candor{end}"))[-1]["ports"]}
+        assert {port["targetPort"] for port in service["spec"]["ports"]} <= named
+    for kind in ("HTTPRoute", "GRPCRoute"):
+        (backend,) = one(documents, kind)["spec"]["rules"][0]["backendRefs"]
+        ports = {port["port"] for port in one(documents, "Service")["spec"]["ports"]}
+        assert backend["name"] == "prod-candor"
+        assert backend["port"] in ports
+
+
+def test_monitoring_is_whole(render: Render) -> None:
+    documents = render(ALL)
+    monitor = one(documents, "ServiceMonitor")
+    label = monitor["spec"]["jobLabel"]
+    assert one(documents, "Service")["metadata"]["labels"][label] == "candor", "the job that the alerts name"
+    assert monitor["spec"]["endpoints"][0]["authorization"] == {
+        "credentials": {"name": "candor-keys", "key": "metrics"}
+    }
+    assert one(documents, "PrometheusRule")["spec"] == yaml.safe_load(
+        (ROOT / "docker/prometheus/alerts.yml").read_text()
+    )
+    dashboard = one(documents, "ConfigMap", "prod-candor-dashboard")["data"]["candor.json"]
+    assert json.loads(dashboard) == json.loads((ROOT / "docker/grafana/dashboards/candor.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, "postgresql"),
+        ({**LEAST, "keys": {}}, "keys.existingSecret"),
+        ({**LEAST, "bundles": {}}, "either url or existingClaim"),
+        ({**LEAST, "bundles": {"url": "s3://m", "existingClaim": "m"}}, "either url or existingClaim"),
+        ({**LEAST, "autoscaling": {"enabled": True, "targetCPU": 0}}, "targetCPU or targetQueueRows"),
+        ({**LEAST, "ingress": {"enabled": True}}, "ingress.host"),
+    ],
+)
+def test_what_is_missing_is_said(templates: Any, values: dict[str, Any], said: str) -> None:
+    done = templates(values)
+    assert done.returncode != 0
+    assert said in done.stderr
