@@ -27,6 +27,15 @@ BIN = Path(sys.executable).parent
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs a GPU where there is none. One that is there and cannot be used is a failure."""
+    if item.get_closest_marker("gpu") is not None:
+        from service.inference.cuda import cuda
+
+        if (reason := cuda().driver.problem) is not None:
+            pytest.skip(reason)
+
+
 @pytest.fixture(scope="session")
 def api_reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site's API reference, generated from a running service."""

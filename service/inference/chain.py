@@ -136,7 +136,7 @@ class _Graph:
 
     def _bind(self, stage: Stage) -> tuple[Any, ort.OrtValue]:
         probabilities = ort.OrtValue.ortvalue_from_shape_and_type(
-            stage.logits.shape(), np.float32, self._session.provider, 0
+            stage.logits.shape(), np.float32, self._session.device, 0
         )
         binding = self._calibrator.io_binding()
         binding.bind_ortvalue_input("logits", stage.logits)

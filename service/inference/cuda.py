@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import functools
 import importlib.metadata
+import importlib.util
 import io
 import warnings
 from dataclasses import dataclass
@@ -18,10 +19,14 @@ from pathlib import Path
 import onnxruntime as ort
 
 PROVIDER = "CUDAExecutionProvider"
+TENSORRT = "TensorrtExecutionProvider"
 WHEELS = ("onnxruntime", "onnxruntime-gpu")
 _SUCCESS = 0
 # Found by the provider when the first convolution is made, which is late to hear that it is missing.
 _CUDNN = "libcudnn.so.9"
+# TensorRT's libraries, in the order of their dependencies, and the package that has them.
+_TENSORRT = ("libnvinfer.so.10", "libnvonnxparser.so.10")
+_TENSORRT_PACKAGE = "tensorrt_libs"
 # ONNX Runtime's own; older versions have it only from their first session on. All else is loaded before it is missed.
 _OWN_SYMBOL = "Provider_GetHost"
 
@@ -139,13 +144,32 @@ def _load_provider() -> str | None:
         warnings.simplefilter("ignore")
         if hasattr(ort, "preload_dlls"):
             ort.preload_dlls()
-    provider = Path(ort.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"
-    for library in (str(provider), _CUDNN):
+    return _load("CUDA", _provider_library("cuda"), _CUDNN)
+
+
+def load_tensorrt() -> str | None:
+    """Load the TensorRT provider and TensorRT, from its package if installed. Return the error of the loader.
+
+    ONNX Runtime preloads CUDA and cuDNN from packages, but not TensorRT.
+    """
+    if TENSORRT not in ort.get_available_providers():
+        return f"this ONNX Runtime {ort.__version__} is built without TensorRT"
+    package = importlib.util.find_spec(_TENSORRT_PACKAGE)
+    folder = Path(package.submodule_search_locations[0]) if package and package.submodule_search_locations else Path()
+    return _load("TensorRT", *(str(folder / name) for name in _TENSORRT), _provider_library("tensorrt"))
+
+
+def _provider_library(name: str) -> str:
+    return str(Path(ort.__file__).parent / "capi" / f"libonnxruntime_providers_{name}.so")
+
+
+def _load(provider: str, *libraries: str) -> str | None:
+    for library in libraries:
         try:
             ctypes.CDLL(library)
         except OSError as error:
             if _OWN_SYMBOL not in str(error):
-                return f"a library of the CUDA provider cannot be loaded: {error}"
+                return f"a library of the {provider} provider cannot be loaded: {error}"
     return None
 
 

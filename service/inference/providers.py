@@ -9,29 +9,46 @@ import onnxruntime as ort
 from service.errors import ConfigurationError
 from service.inference import cuda
 
-_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": cuda.PROVIDER}
+_PROVIDERS = {
+    "cpu": "CPUExecutionProvider",
+    "cuda": cuda.PROVIDER,
+    "cuda-graphs": cuda.PROVIDER,
+    "tensorrt": cuda.TENSORRT,
+}
 
 
 def resolve_provider(wanted: str) -> str:
-    """Return "cpu" or "cuda" for `wanted` ("auto", "cpu" or "cuda").
+    """Return the provider for `wanted`: itself, or "cuda" or "cpu" for "auto".
+
+    Besides "auto", "cpu" and "cuda", the values of CANDOR_PROVIDER, two are measured by `make gpu` only: "cuda-graphs"
+    records the kernels of each batch size once and replays them, from the thread that recorded them alone; "tensorrt"
+    compiles the model on its first runs.
 
     Raises:
-        ConfigurationError: `cuda` was requested and cannot be used here.
+        ConfigurationError: The requested provider cannot be used here.
     """
     if wanted == "cpu":
         return "cpu"
     found = cuda.cuda()
-    if found.problem is None:
-        return "cuda"
-    if wanted == "cuda":
+    problem, remedy = found.problem, found.remedy
+    if problem is None and wanted == "tensorrt":
+        problem, remedy = cuda.load_tensorrt(), "Install TensorRT 10: pip install 'tensorrt-cu13-libs<11'."
+    if problem is None:
+        return "cuda" if wanted == "auto" else wanted
+    if wanted != "auto":
         raise ConfigurationError(
-            f"The cuda provider was requested, but {found.problem}.",
+            f"The {wanted} provider was requested, but {problem}.",
             where="CANDOR_PROVIDER",
             found=_in_words(found),
-            expected=cuda.PROVIDER,
-            remedy=f"{found.remedy} Or set CANDOR_PROVIDER=cpu. `candor doctor` shows all findings.",
+            expected=_PROVIDERS[wanted],
+            remedy=f"{remedy} Or set CANDOR_PROVIDER=cpu. `candor doctor` shows all findings.",
         )
     return "cpu"
+
+
+def device_of(provider: str) -> str:
+    """Return the device of a provider: "cpu" or "cuda"."""
+    return "cpu" if provider == "cpu" else "cuda"
 
 
 def open_session(model: bytes, *, provider: str, threads: int, gpu_memory_bytes: int | None) -> ort.InferenceSession:
@@ -39,7 +56,7 @@ def open_session(model: bytes, *, provider: str, threads: int, gpu_memory_bytes:
 
     Args:
         model: ONNX model.
-        provider: "cpu" or "cuda", as `resolve_provider` gave it.
+        provider: The provider, as `resolve_provider` gave it.
         threads: Threads inside one run (CPU).
         gpu_memory_bytes: Maximum GPU memory of the session, None for no limit.
 
@@ -54,8 +71,11 @@ def open_session(model: bytes, *, provider: str, threads: int, gpu_memory_bytes:
     # A spinning pool takes the core that parses the next request.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     providers: list[Any] = [_PROVIDERS["cpu"]]
-    if provider == "cuda":
-        providers.insert(0, (_PROVIDERS["cuda"], _cuda_options(gpu_memory_bytes)))
+    if provider != "cpu":
+        providers.insert(0, (cuda.PROVIDER, _cuda_options(gpu_memory_bytes, graphs=provider == "cuda-graphs")))
+    if provider == "tensorrt":
+        # Operators that TensorRT does not have run on CUDA.
+        providers.insert(0, (cuda.TENSORRT, {"trt_fp16_enable": "False"}))
     session = ort.InferenceSession(model, options, providers=providers, enable_fallback=0)
     if session.get_providers()[0] != _PROVIDERS[provider]:
         raise ConfigurationError(
@@ -68,7 +88,7 @@ def open_session(model: bytes, *, provider: str, threads: int, gpu_memory_bytes:
     return session
 
 
-def _cuda_options(gpu_memory_bytes: int | None) -> dict[str, str]:
+def _cuda_options(gpu_memory_bytes: int | None, *, graphs: bool) -> dict[str, str]:
     options = {
         # TF32 would change logits by more than calibration promises.
         "use_tf32": "0",
@@ -76,6 +96,7 @@ def _cuda_options(gpu_memory_bytes: int | None) -> dict[str, str]:
         "cudnn_conv_algo_search": "HEURISTIC",
         # Not the next power of two, which would take memory from others on the device.
         "arena_extend_strategy": "kSameAsRequested",
+        "enable_cuda_graph": str(int(graphs)),
     }
     if gpu_memory_bytes is not None:
         options["gpu_mem_limit"] = str(gpu_memory_bytes)

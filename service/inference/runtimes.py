@@ -16,7 +16,7 @@ class Runtime(Protocol):
     """A model that is ready to run.
 
     Attributes:
-        provider: What computes: "cpu", "cuda", "remote", or "none" where the client sends the scores.
+        provider: What computes: the provider of ONNX Runtime, "remote", or "none" where the client sends the scores.
         classes: Number K of labels.
         bound: Whether batches run in buffers on a device, see `Session`.
         on_loop: Whether a quick batch may run on the event loop's thread.

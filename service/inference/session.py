@@ -15,8 +15,8 @@ import onnxruntime as ort
 from bundle import Bundle
 from bundle.images import check_golden
 from service.errors import BundleRefusedError, ConfigurationError
-from service.inference.providers import open_session, resolve_provider
-from service.inference.stages import Stage, bucket_sizes, rows_of
+from service.inference.providers import device_of, open_session, resolve_provider
+from service.inference.stages import Stage, bucket_sizes, graph_of_run, rows_of
 
 FIRST_RUNS_S: Final = 120.0
 """Maximum seconds of the golden inputs and the largest batch: a graph that loops for ever would stop the start."""
@@ -31,14 +31,15 @@ class Session:
 
     Args:
         bundle: Verified bundle; the model is built from the bytes that were hashed.
-        provider: "auto", "cpu" or "cuda".
+        provider: "auto" or a provider, see `resolve_provider`.
         threads: Threads inside one run (CPU).
         max_batch_size: Rows of the largest run to prepare.
         gpu_memory_bytes: Maximum GPU memory of the session, None for no limit.
         bound: Whether to bind buffers and pad batches; None does so on a GPU.
 
     Attributes:
-        provider: "cpu" or "cuda", which runs the model.
+        provider: The provider that runs the model.
+        device: "cpu" or "cuda", where the buffers are.
         classes: K.
         bound: Whether logits stay on the device, in a stage, until they are read.
         on_loop: Whether a quick batch may run on the event loop's thread, which must never wait for a GPU.
@@ -62,9 +63,10 @@ class Session:
         bound: bool | None = None,
     ) -> None:
         self.provider = resolve_provider(provider)
+        self.device = device_of(self.provider)
         self.classes = len(bundle.manifest.labels)
         self._graph = bundle.manifest.graph
-        self.bound = self._graph is None and (self.provider != "cpu" if bound is None else bound)
+        self.bound = self._graph is None and (self.device != "cpu" if bound is None else bound)
         self.on_loop = not self.bound
         self.lock = threading.Lock()
         self.stages: list[Stage] = []
@@ -73,7 +75,7 @@ class Session:
         self._largest = max_batch_size
         self._session = self._open(bundle)
         self._output = ["logits"]
-        options = ort.RunOptions()
+        options = graph_of_run(None)
         watch = threading.Timer(FIRST_RUNS_S, setattr, (options, "terminate", True))
         self._run = partial(self._session.run, run_options=options)
         watch.start()
@@ -119,10 +121,11 @@ class Session:
             yield number, self.stages[number]
 
     def open_beside(self, model: bytes) -> ort.InferenceSession:
-        """Open another model with the same provider, threads and limits."""
-        return open_session(
-            model, provider=self.provider, threads=self._threads, gpu_memory_bytes=self._gpu_memory_bytes
-        )
+        """Open another model, a small one, on the same device with the same threads and limits."""
+        return self._open_on(self.device, model)
+
+    def _open_on(self, provider: str, model: bytes) -> ort.InferenceSession:
+        return open_session(model, provider=provider, threads=self._threads, gpu_memory_bytes=self._gpu_memory_bytes)
 
     def _run_as_it_is(self, inputs: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         if self._graph is None:
@@ -132,7 +135,7 @@ class Session:
 
     def _open(self, bundle: Bundle) -> ort.InferenceSession:
         try:
-            return self.open_beside(bundle.model_bytes)
+            return self._open_on(self.provider, bundle.model_bytes)
         except ConfigurationError:
             raise
         except Exception as error:  # ONNX Runtime raises bare C++ exceptions of many types
@@ -147,16 +150,17 @@ class Session:
             if not self.bound:
                 self.run(rows)
                 return
-            for size in bucket_sizes(self._largest):
+            # The largest first: smaller ones fit into its memory, and into the range of an engine of TensorRT.
+            for size in reversed(bucket_sizes(self._largest)):
                 stage = Stage(
                     self._session,
-                    device=self.provider,
+                    device=self.device,
                     shape=(size, *rows.shape[1:]),
                     dtype=rows.dtype,
                     classes=self.classes,
                 )
                 stage.run(rows[:size])
-                self.stages.append(stage)
+                self.stages.insert(0, stage)
         except ConfigurationError:
             raise
         except Exception as error:  # ONNX Runtime raises many types

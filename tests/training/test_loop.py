@@ -406,7 +406,8 @@ def test_a_compiled_network_learns_the_same(mixup: float) -> None:
     assert all(part._compiled_call_impl is not None for part in parts)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.version.cuda is None, reason="this PyTorch is built without CUDA")
 @pytest.mark.parametrize("mixup", [0.0, 0.3])
 def test_a_gpu_learns_and_evaluates_as_the_cpu_does(mixup: float) -> None:
     recipe = replace(RECIPE, epochs=3, mixup=mixup, crop=1, flip=True, cutout=1)
@@ -418,6 +419,18 @@ def test_a_gpu_learns_and_evaluates_as_the_cpu_does(mixup: float) -> None:
         assert one.validation is not None
         assert other.validation is not None
         assert other.validation.nll == pytest.approx(one.validation.nll, rel=1e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.version.cuda is None, reason="this PyTorch is built without CUDA")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler here")
+@pytest.mark.filterwarnings("ignore")  # of the compiler's own
+def test_a_gpu_learns_compiled_in_half_precision() -> None:
+    recipe = replace(RECIPE, epochs=3, device="cuda")
+    _, full = run(recipe)
+    _, half = run(replace(recipe, precision="bfloat16", channels_last=True, compile=True))
+    assert half.epochs[-1].loss == pytest.approx(full.epochs[-1].loss, rel=0.05)
+    assert half.epochs[-1].loss < half.epochs[0].loss
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
