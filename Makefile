@@ -8,7 +8,7 @@ PORT ?= 8000
 TEST_PROCESSES ?= 2
 SHELL_SCRIPTS := .ci/run docker/finish-venv docker/smoke-test docker/smoke-*.sh tests/docker/stand-ins/postgres-entrypoint
 
-.PHONY: help setup demo fraud serve train test quick durations check reference docs format protocol lock sbom audit chart smoke clean
+.PHONY: help setup demo fraud serve train test quick durations check reference docs format protocol lock sbom audit chart smoke gpu clean
 
 help:  ## List the commands.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {gsub(/\$$\(PORT\)/, "$(PORT)"); printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -107,6 +107,9 @@ chart: setup  ## Render the Helm chart and check it (requires helm, or Debian's 
 
 smoke: setup  ## Build the image, run it with compose, and test it (requires a Docker engine).
 	docker/smoke-test
+
+gpu: setup  ## Test and measure a GPU: benchmarks/GPU.md; GPU_FLAGS=--fresh starts anew. Without one, a rehearsal.
+	$(BIN)/python -m benchmarks.gpu $(GPU_FLAGS)
 
 clean:  ## Remove build files; keep var/ (bundles and state).
 	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -35,7 +35,8 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 Times = list[float]
 
 
-async def _rest(port: int, request: Request, connections: int, seconds: float) -> Times:
+async def rest(port: int, request: Request, connections: int, seconds: float) -> Times:
+    """Post a request over several connections, on each as soon as its last answer arrives; return all latencies."""
     import aiohttp
 
     address = f"http://127.0.0.1:{port}{request.path}"
@@ -99,7 +100,7 @@ async def _repeated(ask: Callable[[], Awaitable[None]], connections: int, second
     return times
 
 
-_CLIENTS = {REST: _rest, GRPC: _grpc, STREAM: _streams}
+_CLIENTS = {REST: rest, GRPC: _grpc, STREAM: _streams}
 
 
 def _client(transport: str, port: int, request: Request, connections: int, seconds: float) -> Times:

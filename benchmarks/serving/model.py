@@ -37,9 +37,9 @@ class Prepared:
         onnx: The model file.
         bundles: Folder of bundles with the model as `<name>/1`.
         policies: Folder of its policies.
-        inputs: uint8 (64, 32, 32, 3).
-        logits: float32 (64, K), from ONNX Runtime.
-        probabilities: float32 (64, K), calibrated.
+        inputs: uint8 (N, 32, 32, 3).
+        logits: float32 (N, K), from ONNX Runtime on the CPU.
+        probabilities: float32 (N, K), calibrated.
     """
 
     onnx: Path
@@ -57,11 +57,29 @@ def prepare(name: str, folder: Path, *, classes: int = CLASSES, policy: str = _P
     model_bytes = helper.make_model(
         graph, ir_version=_IR, opset_imports=[helper.make_opsetid("", _OPSET)]
     ).SerializeToString()
+    inputs = rng.integers(0, 256, (64, *SHAPE)).astype(np.uint8)
+    return bundled(name, model_bytes, inputs, folder, policy=policy)
+
+
+def bundled(
+    name: str, model_bytes: bytes, inputs: npt.NDArray[np.uint8], folder: Path, *, policy: str = _POLICY
+) -> Prepared:
+    """Write a model, a bundle of it and a policy to a folder. The reference rows are synthetic, and so is calibration.
+
+    Args:
+        name: Name of the model.
+        model_bytes: ONNX model from `input`, uint8 (N, 32, 32, 3), to `logits`.
+        inputs: Images to compare answers on; the first four are golden.
+        folder: The folder.
+        policy: The policy `default`, as YAML.
+    """
+    rng = np.random.default_rng(7)
     path = folder / f"{name}.onnx"
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(model_bytes)
     session = ort.InferenceSession(model_bytes, providers=["CPUExecutionProvider"])
-    inputs = rng.integers(0, 256, (64, *SHAPE)).astype(np.uint8)
     logits = np.concatenate([session.run(["logits"], {"input": row[None]})[0] for row in inputs])
+    classes = logits.shape[1]
     reference = bundle.Reference(*(overconfident(rng, _REFERENCE_ROWS // 3, classes) for _ in range(3)))
     calibrator = CALIBRATORS["temperature"]().fit(reference.fit.logits, reference.fit.labels)
     bundle.write(

@@ -41,7 +41,7 @@ def part(
             "",
             *(f"- {name} was skipped: {' '.join(why.split())[:200]}" for name, why in missing.items()),
             f"- Command: `{command}`; medians of {options.rounds} turns of {options.seconds:g} s.",
-            f"- Hardware: {_processor()}, {os.cpu_count()} cores, shared with wrk; {platform.system()}. "
+            f"- Hardware: {processor()}, {os.cpu_count()} cores, shared with wrk; {platform.system()}. "
             f"Load when the run ended: {os.getloadavg()[0]:.1f}.",
             *(f"- {name}: {versions(python, _PACKAGES[name])}" for name, python in pythons.items()),
             END,
@@ -184,7 +184,7 @@ def _plain(value: float) -> str:
     return f"{value:.2f}" if math.isfinite(value) else "–"
 
 
-def _processor() -> str:
+def processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

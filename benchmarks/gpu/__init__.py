@@ -1,0 +1,1 @@
+"""Test and measure training and serving on an NVIDIA GPU: `make gpu`, or `python -m benchmarks.gpu --help`."""

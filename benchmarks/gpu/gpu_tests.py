@@ -1,0 +1,27 @@
+"""Run the tests that need a GPU: those marked `gpu`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from typing import Any
+
+from benchmarks.gpu.bench import Bench, LeftOutError
+from benchmarks.serving.servers import ROOT
+
+
+def run(bench: Bench) -> dict[str, Any]:
+    """Return how many passed, and which were skipped and why."""
+    bench.say("pytest -m gpu")
+    report = bench.folder / "tests.xml"
+    report.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "-m", "gpu", f"--junitxml={report}", "tests"]
+    done = subprocess.run(command, cwd=ROOT, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"pytest -m gpu ended with {done.returncode}")
+    cases = list(ET.parse(report).iter("testcase"))
+    skipped = [(case.get("name"), found.get("message")) for case in cases for found in case.iter("skipped")]
+    if len(skipped) == len(cases):
+        raise LeftOutError(f"{len(cases)} tests skipped: {skipped[0][1]}")
+    return {"passed": len(cases) - len(skipped), "skipped": skipped}
