@@ -27,6 +27,7 @@ class Sizes:
         batches: Rows in a batch of inference, ascending.
         seconds: Length of each measurement of serving.
         loads: Connections and images per request of each measurement over HTTP.
+        budget_s: Maximum seconds of all parts together; a part may take half of it.
     """
 
     images: int
@@ -35,10 +36,11 @@ class Sizes:
     batches: tuple[int, ...]
     seconds: float
     loads: tuple[tuple[int, int], ...]
+    budget_s: float
 
 
-FULL = Sizes(50_000, 500, 4, (1, 2, 4, 8, 16, 32, 64, 128), 1.0, ((1, 1), (16, 1), (64, 1), (4, 32), (4, 128)))
-REHEARSAL = Sizes(128, 64, 2, (1, 4, 16), 0.3, ((1, 1), (4, 1), (2, 16)))
+FULL = Sizes(50_000, 500, 4, (1, 2, 4, 8, 16, 32, 64, 128), 1.0, ((1, 1), (16, 1), (64, 1), (4, 32), (4, 128)), 1_200.0)
+REHEARSAL = Sizes(128, 64, 2, (1, 4, 16), 0.3, ((1, 1), (4, 1), (2, 16)), 3_600.0)
 
 
 @dataclass(frozen=True)

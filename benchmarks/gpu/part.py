@@ -37,10 +37,12 @@ class Part:
     Attributes:
         run: Measures and returns a result for JSON; LeftOutError where this machine lacks what it needs.
         environment: Further environment variables of its process.
+        needs_gpu: Whether it is left out without a GPU.
     """
 
     run: Callable[[Bench], dict[str, Any]]
     environment: Mapping[str, str] = field(default_factory=dict)
+    needs_gpu: bool = False
 
 
 PARTS: dict[str, Part] = {
@@ -48,7 +50,9 @@ PARTS: dict[str, Part] = {
     "training": Part(training_speed.run),
     "networks": Part(networks.run),
     **{
-        f"{network}-{provider}": Part(partial(sessions.run, network=network, provider=provider), _FULL_PRECISION)
+        f"{network}-{provider}": Part(
+            partial(sessions.run, network=network, provider=provider), _FULL_PRECISION, needs_gpu=provider != "cpu"
+        )
         for network in networks.NETWORKS
         for provider in sessions.PROVIDERS
     },

@@ -8,21 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.gpu.bench import Bench
-from benchmarks.gpu.host import Host
-from benchmarks.gpu.part import COMPLETE, FAILED, PARTS, Outcome, path_of
+from benchmarks.gpu.part import COMPLETE, FAILED, LEFT_OUT, PARTS, Outcome, path_of
 from benchmarks.serving.servers import ROOT
-
-BUDGET_S = 1200.0
-"""Maximum seconds of all parts together."""
-
-LIMIT_S = 600.0
-"""Maximum seconds of a part."""
 
 _GRACE_S = 30.0
 _LOOK_S = 0.2
@@ -31,9 +24,7 @@ Report = Callable[[str, str], None]
 """Called with a part and what it does now."""
 
 
-def run(
-    bench: Bench, names: Sequence[str], *, fresh: bool, working: Report, budget_s: float = BUDGET_S
-) -> dict[str, Outcome]:
+def run(bench: Bench, names: Sequence[str], *, fresh: bool, working: Report) -> dict[str, Outcome]:
     """Run parts and return the outcomes of all parts that have one.
 
     Args:
@@ -41,16 +32,19 @@ def run(
         names: Parts to run, unless they are complete.
         fresh: Run complete parts, too.
         working: Hears what the part at hand does.
-        budget_s: Maximum seconds; parts that do not fit fail, and the next run takes them up.
     """
+    budget_s = bench.host.sizes.budget_s
     end = time.monotonic() + budget_s
     bench.folder.mkdir(parents=True, exist_ok=True)
     outcomes = {}
     for name, part in PARTS.items():
         kept = complete(bench, name)
         if name in names and (fresh or kept is None):
-            limit_s = min(LIMIT_S, end - time.monotonic())
-            kept = _in_process(name, bench, part.environment, limit_s, working)
+            limit_s = min(budget_s / 2, end - time.monotonic())
+            if part.needs_gpu and bench.host.gpu is None:
+                kept = _outcome(LEFT_OUT, bench, 0.0, str(bench.host.reason))
+            else:
+                kept = _in_process(name, bench, part.environment, limit_s, working)
         if kept is not None:
             outcomes[name] = kept
     return outcomes
@@ -62,17 +56,17 @@ def complete(bench: Bench, name: str) -> Outcome | None:
         outcome: Outcome = json.loads(path_of(bench.folder, name).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    return outcome if outcome["status"] == COMPLETE and outcome["host"] == _document(bench.host) else None
+    return outcome if outcome["status"] == COMPLETE and outcome["host"] == asdict(bench.host) else None
 
 
-def _in_process(name: str, bench: Bench, environment: dict[str, str], limit_s: float, working: Report) -> Outcome:
+def _in_process(name: str, bench: Bench, environment: Mapping[str, str], limit_s: float, working: Report) -> Outcome:
     """Run a part in a process of its own. Whatever it does, its outcome is returned."""
     began = time.monotonic()
     path, log = path_of(bench.folder, name), bench.folder / f"{name}.log"
     path.unlink(missing_ok=True)
     working(name, "")
     if limit_s <= 0:
-        return _failed(bench, 0.0, "no time is left; the same command continues here")
+        return _outcome(FAILED, bench, 0.0, "no time is left; the same command continues here")
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.gpu.part", name, str(bench.folder)],
@@ -93,9 +87,9 @@ def _in_process(name: str, bench: Bench, environment: dict[str, str], limit_s: f
         _stop(process)
     seconds = time.monotonic() - began
     if late:
-        return _failed(bench, seconds, f"stopped after {limit_s:.0f} s; see {log}")
+        return _outcome(FAILED, bench, seconds, f"stopped after {limit_s:.0f} s; see {log.name}")
     if process.returncode != 0:
-        return _failed(bench, seconds, f"{_last_line(log)} (exit code {process.returncode}; see {log})")
+        return _outcome(FAILED, bench, seconds, f"{_last_line(log)} (exit code {process.returncode}; see {log.name})")
     outcome: Outcome = json.loads(path.read_text(encoding="utf-8"))
     return outcome
 
@@ -117,9 +111,5 @@ def _last_line(log: Path) -> str:
     return lines[-1].strip() if lines else ""
 
 
-def _failed(bench: Bench, seconds: float, reason: str) -> Outcome:
-    return {"status": FAILED, "reason": reason, "seconds": seconds, "host": _document(bench.host)}
-
-
-def _document(host: Host) -> Outcome:
-    return asdict(host)
+def _outcome(status: str, bench: Bench, seconds: float, reason: str) -> Outcome:
+    return {"status": status, "reason": reason, "seconds": seconds, "host": asdict(bench.host)}

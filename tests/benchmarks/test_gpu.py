@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.gpu import networks, part, runner
+from benchmarks.gpu import host, networks, part, runner
 from benchmarks.gpu.bench import Bench, LeftOutError
 from benchmarks.gpu.host import FULL, REHEARSAL, Host
 from benchmarks.gpu.over_http import run as ask_over_http
 from benchmarks.gpu.part import COMPLETE, FAILED, LEFT_OUT, PARTS, Part
 from benchmarks.gpu.report import report
 from benchmarks.gpu.sessions import run as run_sessions
+from service.inference.cuda import cuda
 
 CPU = Host(None, "no NVIDIA driver was found", None, "a processor", {"onnxruntime": "1.31.1"})
 GPU = Host("NVIDIA H100", None, "13.0", "a processor", {"onnxruntime-gpu": "1.31.1"})
@@ -71,8 +73,9 @@ def test_a_part_fails_alone_and_says_why(tmp_path: Path) -> None:
     assert "lenet5-cpu.log" in outcome["reason"]
 
 
-def test_without_time_left_a_part_fails_before_it_begins(tmp_path: Path) -> None:
-    outcome = again(Bench(tmp_path, CPU), "networks", budget_s=0.0)
+def test_without_time_left_a_part_fails_before_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "REHEARSAL", replace(REHEARSAL, budget_s=0.0))
+    outcome = again(Bench(tmp_path, CPU), "networks")
     assert outcome["status"] == FAILED
     assert "no time is left" in outcome["reason"]
     assert list(tmp_path.iterdir()) == []
@@ -118,9 +121,15 @@ def test_a_wrong_answer_is_a_failure(lenet: Bench, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("provider", ["cuda", "cuda-graphs", "tensorrt"])
-def test_without_a_gpu_its_providers_are_left_out(lenet: Bench, provider: str) -> None:
-    with pytest.raises(LeftOutError, match="no NVIDIA driver was found"):
-        run_sessions(lenet, network="lenet5", provider=provider)
+def test_without_a_gpu_its_providers_are_left_out(tmp_path: Path, provider: str) -> None:
+    outcome = again(Bench(tmp_path, CPU), f"resnet18-{provider}")
+    assert (outcome["status"], outcome["reason"]) == (LEFT_OUT, "no NVIDIA driver was found")
+
+
+@pytest.mark.skipif(cuda().problem is None, reason="this machine has a GPU that can be used")
+def test_a_provider_whose_library_is_missing_is_left_out_with_the_reason(lenet: Bench) -> None:
+    with pytest.raises(LeftOutError, match="tensorrt provider was requested, but"):
+        run_sessions(lenet, network="lenet5", provider="tensorrt")
 
 
 def test_a_service_is_asked_over_http(lenet: Bench) -> None:
