@@ -25,5 +25,5 @@ def run(bench: Bench) -> dict[str, Any]:
     cases = list(ET.parse(report).iter("testcase"))
     skipped = [(case.get("name"), found.get("message")) for case in cases for found in case.iter("skipped")]
     if len(skipped) == len(cases):
-        raise LeftOutError(f"{len(cases)} tests skipped: {skipped[0][1]}")
+        raise LeftOutError(f"{len(cases)} tests skipped: {bench.host.reason or skipped[0][1]}")
     return {"passed": len(cases) - len(skipped), "skipped": skipped}
