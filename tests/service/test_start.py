@@ -1,12 +1,14 @@
-"""How the service starts, what it refuses to start on, and what it never imports."""
+"""How the service starts, what it refuses to start on, what it never imports, and that all of it goes when it stops."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -358,3 +360,16 @@ def test_a_folder_of_policies_that_is_not_there_is_an_error(digits: Any, tmp_pat
     status, said = spawn(wait=False, policies=str(tmp_path / "nowhere")).end()
     assert status == 2, said
     assert "does not exist" in said
+
+
+def test_a_service_that_has_stopped_leaves_nothing_in_memory(launch: Any, digits: Any, tmp_path: Path) -> None:
+    service = launch(tmp_path)
+    assert service.predict(digits.images[:1])
+    assert service.http.get("/openapi.json").status_code == service.http.get("/dashboard").status_code == 200
+    runtime = service.runtime
+    parts = [service.application, service.application.api, runtime.database, runtime.models, runtime.log, runtime.jobs]
+    left = [weakref.ref(part) for part in (*parts, runtime.models.get("digits").served.session)]
+    service.close()
+    del service, runtime, parts
+    gc.collect()
+    assert [part for each in left if (part := each()) is not None] == []
