@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,13 +40,35 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def api_reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], None]], Path]:
+    """Return a copy of a folder that only the first of pytest's processes makes; the others wait for it."""
+    together = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        together = together.parent
+
+    def folder(name: str, make: Callable[[Path], None]) -> Path:
+        whole = together / f"{name}-made"
+        with (together / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not whole.exists():
+                begun = tmp_path_factory.mktemp(name)
+                make(begun)
+                begun.rename(whole)
+        return shutil.copytree(whole, tmp_path_factory.mktemp(name), dirs_exist_ok=True)
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def api_reference(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
     """The site's API reference, generated from a running service."""
-    page = tmp_path_factory.mktemp("reference") / "api-reference.md"
-    command = [sys.executable, "-m", "examples.api_reference", str(page)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
-    assert done.returncode == 0, done.stderr
-    return page
+
+    def make(folder: Path) -> None:
+        command = [sys.executable, "-m", "examples.api_reference", str(folder / "api-reference.md")]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+        assert done.returncode == 0, done.stderr
+
+    return made_once("reference", make) / "api-reference.md"
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,12 +91,16 @@ class Digits:
 
 
 @pytest.fixture(scope="session")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Digits:
-    root = tmp_path_factory.mktemp("trained")
-    command: list[str | Path] = [BIN / "candor-train", "train", "--dataset", "digits", "--epochs", "25", "--out", root]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
+def digits(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Digits:
+    def train(root: Path) -> None:
+        command: list[str | Path] = [BIN / "candor-train", "train", "--dataset", "digits", "--epochs", "25", "--out"]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [*command, root], capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment
+        )
+        assert done.returncode == 0, done.stderr
+
+    root = made_once("trained", train)
     data, parts = TrainConfig().load()
     rows = parts.feedback
     images = data.inputs[rows]
