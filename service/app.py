@@ -236,6 +236,7 @@ def create_app(settings: Settings, others: Others | None = None) -> Candor:
         summary="Calibrated probabilities and certified decisions over HTTP.",
         lifespan=lifespan,
         redoc_url=None,
+        generate_unique_id_function=openapi.operation_id,
         static_url="/docs/static",
         swagger_ui_oauth2_redirect_url="/docs/oauth2-redirect",
     )

@@ -35,7 +35,7 @@ def _intake(request: Request) -> Intake:
 IntakeDep = Annotated[Intake, Depends(_intake)]
 
 
-async def upload(
+async def upload_labelled_set(
     request: Request,
     intake: IntakeDep,
     model: ModelDep,
@@ -54,17 +54,17 @@ async def upload(
     return sent(_described(found), 201 if new else 200, location=location)
 
 
-def list_sets(runtime: RuntimeDep, model: ModelDep) -> Response:
+def list_labelled_sets(runtime: RuntimeDep, model: ModelDep) -> Response:
     """List the labelled sets of a model, newest first."""
     return sent(LabelledSetPage(items=tuple(_described(found) for found in runtime.labelled_sets.list(model.name))))
 
 
-def get_set(runtime: RuntimeDep, model: ModelDep, labelled_set: str) -> Response:
+def get_labelled_set(runtime: RuntimeDep, model: ModelDep, labelled_set: str) -> Response:
     """Return the description of a labelled set, not its rows."""
     return sent(_described(runtime.labelled_sets.get(model.name, labelled_set)))
 
 
-def delete_set(runtime: RuntimeDep, model: ModelDep, by: Caller, labelled_set: str) -> Response:
+def delete_labelled_set(runtime: RuntimeDep, model: ModelDep, by: Caller, labelled_set: str) -> Response:
     """Delete a labelled set, unless a job is about to read it. Looks at its rows stay counted."""
     found = runtime.labelled_sets.get(model.name, labelled_set)
     runtime.labelled_sets.delete(model.name, labelled_set, by=by.name)
@@ -122,7 +122,7 @@ def add_to(router: APIRouter) -> None:
     known: dict[int | str, dict[str, Any]] = {200: {"model": LabelledSet, "description": "The set is stored already."}}
     router.add_api_route(
         "/labelled-sets",
-        upload,
+        upload_labelled_set,
         methods=["POST"],
         status_code=201,
         tags=tags,
@@ -130,7 +130,9 @@ def add_to(router: APIRouter) -> None:
         responses=known,
         openapi_extra={"requestBody": {"required": True, "content": CONTENT}},
     )
-    router.add_api_route("/labelled-sets", list_sets, methods=["GET"], tags=tags, response_model=LabelledSetPage)
+    router.add_api_route(
+        "/labelled-sets", list_labelled_sets, methods=["GET"], tags=tags, response_model=LabelledSetPage
+    )
     one = "/labelled-sets/{labelled_set}"
-    router.add_api_route(one, get_set, methods=["GET"], tags=tags, response_model=LabelledSet)
-    router.add_api_route(one, delete_set, methods=["DELETE"], tags=tags, response_model=LabelledSet)
+    router.add_api_route(one, get_labelled_set, methods=["GET"], tags=tags, response_model=LabelledSet)
+    router.add_api_route(one, delete_labelled_set, methods=["DELETE"], tags=tags, response_model=LabelledSet)

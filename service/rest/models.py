@@ -28,7 +28,7 @@ def unload_model(runtime: RuntimeDep, by: Caller, model: str) -> Response:
     return sent(models.unload(runtime, model, by=by))
 
 
-def monitoring(runtime: RuntimeDep, model: ModelDep) -> Response:
+def get_monitoring(runtime: RuntimeDep, model: ModelDep) -> Response:
     """Return the certificates in force with their monitors, the calibration alarm, and estimates of the traffic.
 
     `evidence` is the natural logarithm of a monitor's capital; its alarm fires when that reaches `fires_at`. A false
@@ -53,7 +53,9 @@ def add_to(of_model: APIRouter) -> None:
     of_model.add_api_route("/load", load_model, methods=["POST"], tags=["models"], response_model=Model)
     of_model.add_api_route("/unload", unload_model, methods=["POST"], tags=["models"], response_model=Model)
     of_model.add_api_route("/erase", erase_subject, methods=["POST"], tags=["models"], response_model=Erasure)
-    of_model.add_api_route("/monitoring", monitoring, methods=["GET"], tags=["monitoring"], response_model=Monitoring)
+    of_model.add_api_route(
+        "/monitoring", get_monitoring, methods=["GET"], tags=["monitoring"], response_model=Monitoring
+    )
 
 
 def add_list_to(router: APIRouter) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 
 from candor.contract.problem import Problem
 from service.rest import predict_openapi
@@ -19,12 +20,31 @@ _CONTENT_ENCODING: Final = {
     "in": "header",
     "required": False,
     "description": "Compression of the body. The size limit applies to the unpacked body.",
-    "schema": {"type": "string", "enum": [*ENCODINGS, "identity"]},
+    "schema": {"$ref": "#/components/schemas/ContentEncoding"},
 }
+_SCHEMAS: Final = {
+    "ContentEncoding": {"type": "string", "enum": [*ENCODINGS, "identity"]},
+    "PredictionForm": predict_openapi.FORM,
+    **v2_openapi.SCHEMAS,
+}
+_SHORT: Final = ("/feedback", "/recalibrate")  # on the default model, like /predict
 _PROBLEM: Final = {
     "description": "A problem document (RFC 9457): what was found, what was expected, and what to do.",
     "content": {"application/problem+json": {"schema": ref(Problem)}},
 }
+
+
+def operation_id(route: APIRoute) -> str:
+    """Return the name of an operation, from which generators make the names of functions and files.
+
+    >>> operation_id(APIRoute("/v2/models/{model}", lambda: None, name="model_metadata"))
+    'v2_model_metadata'
+    >>> operation_id(APIRoute("/recalibrate", lambda: None, name="recalibrate"))
+    'recalibrate_default'
+    """
+    if V2.fullmatch(route.path):
+        return f"v2_{route.name}"
+    return f"{route.name}_default" if route.path in _SHORT else route.name
 
 
 def document(api: FastAPI) -> dict[str, Any]:
@@ -39,7 +59,7 @@ def document(api: FastAPI) -> dict[str, Any]:
         }
         document["paths"] = {**paths, **document["paths"]}
         components = document["components"]
-        components["schemas"] = schemas() | components["schemas"]
+        components["schemas"] = schemas() | _SCHEMAS | components["schemas"]
         for unused in ("HTTPValidationError", "ValidationError"):  # FastAPI's own words for what is a Problem here
             del components["schemas"][unused]
         components["parameters"] = {"ContentEncoding": _CONTENT_ENCODING}

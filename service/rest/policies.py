@@ -9,8 +9,7 @@ from fastapi import APIRouter, Body, Response
 from candor.contract.certificates import SolvedPolicy
 from candor.contract.revisions import PolicyProposal
 from candor.contract.simulation import Simulation, SimulationRequest
-from service.operations import policies
-from service.operations.simulation import simulate_policy
+from service.operations import policies, simulation
 from service.rest.dependencies import Caller, ModelDep, RuntimeDep
 from service.rest.responses import sent
 
@@ -33,7 +32,7 @@ def put_policy(
     return sent(proposal, status, location=f"/v1/models/{model.name}/revisions/{proposal.id}")
 
 
-def simulate(
+def simulate_policy(
     runtime: RuntimeDep, model: ModelDep, by: Caller, policy: str, body: SimulationRequest | None = None
 ) -> Response:
     """Tell what a policy would have done: decisions that change, volumes by action, forecasts, rows that flip.
@@ -41,7 +40,7 @@ def simulate(
     A document is solved as PUT solves it: it is kept as a proposal, so that the look at labelled rows that it costs is
     used once. The answer names the revision that puts it into force.
     """
-    return sent(simulate_policy(runtime, model, policy, body or SimulationRequest(), by=by))
+    return sent(simulation.simulate_policy(runtime, model, policy, body or SimulationRequest(), by=by))
 
 
 def add_to(router: APIRouter) -> None:
@@ -58,4 +57,4 @@ def add_to(router: APIRouter) -> None:
         response_model=PolicyProposal,
         responses=proposed,
     )
-    router.add_api_route(f"{one}/simulate", simulate, methods=["POST"], tags=[*tags], response_model=Simulation)
+    router.add_api_route(f"{one}/simulate", simulate_policy, methods=["POST"], tags=[*tags], response_model=Simulation)

@@ -47,24 +47,23 @@ _JSON: Final = {
     },
 }
 
-_FORM: Final = {
-    "schema": {
-        "type": "object",
-        "required": ["inputs"],
-        "additionalProperties": False,
-        "properties": {
-            "inputs": {
-                "type": "array",
-                "items": {"type": "string", "format": "binary"},
-                "description": "Image files or texts, one part `inputs` each.",
-            },
-            **{
-                name: {"type": "array", "items": {"type": "string"}, "description": "One part per input."}
-                for name in NAMES
-            },
+FORM: Final = {
+    "type": "object",
+    "description": "Images or texts, one part each, and names of the rows.",
+    "required": ["inputs"],
+    "additionalProperties": False,
+    "properties": {
+        "inputs": {
+            "type": "array",
+            "items": {"type": "string", "format": "binary"},
+            "description": "Image files or texts, one part `inputs` each.",
         },
-    }
+        **{
+            name: {"type": "array", "items": {"type": "string"}, "description": "One part per input."} for name in NAMES
+        },
+    },
 }
+"""Schema of a form, `PredictionForm` in the document."""
 
 _PARAMETERS: Final = [
     {
@@ -117,7 +116,7 @@ def path_item(*, default: bool) -> dict[str, Any]:
                 "content": {
                     JSON_TYPE: _JSON,
                     **dict.fromkeys((*NPY_TYPES, *IMAGE_TYPES), binary),
-                    FORM_TYPE: _FORM,
+                    FORM_TYPE: {"schema": {"$ref": "#/components/schemas/PredictionForm"}},
                     TEXT_TYPE: {"schema": {"type": "string"}, "example": "The shuttle reached orbit."},
                 },
             },

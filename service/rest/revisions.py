@@ -29,7 +29,7 @@ def get_revision(runtime: RuntimeDep, model: ModelDep, revision: str) -> Respons
     return sent(revisions.get_revision(runtime, model, revision))
 
 
-def activate(
+def activate_revision(
     runtime: RuntimeDep,
     model: ModelDep,
     by: Caller,
@@ -55,7 +55,9 @@ def rollback(
     return _moved(activation.rollback(runtime, model, expected_epoch=epoch, reason=reason, by=by))
 
 
-def reject(runtime: RuntimeDep, model: ModelDep, by: Caller, revision: str, body: RejectionRequest) -> Response:
+def reject_revision(
+    runtime: RuntimeDep, model: ModelDep, by: Caller, revision: str, body: RejectionRequest
+) -> Response:
     """Reject a proposal. It stays in the history; activating it later requires a reason."""
     return sent(revisions.reject(runtime, model, revision, reason=body.reason, by=by))
 
@@ -84,8 +86,8 @@ def add_to(router: APIRouter) -> None:
     for path, method, handler, answer in (
         ("/revisions", "GET", list_revisions, RevisionPage),
         (one, "GET", get_revision, Revision),
-        (f"{one}/activate", "POST", activate, Pointer),
-        (f"{one}/reject", "POST", reject, Rejection),
+        (f"{one}/activate", "POST", activate_revision, Pointer),
+        (f"{one}/reject", "POST", reject_revision, Rejection),
         ("/rollback", "POST", rollback, Pointer),
         ("/audit", "GET", read_audit, AuditPage),
     ):

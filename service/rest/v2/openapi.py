@@ -32,15 +32,24 @@ def _list(items: Schema) -> Schema:
     return {"type": "array", "items": items}
 
 
+def _closed(properties: Mapping[str, Schema]) -> Schema:
+    return {**_object(properties), "additionalProperties": False}
+
+
 def _said(schema: Schema, description: str) -> Schema:
     return {**schema, "description": description}
+
+
+def _ref(name: str) -> Schema:
+    """Return a reference to one of `SCHEMAS`."""
+    return {"$ref": f"#/components/schemas/{name}"}
 
 
 ERROR: Final[Schema] = {
     "description": "Problem, place, what was found, what was expected, and remedy, in one text.",
     "content": {
         "application/json": {
-            "schema": _object({"error": _TEXT}, ("error",)),
+            "schema": _ref("InferenceError"),
             "example": {
                 "error": "The model takes examples of shape [8, 8, 1]. Where: row 0 of /inputs/0. "
                 "Found: [28, 28]. Expected: [8, 8, 1]. Send one example of that shape, or a batch of them with one "
@@ -55,61 +64,68 @@ _SHAPE: Final = _list(_COUNT)
 _DATA: Final = _said(_list({}), "Values in row-major order, flat or nested like the shape.")
 _BINARY_SIZE: Final = _said(_COUNT, "Size in bytes of the tensor after the JSON, in place of `data`.")
 
-_REQUEST: Final = _object(
-    {
-        "id": _said(_TEXT, "Your name of the request, repeated in the answer."),
-        "parameters": _object(
-            {
-                "binary_data_output": _said({"type": "boolean"}, "Whether outputs follow the JSON as binary data."),
-                "policy": _said(_TEXT, "Policy to decide with; also accepted in the query."),
-                "segment": _said(_TEXT, "Segment of all rows; also accepted in the query."),
-                "timeout": _said(_COUNT, "Queueing deadline in microseconds; 0 uses the deadline of the service."),
-            }
-        ),
-        "inputs": _said(
-            _list(
-                _object(
-                    {
-                        "name": _TEXT,
-                        "shape": _SHAPE,
-                        "datatype": {"type": "string", "enum": [*DATATYPES, BOOL, BYTES]},
-                        "parameters": _object({"binary_data_size": _BINARY_SIZE}),
-                        "data": _DATA,
-                    },
-                    ("name", "shape", "datatype"),
-                )
+_IGNORED: Final = {
+    "content_type": _said(_TEXT, "No effect; clients of MLServer send it."),
+    "headers": {"type": "object", "description": "No effect; clients of MLServer send it."},
+}
+_NO_SEQUENCE: Final = "Must be {}: models keep no state between requests."
+
+_REQUEST: Final = {
+    "InferenceRequest": _object(
+        {
+            "id": _said(_TEXT, "Your name of the request, repeated in the answer."),
+            "parameters": _ref("RequestParameters"),
+            "inputs": _said(
+                _list(_ref("InputTensor")),
+                "The tensors that the metadata lists: one per column of a table, one per input of an imported graph, "
+                f"scores under their name, else `{INPUT}` (for a table of numbers too, with codes for categories). And "
+                f"{', '.join(f'`{name}`' for name in NAMES)} if you name rows: BYTES, one entry per row, empty for no "
+                "name.",
             ),
-            "The tensors that the metadata lists: one per column of a table, one per input of an imported graph, "
-            f"scores under their name, else `{INPUT}` (for a table of numbers too, with codes for categories). And "
-            f"{', '.join(f'`{name}`' for name in NAMES)} if you name rows: BYTES, one entry per row, empty for no "
-            "name.",
-        ),
-        "outputs": _said(
-            _list(
-                _object(
-                    {
-                        "name": {"type": "string", "enum": list(OUTPUTS)},
-                        "parameters": _object(
-                            {
-                                "binary_data": _said(
-                                    {"type": "boolean"}, "Whether it follows the JSON as binary data."
-                                ),
-                                "classification": _said(
-                                    _COUNT,
-                                    "Number of classes to return instead of the tensor, largest values first, each as "
-                                    f"value:index:label; for {' and '.join(CLASSIFIED)}.",
-                                ),
-                            }
-                        ),
-                    },
-                    ("name",),
-                )
+            "outputs": _said(_list(_ref("RequestedOutput")), "What is wanted; all of them where this is missing."),
+        },
+        ("inputs",),
+    ),
+    "RequestParameters": _closed(
+        {
+            "binary_data_output": _said({"type": "boolean"}, "Whether outputs follow the JSON as binary data."),
+            "policy": _said(_TEXT, "Policy to decide with; also accepted in the query."),
+            "segment": _said(_TEXT, "Segment of all rows; also accepted in the query."),
+            "timeout": _said(_COUNT, "Queueing deadline in microseconds; 0 uses the deadline of the service."),
+            "priority": _said(_COUNT, "Must be 0: requests are answered in order of arrival."),
+            "sequence_id": _said({"type": ["integer", "string"]}, _NO_SEQUENCE.format("0 or empty")),
+            "sequence_start": _said({"type": "boolean"}, _NO_SEQUENCE.format("false")),
+            "sequence_end": _said({"type": "boolean"}, _NO_SEQUENCE.format("false")),
+            "triton_enable_empty_final_response": _said({"type": "boolean"}, "No effect."),
+            **_IGNORED,
+        }
+    ),
+    "InputTensor": _object(
+        {
+            "name": _TEXT,
+            "shape": _SHAPE,
+            "datatype": {"type": "string", "enum": [*DATATYPES, BOOL, BYTES]},
+            "parameters": _ref("InputParameters"),
+            "data": _DATA,
+        },
+        ("name", "shape", "datatype"),
+    ),
+    "InputParameters": _closed({"binary_data_size": _BINARY_SIZE, **_IGNORED}),
+    "RequestedOutput": _object(
+        {"name": {"type": "string", "enum": list(OUTPUTS)}, "parameters": _ref("OutputParameters")}, ("name",)
+    ),
+    "OutputParameters": _closed(
+        {
+            "binary_data": _said({"type": "boolean"}, "Whether it follows the JSON as binary data."),
+            "classification": _said(
+                _COUNT,
+                "Number of classes to return instead of the tensor, largest values first, each as value:index:label; "
+                f"for {' and '.join(CLASSIFIED)}.",
             ),
-            "What is wanted; all of them where this is missing.",
-        ),
-    },
-    ("inputs",),
-)
+            **_IGNORED,
+        }
+    ),
+}
 
 _REQUEST_EXAMPLE: Final = {
     "id": "42",
@@ -125,33 +141,37 @@ _REQUEST_EXAMPLE: Final = {
     ],
 }
 
-_ANSWER: Final = _object(
-    {
-        "model_name": _TEXT,
-        "model_version": _said(_TEXT, "Number of the revision that answered."),
-        "id": _said(_TEXT, "As in the request."),
-        "parameters": _object(
-            {
-                "prediction_ids": _said(_TEXT, "Prediction id of each row for feedback, separated by commas."),
-                "policy": _said(_TEXT, "Policy that decided, with its version; missing without a policy."),
-            },
-            ("prediction_ids",),
-        ),
-        "outputs": _list(
-            _object(
-                {
-                    "name": {"type": "string", "enum": list(OUTPUTS)},
-                    "datatype": {"type": "string", "enum": ["FP32", BYTES]},
-                    "shape": _SHAPE,
-                    "parameters": _object({"binary_data_size": _BINARY_SIZE}),
-                    "data": _DATA,
-                },
-                ("name", "datatype", "shape"),
-            )
-        ),
-    },
-    ("model_name", "model_version", "parameters", "outputs"),
-)
+_ANSWER: Final = {
+    "InferenceResponse": _object(
+        {
+            "model_name": _TEXT,
+            "model_version": _said(_TEXT, "Number of the revision that answered."),
+            "id": _said(_TEXT, "As in the request."),
+            "parameters": _ref("ResponseParameters"),
+            "outputs": _list(_ref("OutputTensor")),
+        },
+        ("model_name", "model_version", "parameters", "outputs"),
+    ),
+    "ResponseParameters": _object(
+        {
+            "prediction_ids": _said(_TEXT, "Prediction id of each row for feedback, separated by commas."),
+            "policy": _said(_TEXT, "Policy that decided, with its version; missing without a policy."),
+        },
+        ("prediction_ids",),
+    ),
+    "OutputTensor": _object(
+        {
+            "name": {"type": "string", "enum": list(OUTPUTS)},
+            "datatype": {"type": "string", "enum": ["FP32", BYTES]},
+            "shape": _SHAPE,
+            "parameters": _ref("TensorParameters"),
+            "data": _DATA,
+        },
+        ("name", "datatype", "shape"),
+    ),
+    "TensorParameters": _object({"binary_data_size": _BINARY_SIZE}),
+    "InferenceError": _object({"error": _TEXT}, ("error",)),
+}
 
 _ANSWER_EXAMPLE: Final = {
     "model_name": "digits",
@@ -175,33 +195,136 @@ _BINARY_ANSWER_EXAMPLE: Final = (
     "<4 bytes>"
 )
 
-_DURATION: Final = _object({"count": _COUNT, "ns": _said(_COUNT, "Total nanoseconds.")}, ("count", "ns"))
-_TENSOR: Final = _object(
-    {"name": _TEXT, "datatype": _TEXT, "shape": _said(_list({"type": "integer"}), "−1 is the number of rows.")},
-    ("name", "datatype", "shape"),
+_INFERENCE_STATS: Final = (
+    "success",
+    "fail",
+    "queue",
+    "compute_input",
+    "compute_infer",
+    "compute_output",
+    "cache_hit",
+    "cache_miss",
 )
-
-ALIVE: Final[Described] = (_object({"live": {"type": "boolean"}}, ("live",)), {"live": True})
-READY: Final[Described] = (_object({"ready": {"type": "boolean"}}, ("ready",)), {"ready": True})
-MODEL_READY: Final[Described] = (
-    _object({"name": _TEXT, "version": _TEXT, "ready": {"type": "boolean"}}, ("name", "version", "ready")),
-    {"name": "digits", "version": "7", "ready": True},
-)
-SERVER: Final[Described] = (
-    _object({"name": _TEXT, "version": _TEXT, "extensions": _list(_TEXT)}, ("name", "version", "extensions")),
-    {"name": "candor", "version": "0.1.0", "extensions": list(EXTENSIONS)},
-)
-MODEL: Final[Described] = (
-    _object(
+_BATCH_STATS: Final = ("compute_input", "compute_infer", "compute_output")
+_CONTROL: Final = {
+    "ServerLive": _object({"live": {"type": "boolean"}}, ("live",)),
+    "ServerReady": _object({"ready": {"type": "boolean"}}, ("ready",)),
+    "ModelReady": _object(
+        {"name": _TEXT, "version": _TEXT, "ready": {"type": "boolean"}}, ("name", "version", "ready")
+    ),
+    "ServerMetadata": _object(
+        {"name": _TEXT, "version": _TEXT, "extensions": _list(_TEXT)}, ("name", "version", "extensions")
+    ),
+    "ModelMetadata": _object(
         {
             "name": _TEXT,
             "versions": _list(_TEXT),
             "platform": _TEXT,
-            "inputs": _list(_TENSOR),
-            "outputs": _list(_TENSOR),
+            "inputs": _list(_ref("TensorMetadata")),
+            "outputs": _list(_ref("TensorMetadata")),
         },
         ("name", "versions", "platform", "inputs", "outputs"),
     ),
+    "TensorMetadata": _object(
+        {"name": _TEXT, "datatype": _TEXT, "shape": _said(_list({"type": "integer"}), "−1 is the number of rows.")},
+        ("name", "datatype", "shape"),
+    ),
+    "ModelConfiguration": _object(
+        {
+            "name": _TEXT,
+            "platform": _TEXT,
+            "backend": _TEXT,
+            "version_policy": _object({"specific": _object({"versions": _list(_COUNT)})}),
+            "max_batch_size": _said(_COUNT, "Maximum rows per request."),
+            "input": _list(_ref("ConfiguredTensor")),
+            "output": _list(_ref("ConfiguredTensor")),
+            "instance_group": _list(_object({"name": _TEXT, "kind": _TEXT, "count": _COUNT})),
+            "dynamic_batching": _object({"max_queue_delay_microseconds": _COUNT}),
+            "parameters": _object({"labels": _object({"string_value": _said(_TEXT, "Labels, as JSON.")})}),
+        }
+    ),
+    "ConfiguredTensor": _object({"name": _TEXT, "data_type": _TEXT, "format": _TEXT, "dims": _list(_COUNT)}),
+    "Statistics": _object({"model_stats": _list(_ref("VersionStatistics"))}, ("model_stats",)),
+    "VersionStatistics": _object(
+        {
+            "name": _TEXT,
+            "version": _TEXT,
+            "last_inference": _said(_COUNT, "Milliseconds since the epoch; 0 before the first."),
+            "inference_count": _said(_COUNT, "Rows."),
+            "execution_count": _said(_COUNT, "Runs of the model."),
+            "inference_stats": _ref("InferenceDurations"),
+            "batch_stats": _list(_ref("BatchDurations")),
+        },
+        ("name", "version", "inference_count", "execution_count", "inference_stats", "batch_stats"),
+    ),
+    "InferenceDurations": _object(dict.fromkeys(_INFERENCE_STATS, _ref("Duration")), _INFERENCE_STATS),
+    "BatchDurations": _object({"batch_size": _COUNT, **dict.fromkeys(_BATCH_STATS, _ref("Duration"))}, _BATCH_STATS),
+    "Duration": _object({"count": _COUNT, "ns": _said(_COUNT, "Total nanoseconds.")}, ("count", "ns")),
+    "RepositoryEntry": _object(
+        {
+            "name": _TEXT,
+            "version": _TEXT,
+            "state": {"type": "string", "enum": ["READY", "UNAVAILABLE"]},
+            "reason": _TEXT,
+        },
+        ("name", "version", "state", "reason"),
+    ),
+    "IndexRequest": _object({"ready": _said({"type": "boolean"}, "Whether to list ready versions only.")}),
+    "LoadRequest": _object(
+        {"parameters": _object({}, description="A bundle is loaded as it is, without `config` or files.")}
+    ),
+    "UnloadRequest": _object(
+        {"parameters": _object({"unload_dependents": _said({"type": "boolean"}, "Has no effect.")})}
+    ),
+    "Done": _object({}),
+}
+
+_DESCRIPTIONS: Final = {
+    "InferenceRequest": "Input tensors of N rows, and the outputs that are wanted.",
+    "RequestParameters": "Parameters of a request. Others are refused.",
+    "InputTensor": "An input tensor, with its values in `data` or behind the JSON.",
+    "InputParameters": "Parameters of an input tensor. Others are refused.",
+    "RequestedOutput": "An output that is wanted.",
+    "OutputParameters": "Parameters of a requested output. Others are refused.",
+    "InferenceResponse": "Outputs for N rows.",
+    "ResponseParameters": "What is known of the answer beside its tensors.",
+    "OutputTensor": "An output tensor, with its values in `data` or behind the JSON.",
+    "TensorParameters": "Where the values of an output tensor are.",
+    "InferenceError": "An error.",
+    "ServerLive": "Whether the server is running.",
+    "ServerReady": "Whether all models serve their active revision.",
+    "ModelReady": "Whether a model is ready.",
+    "ServerMetadata": "The server and the extensions of the protocol that it has.",
+    "ModelMetadata": "A model and its tensors.",
+    "TensorMetadata": "Name, datatype and shape of a tensor.",
+    "ModelConfiguration": "The configuration of a model in Triton's format.",
+    "ConfiguredTensor": "A tensor in Triton's format, without the axis of the rows.",
+    "Statistics": "Counts since the start of this replica.",
+    "VersionStatistics": "Counts and times of one version.",
+    "InferenceDurations": "Times of all requests.",
+    "BatchDurations": "Times of all runs with one number of rows.",
+    "Duration": "How often something happened, and how long it took.",
+    "RepositoryEntry": "A version of a model, or a model without any.",
+    "IndexRequest": "Which models to list.",
+    "LoadRequest": "How to load a model.",
+    "UnloadRequest": "How to unload a model.",
+    "Done": "An empty object.",
+}
+SCHEMAS: Final = {name: _said(schema, _DESCRIPTIONS[name]) for name, schema in (_REQUEST | _ANSWER | _CONTROL).items()}
+"""Schemas by name, for the components of the document."""
+
+ALIVE: Final[Described] = (_ref("ServerLive"), {"live": True})
+READY: Final[Described] = (_ref("ServerReady"), {"ready": True})
+MODEL_READY: Final[Described] = (
+    _ref("ModelReady"),
+    {"name": "digits", "version": "7", "ready": True},
+)
+SERVER: Final[Described] = (
+    _ref("ServerMetadata"),
+    {"name": "candor", "version": "0.1.0", "extensions": list(EXTENSIONS)},
+)
+MODEL: Final[Described] = (
+    _ref("ModelMetadata"),
     {
         "name": "digits",
         "versions": ["6", "7"],
@@ -215,22 +338,8 @@ MODEL: Final[Described] = (
         ],
     },
 )
-_CONFIGURED: Final = _list(_object({"name": _TEXT, "data_type": _TEXT, "dims": _list(_COUNT)}))
 CONFIGURATION: Final[Described] = (
-    _object(
-        {
-            "name": _TEXT,
-            "platform": _TEXT,
-            "backend": _TEXT,
-            "version_policy": _object({"specific": _object({"versions": _list(_COUNT)})}),
-            "max_batch_size": _said(_COUNT, "Maximum rows per request."),
-            "input": _CONFIGURED,
-            "output": _CONFIGURED,
-            "instance_group": _list(_object({"name": _TEXT, "kind": _TEXT, "count": _COUNT})),
-            "dynamic_batching": _object({"max_queue_delay_microseconds": _COUNT}),
-            "parameters": _object({"labels": _object({"string_value": _said(_TEXT, "Labels, as JSON.")})}),
-        }
-    ),
+    _ref("ModelConfiguration"),
     {
         "name": "digits",
         "platform": "onnxruntime_onnx",
@@ -249,40 +358,8 @@ CONFIGURATION: Final[Described] = (
         "parameters": {"labels": {"string_value": '["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]'}},
     },
 )
-_INFERENCE_STATS: Final = (
-    "success",
-    "fail",
-    "queue",
-    "compute_input",
-    "compute_infer",
-    "compute_output",
-    "cache_hit",
-    "cache_miss",
-)
-_BATCH_STATS: Final = ("compute_input", "compute_infer", "compute_output")
 STATISTICS: Final[Described] = (
-    _object(
-        {
-            "model_stats": _list(
-                _object(
-                    {
-                        "name": _TEXT,
-                        "version": _TEXT,
-                        "last_inference": _said(_COUNT, "Milliseconds since the epoch; 0 before the first."),
-                        "inference_count": _said(_COUNT, "Rows."),
-                        "execution_count": _said(_COUNT, "Runs of the model."),
-                        "inference_stats": _object(dict.fromkeys(_INFERENCE_STATS, _DURATION), _INFERENCE_STATS),
-                        "batch_stats": _list(
-                            _object({"batch_size": _COUNT, **dict.fromkeys(_BATCH_STATS, _DURATION)}, _BATCH_STATS)
-                        ),
-                    },
-                    ("name", "version", "inference_count", "execution_count", "inference_stats", "batch_stats"),
-                )
-            )
-        },
-        ("model_stats",),
-        "Counts since the start of this replica.",
-    ),
+    _ref("Statistics"),
     {
         "model_stats": [
             {
@@ -314,34 +391,24 @@ STATISTICS: Final[Described] = (
     },
 )
 INDEX: Final[Described] = (
-    _list(
-        _object(
-            {
-                "name": _TEXT,
-                "version": _TEXT,
-                "state": {"type": "string", "enum": ["READY", "UNAVAILABLE"]},
-                "reason": _TEXT,
-            },
-            ("name", "version", "state", "reason"),
-        )
-    ),
+    _list(_ref("RepositoryEntry")),
     [
         {"name": "digits", "version": "7", "state": "READY", "reason": ""},
         {"name": "letters", "version": "2", "state": "UNAVAILABLE", "reason": "unloaded"},
     ],
 )
-DONE: Final[Described] = (_object({}), {})
+DONE: Final[Described] = (_ref("Done"), {})
 
 INDEX_REQUEST: Final[Described] = (
-    _object({"ready": _said({"type": "boolean"}, "Whether to list ready versions only.")}),
+    _ref("IndexRequest"),
     {"ready": True},
 )
 LOAD_REQUEST: Final[Described] = (
-    _object({"parameters": _object({}, description="A bundle is loaded as it is, without `config` or files.")}),
+    _ref("LoadRequest"),
     {},
 )
 UNLOAD_REQUEST: Final[Described] = (
-    _object({"parameters": _object({"unload_dependents": _said({"type": "boolean"}, "Has no effect.")})}),
+    _ref("UnloadRequest"),
     {"parameters": {"unload_dependents": False}},
 )
 
@@ -391,7 +458,7 @@ def inference(*, versioned: bool) -> dict[str, Any]:
             "requestBody": {
                 "required": True,
                 "content": {
-                    "application/json": {"schema": _REQUEST, "example": _REQUEST_EXAMPLE},
+                    "application/json": {"schema": _ref("InferenceRequest"), "example": _REQUEST_EXAMPLE},
                     "application/octet-stream": {"schema": binary, "example": _BINARY_REQUEST_EXAMPLE},
                 },
             },
@@ -405,7 +472,7 @@ def inference(*, versioned: bool) -> dict[str, Any]:
                         }
                     },
                     "content": {
-                        "application/json": {"schema": _ANSWER, "example": _ANSWER_EXAMPLE},
+                        "application/json": {"schema": _ref("InferenceResponse"), "example": _ANSWER_EXAMPLE},
                         "application/octet-stream": {"schema": binary, "example": _BINARY_ANSWER_EXAMPLE},
                     },
                 },
