@@ -6,22 +6,31 @@
 Without a URL the state is SQLite in a temporary folder. For PostgreSQL, give the URL of any database on the server; the
 state is then a new database, dropped at the end. `refit` measures recalibrations from POST /recalibrate to the end of
 the job, with 2 and with 10 classes. `latency` requires `wrk`: it measures an open loop of predictions at 40 % of the
-peak, in turns with nothing else and with continuous recalibrations (or simulations of a policy, or, as a control,
-counting). Prints JSON documents.
+peak, in turns with nothing else and with continuous recalibrations: as they are, on one processor (`pinned`), or
+running a quarter of the time (`paused`); or with simulations of a policy, or, as a control, counting. Each window
+gives the time that the service's threads waited for a processor, beside the latencies. `--free-core` puts the service
+and the load on processor 0 and recalibrations on processor 1; `--slice` gives the service's threads a time slice.
+Prints JSON documents, and at the end each kind's p99 divided by that of `nothing`.
+
+    python -m benchmarks.loop latency --seconds 20 --rounds 4 --during refits pinned paused counting
+    python -m benchmarks.loop latency --seconds 20 --rounds 4 --slice 0.1
+    python -m benchmarks.loop latency --seconds 20 --rounds 4 --free-core
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import secrets
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +40,7 @@ import httpx
 import psycopg
 
 import bundle
+from benchmarks import scheduling
 from benchmarks.bulk import fill
 from benchmarks.serving import wrk
 from benchmarks.serving.model import LENET, Prepared, prepare
@@ -51,6 +61,8 @@ SHARE_OF_PEAK = 0.4
 BEFORE = "2024-01-01T00:00:00Z"
 """A time between the labelled predictions and those of a measurement."""
 _PATIENCE_S = 600.0
+_CHILD = "service.recalibration.refit_process"
+_SHARE = 0.25  # of the time that a paused recalibration runs
 _COUNTED = 300_000_000  # some seconds
 
 
@@ -64,7 +76,9 @@ def main() -> None:
     options.add_argument("--repeat", type=int, default=2, help="recalibrations per state")
     options.add_argument("--seconds", type=float, default=30.0, help="length of a window of `latency`")
     options.add_argument("--rounds", type=int, default=3, help="rounds, each with one window of each kind")
-    options.add_argument("--during", nargs="*", default=["refits"], choices=["refits", "simulations", "counting"])
+    options.add_argument("--during", nargs="*", default=["refits"], choices=list(WORK))
+    options.add_argument("--free-core", action="store_true", help="recalibrations have a processor of their own")
+    options.add_argument("--slice", type=float, help="time slice of the service's threads in milliseconds")
     options.add_argument("--wrk", default="wrk", help="path of wrk")
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -74,14 +88,18 @@ def main() -> None:
                     for _ in range(given.repeat):
                         print(json.dumps(refit(one.port, given.calibrator)), flush=True)
         else:
-            with served(Path(folder), given.url, given.rows or 300_000, 10) as (one, prepared):
+            if given.free_core:
+                os.sched_setaffinity(0, {0})  # inherited by the service, wrk and the load generator
+            with served(Path(folder), given.url, given.rows or 300_000, 10, given.slice) as (one, prepared):
                 for window in latency(one, prepared, given, Path(folder)):
                     print(json.dumps(window), flush=True)
 
 
 @contextmanager
-def served(folder: Path, server: str | None, rows: int, classes: int) -> Iterator[tuple[Running, Prepared]]:
-    """Make a state and serve it with `candor serve` in a separate process."""
+def served(
+    folder: Path, server: str | None, rows: int, classes: int, slice_ms: float | None = None
+) -> Iterator[tuple[Running, Prepared]]:
+    """Make a state and serve it with `candor serve` in a separate process, with a time slice if one is given."""
     folder.mkdir(exist_ok=True)
     policy = POLICY.format(positive="top" if classes > 2 else '"1"')
     prepared = prepare(LENET, folder, classes=classes, policy=policy)
@@ -93,7 +111,8 @@ def served(folder: Path, server: str | None, rows: int, classes: int) -> Iterato
         print(f"{rows} rows written in {time.perf_counter() - began:.1f} s", file=sys.stderr)
         database.close()
         ours = candor(LENET)
-        program = replace(ours, command=lambda *known: [*ours.command(*known)[:-1], url])
+        sliced = () if slice_ms is None else (sys.executable, "-m", "benchmarks.scheduling", str(int(slice_ms * 1e6)))
+        program = replace(ours, command=lambda *known: [*sliced, *ours.command(*known)[:-1], url])
         with running(CANDOR, program, Path(sys.executable), prepared, folder) as one:
             yield one, prepared
 
@@ -147,15 +166,31 @@ def latency(one: Running, prepared: Prepared, given: argparse.Namespace, folder:
     yield {"peak_per_s": round(peak.per_s), "rate_per_s": round(rate)}
     command = [sys.executable, "-m", "benchmarks.serving.open_loop", str(one.port), request.path, str(body)]
     command += [f"{rate:.1f}", f"{given.seconds:.1f}", *(f"{name}={value}" for name, value in request.headers.items())]
+    treatments = {"pinned": scheduling.pin(max(os.sched_getaffinity(0))), "paused": scheduling.pause(_SHARE)}
+    if given.free_core:
+        treatments = {"refits": scheduling.pin(1)}
+    p99s: dict[str, list[float]] = {}
     for _ in range(given.rounds):
         for kind in ("nothing", *given.during):
             enough, took = threading.Event(), list[float]()
             work = threading.Thread(target=_again, args=(WORK[kind], one.port, given.calibrator, enough, took))
-            work.start()
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            enough.set()
+            treated = treatments.get(kind)
+            with scheduling.children_of(one.pid, _CHILD, treated) if treated else nullcontext():
+                work.start()
+                before, stolen_s = scheduling.delays(one.pid), scheduling.stolen_s()
+                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+                service = scheduling.delays(one.pid).since(before)
+                stolen_s = scheduling.stolen_s() - stolen_s
+                enough.set()
             work.join()
-            yield {"during": kind, "took_s": took} | json.loads(done.stdout)
+            found = json.loads(done.stdout)
+            p99s.setdefault(kind, []).append(found["p99_ms"])
+            yield {"during": kind, "took_s": took, "service": service, "stolen_s": round(stolen_s, 2)} | found
+    medians = {kind: statistics.median(values) for kind, values in p99s.items()}
+    yield {
+        "p99_ms": {kind: round(value, 2) for kind, value in medians.items()},
+        "p99_beside_nothing": {kind: round(value / medians["nothing"], 2) for kind, value in medians.items()},
+    }
 
 
 def simulate(port: int, _: str | None) -> float:
@@ -174,9 +209,14 @@ def count(_: int, __: str | None) -> float:
     return round(time.perf_counter() - began, 2)
 
 
+def refit_again(port: int, calibrator: str | None) -> float:
+    """Recalibrate on the labelled predictions from before the measurement, and return the duration."""
+    return float(refit(port, calibrator, poll_s=0.5, until=BEFORE)["total_s"])
+
+
 WORK: dict[str, Callable[[int, str | None], float] | None] = {
     "nothing": None,
-    "refits": lambda port, calibrator: float(refit(port, calibrator, poll_s=0.5, until=BEFORE)["total_s"]),
+    **dict.fromkeys(("refits", "pinned", "paused"), refit_again),
     "simulations": simulate,
     "counting": count,
 }

@@ -24,8 +24,9 @@ import lightgbm
 import numpy as np
 
 from benchmarks.serving.__main__ import CACHE
+from benchmarks.serving.formats import Payload, Request, read_list
 from benchmarks.serving.model import Prepared
-from benchmarks.serving.servers import Payload, Request, Server, _free_port, _read_list, candor, running
+from benchmarks.serving.servers import Server, candor, free_port, running
 from benchmarks.serving.wrk import measure
 from benchmarks.side_by_side.environments import interpreter
 
@@ -88,12 +89,12 @@ def named(path: str) -> Payload:
         objects = [dict(zip(COLUMNS, map(float, row), strict=True)) for row in rows]
         return Request(path, json.dumps({"inputs": objects}).encode(), {"Content-Type": "application/json"})
 
-    return Payload(write, _read_list)
+    return Payload(write, read_list)
 
 
 def mlserver(python: Path, prepared: Prepared, port: int, folder: Path) -> list[str]:
     """Return the command of MLServer with its LightGBM runtime."""
-    ports = {"http_port": port, "grpc_port": _free_port(), "metrics_port": _free_port()}
+    ports = {"http_port": port, "grpc_port": free_port(), "metrics_port": free_port()}
     settings = {**ports, "parallel_workers": 0, "debug": False}
     model = {
         "name": "table",

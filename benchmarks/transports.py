@@ -23,8 +23,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.serving.formats import Request
 from benchmarks.serving.model import LENET, prepare
-from benchmarks.serving.servers import CANDOR, Request, Running, _free_port, candor, running
+from benchmarks.serving.servers import CANDOR, Running, candor, free_port, running
 
 BEGIN, END = "<!-- transports: begin -->", "<!-- transports: end -->"
 REST, GRPC, STREAM = TRANSPORTS = ("REST binary", "gRPC", "gRPC, streams")
@@ -126,7 +127,7 @@ def measure(options: argparse.Namespace) -> dict[str, list[dict[str, float]]]:
     """Return the turns of each transport."""
     turns: dict[str, list[dict[str, float]]] = {}
     spawning = multiprocessing.get_context("spawn")
-    grpc_port = _free_port()
+    grpc_port = free_port()
     with tempfile.TemporaryDirectory() as name, spawning.Pool(options.processes) as clients:
         scratch = Path(name)
         prepared = prepare(LENET, scratch)

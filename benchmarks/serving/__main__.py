@@ -1,17 +1,19 @@
 """Compare the service with other Python servers on this machine.
 
-    python -m benchmarks.serving --seconds 10 --rounds 3 --keep turns.json --write benchmarks/RESULTS.md
+    python -m benchmarks.serving --seconds 4 --rounds 3 --keep turns.json --write benchmarks/RESULTS.md
 
 Each server runs the same ONNX model of LeNet's size, with one worker process and one thread per run of the model; ours
-also calibrates, decides, logs and counts every request. Each peer has its own virtual environment in a cache folder,
+also calibrates, decides, logs and counts every request. Peers are measured as they come and in the fastest mode that
+their documentation names; the report gives the modes. Each peer has its own virtual environment in a cache folder,
 created on the first run; the report lists peers that could not be installed, did not start, or gave wrong answers. In
 turns each server is started, loaded by wrk (one thread; must be installed) and stopped. Answers are compared with ONNX
 Runtime's before the measurement.
 
-An interrupted run continues from its `--keep` file. `--only` names parts: closed (all servers, one image per request,
-1, 16 and 64 connections), batches (32 images per request), in-process (ONNX Runtime, calibration and decision alone),
-log (on and off), overload (a model of 5 ms, an open loop at three times its capacity), eager (256 clients that never
-wait), workers (ours with 1, 2, 4 and 8 worker processes, and the processor time of a request).
+The run says at its start how long it takes. An interrupted run prints what it has and continues from its `--keep`
+file. `--only` names parts: closed (all servers, one image per request, 1, 16 and 64 connections), batches (32 images
+per request), in-process (ONNX Runtime, calibration and decision alone), log (on and off), overload (a model of 5 ms, an
+open loop at three times its capacity), eager (256 clients that never wait), workers (ours and the peers with several
+worker processes each).
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.serving import report, turns
-from benchmarks.serving.servers import PEER_SERVERS
+from benchmarks.serving.modes import MODES
 from benchmarks.side_by_side.environments import NotInstalledError, interpreter
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "candor-benchmarks"
@@ -39,7 +41,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="turns per server; the report shows medians")
     parser.add_argument("--seconds", type=float, default=10.0, help="length of a turn, whole seconds")
     parser.add_argument("--only", nargs="*", choices=turns.PARTS, default=turns.PARTS, help="parts of the benchmark")
-    parser.add_argument("--peers", nargs="*", choices=list(PEER_SERVERS), default=list(PEER_SERVERS))
+    parser.add_argument("--peers", nargs="*", choices=list(MODES), default=list(MODES), help="peers and modes")
+    parser.add_argument("--workers", nargs="*", type=int, default=turns.WORKERS, help="numbers of workers to measure")
     parser.add_argument("--wrk", default=shutil.which("wrk"), help="path of wrk")
     parser.add_argument("--keep", type=Path, help="JSON file of finished turns: read first, then updated")
     parser.add_argument("--write", type=Path, help="Markdown file whose part is replaced")
@@ -47,18 +50,22 @@ def main() -> None:
     if chosen.wrk is None:
         parser.error("wrk is not installed: apt-get install wrk, or give its path with --wrk")
     pythons, skipped = {}, {}
-    for name in chosen.peers if "closed" in chosen.only else ():
+    for name in chosen.peers if {"closed", "workers"} & {*chosen.only} else ():
         try:
-            pythons[name] = interpreter(chosen.cache, name.lower().replace(" ", "-"), PEER_SERVERS[name].install)
+            pythons[name] = interpreter(chosen.cache, MODES[name].package, MODES[name].server(1).install)
         except NotInstalledError as error:
             skipped[name] = str(error)
-    options = turns.Options(chosen.rounds, chosen.seconds, chosen.wrk, chosen.only, chosen.keep)
-    results, failed = turns.run(pythons, options)
-    command = " ".join(["python -m benchmarks.serving", *sys.argv[1:]])
-    part = report.part(results, pythons, {**skipped, **failed}, options, command)
-    print(part)
-    if chosen.write:
-        report.write(chosen.write, part)
+    options = turns.Options(chosen.rounds, chosen.seconds, chosen.wrk, chosen.only, chosen.workers, chosen.keep)
+    bench = turns.Bench(pythons, options)
+    print(f"This takes about {bench.estimate_s() / 60:.0f} min.", file=sys.stderr)
+    try:
+        bench.run()
+    finally:
+        command = " ".join(["python -m benchmarks.serving", *sys.argv[1:]])
+        part = report.part(bench.turns, pythons, {**skipped, **bench.failed}, options, command)
+        print(part)
+        if chosen.write:
+            report.write(chosen.write, part)
 
 
 if __name__ == "__main__":

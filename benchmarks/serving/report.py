@@ -6,31 +6,33 @@ import math
 import os
 import platform
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 
-from benchmarks.serving.servers import CANDOR, PEER_SERVERS
-from benchmarks.serving.turns import CONNECTIONS, DEADLINE_S, EAGER, OVERLOAD, WORKERS, Options, Turns, key
+from benchmarks.serving.modes import MODES
+from benchmarks.serving.servers import CANDOR, candor
+from benchmarks.serving.turns import CONNECTIONS, DEADLINE_S, EAGER, OVERLOAD, Options, Turns, key
 from benchmarks.side_by_side.environments import versions
 
 BEGIN, END = "<!-- serving: begin -->", "<!-- serving: end -->"
-_OUR_PAYLOADS = ("npy", "V2 binary", "V2 JSON", "JSON", "PNG")
 _BINARY = ("npy", "V2 binary")
-_BINARY_GOALS = {1: 2.5, 16: 3.5, 64: 3.5}
+_BINARY_GOALS = {1: 2.5, 16: 3.0, 64: 3.0}
 _JSON_GOAL = 2.0
-_PACKAGES = {
-    "MLServer": "mlserver",
-    "KServe": "kserve",
-    "BentoML": "bentoml",
-    "LitServe": "litserve",
-    "Ray Serve": "ray",
-}
 
 
 def part(
     results: Turns, pythons: Mapping[str, Path], missing: Mapping[str, str], options: Options, command: str
 ) -> str:
-    """Return the part of the report between `BEGIN` and `END`, inclusive."""
+    """Return the part of the report between `BEGIN` and `END`, inclusive.
+
+    Args:
+        results: Results of the turns.
+        pythons: Interpreter of each peer's environment, by name among `MODES`.
+        missing: Why peers were left out, by title.
+        options: Options of the run.
+        command: Its command line.
+    """
     return "\n".join(
         [
             BEGIN,
@@ -39,11 +41,17 @@ def part(
             *_workers(results),
             *_goals(results),
             "",
-            *(f"- {name} was skipped: {' '.join(why.split())[:200]}" for name, why in missing.items()),
+            "Modes of the peers, one worker unless the table says more; the fastest one counts:",
+            "",
+            *(
+                f"- {name} ({versions(python, MODES[name].package)}): {MODES[name].how}"
+                for name, python in pythons.items()
+            ),
+            *(f"- {title} was left out: {' '.join(why.split())[-200:]}" for title, why in missing.items()),
+            "",
             f"- Command: `{command}`; medians of {options.rounds} turns of {options.seconds:g} s.",
             f"- Hardware: {processor()}, {os.cpu_count()} cores, shared with wrk; {platform.system()}. "
             f"Load when the run ended: {os.getloadavg()[0]:.1f}.",
-            *(f"- {name}: {versions(python, _PACKAGES[name])}" for name, python in pythons.items()),
             END,
         ]
     )
@@ -62,48 +70,58 @@ def write(path: Path, text: str) -> None:
 
 def _closed(results: Turns) -> list[str]:
     lines = [
-        "Requests per second, one 3 × 32 × 32 image each, at 1 / 16 / 64 connections:",
+        "Requests per second, one 3 × 32 × 32 image each, at 1 / 16 / 64 connections, and processor time per request "
+        "at 64 (of all processes of the server):",
         "",
-        "| | 1 | 16 | 64 | p99 / p50 at 64 |",
-        "|---|---|---|---|---|",
+        "| | 1 | 16 | 64 | p99 / p50 at 64 | µs per request |",
+        "|---|---|---|---|---|---|",
     ]
-    everyone = [(CANDOR, payload) for payload in _OUR_PAYLOADS]
-    everyone += [(name, payload) for name, server in PEER_SERVERS.items() for payload in server.payloads]
-    for name, payload in everyone:
-        cells = [_rate(results, name, payload, connections) for connections in CONNECTIONS]
-        if any(map(math.isfinite, cells)):
-            spread = _spread(results, name, payload)
-            lines.append(f"| {name}, {payload} | " + " | ".join(map(_count, cells)) + f" | {_plain(spread)} |")
+    for name, payload in _everyone():
+        where = [key("closed", name, payload, connections) for connections in CONNECTIONS]
+        if any(one in results for one in where):
+            lines.append(f"| {name}, {payload} | {_cells(results, where)} |")
     alone = [_median(results, "in-process", f"batches_of_{size}") for size in (1, 32)]
     if all(map(math.isfinite, alone)):
         lines.append(
             f"| ONNX Runtime in process, one thread | {_count(alone[0])} (batches of 1) | | "
-            f"{_count(alone[1])} (batches of 32) | |"
+            f"{_count(alone[1])} (batches of 32) | | |"
         )
     return lines
 
 
 def _workers(results: Turns) -> list[str]:
     """Return the table of several workers; nothing if they were not measured."""
-    measured = [one for one in WORKERS if key("workers", one, "npy", 64) in results]
-    if not measured:
+    numbers = sorted({int(where.split("|")[2]) for where in results if where.startswith("workers|")})
+    if not numbers:
         return []
     lines = [
-        "Several workers, requests per second at 1 / 16 / 64 connections, and processor time per request at 64 (of all "
-        "processes of the service):",
+        "Several workers: the same. A worker of a peer is a process that runs the model:",
         "",
-        "| workers | npy: 1 | 16 | 64 | p99 / p50 | µs | V2 JSON: 1 | 16 | 64 | p99 / p50 | µs |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| | workers | 1 | 16 | 64 | p99 / p50 at 64 | µs per request |",
+        "|---|---|---|---|---|---|---|",
     ]
-    for workers in measured:
-        cells = [str(workers)]
-        for payload in ("npy", "V2 JSON"):
-            where = [key("workers", workers, payload, connections) for connections in CONNECTIONS]
-            cells += [_count(_median(results, one, "per_s")) for one in where]
-            cells.append(_plain(_median(results, where[-1], "p99_ms") / _median(results, where[-1], "p50_ms")))
-            cells.append(_count(_median(results, where[-1], "processor_us")))
-        lines.append(f"| {' | '.join(cells)} |")
+    for name, payload in _everyone():
+        for number in numbers:
+            where = [key("workers", name, number, payload, connections) for connections in CONNECTIONS]
+            if any(one in results for one in where):
+                lines.append(f"| {name}, {payload} | {number} | {_cells(results, where)} |")
     return [*lines, ""]
+
+
+def _everyone() -> list[tuple[str, str]]:
+    """Return the names of all servers, each with those of its payloads, ours first."""
+    return [(CANDOR, payload) for payload in candor("").payloads] + _peers()
+
+
+def _peers() -> list[tuple[str, str]]:
+    return [(name, payload) for name, mode in MODES.items() for payload in mode.server(1).payloads]
+
+
+def _cells(results: Turns, where: Sequence[str]) -> str:
+    """Return the rates at each number of connections, p99 / p50 and the processor time at the last."""
+    rates = [_count(_median(results, one, "per_s")) for one in where]
+    spread = _median(results, where[-1], "p99_ms") / _median(results, where[-1], "p50_ms")
+    return " | ".join([*rates, _plain(spread), _count(_median(results, where[-1], "processor_us"))])
 
 
 def _goals(results: Turns) -> list[str]:
@@ -115,16 +133,15 @@ def _goals(results: Turns) -> list[str]:
     def at_most(what: str, value: float, goal: float, unit: str) -> None:
         rows.append((what, value, f"≤ {goal:g}{unit}", value <= goal))
 
-    peers = [(name, payload) for name, server in PEER_SERVERS.items() for payload in server.payloads]
     for connections, goal in _BINARY_GOALS.items():
-        best = _best(results, peers, connections)
+        peer, best = _best(results, _peers(), connections)
         for payload in _BINARY:
             ratio = _rate(results, CANDOR, payload, connections) / best
-            at_least(f"{payload} at {connections}, compared with the best peer on any payload", ratio, goal)
+            at_least(f"{payload} at {connections}, compared with the best peer on any payload ({peer})", ratio, goal)
     for connections in CONNECTIONS:
-        best = _best(results, [peer for peer in peers if peer[1] == "V2 JSON"], connections)
+        peer, best = _best(results, [one for one in _peers() if one[1] == "V2 JSON"], connections)
         ratio = _rate(results, CANDOR, "V2 JSON", connections) / best
-        at_least(f"V2 JSON at {connections}, compared with the best peer's", ratio, _JSON_GOAL)
+        at_least(f"V2 JSON at {connections}, compared with the best peer's ({peer})", ratio, _JSON_GOAL)
     many = _median(results, "in-process", "batches_of_32")
     at_least(
         "npy at 64, compared with ONNX Runtime in process", 100 * _rate(results, CANDOR, "npy", 64) / many, 50, " %"
@@ -134,7 +151,7 @@ def _goals(results: Turns) -> list[str]:
         at_least(
             f"{payload}, 32 images per request, compared with ONNX Runtime in process", 100 * rate / many, 90, " %"
         )
-    at_most("npy at 64, p99 / p50", _spread(results, CANDOR, "npy"), 2.5, "×")
+    at_most("npy at 64, p99 / p50", _spread(results, CANDOR, "npy"), 2, "×")
     at_most("calibration and decision of one row", _median(results, "in-process", "decision_us"), 20, " µs")
     on, off = (_median(results, key("log", variant), "per_s") for variant in ("on", "off"))
     at_most("loss of throughput by logging", 100 * (1 - on / off), 10, " %")
@@ -171,9 +188,10 @@ def _spread(results: Turns, server: str, payload: str) -> float:
     return _median(results, where, "p99_ms") / _median(results, where, "p50_ms")
 
 
-def _best(results: Turns, servers: list[tuple[str, str]], connections: int) -> float:
-    rates = [_rate(results, name, payload, connections) for name, payload in servers]
-    return max(filter(math.isfinite, rates), default=math.nan)
+def _best(results: Turns, servers: Sequence[tuple[str, str]], connections: int) -> tuple[str, float]:
+    """Return the fastest server and payload, and its rate; NaN if none was measured."""
+    rates = {f"{name}, {payload}": _rate(results, name, payload, connections) for name, payload in servers}
+    return max(((one, rate) for one, rate in rates.items() if rate > 0), key=itemgetter(1), default=("", math.nan))
 
 
 def _count(value: float) -> str:

@@ -6,16 +6,16 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from benchmarks.serving import wrk
 from benchmarks.serving.model import LENET, SLOW, prepare
-from benchmarks.serving.processors import processor_seconds
-from benchmarks.serving.servers import CANDOR, PEER_SERVERS, ROOT, Running, Server, candor, running
+from benchmarks.serving.modes import MODES
+from benchmarks.serving.servers import CANDOR, ROOT, Running, Server, candor, running
 
 CONNECTIONS = (1, 16, 64)
 EAGER = 256
@@ -23,6 +23,8 @@ DEADLINE_S = 1.0
 OVERLOAD = 3.0
 WORKERS = (1, 2, 4, 8)
 PARTS = ("closed", "batches", "in-process", "log", "overload", "eager", "workers")
+_WARM_UP: Final = 0.2  # of a turn, before it
+_START_S: Final = 12.0  # start, check and stop of a server, for the estimate
 
 Turns = dict[str, list[dict[str, Any]]]
 """Results by key, one per turn."""
@@ -37,6 +39,7 @@ class Options:
         seconds: Length of a turn.
         wrk: Path of wrk.
         parts: Parts among `PARTS`.
+        workers: Numbers of workers in the part of that name.
         keep: File of finished turns.
     """
 
@@ -44,168 +47,208 @@ class Options:
     seconds: float
     wrk: str
     parts: Sequence[str]
+    workers: Sequence[int]
     keep: Path | None
+
+
+@dataclass(frozen=True)
+class Load:
+    """A closed loop of clients; `where` is the key of its results."""
+
+    where: str
+    payload: str
+    connections: int
+    rows: int = 1
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A start of a server, and what is measured before it is stopped.
+
+    Attributes:
+        name: Name of the server.
+        server: The server.
+        loads: Closed loops.
+        model: Model that it serves.
+        environment: Further environment variables.
+        workers: Number of its workers.
+        overload: Whether an open loop follows, at `OVERLOAD` times the rate of the only closed one.
+    """
+
+    name: str
+    server: Server
+    loads: tuple[Load, ...]
+    model: str = LENET
+    environment: Mapping[str, str] = field(default_factory=dict)
+    workers: int = 1
+    overload: bool = False
+
+    @property
+    def title(self) -> str:
+        """Name with the number of workers."""
+        return self.name if self.workers == 1 else f"{self.name}, {self.workers} workers"
+
+    @property
+    def keys(self) -> list[str]:
+        """Keys of all its results."""
+        return [load.where for load in self.loads] + ["overload|open"] * self.overload
 
 
 def key(*names: object) -> str:
     return "|".join(str(name) for name in names)
 
 
-def run(pythons: Mapping[str, Path], options: Options) -> tuple[Turns, dict[str, str]]:
-    """Measure until each key has enough turns; return them, and why servers were skipped."""
-    turns: Turns = {}
-    if options.keep is not None and options.keep.exists():
-        turns = json.loads(options.keep.read_text(encoding="utf-8"))
-    failed: dict[str, str] = {}
-    with tempfile.TemporaryDirectory() as name:
-        bench = _Bench(Path(name), pythons, options, turns, failed)
-        for number in range(1, options.rounds + 1):
-            for part in options.parts:
-                print(f"turn {number}: {part}", file=sys.stderr)
-                bench.take(part, number)
-    return turns, failed
+def visits(part: str, peers: Sequence[str], workers: Sequence[int]) -> Iterator[Visit]:
+    """Yield the starts of servers in one turn of a part; "in-process" has none.
+
+    Args:
+        part: One of `PARTS`.
+        peers: Names among `MODES`.
+        workers: Numbers of workers in the part of that name.
+    """
+
+    def ours(*loads: Load, model: str = LENET, number: int = 1, overload: bool = False, **environment: str) -> Visit:
+        return Visit(CANDOR, candor(model, number), loads, model, environment, number, overload)
+
+    def closed(server: Server, *names: object, payloads: Sequence[str] = ()) -> tuple[Load, ...]:
+        return tuple(
+            Load(key(*names, payload, connections), payload, connections)
+            for payload in payloads or server.payloads
+            for connections in CONNECTIONS
+        )
+
+    # One server after the other: some use processor time even without requests.
+    if part == "closed":
+        yield ours(*closed(candor(LENET), part, CANDOR))
+        for name in peers:
+            server = MODES[name].server(1)
+            yield Visit(name, server, closed(server, part, name))
+    elif part == "workers":
+        for number in workers:
+            yield ours(*closed(candor(LENET), part, CANDOR, number, payloads=("npy", "V2 JSON")), number=number)
+            for name in peers:
+                if MODES[name].scales:
+                    server = MODES[name].server(number)
+                    yield Visit(name, server, closed(server, part, name, number), workers=number)
+    elif part == "batches":
+        yield ours(*(Load(key(part, payload), payload, 4, rows=32) for payload in ("npy", "V2 binary")))
+    elif part == "log":  # a log of capacity 1 drops nearly everything: the cost of a request without logging
+        for variant, capacity in (("on", "100000"), ("off", "1")):
+            yield ours(Load(key(part, variant), "npy", 64), CANDOR_LOG_CAPACITY=capacity)
+    elif part == "overload":
+        peak = Load(key(part, "peak"), "npy", 64)
+        yield ours(peak, model=SLOW, overload=True, CANDOR_DEADLINE_S=str(DEADLINE_S))
+    elif part == "eager":  # clients that repeat refused requests at once
+        for rows in (64, 1024):
+            loads = (Load(key(part, rows, "peak"), "npy", 64), Load(key(part, rows, EAGER), "npy", EAGER))
+            yield ours(*loads, CANDOR_MAX_QUEUED_ROWS=str(rows))
 
 
-class _Bench:
-    def __init__(
-        self,
-        scratch: Path,
-        pythons: Mapping[str, Path],
-        options: Options,
-        turns: Turns,
-        failed: dict[str, str],
-    ) -> None:
-        self._scratch = scratch
+class Bench:
+    """All parts of the benchmark, from a file of finished turns on.
+
+    Args:
+        pythons: Interpreter of each peer's environment, by name among `MODES`.
+        options: Options of the run.
+
+    Attributes:
+        turns: Results so far.
+        failed: Why peers were left out, by title; they are tried again in the next run.
+    """
+
+    def __init__(self, pythons: Mapping[str, Path], options: Options) -> None:
+        self.turns: Turns = {}
+        self.failed: dict[str, str] = {}
         self._pythons = pythons
         self._options = options
-        self._turns = turns
-        self._failed = failed
-        self._prepared = {name: prepare(name, scratch) for name in (LENET, SLOW)}
+        if options.keep is not None and options.keep.exists():
+            self.turns = json.loads(options.keep.read_text(encoding="utf-8"))
 
-    def take(self, part: str, number: int) -> None:
-        """Run a turn of every server in a part of the benchmark."""
-        {
-            "closed": self._closed,
-            "batches": self._batches,
-            "in-process": self._in_process,
-            "log": self._log,
-            "overload": self._overload,
-            "eager": self._eager,
-            "workers": self._workers,
-        }[part](number)
+    def estimate_s(self) -> float:
+        """Return about how long the rest of the run takes, in seconds."""
+        seconds = 0.0
+        for number in range(1, self._options.rounds + 1):
+            for part in self._options.parts:
+                if part == "in-process" and not self._has(part, number):
+                    seconds += 3 * self._options.seconds
+                for visit in visits(part, [*self._pythons], self._options.workers):
+                    if missing := [where for where in visit.keys if not self._has(where, number)]:
+                        seconds += _START_S + len(missing) * (1 + _WARM_UP) * self._options.seconds
+                        seconds += 3 * self._options.seconds * visit.overload
+        return seconds
 
-    def _closed(self, number: int) -> None:
-        """Start, measure and stop one server after the other: some use CPU time even without requests."""
-        servers = {CANDOR: candor(LENET), **{name: PEER_SERVERS[name] for name in self._pythons}}
-        for name, server in servers.items():
-            if name in self._failed:
-                continue
-            with ExitStack() as stack:
-                one = self._up(stack, name, server)
-                for payload in () if one is None else one.payloads:
-                    for connections in CONNECTIONS:
-                        self._ask(number, ("closed", name, payload, connections), one, payload, connections)
+    def run(self) -> None:
+        """Measure until each key has enough turns."""
+        with tempfile.TemporaryDirectory() as name:
+            self._scratch = Path(name)
+            self._prepared = {model: prepare(model, self._scratch) for model in (LENET, SLOW)}
+            for number in range(1, self._options.rounds + 1):
+                for part in self._options.parts:
+                    if part == "in-process":
+                        self._in_process(number)
+                    for visit in visits(part, [*self._pythons], self._options.workers):
+                        if visit.title not in self.failed and not all(self._has(where, number) for where in visit.keys):
+                            print(f"{time.strftime('%H:%M:%S')} turn {number}, {part}: {visit.title}", file=sys.stderr)
+                            self._visit(visit, number)
 
-    def _batches(self, number: int) -> None:
-        with self._ours() as one:
-            for payload in ("npy", "V2 binary"):
-                self._ask(number, ("batches", payload), one, payload, connections=4, rows=32)
-
-    def _in_process(self, number: int) -> None:
-        if self._has("in-process", number):
-            return
-        command = [sys.executable, "-m", "benchmarks.serving.in_process"]
-        self._keep("in-process", self._module([*command, str(self._scratch), str(self._options.seconds)]))
-
-    def _log(self, number: int) -> None:
-        """Measure a log of capacity 1, which drops nearly everything: the cost of a request without logging."""
-        for variant, capacity in (("on", "100000"), ("off", "1")):
-            with self._ours(CANDOR_LOG_CAPACITY=capacity) as one:
-                self._ask(number, ("log", variant), one, "npy", connections=64)
-
-    def _overload(self, number: int) -> None:
-        if self._has("overload|open", number):
-            return
-        with self._ours(SLOW, CANDOR_DEADLINE_S=str(DEADLINE_S)) as one:
-            peak = self._ask(number, ("overload", "peak"), one, "npy", connections=64)
-            request = one.payloads["npy"].write(self._prepared[SLOW].inputs[:1])
-            body = self._scratch / "overload"
-            body.write_bytes(request.body)
-            rate, seconds = OVERLOAD * peak["per_s"], 3 * self._options.seconds
-            command = [sys.executable, "-m", "benchmarks.serving.open_loop", str(one.port), request.path, str(body)]
-            headers = [f"{name}={value}" for name, value in request.headers.items()]
-            self._keep("overload|open", self._module([*command, f"{rate:.1f}", f"{seconds:.1f}", *headers]))
-
-    def _eager(self, number: int) -> None:
-        """Measure clients that repeat refused requests at once."""
-        for rows in (64, 1024):
-            with self._ours(CANDOR_MAX_QUEUED_ROWS=str(rows)) as one:
-                self._ask(number, ("eager", rows, "peak"), one, "npy", connections=64)
-                self._ask(number, ("eager", rows, EAGER), one, "npy", connections=EAGER)
-
-    def _workers(self, number: int) -> None:
-        """Measure several worker processes, and the processor time of a request, which carries to more cores."""
-        for workers in WORKERS:
-            with self._ours(CANDOR_WORKERS=str(workers)) as one:
-                for payload in ("npy", "V2 JSON"):
-                    for connections in CONNECTIONS:
-                        self._ask(number, ("workers", workers, payload, connections), one, payload, connections)
-
-    @contextmanager
-    def _ours(self, model: str = LENET, **environment: str) -> Iterator[Running]:
-        python = Path(sys.executable)
-        with running(CANDOR, candor(model), python, self._prepared[model], self._scratch, **environment) as one:
-            one.check("npy", self._prepared[model])
-            yield one
-
-    def _up(self, stack: ExitStack, name: str, server: Server) -> Running | None:
-        python = self._pythons.get(name, Path(sys.executable))
-        prepared = self._prepared[LENET]
+    def _visit(self, visit: Visit, number: int) -> None:
+        prepared = self._prepared[visit.model]
+        python = self._pythons.get(visit.name, Path(sys.executable))
         try:
-            one = stack.enter_context(running(name, server, python, prepared, self._scratch))
-            for payload in one.payloads:
-                one.check(payload, prepared)
-        except (RuntimeError, ValueError, OSError) as error:
-            if name == CANDOR:
+            with running(visit.name, visit.server, python, prepared, self._scratch, **visit.environment) as one:
+                for payload in {load.payload: None for load in visit.loads}:
+                    one.check(payload, prepared)
+                for load in visit.loads:
+                    if not self._has(load.where, number):
+                        self._keep(load.where, self._measure(one, load))
+                if visit.overload and not self._has("overload|open", number):
+                    self._keep("overload|open", self._overload(one, self.turns[visit.loads[0].where][-1]["per_s"]))
+        except (RuntimeError, ValueError, OSError, subprocess.SubprocessError) as error:
+            if visit.name == CANDOR:
                 raise
-            self._failed[name] = str(error)
-            print(f"{name} is skipped: {error}", file=sys.stderr)
-            return None
-        return one
+            self.failed[visit.title] = str(error)
+            print(f"{visit.title} is left out: {error}", file=sys.stderr)
 
-    def _ask(
-        self, number: int, names: tuple[object, ...], one: Running, payload: str, connections: int, rows: int = 1
-    ) -> dict[str, Any]:
-        where = key(*names)
-        if self._has(where, number):
-            return self._turns[where][number - 1]
-        request = one.payloads[payload].write(self._inputs(rows))
+    def _measure(self, one: Running, load: Load) -> dict[str, Any]:
+        request = one.payloads[load.payload].write(self._prepared[LENET].inputs[: load.rows])
         options = self._options
-        for seconds in (options.seconds / 5, options.seconds):  # the first to warm up
-            before_s = processor_seconds(one.pid)
+        for seconds in (_WARM_UP * options.seconds, options.seconds):
+            before_s = one.processor_seconds()
             measured = wrk.measure(
-                options.wrk, one.port, request, connections=connections, seconds=seconds, scratch=self._scratch
+                options.wrk, one.port, request, connections=load.connections, seconds=seconds, scratch=self._scratch
             )
         answers = measured.per_s * round(max(1, options.seconds))
-        used_s = processor_seconds(one.pid) - before_s
-        found = {**asdict(measured), "processor_us": 1e6 * used_s / answers if answers else None}
-        self._keep(where, found)
-        return found
+        used_s = one.processor_seconds() - before_s
+        return {**asdict(measured), "processor_us": 1e6 * used_s / answers if answers else None}
 
-    def _inputs(self, rows: int) -> Any:
-        return self._prepared[LENET].inputs[:rows]
+    def _overload(self, one: Running, peak_per_s: float) -> dict[str, Any]:
+        request = one.payloads["npy"].write(self._prepared[SLOW].inputs[:1])
+        body = self._scratch / "overload"
+        body.write_bytes(request.body)
+        rate, seconds = OVERLOAD * peak_per_s, 3 * self._options.seconds
+        command = [sys.executable, "-m", "benchmarks.serving.open_loop", str(one.port), request.path, str(body)]
+        headers = [f"{name}={value}" for name, value in request.headers.items()]
+        return _module([*command, f"{rate:.1f}", f"{seconds:.1f}", *headers])
 
-    def _module(self, command: list[str]) -> dict[str, Any]:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-        if done.returncode != 0:
-            raise RuntimeError(done.stderr[-1000:])
-        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return answer
+    def _in_process(self, number: int) -> None:
+        if not self._has("in-process", number):
+            command = [sys.executable, "-m", "benchmarks.serving.in_process"]
+            self._keep("in-process", _module([*command, str(self._scratch), str(self._options.seconds)]))
 
     def _has(self, where: str, number: int) -> bool:
-        return len(self._turns.get(where, [])) >= number
+        return len(self.turns.get(where, [])) >= number
 
     def _keep(self, where: str, result: dict[str, Any]) -> None:
-        self._turns.setdefault(where, []).append(result)
+        self.turns.setdefault(where, []).append(result)
         if self._options.keep is not None:
-            self._options.keep.write_text(json.dumps(self._turns, indent=1), encoding="utf-8")
+            part = self._options.keep.with_suffix(".part")
+            part.write_text(json.dumps(self.turns, indent=1), encoding="utf-8")
+            part.replace(self._options.keep)
+
+
+def _module(command: list[str]) -> dict[str, Any]:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr[-1000:])
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer

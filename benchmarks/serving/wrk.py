@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.serving.servers import Request
+from benchmarks.serving.formats import Request
 
 _SCRIPT = """\
 local file = io.open("{body}", "rb")

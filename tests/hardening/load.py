@@ -27,8 +27,9 @@ from sqlalchemy import func, select
 
 from benchmarks.loop import POLICY, state
 from benchmarks.serving import wrk
+from benchmarks.serving.formats import Request
 from benchmarks.serving.model import LENET, Prepared, prepare
-from benchmarks.serving.servers import CANDOR, Request, Running, candor, running
+from benchmarks.serving.servers import CANDOR, Running, candor, running
 from service.state.database import Database
 from service.state.tables import feedback
 from tests.hardening.keys import bearer

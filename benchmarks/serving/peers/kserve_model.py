@@ -1,18 +1,21 @@
-"""KServe: python kserve_model.py MODEL.onnx --http_port PORT."""
+"""KServe: python kserve_model.py --http_port PORT --workers WORKERS …, with MODEL in the environment."""
 
-import sys
+import os
 
 import onnxruntime as ort
 from kserve import InferOutput, InferRequest, InferResponse, Model, ModelServer
 
 
 class Onnx(Model):
-    def __init__(self, path: str) -> None:
+    def __init__(self) -> None:
         super().__init__("model")
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
-        self._session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self._session = ort.InferenceSession(os.environ["MODEL"], options, providers=["CPUExecutionProvider"])
         self.ready = True
+
+    def __reduce__(self):  # workers get a copy of the model
+        return Onnx, ()
 
     def predict(self, payload: InferRequest, headers=None, response_headers=None) -> InferResponse:
         logits = self._session.run(["logits"], {"input": payload.inputs[0].as_numpy()})[0]
@@ -22,5 +25,4 @@ class Onnx(Model):
 
 
 if __name__ == "__main__":
-    path = sys.argv.pop(1)
-    ModelServer(enable_grpc=False, workers=1).start([Onnx(path)])
+    ModelServer(enable_grpc=False).start([Onnx()])

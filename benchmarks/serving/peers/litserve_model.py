@@ -1,5 +1,8 @@
-"""LitServe: python litserve_model.py MODEL.onnx PORT."""
+"""LitServe: python litserve_model.py MODE PORT WORKERS, with MODEL in the environment."""
 
+import base64
+import io
+import os
 import sys
 
 import litserve
@@ -7,11 +10,11 @@ import numpy as np
 import onnxruntime as ort
 
 
-class Onnx(litserve.LitAPI):
+class Json(litserve.LitAPI):
     def setup(self, device: str) -> None:
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
-        self._session = ort.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+        self._session = ort.InferenceSession(os.environ["MODEL"], options, providers=["CPUExecutionProvider"])
 
     def decode_request(self, request: dict) -> np.ndarray:
         return np.array(request["inputs"], dtype=np.uint8)
@@ -23,7 +26,23 @@ class Onnx(litserve.LitAPI):
         return {"logits": output.tolist()}
 
 
+class Batched(Json):
+    def decode_request(self, request: dict) -> np.ndarray:
+        return np.load(io.BytesIO(base64.b64decode(request["npy"])), allow_pickle=False)
+
+    def batch(self, inputs: list[np.ndarray]) -> np.ndarray:
+        self._rows = np.cumsum([len(part) for part in inputs])[:-1]
+        return np.concatenate(inputs)
+
+    def unbatch(self, output: np.ndarray) -> list[np.ndarray]:
+        return np.split(output, self._rows)
+
+
 if __name__ == "__main__":
-    litserve.LitServer(Onnx(), accelerator="cpu", workers_per_device=1).run(
-        host="127.0.0.1", port=int(sys.argv[2]), generate_client_file=False, log_level="warning"
-    )
+    mode, port, workers = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    if mode == "Batched":
+        api, fast = Batched(max_batch_size=32, batch_timeout=0.001), True
+    else:
+        api, fast = Json(), False
+    server = litserve.LitServer(api, accelerator="cpu", workers_per_device=workers, fast_queue=fast)
+    server.run(host="127.0.0.1", port=port, generate_client_file=False, log_level="warning")

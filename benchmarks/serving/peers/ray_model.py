@@ -1,6 +1,10 @@
-"""Ray Serve: python ray_model.py MODEL.onnx PORT; images as `.npy` files, logits as float32."""
+"""Ray Serve: python ray_model.py DEPLOYMENT PORT WORKERS, with MODEL in the environment.
+
+Images come as `.npy` files, logits are answered as float32.
+"""
 
 import io
+import os
 import signal
 import sys
 
@@ -12,12 +16,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 
+def session() -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    return ort.InferenceSession(os.environ["MODEL"], options, providers=["CPUExecutionProvider"])
+
+
 @serve.deployment(max_ongoing_requests=64)
-class Onnx:
-    def __init__(self, path: str) -> None:
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = 1
-        self._session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+class Single:
+    def __init__(self) -> None:
+        self._session = session()
 
     async def __call__(self, request: Request) -> Response:
         if request.method == "GET":  # readiness
@@ -27,9 +35,27 @@ class Onnx:
         return Response(logits.tobytes(), media_type="application/octet-stream")
 
 
+@serve.deployment(max_ongoing_requests=64)
+class Batched:
+    def __init__(self) -> None:
+        self._session = session()
+
+    @serve.batch(max_batch_size=32, batch_wait_timeout_s=0)
+    async def _run(self, parts: list[np.ndarray]) -> list[np.ndarray]:
+        logits = self._session.run(["logits"], {"input": np.concatenate(parts)})[0]
+        return np.split(logits, np.cumsum([len(part) for part in parts])[:-1])
+
+    async def __call__(self, request: Request) -> Response:
+        if request.method == "GET":  # readiness
+            return Response()
+        images = np.load(io.BytesIO(await request.body()), allow_pickle=False)
+        return Response((await self._run(images)).tobytes(), media_type="application/octet-stream")
+
+
 if __name__ == "__main__":
-    ray.init(include_dashboard=False, log_to_driver=False)
-    serve.start(http_options={"host": "127.0.0.1", "port": int(sys.argv[2])})
-    serve.run(Onnx.bind(sys.argv[1]), route_prefix="/predict")
-    signal.sigwait({signal.SIGTERM})
-    ray.shutdown()
+    deployment, port, workers = {"Single": Single, "Batched": Batched}[sys.argv[1]], int(sys.argv[2]), int(sys.argv[3])
+    ray.init(include_dashboard=False, log_to_driver=False, num_cpus=workers + 1)
+    serve.start(http_options={"host": "127.0.0.1", "port": port})
+    serve.run(deployment.options(num_replicas=workers).bind(), route_prefix="/predict")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    signal.pause()
