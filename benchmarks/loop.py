@@ -30,8 +30,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -58,8 +60,7 @@ certify: {{delta: 0.05, looks: unlimited}}
 explore: {{share: 1.0, actions: [accept, block]}}
 """
 SHARE_OF_PEAK = 0.4
-BEFORE = "2024-01-01T00:00:00Z"
-"""A time between the labelled predictions and those of a measurement."""
+Work = Callable[[int, argparse.Namespace], float]
 _PATIENCE_S = 600.0
 _CHILD = "service.recalibration.refit_process"
 _SHARE = 0.25  # of the time that a paused recalibration runs
@@ -141,7 +142,8 @@ def refit(port: int, calibrator: str | None, poll_s: float = 0.02, until: str | 
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=_PATIENCE_S) as http:
         answer = http.post("/recalibrate", json=body)
         posted = time.perf_counter() - began
-        answer.raise_for_status()
+        if not answer.is_success:
+            raise RuntimeError(f"the recalibration was refused: {answer.text}")
         while (job := http.get(answer.headers["location"]).json())["state"] in ("queued", "running"):
             time.sleep(poll_s)
     total = time.perf_counter() - began
@@ -157,6 +159,7 @@ def refit(port: int, calibrator: str | None, poll_s: float = 0.02, until: str | 
 
 def latency(one: Running, prepared: Prepared, given: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
     """Find the peak, then send requests at a fraction of it, in turns without and with recalibrations."""
+    given.until = datetime.now(UTC).isoformat()
     request = one.payloads["npy"].write(prepared.inputs[:1])
     body = folder / "body"
     body.write_bytes(request.body)
@@ -170,19 +173,19 @@ def latency(one: Running, prepared: Prepared, given: argparse.Namespace, folder:
     if given.free_core:
         treatments = {"refits": scheduling.pin(1)}
     p99s: dict[str, list[float]] = {}
+    pool = ThreadPoolExecutor(1)
     for _ in range(given.rounds):
         for kind in ("nothing", *given.during):
-            enough, took = threading.Event(), list[float]()
-            work = threading.Thread(target=_again, args=(WORK[kind], one.port, given.calibrator, enough, took))
+            enough = threading.Event()
             treated = treatments.get(kind)
             with scheduling.children_of(one.pid, _CHILD, treated) if treated else nullcontext():
-                work.start()
+                work = pool.submit(_again, WORK[kind], one.port, given, enough)
                 before, stolen_s = scheduling.delays(one.pid), scheduling.stolen_s()
                 done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
                 service = scheduling.delays(one.pid).since(before)
                 stolen_s = scheduling.stolen_s() - stolen_s
                 enough.set()
-            work.join()
+                took = work.result()
             found = json.loads(done.stdout)
             p99s.setdefault(kind, []).append(found["p99_ms"])
             yield {"during": kind, "took_s": took, "service": service, "stolen_s": round(stolen_s, 2)} | found
@@ -193,7 +196,7 @@ def latency(one: Running, prepared: Prepared, given: argparse.Namespace, folder:
     }
 
 
-def simulate(port: int, _: str | None) -> float:
+def simulate(port: int, _: argparse.Namespace) -> float:
     """Simulate the active policy on the maximum of recent predictions, and return the duration."""
     began = time.perf_counter()
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=_PATIENCE_S) as http:
@@ -201,7 +204,7 @@ def simulate(port: int, _: str | None) -> float:
     return round(time.perf_counter() - began, 2)
 
 
-def count(_: int, __: str | None) -> float:
+def count(_: int, __: argparse.Namespace) -> float:
     """Keep a core busy at a recalibration's priority: the cost of any concurrent work on this machine."""
     began = time.perf_counter()
     code = f"from service.recalibration.child import step_back; step_back('idle'); sum(range({_COUNTED}))"
@@ -209,12 +212,12 @@ def count(_: int, __: str | None) -> float:
     return round(time.perf_counter() - began, 2)
 
 
-def refit_again(port: int, calibrator: str | None) -> float:
+def refit_again(port: int, given: argparse.Namespace) -> float:
     """Recalibrate on the labelled predictions from before the measurement, and return the duration."""
-    return float(refit(port, calibrator, poll_s=0.5, until=BEFORE)["total_s"])
+    return float(refit(port, given.calibrator, poll_s=0.5, until=given.until)["total_s"])
 
 
-WORK: dict[str, Callable[[int, str | None], float] | None] = {
+WORK: dict[str, Work | None] = {
     "nothing": None,
     **dict.fromkeys(("refits", "pinned", "paused"), refit_again),
     "simulations": simulate,
@@ -224,14 +227,16 @@ WORK: dict[str, Callable[[int, str | None], float] | None] = {
 
 
 def _again(
-    work: Callable[[int, str | None], float] | None,
+    work: Callable[[int, argparse.Namespace], float] | None,
     port: int,
-    calibrator: str | None,
+    given: argparse.Namespace,
     enough: threading.Event,
-    took: list[float],
-) -> None:
+) -> list[float]:
+    """Work until it is enough, and return how long each time took."""
+    took = []
     while work is not None and not enough.is_set():
-        took.append(work(port, calibrator))
+        took.append(work(port, given))
+    return took
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -61,7 +62,7 @@ def main() -> None:
     try:
         bench.run()
     finally:
-        command = " ".join(["python -m benchmarks.serving", *sys.argv[1:]])
+        command = f"python -m benchmarks.serving {shlex.join(sys.argv[1:])}"
         part = report.part(bench.turns, pythons, {**skipped, **bench.failed}, options, command)
         print(part)
         if chosen.write:

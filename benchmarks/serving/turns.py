@@ -24,7 +24,7 @@ OVERLOAD = 3.0
 WORKERS = (1, 2, 4, 8)
 PARTS = ("closed", "batches", "in-process", "log", "overload", "eager", "workers")
 _WARM_UP: Final = 0.2  # of a turn, before it
-_START_S: Final = 12.0  # start, check and stop of a server, for the estimate
+_START_S: Final = 15.0  # start, check and stop of a server, for the estimate
 
 Turns = dict[str, list[dict[str, Any]]]
 """Results by key, one per turn."""
