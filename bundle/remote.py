@@ -192,7 +192,7 @@ class _Links(HTMLParser):
 
 
 def _entries(url: str) -> Iterator[str]:
-    files, path = _file_system(url)
+    files, path = file_system(url)
 
     def listed() -> list[str]:
         files.invalidate_cache()
@@ -204,7 +204,7 @@ def _entries(url: str) -> Iterator[str]:
 
 
 def _chunks(url: str) -> Iterator[bytes]:
-    files, path = _file_system(url)
+    files, path = file_system(url)
     try:
         stream = within(url, lambda: files.open(path, "rb"))
     except RemoteError as error:
@@ -216,7 +216,12 @@ def _chunks(url: str) -> Iterator[bytes]:
             yield chunk
 
 
-def _file_system(url: str) -> tuple[Any, str]:
+def file_system(url: str) -> tuple[Any, str]:
+    """Return fsspec's file system of a URL, and the path there.
+
+    Raises:
+        RemoteError: fsspec or the package of the place is not installed, or the URL cannot be opened.
+    """
     scheme = url.partition("://")[0]
     try:
         import fsspec

@@ -28,6 +28,8 @@ _SCHEMA_VERSION = 2
 _MAX_COLUMNS = 100_000
 _MAX_CATEGORIES = 1_000_000
 _LARGEST = float(np.finfo(np.float32).max)
+_FEW = 16  # cells, for which array operations cost more than they save
+_TEXTS = frozenset({str, type(None)})
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 
 Rule = Literal["accept", "refuse"]
@@ -72,7 +74,9 @@ class Column:
             raise _wrong(f"the categories of {self.name!r} are not distinct", str(given), "distinct values")
         object.__setattr__(self, "codes", {value: float(code) for code, value in enumerate(given, self.first_code)})
 
-    def encode(self, values: Sequence[Cell], absent: Counter[tuple[str, str]] | None = None) -> list[Any]:
+    def encode(
+        self, values: Sequence[Cell] | NDArray[Any], absent: Counter[tuple[str, str]] | None = None
+    ) -> Sequence[Any] | NDArray[np.float64]:
         """Return the column's values for the graph: numbers, codes, or texts.
 
         Args:
@@ -82,21 +86,47 @@ class Column:
         Raises:
             RowError: A value is not of the column's kind, or the column's rules refuse it.
         """
-        encoded: list[Any] = []
-        missing = 0
-        for value in values:
-            if is_missing(value):
-                missing += 1
-                if self.on_missing == "refuse":
-                    raise RowError(
-                        f"column {self.name!r} requires a value", found=repr(value), expected=self._expected()
-                    )
-                encoded.append(self._missing())
-            else:
-                encoded.append(self._number(value) if self.kind == "number" else self._category(str(value).strip()))
-        if absent is not None and (missing or self.categories is not None):
-            self._count(encoded, missing, absent)
+        if self.kind == "number" and (numbers := self._numbers(values, absent)) is not None:
+            return numbers
+        cells: Sequence[Cell] = values.tolist() if isinstance(values, np.ndarray) else values
+        encoded: list[Any]
+        if len(cells) >= _FEW and _TEXTS.issuperset(map(type, cells)):
+            each = {cell: self._cell(cell) for cell in dict.fromkeys(cells)}
+            encoded = [each[cell] for cell in cells]
+        else:
+            encoded = [self._cell(cell) for cell in cells]
+        if absent is not None:
+            missing = sum(map(is_missing, cells))
+            if missing or self.categories is not None:
+                self._count(encoded, missing, absent)
         return encoded
+
+    def _numbers(
+        self, values: Sequence[Cell] | NDArray[Any], absent: Counter[tuple[str, str]] | None
+    ) -> NDArray[np.float64] | None:
+        """Return many cells as numbers at once if all can be used, and none is a word for a missing value."""
+        try:
+            if isinstance(values, np.ndarray):
+                numbers = values.astype(np.float64) if values.dtype.kind in "biuf" else None
+            else:
+                numbers = np.array(list(map(float, values)), np.float64) if len(values) >= _FEW else None  # type: ignore[arg-type]
+        except (TypeError, ValueError, OverflowError):
+            return None
+        if numbers is None or (np.abs(numbers) > _LARGEST).any():
+            return None
+        missing = int(np.isnan(numbers).sum())
+        if missing and (self.on_missing == "refuse" or not isinstance(values, np.ndarray)):
+            return None
+        if missing and absent is not None:
+            absent[self.name, "missing"] += missing
+        return numbers
+
+    def _cell(self, value: Cell) -> float | str:
+        if not is_missing(value):
+            return self._number(value) if self.kind == "number" else self._category(str(value).strip())
+        if self.on_missing == "refuse":
+            raise RowError(f"column {self.name!r} requires a value", found=repr(value), expected=self._expected())
+        return self._missing()
 
     def _count(self, encoded: list[Any], missing: int, absent: Counter[tuple[str, str]]) -> None:
         unknown = 0
@@ -211,7 +241,7 @@ class Columns:
 
     def encode_columns(
         self,
-        values: Mapping[str, Sequence[Cell]],
+        values: Mapping[str, Sequence[Cell] | NDArray[Any]],
         rows: int,
         spec: InputSpec | None = None,
         absent: Counter[tuple[str, str]] | None = None,

@@ -87,7 +87,7 @@ def _types(values: Any, axes: int) -> set[type]:
     return types.union(*(_types(value, axes - 1) for value in values)) if list in types else types
 
 
-def cells(columns: Mapping[str, Sequence[Any]], tensor: TensorSpec) -> NDArray[Any]:
+def cells(columns: Mapping[str, Sequence[Any] | NDArray[Any]], tensor: TensorSpec) -> NDArray[Any]:
     """Return encoded columns of a table as one tensor (N, *shape); NaN, a missing number, is kept.
 
     Args:

@@ -29,6 +29,7 @@ from service.commands import (
     recalibration,
     remote,
     rows,
+    score,
 )
 from service.commands.output import SERVER_ERROR
 
@@ -52,6 +53,7 @@ for verb in (
     doctor.doctor,
     export.export_onnx,
     predict.predict,
+    score.score,
     remote.feedback,
     recalibration.recalibrate,
     recalibration.prior_shift,

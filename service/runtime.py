@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from itertools import accumulate, pairwise
 from typing import Any, Final, Self
 
@@ -17,13 +17,13 @@ from service.monitoring.thread import Monitors, Status
 from service.monitoring.upstreams import UpstreamChecks
 from service.others import CONDITION, FLUSH, JOBS, METRICS, STATISTICS, Handlers, Others
 from service.recalibration.jobs import Jobs
+from service.serving.logged import logged_rows
 from service.serving.models import Models
 from service.serving.plane import Answer, Log, Plane, Served
 from service.settings import Settings
 from service.state.database import Database, now_us
 from service.state.feedback import FeedbackStore
 from service.state.labelled_sets import LabelledSetStore
-from service.state.prediction_rows import PredictionBatch
 from service.state.predictions import PredictionLog
 from service.state.retention import Retention
 from service.state.revisions import RevisionStore
@@ -268,7 +268,7 @@ def _in_background(predictions: PredictionLog) -> Log:
     """Return a log that queues a batch without waiting."""
 
     def log(answer: Answer, inputs: npt.NDArray[Any], _: Sequence[Answer]) -> None:
-        predictions.append(_batch(answer, inputs))
+        predictions.append(logged_rows(answer, inputs, now_us()))
 
     return log
 
@@ -280,7 +280,7 @@ def _in_sync(predictions: PredictionLog) -> Log:
         ends = list(accumulate(len(part.ids) for part in parts))
         spans = pairwise([0, *ends])
         return [
-            predictions.promise(_batch(part, inputs[start:end]))
+            predictions.promise(logged_rows(part, inputs[start:end], now_us()))
             for part, (start, end) in zip(parts, spans, strict=True)
         ]
 
@@ -292,28 +292,3 @@ def _off(_: PredictionLog) -> Log:
 
 
 _LOGS: Final = {"background": _in_background, "sync": _in_sync, "off": _off}
-
-
-_PER_ROW: Final = {part.name for part in fields(Answer)} & {part.name for part in fields(PredictionBatch)} - {"policy"}
-"""Columns that a prediction is answered with and that are logged."""
-
-
-def _batch(answer: Answer, inputs: npt.NDArray[Any]) -> PredictionBatch:
-    revision = answer.served.revision
-    return PredictionBatch(
-        model=revision.model,
-        model_digest=revision.model_digest,
-        revision=revision.id,
-        policy=None if answer.policy is None else f"{answer.policy.policy.id}@{answer.policy.version}",
-        created_at=now_us(),
-        inputs=inputs,
-        input_spec=answer.served.specification,
-        **{name: getattr(answer, name) for name in _PER_ROW} | {"groups": _groups(answer)},
-    )
-
-
-def _groups(answer: Answer) -> Sequence[str | None]:
-    """Return the groups of the rows. Equal scores, unlike equal inputs, are no sign of the same thing."""
-    if answer.served.input.kind != "scores":
-        return answer.groups
-    return [own if group is None else group for own, group in zip(answer.ids, answer.groups, strict=True)]

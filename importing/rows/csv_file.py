@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+import io
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -12,27 +13,33 @@ from numpy.typing import NDArray
 
 from importing.errors import RowsError
 from importing.rows.block import Block
-from importing.rows.roles import Roles
-from importing.rows.stream import Hashed, lines_of
+from importing.rows.stream import lines_of
 
 _BLOCK = 20_000
 
 
-def blocks(path: Path, file: Hashed, roles: Roles) -> Iterator[Block]:
+def blocks(
+    path: Path,
+    file: io.RawIOBase | io.BytesIO,
+    check: Callable[[Sequence[str], str], None],
+    *,
+    names: Sequence[str] = (),
+    line: int = 1,
+) -> Iterator[Block]:
     """Yield the rows in blocks of str.
 
     Args:
         path: The file; with `.tsv` in its name cells are separated by tabs, else by commas.
         file: The same file, opened.
-        roles: What the columns are.
+        check: Called with the names of the columns and their place; raises RowsError if they cannot be used.
+        names: Names of the columns, if the header has been read.
+        line: Number of the first line.
 
     Raises:
-        RowsError: The file is not CSV, a line has more or fewer cells than the header, or a role names no column.
+        RowsError: The file is not CSV, or a line has more or fewer cells than the header.
     """
-    tabs = ".tsv" in (suffix.lower() for suffix in path.suffixes)
-    reader = csv.reader(lines_of(path, file), delimiter="\t" if tabs else ",", strict=True)
-    names: list[str] = []
-    line = 1
+    reader = csv.reader(lines_of(path, file, line), delimiter=delimiter_of(path), strict=True)
+    start = line - 1
     while True:
         rows: list[list[str]] = []
         try:
@@ -42,12 +49,12 @@ def blocks(path: Path, file: Hashed, roles: Roles) -> Iterator[Block]:
             raise RowsError(f"The line is not valid CSV: {error}.", where=where) from None
         if not rows:
             return
-        lines = _lines(rows, line, reader.line_num)
-        line = reader.line_num + 1
+        lines = _lines(rows, line, start + reader.line_num)
+        line = start + reader.line_num + 1
         if not names:
             names = [name.strip() for name in rows[0]]
             if names:
-                _check_header(names, roles, f"{path}, line {lines[0]}")
+                _check_header(names, check, f"{path}, line {lines[0]}")
         elif (block := _block(path, names, rows, lines)) is not None:
             yield block
 
@@ -65,7 +72,7 @@ def _height(row: list[str]) -> int:
     return 1 + sum(cell.count("\n") for cell in row)
 
 
-def _block(path: Path, names: list[str], rows: list[list[str]], lines: NDArray[np.int64]) -> Block | None:
+def _block(path: Path, names: Sequence[str], rows: list[list[str]], lines: NDArray[np.int64]) -> Block | None:
     """Return the rows without blank lines by column; None if all are blank."""
     if not all(rows):
         full = np.fromiter(map(bool, rows), np.bool_, len(rows))
@@ -76,7 +83,12 @@ def _block(path: Path, names: list[str], rows: list[list[str]], lines: NDArray[n
     return Block(dict(zip(names, zip(*rows, strict=True), strict=True)), lines) if rows else None
 
 
-def _check_header(names: list[str], roles: Roles, where: str) -> None:
+def delimiter_of(path: Path) -> str:
+    """Return what separates the cells of a file, by its ending."""
+    return "\t" if ".tsv" in (suffix.lower() for suffix in path.suffixes) else ","
+
+
+def _check_header(names: list[str], check: Callable[[Sequence[str], str], None], where: str) -> None:
     other = next((mark for mark in (";", "\t", "|") if len(names) == 1 and mark in names[0]), None)
     if other is not None:
         raise RowsError(
@@ -85,10 +97,10 @@ def _check_header(names: list[str], roles: Roles, where: str) -> None:
             found=f"{names[0][:100]!r}",
             expected="cells separated by commas (.csv) or tabs (.tsv)",
         )
-    roles.check(names, where)
+    check(names, where)
 
 
-def _ragged(path: Path, line: int, row: list[str], names: list[str]) -> RowsError:
+def _ragged(path: Path, line: int, row: list[str], names: Sequence[str]) -> RowsError:
     last = f"the last is {row[-1][:50]!r}"
     return RowsError(
         "The line does not have one cell for each column.",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -12,25 +13,24 @@ import numpy as np
 
 from importing.errors import RowsError
 from importing.rows.block import Block, Values
-from importing.rows.roles import Roles
-from importing.rows.stream import Hashed, lines_of
+from importing.rows.stream import lines_of
 
 _BLOCK = 20_000
 _PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 
 
-def blocks(path: Path, file: Hashed, roles: Roles) -> Iterator[Block]:
+def blocks(path: Path, file: io.RawIOBase, check: Callable[[Sequence[str], str], None]) -> Iterator[Block]:
     """Yield the rows in blocks of str, numbers, bool and None.
 
-    A column with a role must occur in the first block (20,000 lines).
+    A column must occur in the first block (20,000 lines) to have a role.
 
     Args:
         path: The file.
         file: The same file, opened.
-        roles: What the columns are.
+        check: Called with the names of the first block; raises RowsError if they cannot be used.
 
     Raises:
-        RowsError: A line is not an object of plain values, or a role names an unknown column.
+        RowsError: A line is not an object of plain values.
     """
     lines = enumerate(lines_of(path, file), start=1)
     names: dict[str, None] = {}
@@ -44,7 +44,7 @@ def blocks(path: Path, file: Hashed, roles: Roles) -> Iterator[Block]:
             if not names.keys() >= row.keys():
                 names |= dict.fromkeys(row)
         if first:
-            roles.check(tuple(names), str(path))
+            check(tuple(names), str(path))
         columns = _columns(rows, tuple(names))
         for name, values in columns.items():
             if not _PLAIN.issuperset(map(type, values)):

@@ -147,7 +147,7 @@ def _read_once(
     gathered = partial(gather, path, again=again, spelled=ending in (".csv", ".tsv"), unit=_unit(ending))
     if ending in _LINES:
         hashed = Hashed(file)
-        table = gathered(_LINES[ending](path, hashed, roles), roles)
+        table = gathered(_LINES[ending](path, hashed, roles.check), roles)
         return hashed.sha256(), table
     digest = hashlib.file_digest(file, "sha256").hexdigest()
     file.seek(0)

@@ -72,21 +72,7 @@ class Roles:
         Raises:
             RowsError: A name is empty or occurs twice, there are too many, or a role names an unknown column.
         """
-        if len(names) > _MAX_COLUMNS:
-            raise RowsError(
-                "The file has too many columns.", where=where, found=str(len(names)), expected=f"at most {_MAX_COLUMNS}"
-            )
-        for place, name in enumerate(names, start=1):
-            if not name:
-                raise RowsError(
-                    f"Column {place} has no name.",
-                    where=where,
-                    expected="a name for each column",
-                    remedy="pandas writes row numbers so: use to_csv(…, index=False).",
-                )
-        name, times = Counter(names).most_common(1)[0] if names else ("", 1)
-        if times > 1:
-            raise RowsError(f"Duplicate column `{name}` ({times} times).", where=where, expected="distinct names")
+        check_names(names, where)
         known = set(names)
         wanted = [*self._given(), *((name, "an input") for name in self.columns or ())]
         wanted += [(name, "dropped") for name in self.drop]
@@ -112,6 +98,25 @@ class Roles:
                 yield column, f"the {name}"
         for column in self.scores:
             yield column, "a score"
+
+
+def check_names(names: Sequence[str], where: str) -> None:
+    """Raise RowsError if a name of a column is empty or occurs twice, or there are too many."""
+    if len(names) > _MAX_COLUMNS:
+        raise RowsError(
+            "The file has too many columns.", where=where, found=str(len(names)), expected=f"at most {_MAX_COLUMNS}"
+        )
+    for place, name in enumerate(names, start=1):
+        if not name:
+            raise RowsError(
+                f"Column {place} has no name.",
+                where=where,
+                expected="a name for each column",
+                remedy="pandas writes row numbers so: use to_csv(…, index=False).",
+            )
+    name, times = Counter(names).most_common(1)[0] if names else ("", 1)
+    if times > 1:
+        raise RowsError(f"Duplicate column `{name}` ({times} times).", where=where, expected="distinct names")
 
 
 def _unknown(name: str, role: str, names: Sequence[str], where: str) -> RowsError:

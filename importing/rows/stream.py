@@ -56,12 +56,13 @@ def readable(path: Path) -> Iterator[None]:
         raise _damaged(path, error) from error
 
 
-def lines_of(path: Path, file: Hashed) -> Iterator[str]:
+def lines_of(path: Path, file: io.RawIOBase | io.BytesIO, first: int = 1) -> Iterator[str]:
     """Yield the lines of a text file with their ends; a byte order mark is skipped.
 
     Args:
         path: The file; its ending says how it is compressed.
         file: The same file, opened.
+        first: Number of the first line.
 
     Raises:
         RowsError: A line is not UTF-8 or too long.
@@ -72,7 +73,7 @@ def lines_of(path: Path, file: Hashed) -> Iterator[str]:
             stream = io.BufferedReader(gzip.GzipFile(fileobj=stream), _BUFFER)
         case ".bz2":
             stream = io.BufferedReader(bz2.BZ2File(stream), _BUFFER)
-    number = 0
+    number = first - 1
     while line := stream.readline(_MAX_LINE):
         number += 1
         if len(line) == _MAX_LINE and not line.endswith(b"\n"):

@@ -77,20 +77,23 @@ def read_lines(body: bytes, media_type: str, *, columns: Collection[str], at_mos
     return found
 
 
-def iterate_lines(stream: BinaryIO, media_type: str, *, columns: Collection[str]) -> Iterator[Record]:
+def iterate_lines(
+    stream: BinaryIO, media_type: str, *, columns: Collection[str] = (), first: int = 1
+) -> Iterator[Record]:
     """Yield the records of a stream as `read_lines` does, one at a time.
 
     Args:
         stream: UTF-8.
         media_type: `NDJSON_TYPE` or `CSV_TYPE`.
         columns: Allowed columns of a CSV.
+        first: Number of the first line of NDJSON.
 
     Raises:
         MalformedBodyError: As `read_lines`; or a line is longer than `_LONGEST_LINE`.
         InputTypeError: As `read_lines`.
         InputValueError: A column is unknown or duplicate.
     """
-    return _csv(stream, columns) if media_type == CSV_TYPE else _ndjson(stream)
+    return _csv(stream, columns) if media_type == CSV_TYPE else _ndjson(stream, first)
 
 
 def header_of(stream: BinaryIO) -> list[str]:
@@ -99,8 +102,8 @@ def header_of(stream: BinaryIO) -> list[str]:
     return [name.strip() for name in names]
 
 
-def _ndjson(stream: BinaryIO) -> Iterator[Record]:
-    for number, line in _lines(stream):
+def _ndjson(stream: BinaryIO, first: int) -> Iterator[Record]:
+    for number, line in _lines(stream, first):
         if not line.strip():
             continue
         try:
@@ -180,9 +183,9 @@ def _texts(stream: BinaryIO) -> Iterator[str]:
         yield from io.StringIO(text, newline="") if "\r" in text[:-2] else (text,)  # a lone \r ends a line too
 
 
-def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+def _lines(stream: BinaryIO, first: int = 1) -> Iterator[tuple[int, bytes]]:
     """Yield each line with its newline, and its number."""
-    for number in count(1):
+    for number in count(first):
         line = stream.readline(_LONGEST_LINE + 1)
         if not line:
             return

@@ -348,34 +348,64 @@ class Plane:
         confidence: npt.NDArray[np.float32],
     ) -> Answer:
         """Decide the rows of requests that share their policy."""
-        solved = requests[0].policy
-        actions: list[str | None] = [None] * len(ids)
-        propensities: list[float | None] = [None] * len(ids)
-        sought = [False] * len(ids)
-        segments = _segments(requests)
-        if solved is not None:
-            bands = decide_rows(solved, served.labels, logits, probabilities, labels, confidence, segments)
-            actions = [solved.actions[band] for band in bands.tolist()]
-            shares = solved.propensities[bands].tolist()
-            # Drawn here, before any label exists, and independently of the role of the row in a recalibration.
-            sought = [share > 0 and self._explore.random() < share for share in shares]
-            propensities = shares
-        return Answer(
-            served=served,
-            policy=solved,
-            ids=ids,
+        return decided(
+            served,
+            requests[0].policy,
+            ids,
+            logits,
+            probabilities,
+            labels,
+            confidence,
             references=_joined([request.references for request in requests]),
             groups=_joined([request.groups for request in requests]),
-            logits=logits,
-            probabilities=probabilities,
-            labels=labels,
-            confidence=confidence,
-            actions=actions,
-            propensities=propensities,
-            sought=sought,
+            segments=_segments(requests),
             timing=timing,
-            segments=segments,
+            explore=self._explore,
         )
+
+
+def decided(
+    served: Served,
+    solved: SolvedPolicy | None,
+    ids: list[str],
+    logits: npt.NDArray[np.float32],
+    probabilities: npt.NDArray[np.float32],
+    labels: npt.NDArray[np.int64],
+    confidence: npt.NDArray[np.float32],
+    *,
+    references: Sequence[str | None],
+    groups: Sequence[str | None],
+    segments: Sequence[str | None] | None,
+    timing: Timing,
+    explore: random.Random,
+) -> Answer:
+    """Decide scored rows by one policy; `explore` draws whose label is sought."""
+    actions: list[str | None] = [None] * len(ids)
+    propensities: list[float | None] = [None] * len(ids)
+    sought = [False] * len(ids)
+    if solved is not None:
+        bands = decide_rows(solved, served.labels, logits, probabilities, labels, confidence, segments)
+        actions = [solved.actions[band] for band in bands.tolist()]
+        shares = solved.propensities[bands].tolist()
+        # Drawn here, before any label exists, and independently of the role of the row in a recalibration.
+        sought = [share > 0 and explore.random() < share for share in shares]
+        propensities = shares
+    return Answer(
+        served=served,
+        policy=solved,
+        ids=ids,
+        references=references,
+        groups=groups,
+        logits=logits,
+        probabilities=probabilities,
+        labels=labels,
+        confidence=confidence,
+        actions=actions,
+        propensities=propensities,
+        sought=sought,
+        timing=timing,
+        segments=segments,
+    )
 
 
 async def _until_written(written: Future[None], deadline_s: float) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, Table
 from sqlalchemy.dialects import postgresql, sqlite
+
+_COPIED: Final = 1_000  # rows from which COPY is worth its temporary table
 
 
 def insert_for(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
@@ -24,9 +26,30 @@ def insert_new(connection: Connection, table: Table, columns: Sequence[str], row
         rows: A value for each column, of the driver's own types (no JSON). They go to the driver directly, because
             SQLAlchemy's processing would cost as much as the insertion.
     """
-    placeholder = "%s" if connection.dialect.name == "postgresql" else "?"
+    names = ", ".join(columns)
+    postgresql_here = connection.dialect.name == "postgresql"
+    if postgresql_here and len(rows) >= _COPIED:
+        _copy_new(connection, table.name, names, rows)
+        return
+    placeholder = "%s" if postgresql_here else "?"
     sql = (
-        f"INSERT INTO {table.name} ({', '.join(columns)}) "  # noqa: S608 — names from this package's tables only
+        f"INSERT INTO {table.name} ({names}) "  # noqa: S608 — names from this package's tables only
         f"VALUES ({', '.join([placeholder] * len(columns))}) ON CONFLICT DO NOTHING"
     )
     connection.exec_driver_sql(sql, list(rows))
+
+
+def _copy_new(connection: Connection, table: str, names: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """COPY into a table of this transaction, then insert from there: COPY itself stops at a key that exists."""
+    new = f"new_{table}"
+    connection.exec_driver_sql(
+        f"CREATE TEMPORARY TABLE {new} ON COMMIT DROP AS SELECT {names} FROM {table} WITH NO DATA"  # noqa: S608
+    )
+    driver: Any = connection.connection.driver_connection
+    with driver.cursor() as cursor, cursor.copy(f"COPY {new} ({names}) FROM STDIN") as copy:
+        for row in rows:
+            copy.write_row(row)
+    connection.exec_driver_sql(
+        f"INSERT INTO {table} ({names}) SELECT {names} FROM {new} ON CONFLICT DO NOTHING"  # noqa: S608
+    )
+    connection.exec_driver_sql(f"DROP TABLE {new}")  # before the next batch of the same transaction

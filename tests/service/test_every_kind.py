@@ -3,6 +3,8 @@ recalibrated on labels."""
 
 from __future__ import annotations
 
+import csv
+import json
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from importing.cli import app
+from service.bulk import Options, score
 
 from . import brought
 from .brought import Brought
@@ -73,3 +76,32 @@ def test_a_model_is_as_exact_as_in_its_library_and_learns_from_labels(
     recalibration = done.json()
     assert sum(recalibration["rows"][part] for part in ("fit", "certify", "gate")) == len(items)
     assert served.http.get(f"/v1/jobs/{recalibration['job']}").json()["state"] == "done"
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_files_are_scored_as_the_service_answers(
+    served: Any, models: dict[str, Brought], name: str, tmp_path: Path
+) -> None:
+    rows = [row if isinstance(row, dict) else {"inputs": row} for row in models[name].inputs]
+    (tmp_path / "rows.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with (tmp_path / "rows.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, [*rows[0]])
+        writer.writeheader()
+        texts = (
+            {key: json.dumps(cell) if isinstance(cell, list) else cell for key, cell in row.items()} for row in rows
+        )
+        writer.writerows(texts)
+    answer = served.http.post(f"/v1/models/{name}/predict", json={"inputs": models[name].inputs}).json()
+    wanted = [[*row["probabilities"].values()] for row in answer["predictions"]]
+    settings = served.runtime.settings
+    for source in ("rows.ndjson", "rows.csv"):
+        out = tmp_path / f"of-{source}"
+        options = Options(model=name, format="ndjson", processes=1)
+        score(tmp_path / source, out, options, settings=settings, database_url=settings.database_url)
+        found = [json.loads(line) for part in sorted(out.glob("part-*")) for line in part.read_text().splitlines()]
+        labels = list(answer["predictions"][0]["probabilities"])
+        np.testing.assert_allclose(
+            [[row[f"p_{label}"] for label in labels] for row in found], wanted, rtol=0, atol=1e-6
+        )
+        assert [row["label"] for row in found] == [row["label"] for row in answer["predictions"]]
+        assert {row["action"] for row in found} == {"review"}

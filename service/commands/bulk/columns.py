@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import orjson
 
 from candor.contract.models import Model
+from service.bulk.columns import check_known, needed_columns
 from service.commands.bulk.tables import Row
 from service.errors import InputValueError
-
-_WHOLE: Final = "inputs"
-_MOST_NAMES: Final = 100  # in an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +58,17 @@ class Sent:
                 check_known(name, found, option)
         if scores and model.scores is None:
             raise InputValueError(f"{model.model} computes its scores itself.", where="--score", found=list(scores))
-        field, columns, form, parsed = _values(found, model, tuple(scores))
-        missing = [name for name in columns if name not in found]
-        if missing:
-            raise InputValueError(
-                f"The file lacks {len(missing)} of the columns that {model.model} needs.",
-                where=", ".join(missing[:_MOST_NAMES]),
-                found=_shown(found),
-                expected=_shown(columns),
-                remedy=_remedy(missing, found),
-            )
-        return cls(field, columns, form, parsed, reference, group, segment)
+        needed = needed_columns(
+            found,
+            name=model.model,
+            labels=model.labels,
+            columns=model.columns,
+            tensors=() if model.input is None else model.input.tensors,
+            texts=model.texts,
+            score_field=model.scores,
+            scores=scores,
+        )
+        return cls(needed.field, needed.columns, needed.form, needed.parsed, reference, group, segment)
 
     def arguments(self, rows: Sequence[Row]) -> dict[str, Any]:
         """Return arguments of `Client.predict` for some rows."""
@@ -97,47 +94,6 @@ class Sent:
             return orjson.loads(value)
         except orjson.JSONDecodeError:
             return value
-
-
-def _values(
-    found: Collection[str], model: Model, scores: tuple[str, ...]
-) -> tuple[str, tuple[str, ...], Literal["object", "list", "value"], Collection[str]]:
-    """Return the field of the request, the columns that it needs, their form, and those parsed as JSON."""
-    if model.scores is not None:
-        several = len(scores) > 1 or (not scores and model.scores != "scores" and model.scores not in found)
-        columns = scores or (model.labels if several else (model.scores,))
-        return model.scores, columns, "list" if several else "value", columns
-    if model.columns is not None:
-        return _WHOLE, model.columns, "object", ()
-    tensors = () if model.input is None else model.input.tensors
-    if tensors and not (model.texts and _WHOLE in found):
-        parsed = {tensor.name for tensor in tensors if tensor.dtype != "string" or tensor.shape not in ((), (1,))}
-        return _WHOLE, tuple(tensor.name for tensor in tensors), "object", parsed
-    return _WHOLE, (_WHOLE,), "value", () if model.texts else (_WHOLE,)
-
-
-def check_known(name: str, found: Collection[str], option: str) -> None:
-    """Raise InputValueError unless a file has the column that an option names."""
-    if name not in found:
-        raise InputValueError(
-            f"{option}: the file has no column `{name}`.",
-            where=option,
-            found=name,
-            expected=_shown(found),
-            remedy=_remedy([name], found),
-        )
-
-
-def _remedy(missing: Sequence[str], found: Collection[str]) -> str | None:
-    """Name the nearest column of the file for each missing one that has one."""
-    folded = {name.casefold(): name for name in found}
-    pairs = ((name, difflib.get_close_matches(name.casefold(), folded, n=1)) for name in missing[:_MOST_NAMES])
-    nearest = [f"`{name}`: did you mean `{folded[near[0]]}`?" for name, near in pairs if near]
-    return " ".join(nearest) or None
-
-
-def _shown(names: Collection[str]) -> str:
-    return ", ".join(list(names)[:_MOST_NAMES]) + ", …" * (len(names) > _MOST_NAMES)
 
 
 def _name(value: Any) -> str | None:

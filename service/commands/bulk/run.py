@@ -14,7 +14,8 @@ from rich.markup import escape
 
 from candor import AsyncClient, Client, NotFoundError, UnavailableError
 from candor.contract.models import Model
-from service.commands.bulk.columns import Sent, check_known
+from service.bulk.columns import check_known
+from service.commands.bulk.columns import Sent
 from service.commands.bulk.journal import Journal
 from service.commands.bulk.outcome import Outcomes
 from service.commands.bulk.progress import progress_bar

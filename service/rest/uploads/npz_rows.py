@@ -54,12 +54,13 @@ class _Member:
         return found if found.dtype.isnative else found.astype(found.dtype.newbyteorder("="))
 
 
-def read_npz(path: Path, *, limit: int) -> Iterator[Batch]:
+def read_npz(path: Path | IO[bytes], *, limit: int, batch_rows: int | None = None) -> Iterator[Batch]:
     """Yield the rows of an archive of arrays with one entry per row.
 
     Args:
-        path: The file.
+        path: The file, or its opened content.
         limit: Maximum bytes of all arrays together.
+        batch_rows: Maximum rows per batch; None for as many as fit into some megabytes.
 
     Raises:
         MalformedBodyError: The file is damaged or not an npz archive.
@@ -71,6 +72,7 @@ def read_npz(path: Path, *, limit: int) -> Iterator[Batch]:
         with _broken_as_ours():
             members = _open(stack.enter_context(zipfile.ZipFile(path)), stack, limit)
         size = max(1, _BYTES_PER_BATCH // max(1, sum(member.row_bytes for member in members)))
+        size = size if batch_rows is None else min(size, batch_rows)
         rows = members[0].rows if members else 0
         for first in range(0, rows, size):
             count = min(size, rows - first)

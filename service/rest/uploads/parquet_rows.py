@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,18 +39,37 @@ def read_parquet_rows(path: Path) -> Iterator[Batch]:
     Raises:
         MalformedBodyError: The file is damaged or not a Parquet file.
     """
-    from arro3.io import read_parquet
-
     with path.open("rb") as stream:
-        batches = _attempted(lambda: read_parquet(stream))
-        names = list(batches.schema.names)
-        if len(set(names)) != len(names):
-            raise MalformedBodyError("Columns of the file share a name.", found=names[:20], expected="distinct names")
+        _, batches = open_parquet(stream)
         first = 0
-        while (batch := _attempted(lambda: next(batches, None))) is not None:
-            columns = {name: _values(batch.column(name)) for name in names}
+        for batch in batches:
+            columns = {name: column_values(batch.column(name)) for name in batch.schema.names}
             yield Batch(batch.num_rows, columns, _Places(first))
             first += batch.num_rows
+
+
+def open_parquet(stream: IO[bytes], *, batch_size: int | None = None) -> tuple[Any, Iterator[Any]]:
+    """Return the Arrow schema of a Parquet file and its record batches.
+
+    Args:
+        stream: The opened file.
+        batch_size: Maximum rows per batch; None for the reader's default.
+
+    Raises:
+        MalformedBodyError: The file is damaged or not a Parquet file; also while batches are read.
+    """
+    from arro3.io import read_parquet
+
+    reader = _attempted(lambda: read_parquet(stream, batch_size=batch_size))
+    names = list(reader.schema.names)
+    if len(set(names)) != len(names):
+        raise MalformedBodyError("Columns of the file share a name.", found=names[:20], expected="distinct names")
+    return reader.schema, _batches(reader)
+
+
+def _batches(reader: Any) -> Iterator[Any]:
+    while (batch := _attempted(lambda: next(reader, None))) is not None:
+        yield batch
 
 
 def _attempted(read: Callable[[], Any]) -> Any:
@@ -72,7 +91,7 @@ class _Places:
         return f"row {self.first + row + 1}" + ("" if name is None else f", column {name}")
 
 
-def _values(column: Any) -> Column:
+def column_values(column: Any) -> Column:
     """Return a column of times, numbers or equal lists of numbers, without nulls, as an array; else as a list."""
     from arro3.core import DataType
 

@@ -1,0 +1,324 @@
+"""The files to score, local or by URL, cut into parts as they are read."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import hashlib
+import io
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Final, Literal
+
+from bundle import RemoteError
+from bundle.remote import file_system
+from importing.errors import RowsError
+from importing.rows.csv_file import delimiter_of
+from importing.rows.roles import check_names
+from service.errors import ConfigurationError, InputError, InputValueError, MalformedBodyError
+
+Format = Literal["csv", "ndjson", "parquet", "npz"]
+
+FORMATS: Final[dict[str, Format]] = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".parquet": "parquet",
+    ".npz": "npz",
+}
+_OPENED: Final[dict[str, Callable[[Any], Any]]] = {
+    ".gz": lambda file: gzip.GzipFile(fileobj=file),
+    ".bz2": bz2.BZ2File,
+}
+_BUFFER: Final = 1 << 20
+_LONGEST_LINE: Final = 16 << 20
+PART_BYTES: Final = 32 << 20
+"""Bytes of the input after which a part ends."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive rows of a file, cut but not parsed.
+
+    Attributes:
+        number: Number of the part in the run, from 0.
+        file: The file, for messages.
+        format: Its format.
+        first: Number of its first line, or row, from 1.
+        names: Columns of a CSV; else empty.
+        content: Lines of a CSV or NDJSON; record batches of Parquet as an Arrow stream; batches of arrays by name.
+    """
+
+    number: int
+    file: str
+    format: Format
+    first: int
+    names: tuple[str, ...]
+    content: Any
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file to score.
+
+    Attributes:
+        name: Its path below the folder that was given, or its own name.
+        address: Path or URL.
+    """
+
+    name: str
+    address: str
+
+    @cached_property
+    def format(self) -> Format:
+        """Its format, by its ending; raises InputValueError."""
+        found = FORMATS.get(_ending(self.name))
+        compressed = PurePosixPath(self.name).suffix.lower() in _OPENED
+        if found is None or (compressed and found not in ("csv", "ndjson")):
+            raise InputValueError(
+                f"{self.address}: unknown ending.",
+                where=self.address,
+                found=PurePosixPath(self.name).name,
+                expected=f"one of {', '.join(FORMATS)}; of lines also with .gz or .bz2",
+            )
+        return found
+
+    def digest(self) -> str:
+        """Return what changes with its content: the SHA-256 of a local file, fsspec's key of a remote one.
+
+        Raises:
+            ConfigurationError: The file cannot be read.
+        """
+        with _readable(self.address):
+            if is_url(self.address):
+                files, path = file_system(self.address)
+                files.invalidate_cache()
+                return str(files.ukey(path))
+            with Path(self.address).open("rb") as stream:
+                return hashlib.file_digest(stream, "sha256").hexdigest()
+
+    def parts(self, first_number: int, rows: int) -> Iterator[Part]:
+        """Yield the parts of the file.
+
+        Args:
+            first_number: Number of its first part.
+            rows: Maximum rows per part; a part also ends after `PART_BYTES`.
+
+        Raises:
+            ConfigurationError: The file cannot be read.
+            InputError: The file is damaged; `where` names the line.
+        """
+        cut = {"csv": self._csv, "ndjson": self._ndjson, "parquet": self._parquet, "npz": self._npz}[self.format]
+        number = first_number
+        with _readable(self.address), self._open() as stream:
+            for first, names, content in cut(stream, rows):
+                yield Part(number, self.address, self.format, first, names, content)
+                number += 1
+
+    @contextmanager
+    def _open(self) -> Iterator[IO[bytes]]:
+        open_ = Path(self.address).open
+        if is_url(self.address):
+            files, path = file_system(self.address)
+            open_ = partial(files.open, path)
+        with open_("rb") as stream:
+            wrap = _OPENED.get(PurePosixPath(self.name).suffix.lower())
+            yield stream if wrap is None else io.BufferedReader(wrap(stream), _BUFFER)
+
+    def _csv(self, stream: IO[bytes], rows: int) -> Iterator[tuple[int, tuple[str, ...], bytes]]:
+        records = _records(stream, self.address, quoted=True)
+        names: tuple[str, ...] = ()
+        for number, record in records:
+            text = record.decode("utf-8-sig", "replace")
+            if text.strip():
+                names = tuple(
+                    name.strip() for name in next(csv.reader([text], delimiter=delimiter_of(Path(self.name))))
+                )
+                check_names(names, f"{self.address}, line {number}")
+                break
+        if not names:
+            raise MalformedBodyError(f"{self.address} has no header.", where=self.address, expected="names of columns")
+        for first, content in _gathered(records, rows):
+            yield first, names, content
+
+    def _ndjson(self, stream: IO[bytes], rows: int) -> Iterator[tuple[int, tuple[str, ...], bytes]]:
+        for first, content in _gathered(_records(stream, self.address, quoted=False), rows):
+            yield first, (), content
+
+    def _parquet(self, stream: IO[bytes], rows: int) -> Iterator[tuple[int, tuple[str, ...], bytes]]:
+        from arro3.core import RecordBatchReader
+        from arro3.io import write_ipc_stream
+
+        from service.rest.uploads.parquet_rows import open_parquet
+
+        schema, batches = open_parquet(stream, batch_size=min(rows, 1 << 14))
+        first = 1
+        for part in _filled(((batch, batch.num_rows, batch.nbytes) for batch in batches), rows):
+            content = io.BytesIO()
+            write_ipc_stream(RecordBatchReader.from_batches(schema, part), content, compression=None)
+            yield first, tuple(schema.names), content.getvalue()
+            first += sum(batch.num_rows for batch in part)
+
+    def _npz(self, stream: IO[bytes], rows: int) -> Iterator[tuple[int, tuple[str, ...], list[Any]]]:
+        from service.rest.uploads.npz_rows import read_npz
+
+        first = 1
+        batches = read_npz(stream, limit=sys.maxsize, batch_rows=rows)
+        sized = ((batch.columns, batch.rows, sum(map(_size, batch.columns.values()))) for batch in batches)
+        for part in _filled(sized, rows):
+            yield first, tuple(part[0]), part
+            first += sum(len(next(iter(columns.values()))) for columns in part)
+
+
+def is_url(address: str) -> bool:
+    """Return whether an address is a URL, which fsspec opens."""
+    return "://" in address
+
+
+def find(address: str) -> list[Source]:
+    """Return the files to score: one, or those of a folder and the folders below, by name.
+
+    Files and folders whose names begin with a dot or an underscore are left out, as engines write them beside data.
+
+    Raises:
+        ConfigurationError: There is nothing at the address, or it cannot be listed.
+        InputValueError: A file has an unknown ending, or the formats differ.
+    """
+    with _readable(address):
+        sources = _remote(address) if is_url(address) else _local(address)
+    if not sources:
+        raise ConfigurationError(f"{address} has no files to score.", where=address, expected=", ".join(FORMATS))
+    formats = {source.format for source in sources}
+    if len(formats) > 1:
+        raise InputValueError(
+            f"{address} has files of several formats.",
+            where=address,
+            found=", ".join(sorted(formats)),
+            expected="files of one format",
+        )
+    if formats == {"parquet"}:
+        from service.rest.uploads.parquet_rows import check_installed
+
+        check_installed()
+    return sources
+
+
+def _local(address: str) -> list[Source]:
+    path = Path(address)
+    if not path.is_dir():
+        path.stat()
+        return [Source(path.name, address)]
+    names = [found.relative_to(path) for found in path.rglob("*") if found.is_file()]
+    return [Source(str(name), str(path / name)) for name in sorted(names) if _is_data(name.parts)]
+
+
+def _remote(address: str) -> list[Source]:
+    files, path = file_system(address)
+    if files.isfile(path):
+        return [Source(PurePosixPath(path).name, address)]
+    named = ((each.removeprefix(path.rstrip("/") + "/"), each) for each in sorted(files.find(path)))
+    return [
+        Source(name, str(files.unstrip_protocol(each))) for name, each in named if _is_data(PurePosixPath(name).parts)
+    ]
+
+
+def _is_data(parts: Iterable[str]) -> bool:
+    return not any(part.startswith((".", "_")) for part in parts)
+
+
+def _ending(name: str) -> str:
+    path = PurePosixPath(name)
+    return PurePosixPath(path.stem).suffix.lower() if path.suffix.lower() in _OPENED else path.suffix.lower()
+
+
+@contextmanager
+def _readable(address: str) -> Iterator[None]:
+    """Turn what systems, decompressors and file systems raise about a file into our errors."""
+    try:
+        yield
+    except (InputError, ConfigurationError) as error:
+        if isinstance(error, InputError) and not (error.where or "").startswith(address):
+            error.place = address if error.where is None else f"{address}, {error.where}"
+        raise
+    except RowsError as error:
+        raise MalformedBodyError(
+            error.message, where=error.where, found=error.found, expected=error.expected, remedy=error.remedy
+        ) from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise MalformedBodyError(f"The compressed file is damaged: {error}.", where=address) from error
+    except RemoteError as error:
+        raise ConfigurationError(f"{address} cannot be read: {error}", where=address) from error
+    except OSError as error:
+        if error.errno is None:  # of bz2
+            raise MalformedBodyError(f"The file is damaged: {error}.", where=address) from error
+        raise ConfigurationError(f"{address} cannot be read: {error.strerror}.", where=address) from error
+
+
+def _records(stream: IO[bytes], address: str, *, quoted: bool) -> Iterator[tuple[int, bytes]]:
+    """Yield each line with its number; a quoted cell of a CSV may span several lines, which stay together."""
+    number = 0
+
+    def lines() -> Iterator[bytes]:
+        while line := stream.readline(_LONGEST_LINE + 1):
+            if len(line) > _LONGEST_LINE:
+                raise MalformedBodyError(
+                    "The line is too long.",
+                    where=f"{address}, line {number + 1}",
+                    expected=f"at most {_LONGEST_LINE} bytes",
+                )
+            yield line
+
+    def texts(line: bytes, taken: list[bytes]) -> Iterator[str]:
+        while line:
+            taken.append(line)
+            yield line.decode("utf-8", "replace")
+            line = next(rest, b"")
+
+    rest = lines()
+    for line in rest:
+        if not quoted or b'"' not in line:
+            yield number + 1, line
+            number += 1
+            continue
+        taken: list[bytes] = []
+        next(csv.reader(texts(line, taken)))
+        yield number + 1, b"".join(taken)
+        number += len(taken)
+
+
+def _gathered(records: Iterator[tuple[int, bytes]], rows: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of each part, and the number of its first."""
+    sized = ((record, 1, len(record[1])) for record in records)
+    for part in _filled(sized, rows):
+        yield part[0][0], b"".join(line for _, line in part)
+
+
+def _filled(sized: Iterable[tuple[Any, int, int]], rows: int) -> Iterator[list[Any]]:
+    """Yield lists of consecutive things that have at most so many rows, or end after `PART_BYTES`.
+
+    Args:
+        sized: Each thing with its rows and bytes.
+        rows: Maximum rows, unless a thing alone has more.
+    """
+    part: list[Any] = []
+    held = size = 0
+    for thing, count, nbytes in sized:
+        if part and (held + count > rows or size >= PART_BYTES):
+            yield part
+            part, held, size = [], 0, 0
+        part.append(thing)
+        held += count
+        size += nbytes
+    if part:
+        yield part
+
+
+def _size(column: Any) -> int:
+    return sum(map(len, column)) if isinstance(column, list) else int(column.nbytes)

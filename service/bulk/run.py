@@ -1,0 +1,315 @@
+"""A run, from the files of the input to the finished output."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import orjson
+
+from service.bulk.chosen import active_revision, bundled_revision, digest_of
+from service.bulk.columns import Reader, check_known
+from service.bulk.inputs import PART_BYTES, Format, Part, Source, find, is_url
+from service.bulk.manifest import Done, Manifest
+from service.bulk.output import Written, place_of
+from service.bulk.processes import score_all
+from service.bulk.worker import Task, added_columns, clash, rows_per_run
+from service.errors import ConfigurationError, InputValueError
+from service.inference.threads import available_cpus
+from service.serving.loading import Loader
+from service.serving.plane import Served
+from service.settings import Settings
+
+_DEFAULT: Final[Mapping[Format, Written]] = {"csv": "csv", "ndjson": "ndjson", "parquet": "parquet", "npz": "csv"}
+_SURVEYED: Final = 1_000  # lines of NDJSON whose fields are taken for the columns
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to score.
+
+    Attributes:
+        model: Name of the model; None for the only one.
+        policy: Name of the policy that decides; None for the service's choice.
+        reference: Column with the caller's own id of a row.
+        group: Column with what a row belongs to.
+        segment: Column with the part of the traffic.
+        scores: Columns of scores that others computed, for a model without a graph.
+        drop: Columns that the output leaves out.
+        prefix: Prefix of the added columns.
+        format: Format of the output; None for that of the input, and CSV for npz.
+        part_rows: Maximum rows per part.
+        processes: Number of processes; None for one per available CPU, and one on a GPU.
+        on_error: Whether a refused row ends the run, or goes to a file of rejects.
+        log: Whether predictions are logged to the state, so that labels join them later.
+        resume: Whether an interrupted run goes on.
+    """
+
+    model: str | None = None
+    policy: str | None = None
+    reference: str | None = None
+    group: str | None = None
+    segment: str | None = None
+    scores: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    prefix: str = ""
+    format: Written | None = None
+    part_rows: int = 100_000
+    processes: int | None = None
+    on_error: Literal["fail", "skip"] = "fail"
+    log: bool = False
+    resume: bool = False
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run did.
+
+    Attributes:
+        output: Path or URL of the output.
+        model: Name of the model.
+        revision: Revision that scored.
+        policy: Policy that decided, as `id@version`; None without one.
+        parts: Number of parts.
+        rows: Rows written.
+        kept: How many of them an interrupted run had written.
+        rejected: Rows refused.
+        actions: Rows by action.
+    """
+
+    output: str
+    model: str
+    revision: str
+    policy: str | None
+    parts: int
+    rows: int
+    kept: int
+    rejected: int
+    actions: Mapping[str, int]
+
+
+def score(
+    source: str | Path,
+    output: str | Path,
+    options: Options | None = None,
+    *,
+    settings: Settings | None = None,
+    database_url: str | None = None,
+    progress: Callable[[int, int], object] = lambda *_: None,
+) -> Summary:
+    """Score the rows of files and write them with probabilities, decisions and prediction ids.
+
+    Args:
+        source: A CSV, NDJSON, Parquet or npz file, or a folder of them: a path, or a URL for fsspec.
+        output: Folder of the parts and their manifest: a path, or a URL for fsspec.
+        options: How to score.
+        settings: Where bundles and policies are, and how models run; None for the settings of the environment.
+        database_url: State of the service, whose active revision scores; None scores with the newest bundle.
+        progress: Called with the rows that are written and refused so far.
+
+    Raises:
+        InputError: A file is damaged, a column is missing, or a row is refused and `on_error` is `fail`.
+        ConfigurationError: A file cannot be read, or the output cannot be written.
+        CandorError: The model, its policy or the state cannot be used.
+
+    With several processes, call it below `if __name__ == "__main__":`, as all users of multiprocessing do.
+    """
+    options = options or Options()
+    settings = settings or Settings()
+    if database_url is not None:
+        settings = settings.model_copy(update={"database_url": database_url})
+    if options.log and database_url is None:
+        raise ConfigurationError("Logging needs the state of a service.", where="--log", expected="--database-url")
+    _check_apart(str(source), str(output))
+    sources = find(str(source))
+    format_ = _format(sources[0].format, options.format)
+    served = _chosen(settings, options.model, database_url)
+    place = place_of(str(output))
+    with place.locked():
+        manifest = Manifest.open(
+            place, str(output), _described(sources, served, options, format_), resume=options.resume
+        )
+        kept = manifest.rows
+        if not manifest.finished:
+            try:
+                _score(sources, served, settings, options, format_, str(output), manifest, progress)
+            finally:
+                manifest.write()
+    solved = served.policy(options.policy)
+    return Summary(
+        output=str(output),
+        model=served.revision.model,
+        revision=served.revision.id,
+        policy=None if solved is None else f"{solved.policy.id}@{solved.version}",
+        parts=len(manifest.done),
+        rows=manifest.rows,
+        kept=kept,
+        rejected=manifest.rejected,
+        actions=manifest.actions,
+    )
+
+
+def _score(
+    sources: Sequence[Source],
+    served: Served,
+    settings: Settings,
+    options: Options,
+    format_: Written,
+    output: str,
+    manifest: Manifest,
+    progress: Callable[[int, int], object],
+) -> None:
+    parts = _parts(sources, options.part_rows, manifest)
+    first = next(parts, None)
+    if first is not None:
+        found = _names(first[0])
+        names = {"reference": options.reference, "group": options.group, "segment": options.segment}
+        _check_columns(found, served, settings, options, names)
+        processes = options.processes or _processes(served)
+        own = {
+            "threads": max(1, math.floor(available_cpus()) // processes),
+            "max_batch_size": rows_per_run(served.input),
+            "drift_window_s": 0.0,
+        }
+        task = Task(
+            settings=settings.model_copy(update=own),
+            revision=served.revision,
+            policy=options.policy,
+            output=output,
+            format=format_,
+            scores=options.scores,
+            names=names,
+            dropped=options.drop,
+            prefix=options.prefix,
+            skips=options.on_error == "skip",
+            logs=options.log,
+            seed=manifest.seed,
+            started_at=manifest.started_at,
+        )
+        rows, rejected = manifest.rows, manifest.rejected
+
+        def finished(done: Done) -> None:
+            nonlocal rows, rejected
+            manifest.add(done)
+            rows, rejected = rows + done.rows, rejected + done.rejected
+            progress(rows, rejected)
+
+        progress(rows, rejected)
+        score_all(task, found, chain([first], parts), processes, finished)
+    manifest.finished = True
+
+
+def _parts(sources: Sequence[Source], rows: int, manifest: Manifest) -> Iterator[tuple[Part, str]]:
+    """Yield the parts that are not done, each with the name of its file."""
+    number = 0
+    columns: tuple[str, ...] | None = None
+    for source in sources:
+        digest = source.digest()
+        manifest.check_input(source.name, digest)
+        for part in source.parts(number, rows):
+            number += 1
+            if columns is None:
+                columns = part.names
+            elif part.names != columns:
+                raise InputValueError(
+                    f"{source.name} has other columns than {sources[0].name}.",
+                    where=source.address,
+                    found=", ".join(part.names[:100]),
+                    expected=", ".join(columns[:100]),
+                )
+            if part.number not in manifest.done:
+                yield part, source.name
+
+
+def _chosen(settings: Settings, model: str | None, database_url: str | None) -> Served:
+    """Return the revision that scores, loaded in this process to check it."""
+    loader = Loader(settings)
+    loader.refresh()
+    if database_url is None:
+        return loader.serve(bundled_revision(loader, settings, model))
+    return loader.serve(active_revision(settings.state_url, model))
+
+
+def _described(sources: Sequence[Source], served: Served, options: Options, format_: Written) -> dict[str, Any]:
+    """Return what the content of the output depends on, besides the content of the files."""
+    solved = served.policy(options.policy)
+    revision = served.revision
+    return {
+        "files": [source.name for source in sources],
+        "model": revision.model,
+        "revision": revision.id,
+        "bundle": revision.bundle_id,
+        "policy": None if solved is None else f"{solved.policy.id}@{solved.version}",
+        "digest": digest_of(revision, solved),
+        "format": format_,
+        "scores": list(options.scores),
+        "reference": options.reference,
+        "group": options.group,
+        "segment": options.segment,
+        "drop": list(options.drop),
+        "prefix": options.prefix,
+        "part_rows": options.part_rows,
+        "part_bytes": PART_BYTES,
+        "log": options.log,
+    }
+
+
+def _check_columns(
+    found: Sequence[str], served: Served, settings: Settings, options: Options, names: dict[str, str | None]
+) -> None:
+    for name in options.drop:
+        check_known(name, found, "--drop")
+    Reader.of(served, found, scores=options.scores, names=names, max_pixels=settings.max_pixels)
+    added = added_columns(served.labels, options.prefix)
+    for name in found:
+        if name in added and name not in options.drop:
+            raise clash(name, name)
+
+
+def _names(part: Part) -> tuple[str, ...]:
+    """Return the columns of the files; of NDJSON, the fields of the first lines."""
+    if part.format != "ndjson":
+        return part.names
+    names: dict[str, None] = {}
+    for line in part.content.split(b"\n")[:_SURVEYED]:
+        try:
+            document = orjson.loads(line)
+        except orjson.JSONDecodeError:  # said with its line when it is read
+            continue
+        names |= dict.fromkeys(document if isinstance(document, dict) else ())
+    return tuple(names)
+
+
+def _processes(served: Served) -> int:
+    return 1 if served.session.provider == "cuda" else max(1, math.floor(available_cpus()))
+
+
+def _format(found: Format, wanted: Written | None) -> Written:
+    if found == "ndjson" and wanted not in (None, "ndjson"):
+        raise InputValueError(
+            "The fields of NDJSON may change from line to line.",
+            where="--format",
+            found=wanted,
+            expected="ndjson",
+        )
+    if wanted == "parquet":
+        from service.rest.uploads.parquet_rows import check_installed
+
+        check_installed()
+    return wanted or _DEFAULT[found]
+
+
+def _check_apart(source: str, output: str) -> None:
+    """Raise InputValueError if the output would become part of the input."""
+    if is_url(source) or is_url(output):
+        inside = output.rstrip("/").startswith(source.rstrip("/") + "/") or source.rstrip("/") == output.rstrip("/")
+    else:
+        inside = Path(output).resolve().is_relative_to(Path(source).resolve())
+    if inside:
+        raise InputValueError(
+            "The output is inside the input.", where=output, found=output, expected=f"a folder outside {source}"
+        )

@@ -1,0 +1,468 @@
+"""`candor score`: what is written and logged, how an interrupted run goes on, and what is refused."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+from arro3.core import Array, DataType, RecordBatch, RecordBatchReader
+from arro3.io import read_parquet, write_parquet
+from typer.testing import CliRunner
+
+from service.bulk import Options, Summary, score
+from service.bulk.output import Folder
+from service.cli import app
+from service.errors import ConfigurationError, InputValueError
+from service.settings import Settings
+from tests.conftest import BIN
+from tests.waiting import PATIENCE_S, until
+
+from ..conftest import Digits, InThread
+from ..payments import HEADER, LABELS, expected, folders_of, payments, read, written
+
+ADDED = ["prediction_id", "label", "confidence", "p_genuine", "p_fraud", "action", "revision"]
+
+
+@pytest.fixture(scope="module")
+def folders(digits: Digits, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return folders_of(digits, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def served(launch: Callable[..., InThread], folders: dict[str, Path], tmp_path_factory: Any) -> Iterator[InThread]:
+    running = launch(tmp_path_factory.mktemp("state"), **folders)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def settings(folders: dict[str, Path]) -> Settings:
+    return Settings(**folders)
+
+
+def scored(settings: Settings, source: Any, output: Any, **options: Any) -> Summary:
+    """Score in this process, unless told otherwise."""
+    return score(source, output, Options(**{"model": "payments", "processes": 1} | options), settings=settings)
+
+
+def rows_of(output: Path) -> list[dict[str, Any]]:
+    """Return the rows of all parts, in order."""
+    found: list[dict[str, Any]] = []
+    for part in sorted(output.glob("part-*")):
+        if part.suffix == ".csv":
+            found += read(part)
+        elif part.suffix == ".ndjson":
+            found += [json.loads(line) for line in part.read_text().splitlines()]
+        else:
+            table = read_parquet(part).read_all()
+            columns = [table.column(name).to_pylist() for name in table.schema.names]
+            found += [dict(zip(table.schema.names, cells, strict=True)) for cells in zip(*columns, strict=True)]
+    return found
+
+
+def fraud_of(rows: list[dict[str, Any]]) -> list[float]:
+    return [float(row["p_fraud"]) for row in rows]
+
+
+class TestRows:
+    def test_every_row_is_written_with_its_decision_by_several_processes(
+        self, folders: dict[str, Path], tmp_path: Path
+    ) -> None:
+        rows = payments(700)
+        file, out = written(tmp_path / "größe.csv", rows), tmp_path / "scored"
+        arguments = ["--model", "payments", "--processes", "2", "--json"]
+        arguments += ["--bundles", folders["bundles"], "--policies", folders["policies"]]
+        done = subprocess.run(
+            [BIN / "candor", "score", file, out, "--policy", "triage", "--part-rows", "150", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        summary = json.loads(done.stdout)
+        assert (summary["rows"], summary["parts"], summary["revision"], summary["policy"]) == (
+            *(700, 5, "v1"),
+            "triage@1",
+        )
+        assert {path.name for path in out.iterdir()} == {f"part-{n:05d}.csv" for n in range(5)} | {"manifest.json"}
+        found = rows_of(out)
+        assert list(found[0]) == [*HEADER, *ADDED]
+        assert [[row[name] for name in HEADER] for row in found] == rows
+        fraud = expected(rows)
+        np.testing.assert_allclose(fraud_of(found), fraud, atol=1e-5)
+        assert [row["label"] for row in found] == [LABELS[int(p > 0.5)] for p in fraud]
+        assert [row["action"] for row in found] == ["block" if p >= 0.9 else "allow" for p in fraud]
+        assert sum(summary["actions"].values()) == 700
+        assert len({row["prediction_id"] for row in found}) == 700
+
+    def test_formats_in_and_out_hold_the_same_rows(self, settings: Settings, tmp_path: Path) -> None:
+        rows = payments(50)
+        fraud = expected(rows)
+        amounts = [None if row[1] == "" else float(row[1]) for row in rows]
+        texts = {name: [row[place] or None for row in rows] for place, name in enumerate(HEADER)}
+        plain = written(tmp_path / "rows.csv", rows).read_bytes()
+        (tmp_path / "rows.csv.gz").write_bytes(gzip.compress(plain))
+        (tmp_path / "rows.csv.bz2").write_bytes(bz2.compress(plain))
+        (tmp_path / "rows.ndjson").write_text(
+            "".join(
+                json.dumps({**{name: texts[name][row] for name in HEADER}, "amount": amounts[row]}) + "\n"
+                for row in range(50)
+            )
+        )
+        columns = {name: Array(texts[name], type=DataType.string()) for name in HEADER}
+        batch = RecordBatch.from_pydict(columns | {"amount": Array(amounts, type=DataType.float32())})
+        write_parquet(RecordBatchReader.from_batches(batch.schema, [batch]), tmp_path / "rows.parquet")
+        arrays = {name: np.array([text or "" for text in texts[name]]) for name in HEADER}
+        amount = np.array([np.nan if each is None else each for each in amounts], np.float32)
+        np.savez(tmp_path / "rows.npz", **arrays | {"amount": amount, "pixels": np.zeros((50, 2, 2))})
+        for source in ("rows.csv", "rows.csv.gz", "rows.csv.bz2", "rows.ndjson", "rows.parquet", "rows.npz"):
+            for ending in ("ndjson",) if source == "rows.ndjson" else ("csv", "ndjson", "parquet"):
+                out = tmp_path / f"{source}.{ending}"
+                summary = scored(settings, tmp_path / source, out, format=ending, part_rows=20, reference="tx")
+                assert (summary.rows, summary.parts) == (50, 3)
+                found = rows_of(out)
+                assert list(found[0]) == [*HEADER, *ADDED], (source, ending)
+                np.testing.assert_allclose(fraud_of(found), fraud, atol=1e-5)
+                assert [row["tx"] for row in found] == texts["tx"]
+                assert [row["note"] or None for row in found] == texts["note"]
+
+    def test_a_folder_is_scored_file_by_file_and_an_empty_one_is_no_rows(
+        self, settings: Settings, tmp_path: Path
+    ) -> None:
+        rows = payments(90)
+        (tmp_path / "days" / "march").mkdir(parents=True)
+        for name, part in (("a.csv", rows[:40]), ("b.csv", []), ("march/c.csv", rows[40:])):
+            written(tmp_path / "days" / name, part)
+        (tmp_path / "days" / "_SUCCESS").touch()
+        summary = scored(settings, tmp_path / "days", tmp_path / "out", drop=("note",), prefix="our_")
+        assert (summary.rows, summary.parts) == (90, 2)
+        found = rows_of(tmp_path / "out")
+        assert list(found[0]) == [*HEADER[:3], *(f"our_{name}" for name in ADDED)]
+        assert [row["tx"] for row in found] == [row[0] for row in rows]
+        written(tmp_path / "none.csv", [])
+        summary = scored(settings, tmp_path / "none.csv", tmp_path / "nothing")
+        assert (summary.rows, summary.parts) == (0, 0)
+        assert json.loads((tmp_path / "nothing" / "manifest.json").read_text())["finished"]
+
+    def test_urls_of_fsspec_are_read_and_written(self, settings: Settings, tmp_path: Path) -> None:
+        rows = payments(60)
+        content = written(tmp_path / "rows.csv", rows).read_bytes()
+        with fsspec.open("memory://payments/day/rows.csv", "wb") as file:
+            file.write(content)
+        summary = scored(settings, "memory://payments", "memory://scored/run", part_rows=25)
+        assert (summary.rows, summary.parts) == (60, 3)
+        files = fsspec.filesystem("memory")
+        files.get("/scored/run", str(tmp_path / "copy"), recursive=True)
+        np.testing.assert_allclose(fraud_of(rows_of(tmp_path / "copy")), expected(rows), atol=1e-5)
+        with pytest.raises(InputValueError, match="finished"):
+            scored(settings, "memory://payments", "memory://scored/run", part_rows=25)
+
+
+class TestAsTheService:
+    """The answers of the service for the same rows."""
+
+    def compared(self, served: InThread, tmp_path: Path, model: str, file: Path, body: Any, **options: Any) -> None:
+        answer = served.http.post(f"/v1/models/{model}/predict", json=body).json()["predictions"]
+        settings = served.runtime.settings
+        url = settings.database_url
+        out = tmp_path / f"{model}-{file.suffix}"
+        summary = score(
+            file, out, Options(**{"model": model, "processes": 1} | options), settings=settings, database_url=url
+        )
+        assert summary.revision == "r1"
+        found = rows_of(out)
+        assert [row["label"] for row in found] == [row["label"] for row in answer]
+        actions = [row["decision"]["action"] if row.get("decision") else "" for row in answer]
+        assert [row["action"] or "" for row in found] == actions
+        for label in answer[0]["probabilities"]:
+            wanted = [row["probabilities"][label] for row in answer]
+            np.testing.assert_allclose([float(row[f"p_{label}"]) for row in found], wanted, atol=1e-6)
+
+    def test_tables(self, served: InThread, tmp_path: Path) -> None:
+        rows = payments(200)
+        body = [{"amount": row[1], "country": row[2]} for row in rows]
+        self.compared(served, tmp_path, "payments", written(tmp_path / "rows.csv", rows), {"inputs": body})
+
+    def test_images(self, served: InThread, digits: Digits, tmp_path: Path) -> None:
+        np.savez(tmp_path / "images.npz", inputs=digits.images[:60])
+        self.compared(served, tmp_path, "digits", tmp_path / "images.npz", {"inputs": digits.images[:60].tolist()})
+
+    def test_named_tensors(self, served: InThread, tmp_path: Path) -> None:
+        ids, mask = np.arange(35).reshape(7, 5) % 20, np.arange(35).reshape(7, 5) % 3 > 0
+        rows = [{"ids": row.tolist(), "mask": kept.tolist()} for row, kept in zip(ids, mask, strict=True)]
+        np.savez(tmp_path / "rows.npz", ids=ids, mask=mask)
+        (tmp_path / "rows.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        written(tmp_path / "rows.csv", [[json.dumps(row["ids"]), json.dumps(row["mask"])] for row in rows], [*rows[0]])
+        for name in ("rows.npz", "rows.ndjson", "rows.csv"):
+            self.compared(served, tmp_path, "sentences", tmp_path / name, {"inputs": rows})
+
+    def test_scores_alone(self, served: InThread, tmp_path: Path) -> None:
+        scores = np.random.default_rng(5).random(40).round(4)
+        pairs = [[round(1 - p, 4), p] for p in scores.tolist()]
+        file = written(tmp_path / "rows.csv", [[str(p), str(q)] for q, p in pairs], ["p1", "p0"])
+        self.compared(served, tmp_path, "vendor", file, {"scores": scores.tolist()}, scores=("p1",))
+        self.compared(served, tmp_path, "bureau", file, {"probabilities": pairs}, scores=("p0", "p1"))
+
+
+class TestLogged:
+    def test_labels_join_by_reference_and_by_id_once(self, on_both: InThread, digits: Digits, tmp_path: Path) -> None:
+        """Bulk rows are in the state that a running service writes to, on SQLite and on PostgreSQL."""
+        images = np.resize(digits.images, (1_200, *digits.images.shape[1:]))
+        np.savez(tmp_path / "rows.npz", inputs=images, scan=np.arange(1_200), patient=np.arange(1_200) // 3)
+        settings = on_both.runtime.settings
+        options = Options(processes=1, reference="scan", group="patient", part_rows=1_100, log=True)
+        summary = score(
+            tmp_path / "rows.npz", tmp_path / "out", options, settings=settings, database_url=settings.database_url
+        )
+        assert summary.rows == 1_200
+        found = rows_of(tmp_path / "out")
+        items = [{"reference": "17", "label": "3"}, {"prediction_id": found[1_150]["prediction_id"], "label": "5"}]
+        answer = on_both.http.post("/feedback", json={"items": items}).json()
+        assert [item["status"] for item in answer["items"]] == ["stored", "stored"]
+        logged = "SELECT count(*), count(DISTINCT cluster), min(confidence) FROM predictions"
+        with on_both.runtime.database.connect() as connection:
+            before = connection.exec_driver_sql(logged).one()
+        assert before[:2] == (1_200, 400)
+        manifest = tmp_path / "out" / "manifest.json"
+        document = json.loads(manifest.read_text())
+        manifest.write_text(json.dumps(document | {"finished": False, "parts": []}))
+        again = Options(**{**vars(options), "resume": True})
+        score(tmp_path / "rows.npz", tmp_path / "out", again, settings=settings, database_url=settings.database_url)
+        with on_both.runtime.database.connect() as connection:
+            assert connection.exec_driver_sql(logged).one() == before, "what is scored again is logged once"
+
+    def test_logging_needs_a_state(self, settings: Settings, tmp_path: Path) -> None:
+        with pytest.raises(ConfigurationError, match="needs the state"):
+            scored(settings, written(tmp_path / "rows.csv", payments(3)), tmp_path / "out", log=True)
+
+
+class TestRefusedRows:
+    BAD = ((0, "a lot"), (7, "inf"), (8, "12,5"), (299, "x"))
+
+    def bad_rows(self, tmp_path: Path) -> tuple[list[list[str]], Path]:
+        rows = payments(300)
+        for bad, amount in self.BAD:
+            rows[bad][1] = amount
+        rows[40][0] = "x" * 201  # longer than a reference may be
+        return rows, written(tmp_path / "rows.csv", rows)
+
+    def test_they_are_written_apart_with_their_line_and_the_exit_code_is_1(
+        self, folders: dict[str, Path], tmp_path: Path
+    ) -> None:
+        rows, file = self.bad_rows(tmp_path)
+        out = tmp_path / "out"
+        arguments = ["score", file, out, "--model", "payments", "--reference", "tx", "--on-error", "skip"]
+        arguments += ["--part-rows", "100", "--processes", "1", "--bundles", folders["bundles"]]
+        done = CliRunner().invoke(app, list(map(str, arguments)))
+        assert done.exit_code == 1, (done.output, done.exception)
+        assert "5 rows were refused" in done.stderr
+        good = [row for row in range(300) if row not in (0, 7, 8, 40, 299)]
+        found = rows_of(out)
+        assert [row["tx"] for row in found] == [rows[row][0] for row in good]
+        np.testing.assert_allclose(fraud_of(found), expected([rows[row] for row in good]), atol=1e-5)
+        rejects = [json.loads(line) for part in sorted(out.glob("rejects-*")) for line in part.read_text().splitlines()]
+        lines = [2 + bad + sum("\n" in row[3] for row in rows[:bad]) for bad in (0, 7, 8, 40, 299)]
+        assert [reject["place"] for reject in rejects] == [f"line {line}" for line in lines]
+        assert rejects[0]["row"] == dict(zip(HEADER, rows[0], strict=True))
+        assert rejects[0]["found"] == "'a lot'"
+
+    def test_the_first_ends_the_run_which_can_then_skip_them(self, settings: Settings, tmp_path: Path) -> None:
+        rows, file = self.bad_rows(tmp_path)
+        rows[0][1] = "1"
+        written(file, rows)
+        out = tmp_path / "out"
+        line = 2 + 7 + sum("\n" in row[3] for row in rows[:7])
+        with pytest.raises(InputValueError, match="is not a number") as caught:
+            scored(settings, file, out, part_rows=5, format="parquet")
+        assert caught.value.where == f"{file}, line {line}"
+        assert len(list(out.glob("part-*"))) == 1
+        assert not list(out.glob(".unfinished-*"))
+        summary = scored(settings, file, out, part_rows=5, format="parquet", on_error="skip", resume=True)
+        assert (summary.rows, summary.kept, summary.rejected) == (297, 5, 3)
+
+    def test_scores_that_are_not_finite_are_refused(self, served: InThread, tmp_path: Path) -> None:
+        np.savez(tmp_path / "rows.npz", amount=np.array([1.0, 3e38, 2.0]), country=np.array(["DE"] * 3))
+        settings = served.runtime.settings
+        summary = scored(settings, tmp_path / "rows.npz", tmp_path / "out", on_error="skip")
+        assert summary.rows + summary.rejected == 3
+
+
+class TestInputsThatCannotBeScored:
+    @pytest.mark.parametrize(
+        ("name", "content", "options", "said"),
+        [
+            ("rows.csv", "", {}, "no header"),
+            ("rows.csv", "Amuont,country\n1,DE\n", {}, "lacks 1 of the columns"),
+            ("rows.csv", "amount,country\n1,DE\n2\n", {}, "one cell for each column"),
+            ("rows.csv", b"amount,country\n1,\xff\n", {}, "not UTF-8"),
+            ("rows.csv", "amount,amount\n1,2\n", {}, "Duplicate column"),
+            ("rows.csv.gz", gzip.compress(b"amount,country\n1,DE\n" * 5_000)[:60], {}, "damaged"),
+            ("rows.ndjson", '{"amount": 1, "country": "DE"}\n{"amount"', {}, "Line 2"),
+            ("rows.ndjson", '{"amount": 1, "country": "DE", "label": 2}\n', {}, "as the output does"),
+            ("rows.ndjson", '{"amount": 1, "country": "DE"}\n', {"format": "csv"}, "from line to line"),
+            ("rows.parquet", "PAR1", {}, "not a valid Parquet file"),
+            ("rows.npz", "PK", {}, "archive cannot be read"),
+            ("rows.xlsx", "", {}, "unknown ending"),
+            ("rows.csv", "amount,country,id\n1,DE,2\n", {"reference": "ids"}, "no column `ids`"),
+            ("rows.csv", "amount,country,label\n1,DE,2\n", {}, "as the output does"),
+            ("rows.csv", "amount,country\n1,DE\n", {"drop": ("note",)}, "no column `note`"),
+            ("rows.csv", "amount,country\n1,DE\n", {"policy": "nobody"}, "no policy 'nobody'"),
+            ("rows.csv", "amount,country\n1,DE\n", {"model": "nobody"}, "no model 'nobody'"),
+        ],
+    )
+    def test_no_part_is_written(
+        self, settings: Settings, tmp_path: Path, name: str, content: str | bytes, options: dict[str, Any], said: str
+    ) -> None:
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        with pytest.raises(Exception, match=said):
+            scored(settings, tmp_path / name, tmp_path / "out", **options)
+        assert not list((tmp_path / "out").glob("part-*"))
+
+    def test_files_of_a_folder_must_agree(self, settings: Settings, tmp_path: Path) -> None:
+        (tmp_path / "in").mkdir()
+        written(tmp_path / "in" / "a.csv", payments(3))
+        (tmp_path / "in" / "b.csv").write_text("country,amount\nDE,1\n")
+        with pytest.raises(InputValueError, match="other columns"):
+            scored(settings, tmp_path / "in", tmp_path / "out")
+        (tmp_path / "in" / "b.ndjson").write_text("{}\n")
+        with pytest.raises(InputValueError, match="several formats"):
+            scored(settings, tmp_path / "in", tmp_path / "out2")
+        with pytest.raises(ConfigurationError, match="cannot be read"):
+            scored(settings, tmp_path / "absent.csv", tmp_path / "out2")
+
+    def test_an_output_with_something_else_in_it_is_refused(self, settings: Settings, tmp_path: Path) -> None:
+        file, out = written(tmp_path / "rows.csv", payments(3)), tmp_path / "out"
+        out.mkdir()
+        (out / "mine.txt").touch()
+        with pytest.raises(InputValueError, match="not empty"):
+            scored(settings, file, out)
+        with pytest.raises(InputValueError, match="inside the input"):
+            scored(settings, tmp_path, out)
+        with pytest.raises(ConfigurationError, match="cannot be written"):
+            scored(settings, file, tmp_path / "out" / "mine.txt" / "out")
+        with Folder(tmp_path / "busy").locked(), pytest.raises(ConfigurationError, match="Another process"):
+            scored(settings, file, tmp_path / "busy")
+
+
+class TestInterruptedRuns:
+    def spawned(self, folders: dict[str, Path], file: Path, out: Path, *options: str) -> subprocess.Popen[str]:
+        arguments = ["--model", "payments", "--part-rows", "500", "--processes", "2", *options]
+        return subprocess.Popen(
+            [BIN / "candor", "score", file, out, *arguments],
+            env=os.environ | {"CANDOR_BUNDLES": str(folders["bundles"]), "CANDOR_POLICIES": str(folders["policies"])},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    @pytest.mark.parametrize("ends_by", [signal.SIGKILL, signal.SIGINT])
+    def test_what_goes_on_is_as_if_it_had_never_stopped(
+        self, folders: dict[str, Path], settings: Settings, tmp_path: Path, ends_by: signal.Signals
+    ) -> None:
+        rows = payments(20_000)
+        file, out = written(tmp_path / "rows.csv", rows), tmp_path / "out"
+        run = self.spawned(folders, file, out)
+        until(lambda: len(list(out.glob("part-*"))) > 1)
+        os.killpg(run.pid, ends_by) if ends_by == signal.SIGINT else run.kill()
+        _, said = run.communicate(timeout=PATIENCE_S)
+        parts = {path.name: path.read_bytes() for path in out.glob("part-*")}
+        assert 1 < len(parts) < 40, "it was stopped midway"
+        if ends_by == signal.SIGINT:
+            assert run.returncode == 130
+            assert "--resume" in said
+            assert not list(out.glob(".unfinished-*"))
+        with pytest.raises(InputValueError, match="unfinished"):
+            scored(settings, file, out, part_rows=500)
+        summary = scored(settings, file, out, part_rows=500, resume=True)
+        assert (summary.rows, summary.parts) == (20_000, 40)
+        np.testing.assert_allclose(fraud_of(rows_of(out)), expected(rows), atol=1e-5)
+        assert all((out / name).read_bytes() == content for name, content in parts.items())
+
+        whole = tmp_path / "whole"  # the same run, never stopped
+        whole.mkdir()
+        document = json.loads((out / "manifest.json").read_text()) | {"finished": False, "parts": []}
+        (whole / "manifest.json").write_text(json.dumps(document))
+        scored(settings, file, whole, part_rows=500, resume=True)
+        names = {path.name for path in out.iterdir()}
+        assert names == {path.name for path in whole.iterdir()}
+        assert all((out / name).read_bytes() == (whole / name).read_bytes() for name in names)
+
+    def test_another_input_model_or_policy_is_refused(
+        self, folders: dict[str, Path], settings: Settings, tmp_path: Path
+    ) -> None:
+        rows = payments(40)
+        rows[30][1] = "a lot"
+        file, out = written(tmp_path / "rows.csv", rows), tmp_path / "out"
+        options = {"part_rows": 10, "resume": True}
+        with pytest.raises(InputValueError, match="not a"):
+            scored(settings, file, out, **options)
+        for other in ({"policy": None, "model": "vendor", "scores": ("amount",)}, {"prefix": "x_"}, {"part_rows": 20}):
+            with pytest.raises(InputValueError, match="differs in"):
+                scored(settings, file, out, **options | other)
+        with pytest.raises(InputValueError, match="differs in: digest, policy"):
+            scored(settings.model_copy(update={"policies": None}), file, out, **options)
+        rows[30][1] = "5"
+        written(file, rows)
+        with pytest.raises(InputValueError, match=r"rows\.csv has changed"):
+            scored(settings, file, out, **options)
+
+    def test_a_process_that_is_killed_is_said(self, folders: dict[str, Path], tmp_path: Path) -> None:
+        file, out = written(tmp_path / "rows.csv", payments(20_000)), tmp_path / "out"
+        run = self.spawned(folders, file, out)
+        until(lambda: len(list(out.glob("part-*"))) > 1)
+        children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+        workers = [int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        os.kill(workers[0], signal.SIGKILL)
+        _, said = run.communicate(timeout=PATIENCE_S)
+        assert run.returncode == 2, said
+        assert "ended unexpectedly" in said
+        assert "exit code -9" in said
+
+
+PEAK = """
+import resource, sys
+from service.bulk import Options, score
+score(sys.argv[1], sys.argv[2], Options(model="payments", processes=1, part_rows=20_000))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.parametrize("format_", ["csv", "parquet"])
+def test_memory_does_not_grow_with_the_rows(folders: dict[str, Path], tmp_path: Path, format_: str) -> None:
+    peaks = []
+    for rows in (80_000, 320_000):
+        draw = np.random.default_rng(rows)
+        file = tmp_path / f"{rows}.{format_}"
+        amounts = draw.uniform(0, 300, rows).astype(np.float32)
+        if format_ == "csv":
+            file.write_text("amount,country\n" + "".join(f"{amount:.3f},DE\n" for amount in amounts.tolist()))
+        else:
+            batch = RecordBatch.from_pydict(
+                {"amount": Array.from_numpy(amounts), "country": Array(["DE"] * rows, type=DataType.string())}
+            )
+            reader = RecordBatchReader.from_batches(batch.schema, [batch])
+            write_parquet(reader, file, max_row_group_size=40_000)
+        done = subprocess.run(
+            [sys.executable, "-c", PEAK, file, tmp_path / f"out-{rows}"],
+            env=os.environ | {"CANDOR_BUNDLES": str(folders["bundles"])},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=True,
+        )
+        peaks.append(int(done.stdout) / 1024)
+        file.unlink()
+    assert peaks[1] < peaks[0] + 24, f"{peaks} MiB for 80,000 and 320,000 rows"
