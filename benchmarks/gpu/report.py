@@ -54,7 +54,7 @@ def _training(outcomes: Mapping[str, Outcome], host: Host) -> Iterator[str]:
     yield "| | first epoch, s | epoch, s | images/s |"
     yield "|---|---|---|---|"
     for name, found in result["variants"].items():
-        yield f"| {name} | {found['first_epoch_s']:.1f} | {found['epoch_s']:.2f} | {found['images_per_s']:,.0f} |"
+        yield f"| {name} | {found['first_epoch_s']:.1f} | {found['epoch_s']:.2f} | {_number(found['images_per_s'])} |"
     yield from (f"| {name} | left out: {reason} | | |" for name, reason in result["left_out"].items())
     yield ""
     compiled = result["variants"].get(_COMPILED)
@@ -140,6 +140,7 @@ def _parts(outcomes: Mapping[str, Outcome]) -> Iterator[str]:
             continue
         outcome = outcomes[name]
         yield f"| {name} | {outcome['status']} | {outcome['seconds']:.1f} | {_remark(name, outcome)} |"
+    yield f"| all | | {sum(outcome['seconds'] for outcome in outcomes.values()):.0f} | |"
 
 
 def _remark(name: str, outcome: Outcome) -> str:
@@ -152,7 +153,12 @@ def _remark(name: str, outcome: Outcome) -> str:
 
 
 def _cell(found: Mapping[str, float]) -> str:
-    return f"{found['p50_ms']:.3g} ({found['p99_ms']:.3g}), {found['images_per_s']:,.0f}/s"
+    return f"{_number(found['p50_ms'])} ({_number(found['p99_ms'])}), {_number(found['images_per_s'])}/s"
+
+
+def _number(value: float) -> str:
+    """Return three digits or more, never an exponent."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _result(outcomes: Mapping[str, Outcome], name: str) -> Outcome | None:

@@ -169,6 +169,7 @@ def test_a_report_has_every_figure_and_every_gap(epoch_s: float, verdict: str) -
     assert "| lenet5-tensorrt | left out | 1.0 | libnvinfer.so.10 \\| missing |" in text
     assert "| tests | failed | 4.0 | pytest -m gpu ended with 1 |" in text
     assert "| resnet50-http | not run | | |" in text
+    assert text.endswith("| all | | 23 | |\n")
 
 
 def test_a_rehearsal_says_so_first_and_judges_no_goal() -> None:

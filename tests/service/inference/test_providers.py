@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import onnxruntime as ort
 import pytest
 
@@ -47,15 +49,40 @@ def test_a_library_that_is_missing_is_named_in_the_words_of_the_loader(
     assert found == (f"a library of the CUDA provider cannot be loaded: {says}" if problem else None)
 
 
+@pytest.mark.parametrize("packaged", [True, False])
+def test_tensorrt_is_loaded_from_its_package_or_where_the_loader_looks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, packaged: bool
+) -> None:
+    """Before the provider of ONNX Runtime, which does not look into packages."""
+    loaded: list[str] = []
+    if packaged:
+        (tmp_path / "tensorrt_libs").mkdir()
+        monkeypatch.syspath_prepend(tmp_path)
+    else:
+        monkeypatch.setattr(cuda.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(ort, "get_available_providers", lambda: [cuda.TENSORRT])
+    monkeypatch.setattr(cuda.ctypes, "CDLL", loaded.append)
+    assert cuda.load_tensorrt() is None
+    folder = f"{tmp_path}/tensorrt_libs/" if packaged else ""
+    assert loaded[:2] == [f"{folder}libnvinfer.so.10", f"{folder}libnvonnxparser.so.10"]
+    assert loaded[2].endswith("/libonnxruntime_providers_tensorrt.so")
+
+
+def test_an_onnx_runtime_without_tensorrt_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ort, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    assert "built without TensorRT" in str(cuda.load_tensorrt())
+
+
 @WITHOUT_GPU
 def test_auto_falls_back_to_the_cpu() -> None:
     assert resolve_provider("auto") == "cpu"
 
 
 @WITHOUT_GPU
-def test_cuda_that_is_not_there_is_an_error_with_the_reason() -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        resolve_provider("cuda")
+@pytest.mark.parametrize("provider", ["cuda", "cuda-graphs", "tensorrt"])
+def test_a_provider_that_is_not_there_is_an_error_with_the_reason(provider: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"The {provider} provider was requested, but ") as caught:
+        resolve_provider(provider)
     assert str(cuda.cuda().problem) in str(caught.value)
     assert caught.value.where == "CANDOR_PROVIDER"
     assert ort.__version__ in str(caught.value.found)
