@@ -38,6 +38,7 @@ export CANDOR_API_KEY
 [ "$("${compose[@]}" run --rm -T init stat -c %a:%u /keys/admin 2>/dev/null)" = 600:10001 ] || fail "wrong mode or owner of the key file"
 check refused
 check image examples/seven.png
+check grpc
 check feedback
 check dry_run
 up

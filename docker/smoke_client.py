@@ -43,6 +43,30 @@ def image(http: httpx.Client, path: str) -> str:
     return f"{path}: {prediction['label']} at {prediction['confidence']:.3f}, {prediction['decision']['action']}"
 
 
+def grpc(_: httpx.Client) -> str:
+    """A digit is inferred over gRPC; without a key the call is refused."""
+    import grpc as transport
+
+    from service.grpc.messages import message
+
+    request = message("ModelInferRequest")(
+        model_name="digits", inputs=[{"name": "input", "datatype": "UINT8", "shape": [1, 8, 8, 1]}]
+    )
+    request.raw_input_contents.append(bytes(64))
+    key = ("authorization", f"Bearer {os.environ['CANDOR_API_KEY']}")
+    with transport.insecure_channel(f"127.0.0.1:{os.environ['CANDOR_GRPC_PORT']}") as channel:
+        infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        answer = message("ModelInferResponse").FromString(infer(request.SerializeToString(), metadata=[key]))
+        expect(answer.model_name == "digits" and len(answer.outputs) > 0, f"answer {answer}")
+        try:
+            infer(request.SerializeToString())
+        except transport.RpcError as error:
+            expect(error.code() is transport.StatusCode.UNAUTHENTICATED, f"refused with {error.code()}")
+        else:
+            expect(False, "a call without a key is answered")
+    return f"{', '.join(output.name for output in answer.outputs)}; refused without a key"
+
+
 def feedback(http: httpx.Client) -> str:
     """Real digits are predicted; their labels are stored and acknowledged."""
     from sklearn.datasets import load_digits
@@ -107,12 +131,23 @@ def survived(http: httpx.Client) -> str:
 
 def load(http: httpx.Client, seconds: str) -> str:
     """Several clients predict at once for some seconds, and each request is answered."""
-    content, headers = Path("examples/seven.png").read_bytes(), {"content-type": "image/png"}
     until = time.monotonic() + float(seconds)
+    return _load(http, lambda: time.monotonic() < until)
+
+
+def load_until(http: httpx.Client, file: str) -> str:
+    """Several clients predict at once until a file exists, ten minutes at most, and each request is answered."""
+    until = time.monotonic() + 600
+    return _load(http, lambda: time.monotonic() < until and not Path(file).exists())
+
+
+def _load(http: httpx.Client, wanted: Callable[[], bool]) -> str:
+    began = time.monotonic()
+    content, headers = Path("examples/seven.png").read_bytes(), {"content-type": "image/png"}
 
     def client() -> tuple[int, list[str]]:
         answered, failures = 0, []
-        while time.monotonic() < until:
+        while wanted():
             try:
                 response = http.post("/predict", content=content, headers=headers)
             except httpx.TransportError as error:
@@ -128,7 +163,7 @@ def load(http: httpx.Client, seconds: str) -> str:
     answered, failures = sum(count for count, _ in results), [failure for _, some in results for failure in some]
     expect(not failures, f"{len(failures)} of {answered + len(failures)} requests failed, such as {failures[:3]}")
     expect(answered > CLIENTS, "hardly any request was answered")
-    return f"{answered} requests of {CLIENTS} clients in {float(seconds):.0f} s, none failed"
+    return f"{answered} requests of {CLIENTS} clients in {time.monotonic() - began:.0f} s, none failed"
 
 
 def scraped(http: httpx.Client, replicas: str) -> str:
@@ -180,7 +215,8 @@ def _refit(http: httpx.Client, mode: str) -> dict[str, Any]:
 
 
 VERBS: dict[str, Callable[..., str]] = {
-    verb.__name__: verb for verb in (refused, image, feedback, dry_run, activate, remember, survived, load, scraped)
+    verb.__name__: verb
+    for verb in (refused, image, grpc, feedback, dry_run, activate, remember, survived, load, load_until, scraped)
 }
 
 
