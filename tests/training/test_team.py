@@ -89,14 +89,12 @@ with team("cpu") as together:
 
 
 def torchrun(folder: Path, processes: int, *what: str, fails: bool = False) -> None:
-    """Let a team do one thing after the other, each from the same seed; most of the time goes into imports."""
+    """Let a team, or one process, do one thing after the other, each from the same seed; imports take most of it."""
     script = folder / "worker.py"
     script.write_text(_WORKER, encoding="utf-8")
+    together = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes))
     ended = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-            *("--nproc-per-node", str(processes), script, folder, *what),
-        ],
+        [sys.executable, *(together if processes > 1 else ()), script, folder, *what],
         check=False,
         timeout=PATIENCE_S,
         capture_output=True,
