@@ -453,9 +453,11 @@ def refits_here(monkeypatch: pytest.MonkeyPatch) -> None:
         complaints = asyncio.StreamReader()
         complaints.feed_eof()
         running = asyncio.create_task(asyncio.to_thread(recalibrate, theirs))
-        yield SimpleNamespace(stdin=writer, stdout=reader, stderr=complaints)
-        await running
-        writer.close()
+        try:
+            yield SimpleNamespace(stdin=writer, stdout=reader, stderr=complaints)
+            await running
+        finally:
+            writer.close()
 
     monkeypatch.setattr("service.recalibration.execution.child", here)
 

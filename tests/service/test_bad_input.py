@@ -375,6 +375,7 @@ class TestFeedback:
         problem(shared.http.post("/feedback", json=body, headers={"idempotency-key": key}), 422, "input")
 
 
+@pytest.mark.usefixtures("refits_here")
 class TestRecalibrate:
     @pytest.mark.parametrize(
         ("body", "kind", "where"),

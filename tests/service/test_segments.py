@@ -13,6 +13,7 @@ from sqlalchemy import select
 from candor import Client
 from service.state.tables import exposures, predictions
 
+pytestmark = pytest.mark.usefixtures("refits_here")
 POLICY = {
     "positive": "top",
     "bands": [{"action": "accept", "when": {"min_precision": 0.8}}, {"action": "check"}],

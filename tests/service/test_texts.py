@@ -111,6 +111,7 @@ def test_models_say_that_they_take_texts(served: Any) -> None:
     assert [tensor["name"] for tensor in model["input"]["tensors"]] == list(NAMES)
 
 
+@pytest.mark.usefixtures("refits_here")
 def test_labelled_texts_recalibrate_it(served: Any) -> None:
     texts, labels = complaints.texts(900, seed=10)
     lines = [json.dumps({"inputs": text, "label": label}) for text, label in zip(texts, labels, strict=True)]

@@ -9,6 +9,7 @@ import pytest
 from service.state.keys import KeyStore
 from tests.waiting import until
 
+pytestmark = pytest.mark.usefixtures("refits_here")
 ROWS = 600
 
 

@@ -19,6 +19,7 @@ from tests.waiting import until
 
 from ..conftest import Digits, InThread
 
+pytestmark = pytest.mark.usefixtures("refits_here")
 MATURITY_S = 3600.0
 CAREFUL = {
     "positive": "top",

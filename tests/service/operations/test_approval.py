@@ -12,6 +12,8 @@ from candor.contract.audit import AuditPage
 from candor.contract.revisions import Pointer, RevisionPage
 from service.state.keys import KeyStore
 
+pytestmark = pytest.mark.usefixtures("refits_here")
+
 
 @pytest.fixture(scope="module")
 def guarded(launch: Callable[..., Any], digits: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:

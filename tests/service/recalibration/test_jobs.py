@@ -152,6 +152,7 @@ def test_an_activation_that_came_too_late_keeps_the_proposal(taught: Any, digits
     assert [item["state"] for item in listed["items"]] == ["proposed", "active", "previous"]
 
 
+@pytest.mark.usefixtures("refits_here")
 def test_a_job_cut_off_after_its_proposal_ends_with_that_proposal(
     launch: Callable[..., Any], digits: Any, tmp_path: Path
 ) -> None:
@@ -175,6 +176,7 @@ def test_a_job_cut_off_after_its_proposal_ends_with_that_proposal(
         service.close()
 
 
+@pytest.mark.usefixtures("refits_here")
 def test_a_job_cut_off_after_its_activation_ends_as_active(
     launch: Callable[..., Any], digits: Any, tmp_path: Path
 ) -> None:
@@ -195,6 +197,7 @@ def test_a_job_cut_off_after_its_activation_ends_as_active(
         service.close()
 
 
+@pytest.mark.usefixtures("refits_here")
 def test_a_job_that_never_ends_is_given_up(used: Any) -> None:
     used.http.post("/recalibrate", headers={"prefer": "wait=600"})
     with used.runtime.database.begin() as connection:
@@ -206,6 +209,7 @@ def test_a_job_that_never_ends_is_given_up(used: Any) -> None:
     assert "given up" in job["error"]["message"]
 
 
+@pytest.mark.usefixtures("refits_here")
 def test_an_end_that_the_database_does_not_take_is_written_later(used: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     store = used.runtime.jobs._store
     real, refused = store.update, []

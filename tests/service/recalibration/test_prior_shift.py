@@ -125,6 +125,7 @@ def test_what_cannot_be_meant_is_refused(shared: Any, body: dict[str, Any], wher
     assert answer.json()["where"] == where
 
 
+@pytest.mark.usefixtures("refits_here")
 def test_a_calibrator_of_traffic_needs_to_be_told_what_it_is_right_for(service: Any, digits: Any) -> None:
     service.teach(digits.dimmed[:900], digits.labels[:900])
     refit = service.recalibrate(mode="propose", gate="non_inferior").json()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("refits_here")
 PROMISE = {
     "positive": "top",
     "bands": [{"action": "accept", "when": {"min_precision": 0.93}}, {"action": "review"}],

@@ -19,6 +19,7 @@ from service.state.tables import inputs
 
 from ..conftest import Digits, InThread, contents
 
+pytestmark = pytest.mark.usefixtures("refits_here")
 ROWS = 300
 RESCORE = {"feedback": {"rescore": True}}
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from sqlalchemy import update
 
 from service.state.tables import predictions
 
+pytestmark = pytest.mark.usefixtures("refits_here")
 MEANT = {"label": "1", "source": "complaints", "maturity_days": 30, "actions": ["review"]}
 
 

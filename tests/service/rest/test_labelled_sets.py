@@ -26,6 +26,8 @@ NDJSON = "application/x-ndjson"
 PARQUET = "application/vnd.apache.parquet"
 SETS = "/v1/models/digits/labelled-sets"
 K = 10
+# Without a process for each file and each recalibration, where the process is not what is tested.
+here = pytest.mark.usefixtures("checks_here", "refits_here")
 
 
 def npz(**arrays: Any) -> bytes:
@@ -103,6 +105,7 @@ def test_a_declared_set_refits_certifies_and_gates(on_both: Any, digits: Any, lo
     assert left_in(on_both) == []
 
 
+@here
 def test_inputs_give_what_their_logits_give(service: Any, digits: Any, logits: Any) -> None:
     groups = np.array([f"g{row}" for row in range(len(logits))])
     same = {"label": np.array(digits.labels), "group": groups}
@@ -115,6 +118,7 @@ def test_inputs_give_what_their_logits_give(service: Any, digits: Any, logits: A
     assert answers[0]["rows"] == answers[1]["rows"], "groups decide the roles"
 
 
+@here
 def test_an_undeclared_set_certifies_nothing_and_is_never_activated_unattended(
     service: Any, digits: Any, logits: Any
 ) -> None:
@@ -125,6 +129,7 @@ def test_an_undeclared_set_certifies_nothing_and_is_never_activated_unattended(
     assert answer["policies"]["auto-read"]["certified"]["accept"]["basis"] == "reference"
 
 
+@here
 def test_rows_may_be_the_body_of_a_refit(service: Any, digits: Any, logits: Any) -> None:
     names = [str(label) for label in range(K)]
     lines = [",".join(["label", *names])]
@@ -151,6 +156,7 @@ def test_rows_may_be_the_body_of_a_refit(service: Any, digits: Any, logits: Any)
         assert wrong.partition("=")[0] in response.json()["where"]
 
 
+@here
 def test_every_format_says_the_same(shared: Any, digits: Any, logits: Any) -> None:
     arro3_core, arro3_io = pytest.importorskip("arro3.core"), pytest.importorskip("arro3.io")
     rows = [
@@ -256,7 +262,7 @@ def rows_with(row: int, value: float) -> npt.NDArray[np.float32]:
         (b"label", "text/plain", 415, "unsupported-media-type", None),
     ],
 )
-@pytest.mark.usefixtures("checks_here")
+@here
 def test_what_is_no_labelled_set(
     shared: Any, body: bytes | str, kind: str, status: int, error: str, where: str | None
 ) -> None:
@@ -281,6 +287,7 @@ def test_a_parameter_that_nothing_reads_is_refused(shared: Any) -> None:
     assert (shared.http.get(SETS).json(), shared.http.get("/v1/jobs").json()) == before
 
 
+@here
 def test_unknown_labels_are_listed(shared: Any) -> None:
     labels = np.array(["1", "ten", "eleven", "ten"])
     document = refused(upload(shared, npz(label=labels, logits=np.zeros((4, K)))), 422, "unknown-label")
@@ -326,6 +333,7 @@ def test_a_set_in_use_is_not_deleted(on_both: Any, digits: Any, logits: Any) -> 
         assert on_both.http.delete(f"{SETS}/{found['id']}").status_code == 200
 
 
+@here
 def test_a_refit_has_one_source(shared: Any) -> None:
     response = shared.recalibrate(source={"feedback": {}, "labelled_set": "ls1"})
     assert "one of feedback and labelled_set" in refused(response, 422, "input")["detail"]
@@ -333,11 +341,13 @@ def test_a_refit_has_one_source(shared: Any) -> None:
     refused(shared.recalibrate(source={"labelled_set": "first"}), 404, "unknown-labelled-set")
 
 
+@here
 def test_too_few_rows_are_refused_at_once(shared: Any) -> None:
     found = made(upload(shared, npz(label=np.array(["1", "2"]), logits=np.eye(2, K))))
     assert refused(shared.recalibrate(source={"labelled_set": found["id"]}), 422, "too-few-labels")["found"] == "2 rows"
 
 
+@here
 def test_the_client_and_the_command_line(service: Any, digits: Any, logits: Any, tmp_path: Path) -> None:
     file = tmp_path / "rows.npz"
     file.write_bytes(npz(label=np.array(digits.labels), logits=logits))

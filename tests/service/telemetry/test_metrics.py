@@ -136,6 +136,7 @@ def test_refusals_are_counted_by_reason(start: Any, hold: Any, digits: Any) -> N
     assert refused() == {"full": 2, "deadline": 1, "gone": 1, "failed": 0}
 
 
+@pytest.mark.usefixtures("refits_here")
 def test_refits_are_counted_by_outcome(service: Any, digits: Any) -> None:
     service.teach(digits.dimmed[:300], digits.labels[:300])
     state = service.recalibrate().json()["state"]

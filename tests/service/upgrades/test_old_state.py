@@ -22,6 +22,7 @@ from service.settings import Settings
 from service.state import migrations
 from tests.service.conftest import POLICIES, InThread
 
+pytestmark = pytest.mark.usefixtures("refits_here")
 ARCHIVES = sorted(Path(__file__).parent.glob("*.tar.xz"))
 assert ARCHIVES, "no state of an older schema to open"
 COUNTED_ON = {"numbers", "exposures"}  # migrations may add rows to these; no row of any table is lost or changed
