@@ -246,6 +246,7 @@ def create_app(settings: Settings, others: Others | None = None) -> Candor:
     api.state.sessions = sessions
     api.state.traffic = Traffic(runtime.database)
     api.state.intake = Intake(runtime)
+    api.state.decoders = decoders
     api.include_router(control.router())
     api.include_router(v2_control.router())
     api.include_router(health.router(runtime, access))

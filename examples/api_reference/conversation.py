@@ -157,6 +157,7 @@ def _operation(talk: Conversation) -> None:
     for path in ("/livez", "/readyz", "/metrics"):
         talk.get(path, path)
     talk.get("/v1/models", "/v1/models")
+    talk.get("/v1/models/digits", _MODEL)
 
 
 def _predict(talk: Conversation) -> None:
@@ -182,6 +183,8 @@ def _predict(talk: Conversation) -> None:
         said="Refused: the array has the wrong shape.",
     )
     talk.ask("POST", long, f"{image}'{SHOWN_URL}/v1/models/letters/predict'", "Refused: the model is unknown.")
+    diagonal = (255 * np.eye(8, dtype=np.uint8)).tolist()
+    talk.post("/v1/models/digits:predict", f"{_MODEL}:predict", body={"instances": [diagonal]})
 
 
 def _feedback(talk: Conversation) -> None:

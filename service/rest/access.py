@@ -13,7 +13,7 @@ from service.rest.bodies import Scope, header
 
 # Required scope by method and path, checked before the body is read. All other paths require a key of any scope.
 _SCOPES = (
-    ("POST", re.compile(r".*/(?:predict|infer)"), "predict"),
+    ("POST", re.compile(r".*/(?:predict|infer)|/v1/models/[^/]+:predict"), "predict"),
     ("POST", re.compile(r".*/feedback"), "feedback"),
     ("POST", re.compile(r".*/recalibrate"), "calibrate"),
     ("POST", re.compile(r".*/labelled-sets"), "calibrate"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Depends
 
-from service.rest import feedback, jobs, labelled_sets, models, policies, prior_shift, recalibrate, revisions
+from service.rest import feedback, jobs, kserve, labelled_sets, models, policies, prior_shift, recalibrate, revisions
 from service.rest.dependencies import model_in_path
 
 
@@ -21,5 +21,6 @@ def router() -> APIRouter:
     whole.include_router(of_model)
     whole.include_router(short)
     models.add_list_to(whole)
+    kserve.add_to(whole)
     jobs.add_to(whole)
     return whole

@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from candor.contract.problem import Problem
-from service.rest import predict_openapi
+from service.rest import kserve, predict_openapi
 from service.rest.compression import ENCODINGS
 from service.rest.paths import OPEN, V2
 from service.rest.schemas import ref, schemas
@@ -25,6 +25,7 @@ _CONTENT_ENCODING: Final = {
 _SCHEMAS: Final = {
     "ContentEncoding": {"type": "string", "enum": [*ENCODINGS, "identity"]},
     "PredictionForm": predict_openapi.FORM,
+    **kserve.SCHEMAS,
     **v2_openapi.SCHEMAS,
 }
 _SHORT: Final = ("/feedback", "/recalibrate")  # on the default model, like /predict

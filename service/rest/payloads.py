@@ -105,7 +105,8 @@ def parse(
             f"The model does not accept {media_type!r}.", found=media_type, expected=list(MEDIA_TYPES[spec.kind])
         )
     if media_type == JSON_TYPE:
-        return _json(body, spec, encoder, max_rows)
+        booleans = b"true" in body or b"false" in body  # nothing else makes one
+        return of_document(load_json(body), spec, encoder, max_rows, booleans=booleans)
     if media_type in NPY_TYPES:
         return Payload(read_npy(body, spec.dtype))
     if media_type == FORM_TYPE:
@@ -143,8 +144,22 @@ def load_json(body: bytes) -> dict[str, Any]:
     return document
 
 
-def _json(body: bytes, spec: InputSpec, encoder: Encoder | None, max_rows: int) -> Payload:
-    document = load_json(body)
+def of_document(
+    document: dict[str, Any], spec: InputSpec, encoder: Encoder | None, max_rows: int, *, booleans: bool = True
+) -> Payload:
+    """Turn a JSON body into a payload.
+
+    Args:
+        document: The body.
+        spec: Input of the model.
+        encoder: Encoder of texts or table rows in the bundle of the model.
+        max_rows: Maximum number of images, texts or table rows. Arrays are checked later.
+        booleans: Whether it may contain true or false. The check takes time.
+
+    Raises:
+        MalformedBodyError: A field is missing or unknown.
+        InputError: The content cannot be used.
+    """
     field = encoder.field if isinstance(encoder, Scores) else "inputs"
     fields = [field, *NAMES]
     unknown = sorted(document.keys() - set(fields))
@@ -185,7 +200,6 @@ def _json(body: bytes, spec: InputSpec, encoder: Encoder | None, max_rows: int) 
             found=_JSON_NAMES[first.__name__],
             expected='an object: {"NAME": value, …}',
         )
-    booleans = b"true" in body or b"false" in body  # nothing else makes one
     inputs = array_of(rows, spec, nan_is_missing=isinstance(encoder, Columns), booleans=booleans)
     return Payload(inputs, **names)
 
