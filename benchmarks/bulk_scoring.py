@@ -1,9 +1,10 @@
 """Measure `candor score` beside ONNX Runtime's own rate on the same rows, model and cores.
 
 Trains boosted trees (LightGBM), imports them, and writes N rows of 20 numbers as Parquet. Then, with every core: ONNX
-Runtime alone on arrays in memory, one session with a thread per core; and `candor score`, from file to file, with
-ids and decisions. Reports rows per second, CPU seconds per million rows (which other work on the machine does not
-change much), and the peak resident memory of all processes together (sampled every 50 ms). Linux only.
+Runtime alone on arrays in memory, one session with a thread per core (its default) and one with a single thread, whose
+CPU seconds are the least that the model can cost; and `candor score`, from file to file, with ids and decisions.
+Reports rows per second, CPU seconds per million rows (which other work on the machine does not change much), and the
+peak resident memory of all processes together (sampled every 50 ms). Linux only.
 
     python -m benchmarks.bulk_scoring --rows 10000000 --trees 300
 """
@@ -48,12 +49,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         root = Path(folder)
         model = imported(root, arguments.trees)
-        alone = runtime_alone(model, arguments.runtime_rows)
+        cores = len(os.sched_getaffinity(0))
+        found = {f"onnx_runtime_{n}_threads": runtime_alone(model, arguments.runtime_rows, n) for n in (cores, 1)}
         whole = scored(root, arguments.rows)
-        print(json.dumps({"cores": len(os.sched_getaffinity(0)), "onnx_runtime": alone, "score": whole}, indent=2))
-        rate = whole["rows_per_s"] / alone["rows_per_s"]
-        cpu = alone["cpu_s_per_million"] / whole["cpu_s_per_million"]
-        print(f"{100 * rate:.0f} % of ONNX Runtime's rate, {100 * cpu:.0f} % by CPU seconds")
+        print(json.dumps({"cores": cores, **found, "score": whole}, indent=2))
+        for name, alone in found.items():
+            rate = whole["rows_per_s"] / alone["rows_per_s"]
+            cpu = alone["cpu_s_per_million"] / whole["cpu_s_per_million"]
+            print(f"{100 * rate:.0f} % of the rate of {name}, {100 * cpu:.0f} % by CPU seconds")
 
 
 def rows_of(count: int, seed: int) -> np.ndarray:
@@ -80,10 +83,10 @@ def imported(root: Path, trees: int) -> bundles.Bundle:
     return bundles.verify(root / "bundles" / "trees" / "1")
 
 
-def runtime_alone(model: bundles.Bundle, rows: int) -> dict[str, float]:
+def runtime_alone(model: bundles.Bundle, rows: int, threads: int) -> dict[str, float]:
     """Run ONNX Runtime on rows in memory, nothing else."""
     options = ort.SessionOptions()
-    options.intra_op_num_threads = len(os.sched_getaffinity(0))
+    options.intra_op_num_threads = threads
     session = ort.InferenceSession(model.model_bytes, options)
     graph = model.manifest.graph
     assert graph is not None

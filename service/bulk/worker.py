@@ -229,8 +229,15 @@ class _Scoring:
         return whole, self._columns(answer)
 
     def _run(self, inputs: npt.NDArray[Any]) -> tuple[list[tuple[range, Scores]], list[Refused]]:
-        served = self._worker.served
-        return accepted(range(len(inputs)), lambda rows: served.chain.run(inputs[rows.start : rows.stop]))
+        def run(rows: range) -> Scores:
+            try:
+                return self._worker.served.chain.run(inputs[rows.start : rows.stop])
+            except (CandorError, MemoryError):
+                raise
+            except Exception as error:  # ONNX Runtime raises many types
+                raise InputValueError(f"The model fails on an input: {error}") from error
+
+        return accepted(range(len(inputs)), run)
 
     def _answer(self, block: Block, kept: Sequence[int], scores: Sequence[Scores]) -> Answer:
         worker = self._worker

@@ -81,7 +81,6 @@ def score(
     Writes parts with the columns of the input and prediction_id, label, confidence, p_LABEL, action and revision, and
     manifest.json. Exits 1 when rows were refused.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a stop is an interruption: what is done is kept
     from service.bulk import Options
     from service.bulk import score as score_files
     from service.commands.bulk.progress import progress_bar
@@ -103,6 +102,9 @@ def score(
         log=log,
         resume=resume,
     )
+    before = signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # a stop is an interruption: what is done is kept
     try:
         with reporting(), progress_bar() as bar:
             settings = settings_of(given)
@@ -117,6 +119,8 @@ def score(
     except KeyboardInterrupt:
         complaints.print("Interrupted. Go on with [bold]--resume[/bold].", highlight=False)
         raise typer.Exit(INTERRUPTED) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
     _print(summary, as_json=as_json)
     if summary.rejected:
         raise typer.Exit(REFUSED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import bundle
-from bundle import Column, Columns, InputSpec, TensorSpec
+from bundle import Column, Columns, InputSpec, RowError, TensorSpec
 
 COLUMNS = Columns((Column("age"), Column("fault", ("driver", "third party")), Column("value")))
 WEIGHTS = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
@@ -126,3 +129,40 @@ def test_accepted_values_that_are_missing_or_unknown_are_counted(kind: Any) -> N
     else:
         columns.encode(rows, absent=absent)
     assert absent == {("age", "missing"): 3, ("fault", "missing"): 1, ("fault", "unknown"): 2}
+
+
+@given(
+    st.lists(st.sampled_from(["1", " 2.5 ", "-3e5", "true", "", "NaN", "?", "red", None, 4, 0.1, True]), max_size=60),
+    st.sampled_from([Column("x"), Column("x", ("red", "1")), Column("x", kind="text", fill="none")]),
+    st.sampled_from(["accept", "refuse"]),
+)
+def test_many_cells_are_encoded_as_each_alone(cells: list[Any], column: Column, rule: Any) -> None:
+    """Array operations take many cells at once, or leave them to the code that takes each."""
+    column = replace(column, on_missing=rule)
+    each: list[Any] = []
+    counts: Counter[tuple[str, str]] = Counter()
+    try:
+        for cell in cells:
+            each += column.encode([cell], counts)
+    except RowError as error:
+        with pytest.raises(RowError, match=re.escape(error.message)):
+            column.encode(cells)
+        return
+    together: Counter[tuple[str, str]] = Counter()
+    np.testing.assert_array_equal(np.array(column.encode(cells, together)), np.array(each))
+    assert together == counts
+
+
+@given(st.lists(st.floats(width=32), max_size=40), st.sampled_from(["accept", "refuse"]))
+def test_an_array_of_numbers_is_encoded_as_its_cells(values: list[float], rule: Any) -> None:
+    column, array = replace(Column("x"), on_missing=rule), np.array(values, np.float32)
+    counts: Counter[tuple[str, str]] = Counter()
+    together: Counter[tuple[str, str]] = Counter()
+    try:
+        wanted = column.encode(array.tolist(), counts)
+    except RowError as error:
+        with pytest.raises(RowError, match=re.escape(error.message)):
+            column.encode(array)
+        return
+    np.testing.assert_array_equal(np.array(column.encode(array, together)), np.array(wanted))
+    assert together == counts

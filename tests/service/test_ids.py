@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import pytest
 
-from service.ids import is_prediction_id, new_ids
+from service.ids import ids_of, is_prediction_id, new_ids
 
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
@@ -26,6 +27,14 @@ def test_ids_are_unique_and_carry_their_time() -> None:
     assert all(is_prediction_id(identifier) for identifier in ids)
     assert {decoded(identifier) >> 80 for identifier in ids} <= set(range(before, after + 1))
     assert max(decoded(identifier) for identifier in ids) < 1 << 128
+
+
+def test_ids_made_at_once_are_those_of_their_time_and_bytes() -> None:
+    randomness = np.random.default_rng(3).bytes(10 * 500)
+    values = [int.from_bytes(randomness[start : start + 10]) for start in range(0, 5_000, 10)]
+    assert [decoded(each) for each in ids_of(2**48 - 5, randomness)] == [(2**48 - 5 << 80) + value for value in values]
+    assert all(map(is_prediction_id, ids_of(0, randomness)))
+    assert ids_of(0, b"") == []
 
 
 def test_every_random_bit_is_used() -> None:
