@@ -71,16 +71,16 @@ for _ in $(seq 120); do
 done
 serve serve-1
 for _ in $(seq 120); do
-  docker logs "$cluster-serve-1" 2>&1 | grep -q "waiting for" && break
+  docker logs "$cluster-serve-1" 2>&1 | grep "waiting for" >/dev/null && break
   sleep 0.5
 done
-docker logs "$cluster-serve-1" 2>&1 | grep -q "waiting for" || fail "serve-1 does not wait for the state"
+docker logs "$cluster-serve-1" 2>&1 | grep "waiting for" >/dev/null || fail "serve-1 does not wait for the state"
 docker run --rm --network "$cluster" "${pod[@]}" "candor:$CANDOR_TAG" \
   sh -ec 'candor keys add /secrets/keys/admin --name admin --scope admin' >/dev/null || fail "the init container"
 say "a replica waits for the state; the init container made it and added the key"
 run worker "${pod[@]}" "${bundles[@]}" "candor:$CANDOR_TAG" candor worker
 wait_ready worker
-if ! docker inspect --format '{{.State.Running}}' "$cluster-serve-1" | grep -q true; then docker start "$cluster-serve-1" >/dev/null; fi
+docker start "$cluster-serve-1" >/dev/null  # as the kubelet would, if it came before the key
 wait_ready serve-1
 # shellcheck disable=SC2034  # read by check_confined
 container=$cluster-serve-1
