@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import math
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import chain
+from operator import itemgetter
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -236,8 +239,31 @@ class Columns:
             RowError: A value is not of its column's kind, or the column's rules refuse it.
         """
         table = list(rows)
+        if (spec is None or spec.kind != "tensors") and (numbers := self._numbers(table)) is not None:
+            return numbers.astype(np.float32 if spec is None else spec.numpy)
         values = {column.name: [row.get(column.name) for row in table] for column in self.columns}
         return self.encode_columns(values, len(table), spec, absent)
+
+    @cached_property
+    def kinds(self) -> Mapping[str, str | None]:
+        """Kind of each column by name."""
+        return {column.name: column.kind for column in self.columns}
+
+    @cached_property
+    def _all_of(self) -> Callable[[Mapping[str, Cell]], tuple[Any, ...]] | None:
+        """What takes the values of a row in order where all columns are numbers, else None."""
+        names = tuple(self.kinds)
+        return itemgetter(*names) if len(names) > 1 and set(self.kinds.values()) == {"number"} else None
+
+    def _numbers(self, table: Sequence[Mapping[str, Cell]]) -> NDArray[np.float64] | None:
+        """Return rows (N, F) where each value of each column is a number, the usual case; None for all others."""
+        if self._all_of is None or not table:
+            return None
+        try:
+            flat = np.frombuffer(array("d", chain.from_iterable(map(self._all_of, table))))
+        except (KeyError, TypeError, OverflowError):  # a value is missing, a text, or too large
+            return None
+        return flat.reshape(len(table), -1) if np.abs(flat).max() <= _LARGEST else None  # NaN is not
 
     def encode_columns(
         self,

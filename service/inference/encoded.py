@@ -121,7 +121,7 @@ def encode_rows(
             expected="an array of numbers",
             remedy="Send arrays of numbers, or export the bundle with its columns.",
         )
-    known = {column.name: column.kind for column in encoder.columns}
+    known = encoder.kinds
     for index, row in enumerate(rows):
         for name in row.keys() - known.keys():
             raise InputValueError(
@@ -131,6 +131,8 @@ def encode_rows(
                 expected=[column.name for column in encoder.columns[:_MOST_NAMES]],
                 remedy="Remove the column or correct its name. A column left out counts as missing.",
             )
+        if _CELL_TYPES.issuperset(map(type, row.values())):
+            continue
         for name, value in row.items():
             if type(value) not in _CELL_TYPES and not (known[name] == "number" and isinstance(value, bool)):
                 raise InputTypeError(

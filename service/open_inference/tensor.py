@@ -31,6 +31,7 @@ _IN_JSON: Final[dict[str, tuple[frozenset[type], str]]] = {
     "f": (frozenset({int, float}), "numbers"),
 }
 """Python types of values in JSON, and their name, by kind of datatype."""
+_FEW: Final = 64  # values, whose types are looked at sooner than a body is searched
 
 
 def raw_tensor(body: bytes, datatype: str, shape: tuple[int, ...]) -> InputTensor:
@@ -169,7 +170,7 @@ class InputTensor:
             return self._texts(self._elements(body)) if self.datatype == BYTES else self._from_binary(body).tolist()
         cells = self._flat()
         present = [cell for cell in cells if cell is not None]
-        values = iter(self._strings_of(present) if self.datatype == BYTES else self._pack(present).tolist())
+        values = iter(self._strings_of(present) if self.datatype == BYTES else self._pack(present, body).tolist())
         return [None if cell is None else next(values) for cell in cells]
 
     def names(self, body: bytes, max_rows: int) -> list[str | None]:
@@ -195,7 +196,7 @@ class InputTensor:
 
     def _exactly(self, body: bytes, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
         """Return flat numbers in the type of the model, whose examples have `shape`."""
-        flat = self._from_json() if self.data is not None else self._from_binary(body)
+        flat = self._pack(self._flat(), body) if self.data is not None else self._from_binary(body)
         converted, lost = exactly(flat, np.dtype(dtype))
         if lost is not None:
             raise InputValueError(
@@ -243,11 +244,8 @@ class InputTensor:
                 expected="[N] or [N, 1]" if single else f"[N, {', '.join(map(str, shape))}]",
             )
 
-    def _from_json(self) -> npt.NDArray[Any]:
-        return self._pack(self._flat())
-
-    def _pack(self, flat: list[Any]) -> npt.NDArray[Any]:
-        """Return numbers or booleans of JSON in the datatype of the tensor."""
+    def _pack(self, flat: list[Any], body: bytes) -> npt.NDArray[Any]:
+        """Return numbers or booleans of JSON, which `body` contains, in the datatype of the tensor."""
         datatype = _NUMPY[self.datatype]
         if datatype.code is None:
             raise InputTypeError(
@@ -256,7 +254,22 @@ class InputTensor:
                 found=self.datatype,
                 expected="binary data, or FP32",
             )
-        # True is an int in Python.
+        # True is an int in Python. A look at the types takes several times as long as the conversion, which refuses
+        # all other wrong types itself.
+        if datatype.code == "?" or len(flat) <= _FEW or b"true" in body or b"false" in body:
+            self._check_types(flat)
+        try:
+            # Four times as fast as numpy.array on a list, with range checks.
+            packed = struct.pack(f"{len(flat)}{datatype.code}", *flat)
+        except (struct.error, OverflowError):
+            self._check_types(flat)
+            raise InputValueError(
+                f"A value in `data` is not a valid {self.datatype}.", where=self.where / "data", expected=self.datatype
+            ) from None
+        return np.frombuffer(packed, datatype.dtype)
+
+    def _check_types(self, flat: list[Any]) -> None:
+        datatype = _NUMPY[self.datatype]
         types, what = _IN_JSON["?" if datatype.code == "?" else "i" if datatype.whole else "f"]
         if not types.issuperset(map(type, flat)):
             raise InputTypeError(
@@ -265,14 +278,6 @@ class InputTensor:
                 found="other values",
                 expected=self.datatype,
             )
-        try:
-            # Four times as fast as numpy.array on a list, with range checks.
-            packed = struct.pack(f"{len(flat)}{datatype.code}", *flat)
-        except (struct.error, OverflowError):
-            raise InputValueError(
-                f"A value in `data` is not a valid {self.datatype}.", where=self.where / "data", expected=self.datatype
-            ) from None
-        return np.frombuffer(packed, datatype.dtype)
 
     def _encoded(
         self, body: bytes, spec: InputSpec, encoder: Encoder | None, max_rows: int

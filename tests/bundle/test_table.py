@@ -166,3 +166,18 @@ def test_an_array_of_numbers_is_encoded_as_its_cells(values: list[float], rule: 
         return
     np.testing.assert_array_equal(np.array(column.encode(array, together)), np.array(wanted))
     assert together == counts
+
+
+@pytest.mark.parametrize("value", [0.1, 3, True, -2.5, 1e-46, 3.4e38, math.nan, None, "4", "?", "absent"])
+def test_rows_of_numbers_alone_are_encoded_as_columns_are(value: Any) -> None:
+    columns = Columns((Column("a"), Column("b")))
+    rows = [{"a": 1.5, "b": value}, {"a": 2, "b": 0.3}]
+    if value == "absent":
+        del rows[0]["b"]
+    by_column = {"a": [1.5, 2], "b": [rows[0].get("b"), 0.3]}
+    counts: tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]] = Counter(), Counter()
+    encoded = columns.encode(rows, absent=counts[0])
+    expected = columns.encode_columns(by_column, 2, absent=counts[1])
+    assert encoded.dtype == expected.dtype
+    np.testing.assert_array_equal(encoded, expected)
+    assert counts[0] == counts[1]
