@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import re
 import time
 from collections.abc import AsyncIterator, MutableMapping
@@ -20,7 +19,6 @@ from service.dashboard import pages
 from service.dashboard import routes as dashboard
 from service.dashboard.session import Sessions
 from service.errors import CandorError
-from service.ids import new_ids
 from service.operations.access import Access
 from service.operations.decoding import Decoders
 from service.operations.rates import Rates
@@ -29,11 +27,13 @@ from service.rest import control, health, openapi, predict
 from service.rest.access import needed_scope, sender
 from service.rest.bodies import ClientGoneError, LimitedReceive, Receive, Scope, Send, header
 from service.rest.compression import Unpacked
+from service.rest.direct import Direct
+from service.rest.exchange import answer
 from service.rest.labelled_sets import is_upload
 from service.rest.paths import INFER, OPEN, PREDICT, route_of
 from service.rest.payloads import media_type_of
 from service.rest.problems import CLIENT_GONE, Problems
-from service.rest.security import security_headers
+from service.rest.requests import Requests
 from service.rest.uploads.intake import Intake
 from service.rest.v2 import control as v2_control
 from service.rest.v2 import infer
@@ -52,8 +52,6 @@ logger = structlog.get_logger(__name__)
 _OPEN = re.compile(f"{OPEN.pattern}|{dashboard.OPEN.pattern}")
 _PRUNE_EVERY_S = 3600.0
 _BODIES_IN_HAND = 8  # bodies of maximum size that may wait to be decoded
-_CLOSE = ((b"connection", b"close"),)  # the client's next request then goes to another replica
-_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
 class Candor:
@@ -82,18 +80,23 @@ class Candor:
         self.api = api
         self.runtime = runtime
         self.grpc = grpc
-        # Request ids: a prefix unique to this process, and a number.
-        self._start, self._numbers = new_ids(1)[0], itertools.count(1)
         self._access = access
         self._sessions = sessions
         runtime.others.listen({**runtime.answers(), FOLLOW: self.follow})
         self._problems = problems
         self._max_body = runtime.settings.max_body_bytes
         self._decoders = decoders
+        self._requests = Requests(runtime.metrics, RequestLog(runtime.settings.access_log), problems, runtime.others)
         self._predict = predict.Predict(runtime.models, runtime.settings, runtime.metrics, decoders)
         self._infer = infer.Infer(runtime.models, runtime.settings, runtime.metrics, decoders)
         self._tracing = runtime.tracing
-        self._request_log = RequestLog(runtime.settings.access_log)
+
+    @property
+    def direct(self) -> Direct | None:
+        """Answers predictions without ASGI; None where a trace, or the log, takes part in an answer."""
+        if self._tracing is not None or self.runtime.settings.log_mode == "sync":
+            return None
+        return Direct(self._predict, self._infer, self._access, self._requests)
 
     def follow(self) -> None:
         """Read the active revisions, the desired models and the keys again.
@@ -122,9 +125,8 @@ class Candor:
 
     async def _answer_request(self, scope: Scope, receive: Receive, send: Send) -> int:
         """Answer one request and return the status."""
-        given = header(scope, b"x-request-id")
         began = time.perf_counter()
-        request_id = given if given and _REQUEST_ID.fullmatch(given) else f"{self._start}-{next(self._numbers)}"
+        request_id = self._requests.name(scope)
         structlog.contextvars.bind_contextvars(request_id=request_id)
         status = 0
 
@@ -132,12 +134,7 @@ class Candor:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [
-                    *message["headers"],
-                    (b"x-request-id", request_id.encode()),
-                    *(_CLOSE if self.runtime.others.stopping else ()),
-                    *security_headers(scope["path"]),
-                ]
+                message["headers"] = [*message["headers"], *self._requests.headers(scope, request_id)]
             await send(message)
 
         try:
@@ -145,15 +142,14 @@ class Candor:
         except ClientGoneError:
             status = status or CLIENT_GONE
         except CandorError as error:
-            await _send(self._problems.respond(error, scope), noting_send)
-        except Exception:
-            logger.exception("unexpected error", path=scope["path"])
+            await _send(self._requests.refused(error, scope), noting_send)
+        except Exception as error:  # noqa: BLE001 — it is logged
+            response = self._requests.failed(error, scope)
             if not status:
-                await _send(self._problems.unexpected(scope), noting_send)
-        route, seconds = route_of(scope), time.perf_counter() - began
-        self.runtime.metrics.requested(route, scope["method"], status, seconds)
+                await _send(response, noting_send)
+        route = route_of(scope)
         quiet = route == "/metrics" or _OPEN.fullmatch(scope["path"]) is not None
-        self._request_log.ended(scope, route, status, seconds, quiet=quiet)
+        self._requests.ended(scope, request_id, route, status, began, quiet=quiet)
         return status
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -182,9 +178,11 @@ class Candor:
         elif scope["method"] != "POST":
             await _send(self._problems.blank(405, "Method Not Allowed", scope, {"allow": "POST"}), send)
         elif inference is not None:
-            await self._infer(scope, receive, send, inference["model"], inference["version"])
+            inferred = self._infer.asked(scope, inference["model"], inference["version"])
+            await answer(self._infer, inferred, scope, receive, send)
         elif prediction is not None:
-            await self._predict(scope, receive, send, prediction["model"])
+            predicted = self._predict.asked(scope, prediction["model"])
+            await answer(self._predict, predicted, scope, receive, send)
 
 
 def create_app(settings: Settings, others: Others | None = None) -> Candor:
@@ -200,7 +198,8 @@ def create_app(settings: Settings, others: Others | None = None) -> Candor:
     runtime = Runtime.open(settings, others or Alone(leader=settings.background))
     try:
         access = Access(KeyStore(runtime.database), Rates(settings.key_requests_per_s, runtime.others.rates))
-        access.check_bind(settings.host)
+        if settings.uds is None or settings.grpc_port is not None:
+            access.check_bind(settings.host)
         decoders = Decoders(max_waiting_bytes=_BODIES_IN_HAND * settings.max_body_bytes)
         grpc = None if settings.grpc_port is None else _grpc_server(runtime, access, decoders, settings.grpc_port)
     except CandorError:

@@ -20,6 +20,11 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="Address to listen on. An address beyond loopback requires an API key.")
     port: int = Field(8000, ge=1, le=65535, description="Port to listen on.")
+    uds: Path | None = Field(
+        None,
+        description="Path of a Unix socket to listen on instead of host and port, for a proxy on this machine. Users "
+        "who may write to it (the umask decides) may connect. Unset: none.",
+    )
     grpc_port: int | None = Field(
         None,
         ge=1,

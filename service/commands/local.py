@@ -7,6 +7,7 @@ import gc
 import re
 import signal
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ DatabaseUrl = Annotated[str | None, typer.Option(envvar="CANDOR_DATABASE_URL", h
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on (CANDOR_HOST).")] = None,
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port to listen on (CANDOR_PORT).")] = None,
+    uds: Annotated[Path | None, typer.Option(help="Unix socket in place of host and port (CANDOR_UDS).")] = None,
     grpc_port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Port to listen on for gRPC (CANDOR_GRPC_PORT).")
     ] = None,
@@ -44,7 +46,7 @@ def serve(
     from service.telemetry.logs import configure_logs
     from service.workers.plan import workers_of
 
-    given = {"host": host, "port": port, "grpc_port": grpc_port, "bundles": bundles, "policies": policies}
+    given = {"host": host, "port": port, "uds": uds, "grpc_port": grpc_port, "bundles": bundles, "policies": policies}
     given |= {"database_url": database_url, "background": background}
     with reporting():
         settings = settings_of(given | {"workers": workers})
@@ -86,26 +88,35 @@ def worker(
 def _serve_alone(settings: Any) -> None:
     """Serve in this process."""
     from service.commands.process import Server, application_of, run
+    from service.workers.listening import unix_socket
 
     application = application_of(settings)
-    run(Server(settings, application), application)
+    if settings.uds is None:
+        run(Server(settings, application), application)
+        return
+    with unix_socket(settings.uds) as listener:
+        run(Server(settings, application), application, [listener])
 
 
 def _supervise(settings: Any, workers: int) -> None:
     """Serve in several processes, which this one starts and watches."""
     from service.rest.connections import allow_open_files
     from service.state.database import lock_server
-    from service.workers.listening import bound, reserved
+    from service.workers.listening import bound, reserved, unix_socket
     from service.workers.plan import share_of
     from service.workers.supervisor import Supervisor
 
     share = share_of(settings, workers)
     allow_open_files()
     lock = lock_server(settings.state_url)
-    listeners = bound(settings.host, settings.port)
-    _kept = [] if settings.grpc_port is None else reserved(settings.host, settings.grpc_port)
-    gc.enable()
-    status = asyncio.run(Supervisor(share, workers, listeners, lock).run())
+    with ExitStack() as stack:
+        if settings.uds is None:
+            listeners = bound(settings.host, settings.port)
+        else:
+            listeners = [stack.enter_context(unix_socket(settings.uds))]
+        _kept = [] if settings.grpc_port is None else reserved(settings.host, settings.grpc_port)
+        gc.enable()
+        status = asyncio.run(Supervisor(share, workers, listeners, lock).run())
     if status:
         raise typer.Exit(status)
 

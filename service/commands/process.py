@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import socket
 import sys
 import time
 from types import FrameType
@@ -52,7 +53,7 @@ class Server(uvicorn.Server):
     """
 
     def __init__(self, settings: Settings, application: Candor) -> None:
-        super().__init__(uvicorn.Config(application, **uvicorn_options(settings)))
+        super().__init__(uvicorn.Config(application, **uvicorn_options(settings, application)))
         self._delay_s = settings.stop_delay_s
         self._others = application.runtime.others
         self._stop: tuple[float, int, FrameType | None] | None = None  # when, and the signal
@@ -73,14 +74,14 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
 
-def uvicorn_options(settings: Settings) -> dict[str, Any]:
+def uvicorn_options(settings: Settings, application: Candor) -> dict[str, Any]:
     """Return what uvicorn is told."""
     return {
         "host": settings.host,
         "port": settings.port,
         "workers": 1,  # ours have a supervisor of their own
         "loop": "uvloop",
-        "http": protocol(settings),
+        "http": protocol(settings, application.direct),
         "access_log": False,
         "log_config": None,
         "server_header": False,
@@ -89,14 +90,19 @@ def uvicorn_options(settings: Settings) -> dict[str, Any]:
     }
 
 
-def run(server: uvicorn.Server, application: Candor) -> None:
+def run(server: uvicorn.Server, application: Candor, sockets: list[socket.socket] | None = None) -> None:
     """Run a server to its end.
+
+    Args:
+        server: The server.
+        application: What it serves.
+        sockets: Bound sockets to listen on; None binds host and port of the server's settings.
 
     Raises:
         ConfigurationError: It could not listen.
     """
     try:
-        server.run()
+        server.run(sockets)
     except SystemExit as stop:  # uvicorn's way to say that it could not listen
         if not stop.code:
             raise

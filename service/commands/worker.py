@@ -33,7 +33,7 @@ def main() -> None:
             settings = Settings(**team.settings)
             configure_logs(settings.log_level, secrets_of(settings), worker=team.number)
             application = application_of(settings, team)
-            config = uvicorn.Config(application, **uvicorn_options(settings))
+            config = uvicorn.Config(application, **uvicorn_options(settings, application))
             run(WorkerServer(config, team), application)
     except typer.Exit as end:
         sys.exit(end.exit_code)

@@ -130,7 +130,8 @@ class Calls:
         finally:
             seconds = time.perf_counter() - began
             self._metrics.called(method, call.code.name, seconds)
-            self._log.ended(call.facts, method, call.code.name, seconds, quiet=scope == OPEN)
+            if self._log.wants(method):
+                self._log.ended(call.facts, method, call.code.name, seconds, quiet=scope == OPEN)
         return content
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 from service.grpc.answer import write
@@ -13,15 +11,43 @@ from service.grpc.messages import message
 from service.grpc.request import parse
 from service.open_inference.inferring import Inferring
 from service.open_inference.named import own_name
+from service.open_inference.request import Inference
 from service.open_inference.versions import served_version
-from service.operations.predicting import most_at_once
+from service.operations.predicting import Predicting, most_at_once
+from service.serving.model import Model
+from service.serving.plane import Served
 
 ModelInferRequest: Final = message("ModelInferRequest")
 ModelStreamInferResponse: Final = message("ModelStreamInferResponse")
 
 
-class Infer(Inferring):
-    """Read a request, ask the plane of the model, write the answer."""
+class _Prediction(Inferring[bytes]):
+    """A ModelInferRequest."""
+
+    def __init__(
+        self, predicting: Predicting, model: Model, served: Served, request: Any, wrap: Callable[[Any], bytes]
+    ) -> None:
+        super().__init__(predicting, model, served)
+        self._request = request
+        self._raw = bool(request.raw_input_contents)
+        self._wrap = wrap
+
+    def quick(self, body: bytes) -> bool:
+        """Return whether the contents are raw numbers, which cost nothing to read, or few."""
+        binary = self._raw and self.served.encoder is None and self.served.input.kind != "tensors"
+        return binary or len(body) <= most_at_once(self.served.encoder)
+
+    def _read(self, body: bytes) -> Inference:  # noqa: ARG002 — it is a message by now
+        served, most = self.served, self._predicting.max_rows
+        return parse(self._request, served.input, served.encoder, max_rows=most, own=own_name(served.bundle))
+
+    def write(self) -> bytes:
+        """Return the serialized response."""
+        return self._wrap(write(self.answer, self.read, raw=self._raw))
+
+
+class Infer(Predicting):
+    """Answer inference requests."""
 
     async def alone(self, data: bytes, call: Call) -> bytes:
         """Answer a ModelInferRequest with a ModelInferResponse.
@@ -41,23 +67,15 @@ class Infer(Inferring):
 
     async def _answer(self, data: bytes, call: Call, wrap: Callable[[Any], bytes]) -> bytes:
         request = parsed(ModelInferRequest, data)
-        model = self._models.get(request.model_name)
+        model = self.models.get(request.model_name)
         served = served_version(model, request.model_version or None)
         model.plane.check_room(served)
-        raw = bool(request.raw_input_contents)
-        own = own_name(served.bundle)
-        read = partial(parse, request, served.input, served.encoder, max_rows=self._max_rows, own=own)
-        # Raw numbers cost nothing to read; texts and typed contents take time.
-        binary = raw and served.encoder is None and served.input.kind != "tensors"
-        quick = binary or len(data) <= most_at_once(served.encoder)
-        inferring = self._inferred(model, served, read, len(data), quick=quick, remaining_s=call.remaining_s)
-        answer, inference, arrived, decoded = await inferring
-        answered = time.perf_counter()
-        content = await self._aside(lambda: wrap(write(answer, inference, raw=raw)), answer.logits.nbytes)
-        encoded = time.perf_counter()
-        model.plane.stages.encode.add(encoded - answered)
-        call.facts["answer"] = answer
-        call.times = (arrived, decoded, answered, encoded)
+        prediction = _Prediction(self, model, served, request, wrap)
+        prediction.remaining_s = call.remaining_s
+        await self.predict(prediction, data)
+        content = await self.written(prediction)
+        call.facts["answer"] = prediction.answer
+        call.times = prediction.times
         return content
 
 

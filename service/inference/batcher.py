@@ -45,6 +45,23 @@ class Batchable(Protocol):
 
 Work = TypeVar("Work", bound=Batchable)
 Result = TypeVar("Result")
+Given = TypeVar("Given", contravariant=True)
+
+
+class Waiting(Protocol[Given]):
+    """What waits for a result: an `asyncio.Future`, or whatever has these methods of it. All are called on its loop."""
+
+    def done(self) -> bool:
+        """Return whether nothing waits any more."""
+
+    def cancelled(self) -> bool:
+        """Return whether it was given up; called on any thread."""
+
+    def set_result(self, result: Given, /) -> None:
+        """Take the result."""
+
+    def set_exception(self, exception: Exception, /) -> None:
+        """Take the reason why there is no result."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +69,7 @@ class _Queued(Generic[Work, Result]):
     work: Work
     queued_at: float
     deadline: float
-    future: asyncio.Future[Result]
+    waiting: Waiting[Result]
     loop: asyncio.AbstractEventLoop
 
 
@@ -135,23 +152,34 @@ class Batcher(Generic[Work, Result]):
             raise self._refusal()
 
     async def submit(self, work: Work, *, deadline_s: float, here_s: float = 0.0) -> Result:
-        """Queue `work` and wait for its result. Cancelling the caller drops work that has not begun.
+        """Queue `work` and wait for its result, see `put`. Cancelling the caller drops work that has not begun."""
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self.put(work, future, deadline_s=deadline_s, here_s=here_s)
+        return await future
+
+    def put(
+        self, work: Work, waiting: Waiting[Result], *, deadline_s: float, here_s: float = 0.0, alone: bool = False
+    ) -> None:
+        """Queue `work`; call on a running event loop.
 
         Args:
             work: The work.
+            waiting: Gets the result or the error, on this event loop.
             deadline_s: Queueing deadline in seconds.
             here_s: A batch that is expected to take no longer may run on this thread, and holds up the event loop
                 meanwhile; 0, or a delay, leaves it to the worker.
+            alone: Whether no other work can arrive together with this one. A batch that may run on this thread then
+                runs before `put` returns.
 
         Raises:
             OverloadedError: The queue is full, the deadline would be missed, or the service is stopping.
-            DeadlineExceededError: The deadline passed in the queue.
         """
         loop = asyncio.get_running_loop()
         now = time.monotonic()
         # Not _Queued[Work, Result](…): subscripting costs more than making it.
-        queued: _Queued[Work, Result] = _Queued(work, now, now + deadline_s, loop.create_future(), loop)
+        queued: _Queued[Work, Result] = _Queued(work, now, now + deadline_s, waiting, loop)
         rows = work.rows
+        here = False
         with self._lock:
             # An empty queue takes any single piece of work: its size was limited before.
             if self._closing or (self._queued_rows and self._is_crowded(rows, deadline_s)):
@@ -160,11 +188,14 @@ class Batcher(Generic[Work, Result]):
             self._lanes.setdefault(work.lane, deque()).append(queued)
             self._queued_rows += rows
             if self._wakes_at_rows and self._queued_rows >= self._wakes_at_rows and self._run_due is not loop:
-                self._start(loop, here_s)
-        return await queued.future
+                here = self._start(loop, here_s)
+        if here and alone:
+            self._run_here(here_s)
+        elif here:
+            loop.call_soon(self._run_here, here_s)  # the loop first reads all requests that arrived together
 
-    def _start(self, loop: asyncio.AbstractEventLoop | None, here_s: float) -> None:
-        """Have the queued work run: soon on the thread of `loop` if a batch is short enough, else by the worker."""
+    def _start(self, loop: asyncio.AbstractEventLoop | None, here_s: float) -> bool:
+        """Wake the worker, or return True if a batch is short enough to run on the thread of `loop`."""
         first = next(iter(self._lanes.values()))[0].work.rows
         batch_s = max(first, min(self._queued_rows, self._max_batch_size)) * self._row_s
         if (
@@ -176,10 +207,9 @@ class Batcher(Generic[Work, Result]):
         ):
             self._loop_thread.taken_by = self
             self._run_due = loop
-            # The loop first reads all requests that arrived together.
-            loop.call_soon(self._run_here, here_s)
-        else:
-            self._wake_up()
+            return True
+        self._wake_up()
+        return False
 
     def _run_here(self, here_s: float) -> None:
         """Run one batch on the event loop's thread, unless the worker was woken meanwhile."""
@@ -196,8 +226,9 @@ class Batcher(Generic[Work, Result]):
             self._turn.release()
         self._hand_over(outcomes, here=loop)
         with self._lock:
-            if self._lanes and self._wakes_at_rows:
-                self._start(loop, here_s)
+            here = bool(self._lanes and self._wakes_at_rows) and self._start(loop, here_s)
+        if here and loop:
+            loop.call_soon(self._run_here, here_s)
 
     def close(self) -> None:
         """Refuse new work, finish queued and running work, and stop the worker."""
@@ -283,7 +314,7 @@ class Batcher(Generic[Work, Result]):
         while waiting and (not taken or rows + waiting[0].work.rows <= self._max_batch_size):
             queued = waiting.popleft()
             self._queued_rows -= queued.work.rows
-            if queued.future.cancelled():
+            if queued.waiting.cancelled():
                 self.refusals.gone += 1
                 continue
             if now > queued.deadline:
@@ -300,7 +331,7 @@ class Batcher(Generic[Work, Result]):
     def _hand_over(self, outcomes: list[_Outcome[Work, Result]], here: asyncio.AbstractEventLoop | None = None) -> None:
         """Hand outcomes to their event loops, with one wake-up for each loop other than the caller's, `here`."""
         for loop in {queued.loop for queued, _ in outcomes}:
-            own = [(queued.future, outcome) for queued, outcome in outcomes if queued.loop is loop]
+            own = [(queued.waiting, outcome) for queued, outcome in outcomes if queued.loop is loop]
             if loop is here:
                 _deliver(own)
             else:
@@ -334,11 +365,11 @@ def _overdue() -> DeadlineExceededError:
     )
 
 
-def _deliver(outcomes: list[tuple[asyncio.Future[Result], Result | Exception]]) -> None:
-    for future, outcome in outcomes:
-        if future.done():
+def _deliver(outcomes: list[tuple[Waiting[Result], Result | Exception]]) -> None:
+    for waiting, outcome in outcomes:
+        if waiting.done():
             continue
         if isinstance(outcome, Exception):
-            future.set_exception(outcome)
+            waiting.set_exception(outcome)
         else:
-            future.set_result(outcome)
+            waiting.set_result(outcome)

@@ -46,6 +46,11 @@ def rows_of_the_tensor(tensor: Place) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        if (row := error.row) is not None:
-            error.place = tensor.tensor_row(row)
+        name_row(error, tensor)
         raise
+
+
+def name_row(error: InputError, tensor: Place) -> None:
+    """Name the row in an error of shared code as a row of `tensor`."""
+    if (row := error.row) is not None:
+        error.place = tensor.tensor_row(row)

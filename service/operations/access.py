@@ -83,15 +83,7 @@ class Access:
         """
         if not self.guarded:
             return LOCAL_ADMINISTRATOR
-        kind, _, token = (authorization or "").partition(" ")
-        if kind.lower() != "bearer" or not token.strip():
-            raise UnauthenticatedError(
-                "The service requires an API key.",
-                found="no bearer token",
-                expected="Authorization: Bearer cnd_…",
-                remedy="Make a key with `candor keys create` and send it, or set CANDOR_API_KEY for the command line.",
-            )
-        key = await self.key(token.strip())
+        key = await self.key(_token(authorization))
         if key is None:
             raise UnauthenticatedError(
                 "The API key is not valid.",
@@ -100,6 +92,26 @@ class Access:
             )
         self._rates.spend(key)
         return Principal(key.name, key.scopes, key.prefix)
+
+    def at_once(self, authorization: str | None, scope: str) -> Principal | None:
+        """Return the holder of the key in an `Authorization` header, None if it is not known here to have `scope`.
+
+        Only a request whose holder is returned is counted: `principal` has the last word on all others.
+
+        Raises:
+            UnauthenticatedError: The key is missing.
+            RateLimitedError: The key has sent too many requests.
+        """
+        if not self.guarded:
+            return LOCAL_ADMINISTRATOR
+        key = self._ring.authenticate(_token(authorization))
+        if key is None:
+            return None
+        holder = Principal(key.name, key.scopes, key.prefix)
+        if not holder.allows(scope):
+            return None
+        self._rates.spend(key)
+        return holder
 
     def check_bind(self, host: str) -> None:
         """Refuse to listen beyond loopback without a key.
@@ -125,6 +137,23 @@ class Access:
                 with contextlib.suppress(StateUnavailableError):
                     await asyncio.to_thread(self.refresh)
         return self._ring.authenticate(token)
+
+
+def _token(authorization: str | None) -> str:
+    """Return the bearer token of an `Authorization` header.
+
+    Raises:
+        UnauthenticatedError: It has none.
+    """
+    kind, _, token = (authorization or "").partition(" ")
+    if kind.lower() != "bearer" or not token.strip():
+        raise UnauthenticatedError(
+            "The service requires an API key.",
+            found="no bearer token",
+            expected="Authorization: Bearer cnd_…",
+            remedy="Make a key with `candor keys create` and send it, or set CANDOR_API_KEY for the command line.",
+        )
+    return token.strip()
 
 
 @lru_cache(maxsize=1024)

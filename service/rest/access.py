@@ -55,6 +55,19 @@ async def sender(access: Access, scope: Scope) -> Principal:
     return await access.principal(header(scope, b"authorization"))
 
 
+def sender_at_once(access: Access, scope: Scope, needed: str) -> Principal | None:
+    """Return the sender of a request without waiting, None where `sender` has to decide.
+
+    A request whose sender is returned was counted, no other.
+    """
+    try:
+        if not access.guarded:
+            _check_local(scope)
+        return access.at_once(header(scope, b"authorization"), needed)
+    except (UnauthenticatedError, ForbiddenError, RateLimitedError):
+        return None
+
+
 async def is_known(access: Access, scope: Scope) -> bool:
     """Return whether the sender of a request is authenticated."""
     try:

@@ -7,17 +7,25 @@ import contextlib
 import resource
 import socket
 import struct
-from typing import Any
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Final, Protocol
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from service.rest.bodies import Headers, Scope
+from service.rest.paths import Target, target_of
 from service.settings import Settings
 
 _MOST_LOOSE_BYTES = 64 * 1024  # of a head, and of trailers
 _BYTES_PER_S = 16 * 1024  # minimum average rate of a body beyond the time for every request
 _LINGER_S = 0.25  # of idle connections at a stop: a request may be on its way
+
+_MOST_DIRECT_BYTES: Final = 256 * 1024  # of a body that is kept here until it is complete
+_UNUSUAL: Final = frozenset((b"transfer-encoding", b"content-encoding", b"expect", b"upgrade"))
+
+_CLOSE: Final = b"connection", b"close"
 
 _TIMED_OUT = "408 Request Timeout", "timeout", "The request did not arrive in time."
 _HEAD_TOO_LARGE = "431 Request Header Fields Too Large", "head-too-large", "The request's head is too large."
@@ -64,6 +72,68 @@ class _Joined(asyncio.Transport):
         self._transport.close()
 
 
+class _Nobody:
+    """Stands for uvicorn's event of a request that no task waits for."""
+
+    def set(self) -> None:
+        """Do nothing."""
+
+
+class Cycle(ABC):
+    """A request that is answered without ASGI. It stands where uvicorn has its `RequestResponseCycle`.
+
+    Attributes:
+        more_body: Whether the body is not complete yet.
+        keep_alive: Whether the connection stays open after the answer.
+        response_started: Whether the answer was begun.
+        response_complete: Whether it was answered or given up.
+        disconnected: Whether the client was gone before.
+        message_event: uvicorn sets it when the connection is lost.
+        pieces: Parts of the body so far.
+        connection: The connection that it came on.
+    """
+
+    __slots__ = (
+        "connection", "disconnected", "keep_alive", "more_body", "pieces", "response_complete", "response_started",
+    )  # fmt: skip
+
+    connection: Connection
+    message_event: ClassVar = _Nobody()
+
+    def __init__(self) -> None:
+        self.more_body = self.keep_alive = True
+        self.response_started = self.response_complete = self.disconnected = False
+        self.pieces: list[bytes] = []
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Refuse what needs no body to be refused, by a call of `reply`, or wait for the body; nothing is raised."""
+
+    @abstractmethod
+    def answer(self, body: bytes, *, alone: bool) -> None:
+        """Answer, now or later, by one call of `reply`; nothing is raised.
+
+        Args:
+            body: The body.
+            alone: Whether no other request can arrive together with this one.
+        """
+
+    @abstractmethod
+    def gone(self) -> None:
+        """Give up: the connection is closed."""
+
+    def reply(self, status: int, headers: Headers, content: bytes) -> None:
+        """Send the answer."""
+        self.connection.reply(self, status, headers, content)
+
+
+class Direct(Protocol):
+    """Answers predictions without ASGI."""
+
+    def __call__(self, target: Target, scope: Scope) -> Cycle | None:
+        """Return what answers a request whose head has arrived, None if ASGI has to."""
+
+
 class Connection(HttpToolsProtocol):
     """A connection, closed when its client is too slow.
 
@@ -78,6 +148,8 @@ class Connection(HttpToolsProtocol):
 
     timeout_s: float
     most: int
+    direct: Direct | None
+    largest_direct: int
 
     def __init__(
         self,
@@ -93,6 +165,7 @@ class Connection(HttpToolsProtocol):
         self._unread_since: float | None = None  # time at which the client stopped reading
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
+        self._own: Cycle | None = None  # the last request that was answered without ASGI
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, or refuse it if there are too many."""
@@ -107,6 +180,8 @@ class Connection(HttpToolsProtocol):
         """Forget a connection."""
         if self._timer is not None:
             self._timer.cancel()
+        if self._own is not None and not self._own.response_complete:
+            self._own.gone()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -130,8 +205,15 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Start to answer."""
+        """Start to answer, or wait for the body of a request that is answered without ASGI."""
         self._loose = 0
+        own = self._own_cycle()
+        if own is not None:
+            own.connection = self
+            own.keep_alive = self.parser.should_keep_alive() and not self._stopping
+            self._own = self.cycle = own  # type: ignore[assignment]  # uvicorn reads the attributes that it has
+            own.begin()
+            return
         super().on_headers_complete()
         self.cycle.transport = self._joined
         if self._stopping:
@@ -140,12 +222,63 @@ class Connection(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Hand a part of the body on."""
         self._loose = 0
-        super().on_body(body)
+        cycle: object = self.cycle
+        if not isinstance(cycle, Cycle):
+            super().on_body(body)
+        elif not cycle.response_complete:
+            cycle.pieces.append(body)
 
     def on_message_complete(self) -> None:
-        """Note that a request has arrived completely."""
+        """Note that a request has arrived completely, and answer it if nobody does yet."""
         self._since = None
-        super().on_message_complete()
+        cycle: object = self.cycle
+        if not isinstance(cycle, Cycle):
+            super().on_message_complete()
+        elif not cycle.response_complete and not self.transport.is_closing():
+            cycle.more_body = False
+            pieces, cycle.pieces = cycle.pieces, []
+            cycle.answer(pieces[0] if len(pieces) == 1 else b"".join(pieces), alone=len(self.connections) == 1)
+
+    def reply(self, cycle: Cycle, status: int, headers: Headers, content: bytes) -> None:
+        """Send an answer, head and body in one piece."""
+        head = [STATUS_LINE[status]]
+        for name, value in (*self.server_state.default_headers, *headers):
+            head += name, b": ", value, b"\r\n"
+        if _CLOSE in headers:
+            cycle.keep_alive = False
+        elif not cycle.keep_alive:
+            head.append(b"connection: close\r\n")
+        self._joined.flush()
+        self.transport.write(b"".join((*head, b"\r\n", content)))
+        cycle.response_started = cycle.response_complete = True
+        if not cycle.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
+
+    def _own_cycle(self) -> Cycle | None:
+        """Return what answers the request whose head has arrived, None if ASGI has to.
+
+        Everything unusual is ASGI's: so is a request whose answer has to wait for that of another, or for its client.
+        """
+        target = target_of(self.url)
+        if target is None or self.direct is None or self.flow.write_paused or self.root_path:
+            return None
+        if self.cycle is not None and not self.cycle.response_complete:
+            return None
+        if self.parser.get_method() != b"POST" or self.parser.get_http_version() != "1.1":
+            return None
+        length = None
+        for name, value in self.headers:
+            if name == b"content-length":
+                length = value
+            elif name in _UNUSUAL:
+                return None
+        if length is None or not length.isdigit() or len(length) > 9 or int(length) > self.largest_direct:
+            return None
+        scope = self.scope
+        scope["method"], scope["path"], scope["raw_path"] = "POST", target.path, target.raw_path
+        scope["query_string"] = target.query
+        return self.direct(target, scope)  # type: ignore[arg-type]  # uvicorn's type of a scope is a TypedDict
 
     def shutdown(self) -> None:
         """Answer the request in hand or on its way with `connection: close`; close an idle connection in a moment."""
@@ -211,13 +344,20 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
 
-def protocol(settings: Settings) -> type[Connection]:
-    """Return the protocol for uvicorn with the limits of these settings."""
+def protocol(settings: Settings, direct: Direct | None) -> type[Connection]:
+    """Return the protocol for uvicorn with the limits of these settings.
+
+    Args:
+        settings: Settings of the service.
+        direct: Answers predictions without ASGI; None leaves all requests to ASGI.
+    """
 
     class Configured(Connection):
         timeout_s = settings.client_timeout_s
         most = settings.max_connections
+        largest_direct = min(_MOST_DIRECT_BYTES, settings.max_body_bytes)
 
+    Configured.direct = direct
     return Configured
 
 

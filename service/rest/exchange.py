@@ -1,18 +1,26 @@
-"""Predictions over HTTP in any protocol: queries, cancellation, sending."""
+"""Predictions over HTTP in any protocol: queries, cancellation, answers over ASGI."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Coroutine, Sequence
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 from service.errors import InputValueError
+from service.operations.predicting import Predicting, Prediction
 from service.places import in_query
-from service.rest.bodies import ClientGoneError, Receive, Send
-from service.serving.plane import Answer
+from service.rest.bodies import ClientGoneError, Headers, Receive, Scope, Send, read_body
 
 T = TypeVar("T")
+
+
+class Written(NamedTuple):
+    """Content of an answer, and the headers that describe it."""
+
+    content: bytes
+    headers: Headers
+
 
 _UNWATCHED_S = 0.02  # most answers come sooner, and watching costs more than a small model's run
 
@@ -43,6 +51,30 @@ def query_values(query_string: bytes, known: Sequence[str]) -> dict[str, str]:
             expected="one value",
         )
     return values
+
+
+def headers_of(prediction: Prediction[Any, Written], written: Written) -> Headers:
+    """Return the headers of an answer: what describes its content, its length, and the revision that answered."""
+    revision = prediction.served.revision.id
+    length = b"%d" % len(written.content)
+    return [*written.headers, (b"content-length", length), (b"x-candor-revision", revision.encode())]
+
+
+async def answer(
+    predicting: Predicting, prediction: Prediction[Any, Written], scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Read the body of a request, predict, and send the answer. The scope gets what logs and traces say of it.
+
+    Raises:
+        CandorError: The request cannot be answered. Nothing has been sent yet.
+        ClientGoneError: The client closed the connection.
+    """
+    body = await read_body(scope, receive, predicting.max_body)
+    await unless_gone(receive, predicting.predict(prediction, body))
+    written = await predicting.written(prediction)
+    scope["answer"], scope["times"] = prediction.answer, prediction.times
+    await send({"type": "http.response.start", "status": 200, "headers": headers_of(prediction, written)})
+    await send({"type": "http.response.body", "body": written.content})
 
 
 async def unless_gone(receive: Receive, prediction: Coroutine[Any, Any, T]) -> T:
@@ -99,19 +131,3 @@ class _Watch:
         self.gone = True
         if self._waiting is not None:
             self._waiting.cancel()
-
-
-async def send_answer(send: Send, answer: Answer, content: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Send `content` with status 200, its length, and the revision that answered."""
-    await send(
-        {
-            "type": "http.response.start",
-            "status": 200,
-            "headers": [
-                *headers,
-                (b"content-length", str(len(content)).encode()),
-                (b"x-candor-revision", answer.served.revision.id.encode()),
-            ],
-        }
-    )
-    await send({"type": "http.response.body", "body": content})

@@ -1,78 +1,79 @@
-"""POST /v1/models/{model}/predict as a plain ASGI callable; `predict_openapi` documents it."""
+"""POST /v1/models/{model}/predict, from the head of a request to its answer; `predict_openapi` documents it."""
 
 from __future__ import annotations
 
 import re
-import time
-from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from service.errors import InputValueError
 from service.inference.names import check_name
-from service.operations.predicting import Predicting, most_at_once
+from service.operations.predicting import Predicting, Prediction, most_at_once
 from service.places import in_body, in_query
 from service.rest import payloads
 from service.rest.answer import size_of, write
-from service.rest.bodies import Receive, Scope, Send, header, read_body
-from service.rest.exchange import query_values, send_answer, unless_gone
+from service.rest.bodies import Scope, header
+from service.rest.exchange import Written, query_values
+from service.rest.payloads import Payload
 from service.serving.model import Model
-from service.serving.plane import Answer, Served
+from service.serving.plane import Served
 
 _TOP: Final = re.compile(r"0|[1-9][0-9]{0,8}")
+_HEADERS: Final = ((b"content-type", b"application/json"),)
 
 
 class Predict(Predicting):
-    """Read a body, ask the plane of the model, write the answer."""
+    """Answer prediction requests."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send, model_name: str | None) -> None:
-        """Answer one request. `model_name` None selects the default model.
+    def asked(self, scope: Scope, model_name: str | None) -> Prediction[Payload, Written]:
+        """Return the prediction that a request asks for, before its body is read. A model of None is the default model.
 
         Raises:
-            CandorError: The request cannot be answered. Nothing has been sent yet.
-            ClientGoneError: The client closed the connection.
+            CandorError: The request cannot be answered.
         """
-        model = self._models.get(model_name)
-        served = model.served  # answers this request to its end, whatever is activated meanwhile
+        model = self.models.get(model_name)
+        served = model.served
         model.plane.check_room(served)
-        query = _query(scope["query_string"])
-        body = await read_body(scope, receive, self._max_body)
-        answer = await unless_gone(receive, self._predict(scope, model, served, body, query))
-        answered = time.perf_counter()
-        content = await self._aside(partial(write, answer, query.top), size_of(answer))
-        encoded = time.perf_counter()
-        model.plane.stages.encode.add(encoded - answered)
-        scope["answer"] = answer
-        scope["times"] += (answered, encoded)
-        await send_answer(send, answer, content, ((b"content-type", b"application/json"),))
+        return _Prediction(self, model, served, scope)
 
-    async def _predict(self, scope: Scope, model: Model, served: Served, body: bytes, query: Query) -> Answer:
-        """Decode a body and answer it. The deadline starts here, so it covers the wait for a decoder."""
-        arrived = time.perf_counter()
-        content_type = header(scope, b"content-type")
-        parse = partial(payloads.parse, body, content_type, served.input, served.encoder, max_rows=self._max_rows)
-        quick = (
-            len(body) <= most_at_once(served.encoder) or payloads.media_type_of(content_type) in payloads.WRAPPED_TYPES
-        )
-        payload, inputs = await self._read(parse, served, len(body), quick=quick)
+
+class _Prediction(Prediction[Payload, Written]):
+    """A prediction request."""
+
+    def __init__(self, predicting: Predicting, model: Model, served: Served, scope: Scope) -> None:
+        super().__init__(predicting, model, served)
+        self._query = _query(scope["query_string"])
+        self._content_type = header(scope, b"content-type")
+
+    def quick(self, body: bytes) -> bool:
+        """Return whether the body is small, or only wrapped."""
+        small = len(body) <= most_at_once(self.served.encoder)
+        return small or payloads.media_type_of(self._content_type) in payloads.WRAPPED_TYPES
+
+    def _read(self, body: bytes) -> Payload:
+        served, most = self.served, self._predicting.max_rows
+        return payloads.parse(body, self._content_type, served.input, served.encoder, max_rows=most)
+
+    def _given(self) -> dict[str, Any]:
+        query, payload = self._query, self.read
         if query.segment is not None and payload.segments is not None:
             raise InputValueError(
                 "The segment is given twice.", where=in_body("segments"), found="?segment=", expected="one"
             )
-        decoded = time.perf_counter()
-        scope["times"] = (arrived, decoded)
-        model.plane.stages.decode.add(decoded - arrived)
-        answer = await model.plane.predict(
-            served,
-            inputs,
-            deadline_s=self._deadline_s - (decoded - arrived),
-            policy=query.policy,
-            references=payload.references,
-            groups=payload.groups,
-            segments=query.segment if payload.segments is None else payload.segments,
-        )
-        self._metrics.predicted(answer, time.perf_counter() - decoded)
-        self._count_absent(model.name, served, inputs, payload.absent)
-        return answer
+        return {
+            "policy": query.policy,
+            "references": payload.references,
+            "groups": payload.groups,
+            "segments": query.segment if payload.segments is None else payload.segments,
+        }
+
+    @property
+    def size(self) -> int:
+        """About how many bytes `write` makes."""
+        return size_of(self.answer)
+
+    def write(self) -> Written:
+        """Return the answer as JSON."""
+        return Written(write(self.answer, self._query.top), _HEADERS)
 
 
 class Query(NamedTuple):

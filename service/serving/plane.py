@@ -24,7 +24,7 @@ from service.decisions.revision import Revision
 from service.decisions.solved import SolvedPolicy
 from service.errors import InputShapeError, OverloadedError, StateUnavailableError, UnknownPolicyError
 from service.ids import new_ids
-from service.inference.batcher import Batcher, LoopThread
+from service.inference.batcher import Batcher, LoopThread, Waiting
 from service.inference.chain import Chain, Scores
 from service.inference.inputs import Encoder, check_rows, conform
 from service.inference.runtimes import Runtime
@@ -118,7 +118,8 @@ class Answer:
 Log = Callable[[Answer, npt.NDArray[Any], Sequence[Answer]], "Sequence[Future[None]] | None"]
 
 
-_Logged = tuple[Answer, "Future[None] | None"]
+Logged = tuple[Answer, "Future[None] | None"]
+"""An answer, and a future that is done when it is stored; None if nothing waits for that."""
 
 
 @dataclass(slots=True, eq=False)
@@ -175,7 +176,7 @@ class Plane:
         self._max_rows = max_rows
         self._max_batch_size = max_batch_size
         self._explore = random.Random()  # noqa: S311 — decides whose label is sought, keeps no secret
-        self._batcher: Batcher[_Request, _Logged] = Batcher(
+        self._batcher: Batcher[_Request, Logged] = Batcher(
             self._run,
             max_batch_size=max_batch_size,
             max_queued_rows=max_queued_rows,
@@ -202,36 +203,60 @@ class Plane:
             self._statistics_of(served).failure.add(0)
             raise
 
-    async def predict(
+    async def predict(self, served: Served, inputs: npt.NDArray[Any], *, deadline_s: float, **given: Any) -> Answer:
+        """Answer a batch of inputs, see `begin`.
+
+        Raises:
+            CandorError: See `begin`.
+            StateUnavailableError: The answer must be stored first, and was not stored in time.
+        """
+        waiting: asyncio.Future[Logged] = asyncio.get_running_loop().create_future()
+        began = time.perf_counter_ns()
+        self.begin(served, inputs, waiting, deadline_s=deadline_s, **given)
+        try:
+            answer, written = await waiting
+            if written is not None:
+                await _until_written(written, deadline_s - (time.perf_counter_ns() - began) / _NS)
+        except Exception:
+            self.failed(served, began)
+            raise
+        return answer
+
+    def begin(
         self,
         served: Served,
         inputs: npt.NDArray[Any],
+        waiting: Waiting[Logged],
         *,
         deadline_s: float,
         policy: str | None = None,
         references: Sequence[str | None] | None = None,
         groups: Sequence[str | None] | None = None,
         segments: Sequence[str | None] | str | None = None,
-    ) -> Answer:
-        """Answer a batch of inputs (N, …), or one example without its batch axis.
+        alone: bool = False,
+    ) -> None:
+        """Queue a batch of inputs (N, …), or one example without its batch axis; call on the event loop.
+
+        `waiting` gets the answer, or a DeadlineExceededError (the deadline passed in the queue), an InputError (the
+        model returns no finite scores for a row), an UpstreamError (the server of a remote model gives no usable
+        answer, or runs another model) or an UpstreamRejectedError (it cannot score an input). Its owner counts those,
+        see `failed`.
 
         Args:
             served: Revision that was active when the request arrived.
             inputs: Inputs of the model, see `conform`.
+            waiting: Gets the answer.
             deadline_s: Queueing deadline in seconds.
             policy: Name of the policy to decide with.
             references: The client's names of the N rows.
             groups: Groups of the N rows (card, patient …).
             segments: Segments of the N rows, or one for all.
+            alone: Whether no other request can arrive together with this one, see `Batcher.put`.
 
         Raises:
             UnknownPolicyError: The revision has no such policy.
-            InputError: The inputs do not fit the model, or it returns no finite scores for a row.
+            InputError: The inputs do not fit the model.
             OverloadedError: The queue is full.
-            DeadlineExceededError: The deadline passed in the queue.
-            UpstreamError: The server of a remote model gives no usable answer, or runs another model.
-            UpstreamRejectedError: The server of a remote model cannot score an input.
-            StateUnavailableError: The answer must be stored first, and was not stored in time.
         """
         fitting = conform(inputs, served.input, served.encoder)
         check_rows(len(fitting), self._max_rows)
@@ -250,15 +275,21 @@ class Plane:
         solved = served.policy(policy)
         until = started + int(deadline_s * _NS)
         request = _Request(served, fitting, solved, references or nothing, groups or nothing, segments, started, until)
+        here_s = _HERE_S if served.session.on_loop else 0.0
         try:
-            here_s = _HERE_S if served.session.on_loop else 0.0
-            answer, written = await self._batcher.submit(request, deadline_s=deadline_s, here_s=here_s)
-            if written is not None:
-                await _until_written(written, deadline_s - (time.perf_counter_ns() - started) / 1e9)
-        except Exception:
-            self._statistics_of(served).failure.add(time.perf_counter_ns() - started)
+            self._batcher.put(request, waiting, deadline_s=deadline_s, here_s=here_s, alone=alone)
+        except OverloadedError:
+            self.failed(served, started)
             raise
-        return answer
+
+    def failed(self, served: Served, began_ns: int) -> None:
+        """Count a request that got no answer.
+
+        Args:
+            served: Its revision.
+            began_ns: When it began, on the clock of `time.perf_counter_ns`.
+        """
+        self._statistics_of(served).failure.add(time.perf_counter_ns() - began_ns)
 
     def close(self) -> None:
         """Finish queued work, then stop."""
@@ -267,7 +298,7 @@ class Plane:
     def _statistics_of(self, served: Served) -> Statistics:
         return self.statistics.setdefault(served.revision.id, Statistics())
 
-    def _run(self, requests: list[_Request]) -> list[_Logged]:
+    def _run(self, requests: list[_Request]) -> list[Logged]:
         served = requests[0].lane
         statistics = self._statistics_of(served)
         began = time.perf_counter_ns()
@@ -314,7 +345,7 @@ class Plane:
         logits: npt.NDArray[np.float32],
         probabilities: npt.NDArray[np.float32],
         timing: Timing,
-    ) -> list[_Logged]:
+    ) -> list[Logged]:
         """Decide the rows of a batch, log them, and return the answer of each request."""
         labels, confidence = served.calibrator.top_label(logits, probabilities)
         ids = new_ids(len(logits))
@@ -330,7 +361,7 @@ class Plane:
             wholes.append((whole, rows, [whole] if len(alike) == 1 else _parts(whole, alike)))
         if served.sample is not None:
             served.sample.add(inputs)
-        logged: list[_Logged] = []
+        logged: list[Logged] = []
         for whole, rows, parts in wholes:  # last, when nothing can fail: a failed batch runs again
             written = self._log(whole, inputs[rows], parts)
             logged += zip(parts, repeat(None) if written is None else written, strict=False)

@@ -27,10 +27,16 @@ class RequestLog:
     def __init__(self, share: float) -> None:
         self._share = share
 
+    def wants(self, route: str) -> bool:
+        """Return whether a request gets a line; sampling leaves predictions out."""
+        if not route.lower().endswith(("predict", "infer")):
+            return True
+        return self._share > 0 and random.random() < self._share  # noqa: S311 — a sample, no secret
+
     def ended(
         self, request: Mapping[str, Any], route: str, status: int | str, seconds: float, *, quiet: bool = False
     ) -> None:
-        """Write the line, unless sampling leaves it out.
+        """Write the line of a request that gets one.
 
         Args:
             request: ASGI scope, or the like for gRPC: `method`, and optionally `principal`, `answer`, `path_params`.
@@ -39,9 +45,6 @@ class RequestLog:
             seconds: Time from the head of the request to the end of its answer.
             quiet: At the level "debug": health checks, metrics.
         """
-        predicting = route.lower().endswith(("predict", "infer"))
-        if predicting and not (self._share and random.random() < self._share):  # noqa: S311 — a sample, no secret
-            return
         line: dict[str, Any] = {
             "method": request["method"],
             "route": route,

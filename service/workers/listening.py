@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 from service.errors import ConfigurationError
@@ -36,6 +38,47 @@ def bound(host: str, port: int) -> list[socket.socket]:
                 one.close()
         raise cannot_listen(host, port, error.strerror or str(error)) from error
     return sockets
+
+
+@contextlib.contextmanager
+def unix_socket(path: Path) -> Iterator[socket.socket]:
+    """Give a Unix socket bound to a path, which does not listen yet, and remove the path at the end.
+
+    A socket that nothing listens on is replaced: it is left over from a process that was killed.
+
+    Raises:
+        ConfigurationError: The path cannot be bound.
+    """
+    with socket.socket(socket.AF_UNIX) as one:
+        one.setblocking(False)
+        try:
+            if path.is_socket() and not _listens(path):
+                path.unlink()
+            one.bind(str(path))
+            own = path.stat().st_ino
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise ConfigurationError(
+                f"The service could not listen on the Unix socket {path}: {why}.",
+                where="CANDOR_UDS",
+                found=why,
+                expected="a short path in a folder that the service can write to, and that no other service listens on",
+            ) from error
+        try:
+            yield one
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_ino == own:  # else the next service listens there by now
+                    path.unlink()
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return False
+    return True
 
 
 def reserved(host: str, port: int) -> list[socket.socket]:

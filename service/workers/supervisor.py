@@ -179,8 +179,7 @@ class Supervisor:
         if first and worker.number == 1:
             self._kept += [asyncio.create_task(self._keep(other)) for other in self._workers[1:]]
             for listener in self._listeners:
-                host, port = listener.getsockname()[:2]
-                text = f"Candor running on http://{f'[{host}]' if ':' in host else host}:{port} (Press CTRL+C to quit)"
+                text = f"Candor running on {_named(listener)} (Press CTRL+C to quit)"
                 logger.info(text, workers=len(self._workers))
 
     def _listen(self) -> None:
@@ -250,3 +249,11 @@ class Supervisor:
             ["candor_worker_restarts", "counter", "Worker processes that ended and were started again.",
              [["candor_worker_restarts_total", [], self._restarts]]],
         ]  # fmt: skip
+
+
+def _named(listener: socket.socket) -> str:
+    """Return the address of a listening socket as a client would write it."""
+    if listener.family == socket.AF_UNIX:
+        return f"unix:{listener.getsockname()}"
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

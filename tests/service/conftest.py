@@ -36,6 +36,7 @@ from bundle import Bundle, BundleContents
 from service.app import Candor, create_app
 from service.cli import app
 from service.commands import output
+from service.commands.process import uvicorn_options
 from service.recalibration import refit_process
 from service.rest.uploads.check import CheckTask, check
 from service.rest.uploads.intake import Intake
@@ -222,7 +223,7 @@ class InThread(Caller):
         self._socket = socket.create_server((settings.host, port))
         host, port = self._socket.getsockname()[:2]
         super().__init__(f"http://{host}:{port}")
-        config = uvicorn.Config(self.application, loop=loop, log_config=None, access_log=False, server_header=False)
+        config = uvicorn.Config(self.application, **uvicorn_options(settings, self.application) | {"loop": loop})
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]})
         self._thread.start()

@@ -1,10 +1,8 @@
-"""POST /v2/models/{model}/infer as a plain ASGI callable; `openapi` documents it."""
+"""POST /v2/models/{model}/infer, from the head of a request to its answer; `openapi` documents it."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
-from functools import partial
 from typing import Final, NamedTuple
 
 from service.errors import InputValueError
@@ -13,69 +11,81 @@ from service.open_inference.inferring import Inferring
 from service.open_inference.named import own_name
 from service.open_inference.request import Inference
 from service.open_inference.versions import served_version
-from service.operations.predicting import most_at_once
+from service.operations.predicting import Predicting, Prediction, most_at_once
 from service.places import in_body, in_query
 from service.rest import compression
-from service.rest.bodies import Receive, Scope, Send, read_body
-from service.rest.exchange import query_values, send_answer, unless_gone
+from service.rest.bodies import Scope
+from service.rest.exchange import Written, query_values
 from service.rest.v2.answer import write
 from service.rest.v2.body import json_length, parse
+from service.serving.model import Model
 from service.serving.plane import Served
 
 _WORTH_COMPRESSING: Final = 1024  # many clients accept encodings without being asked; for less it does not pay
+_TEXT_PER_BYTE: Final = 6  # of JSON per byte of logits, with all outputs
 
 
-class Infer(Inferring):
-    """Read a request, ask the plane of the model, write the answer."""
+class Infer(Predicting):
+    """Answer inference requests."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send, model_name: str, version: str | None) -> None:
-        """Answer one request. `version` None selects the active revision.
+    def asked(self, scope: Scope, model_name: str, version: str | None) -> Prediction[Inference, Written]:
+        """Return the prediction that a request asks for, before its body is read. A version of None is the active one.
 
         Raises:
-            CandorError: The request cannot be answered. Nothing has been sent yet.
-            ClientGoneError: The client closed the connection.
+            CandorError: The request cannot be answered.
         """
-        model = self._models.get(model_name)
-        served = served_version(model, version)  # answers this request to its end, whatever is activated meanwhile
+        model = self.models.get(model_name)
+        served = served_version(model, version)
         model.plane.check_room(served)
-        query = _query(scope["query_string"])
-        header, accepted = _headers(scope)
-        body = await read_body(scope, receive, self._max_body)
-        length = json_length(header, len(body))
-        read = partial(_read, body, length, served, query, self._max_rows)
-        # Numbers after the JSON cost nothing to read; texts take time.
-        binary = served.encoder is None and served.input.kind != "tensors"
-        quick = (length if binary else len(body)) <= most_at_once(served.encoder)
-        inferring = self._inferred(model, served, read, len(body), quick=quick)
-        answer, inference, arrived, decoded = await unless_gone(receive, inferring)
-        answered = time.perf_counter()
-        content, before_tensors = await self._aside(partial(write, answer, inference), answer.logits.nbytes)
+        return _Prediction(self, model, served, scope)
+
+
+class _Prediction(Inferring[Written]):
+    """An inference request."""
+
+    def __init__(self, predicting: Predicting, model: Model, served: Served, scope: Scope) -> None:
+        super().__init__(predicting, model, served)
+        self._query = _query(scope["query_string"])
+        self._json_length, self._accepted = _headers(scope)
+
+    def quick(self, body: bytes) -> bool:
+        """Return whether the body is small up to the numbers after its JSON, which cost nothing to read."""
+        binary = self.served.encoder is None and self.served.input.kind != "tensors"
+        length = json_length(self._json_length, len(body)) if binary else len(body)
+        return length <= most_at_once(self.served.encoder)
+
+    def _read(self, body: bytes) -> Inference:
+        """Return the request in a body, with the policy and the segment of the query."""
+        length = json_length(self._json_length, len(body))
+        served, query = self.served, self._query
+        own = own_name(served.bundle)
+        inference = parse(body, length, served.input, served.encoder, max_rows=self._predicting.max_rows, own=own)
+        if query == _NO_QUERY:
+            return inference
+        given = {name: value for name, value in query._asdict().items() if value is not None}
+        for name in given:
+            if (found := getattr(inference, name)) is not None:
+                raise InputValueError(
+                    f"The {name} is given twice.", where=in_body("parameters", name), found=found, expected="once"
+                )
+        return replace(inference, **given)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes `write` has to make, or to compress."""
+        return super().size * (1 if self._accepted is None else _TEXT_PER_BYTE)
+
+    def write(self) -> Written:
+        """Return the answer as JSON, or with tensors after it."""
+        content, before_tensors = write(self.answer, self.read)
         headers = [(b"content-type", b"application/json" if before_tensors is None else b"application/octet-stream")]
         if before_tensors is not None:
             headers.append((b"inference-header-content-length", b"%d" % before_tensors))
+        accepted = self._accepted
         if accepted is not None and len(content) >= _WORTH_COMPRESSING and (used := compression.wanted(accepted)):
-            content = await self._aside(partial(compression.compress, content, used), len(content))
+            content = compression.compress(content, used)
             headers.append((b"content-encoding", used.encode()))
-        encoded = time.perf_counter()
-        model.plane.stages.encode.add(encoded - answered)
-        scope["answer"] = answer
-        scope["times"] = (arrived, decoded, answered, encoded)
-        await send_answer(send, answer, content, headers)
-
-
-def _read(body: bytes, length: int, served: Served, query: Query, max_rows: int) -> Inference:
-    """Return the request in a body, with the policy and the segment of the query."""
-    own = own_name(served.bundle)
-    inference = parse(body, length, served.input, served.encoder, max_rows=max_rows, own=own)
-    if query == _NO_QUERY:
-        return inference
-    given = {name: value for name, value in query._asdict().items() if value is not None}
-    for name in given:
-        if (found := getattr(inference, name)) is not None:
-            raise InputValueError(
-                f"The {name} is given twice.", where=in_body("parameters", name), found=found, expected="once"
-            )
-    return replace(inference, **given)
+        return Written(content, headers)
 
 
 def _headers(scope: Scope) -> tuple[str | None, str | None]:

@@ -1,0 +1,186 @@
+"""Predictions that the connection answers itself, without ASGI and, where nothing has to wait, without a task.
+
+The steps of a prediction are the same as over ASGI; only who calls them differs
+(docs/explanation/decisions/0025-predictions-without-asgi.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from typing import Any
+
+import structlog
+
+from service.errors import CandorError, InputError
+from service.operations.access import Access
+from service.operations.predicting import LARGE, Predicting, Prediction
+from service.rest.access import sender_at_once
+from service.rest.bodies import Headers, Scope
+from service.rest.connections import Cycle
+from service.rest.exchange import Written, headers_of
+from service.rest.paths import Target
+from service.rest.predict import Predict
+from service.rest.problems import CLIENT_GONE
+from service.rest.requests import Requests
+from service.rest.v2.infer import Infer
+from service.serving.plane import Logged
+
+
+class Direct:
+    """Answer predictions whose bodies are small and arrive as announced.
+
+    Args:
+        predict: Answers requests of /v1.
+        infer: Answers requests of /v2.
+        access: Access control.
+        requests: Names and counts requests.
+    """
+
+    def __init__(self, predict: Predict, infer: Infer, access: Access, requests: Requests) -> None:
+        self.requests = requests
+        self._predict = predict
+        self._infer = infer
+        self._access = access
+
+    def __call__(self, target: Target, scope: Scope) -> Cycle | None:
+        """Return what answers a request whose head has arrived; None if ASGI has to."""
+        principal = sender_at_once(self._access, scope, "predict")
+        if principal is None:
+            return None
+        scope["principal"] = principal
+        return _Exchange(self, target, scope)
+
+    def asked(self, target: Target, scope: Scope) -> tuple[Predicting, Prediction[Any, Written]]:
+        """Return the prediction that a request asks for.
+
+        Raises:
+            CandorError: The request cannot be answered.
+        """
+        if target.path.startswith("/v2/") and target.model is not None:
+            return self._infer, self._infer.asked(scope, target.model, target.version)
+        return self._predict, self._predict.asked(scope, target.model)
+
+
+class _Exchange(Cycle):
+    """A request and its answer; for the batcher, what waits for a result.
+
+    Args:
+        direct: The service.
+        target: Target of the request.
+        scope: Its scope.
+    """
+
+    __slots__ = (
+        "_began", "_cancelled", "_direct", "_predicting", "_prediction", "_request_id", "_scope", "_target", "_task",
+    )  # fmt: skip
+
+    def __init__(self, direct: Direct, target: Target, scope: Scope) -> None:
+        super().__init__()
+        self._began = time.perf_counter()
+        self._direct = direct
+        self._target = target
+        self._scope = scope
+        self._request_id = direct.requests.name(scope)
+        self._cancelled = False
+        self._prediction: Any = None  # while it is not answered: it has inputs and scores
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Find out what is asked, or refuse it before its body has arrived."""
+        try:
+            self._predicting, self._prediction = self._direct.asked(self._target, self._scope)
+        except Exception as error:  # noqa: BLE001 — it is answered
+            self._failed(error)
+
+    def answer(self, body: bytes, *, alone: bool) -> None:
+        """Answer, now or later. Nothing is raised."""
+        prediction = self._prediction
+        try:
+            prediction.arrived = time.perf_counter()
+            if not prediction.quick(body):
+                self._wait(self._predicting.predict(prediction, body))
+                return
+            prediction.parse(body)
+            if prediction.encoded:
+                self._wait(self._predicting.resume(prediction, len(body)))
+                return
+            plane, given = prediction.model.plane, prediction.asked()
+            try:
+                plane.begin(prediction.served, prediction.inputs, self, alone=alone, **given)
+            except InputError as error:
+                prediction.place(error)
+                raise
+        except Exception as error:  # noqa: BLE001 — it is answered
+            self._failed(error)
+
+    def gone(self) -> None:
+        """Give up: the client has closed the connection."""
+        self._cancelled = self.response_complete = True
+        if self._task is not None:
+            self._task.cancel()
+        self._ended(CLIENT_GONE)
+
+    def done(self) -> bool:
+        """Return whether the request was answered or given up."""
+        return self.response_complete
+
+    def cancelled(self) -> bool:
+        """Return whether it was given up."""
+        return self._cancelled
+
+    def set_result(self, result: Logged, /) -> None:
+        """Answer a prediction."""
+        try:
+            self._prediction.answered(result[0])
+            if self._prediction.size > LARGE:
+                self._wait(None)
+            else:
+                self._send(self._prediction.written())
+        except Exception as error:  # noqa: BLE001 — it is answered
+            self._failed(error)
+
+    def set_exception(self, exception: Exception, /) -> None:
+        """Answer a prediction that failed."""
+        self._prediction.failed(exception)
+        self._failed(exception)
+
+    def _wait(self, predicting: Awaitable[None] | None) -> None:
+        """Go on in a task: a step has to wait for a thread."""
+        self._task = asyncio.get_running_loop().create_task(self._in_task(predicting))
+
+    async def _in_task(self, predicting: Awaitable[None] | None) -> None:
+        structlog.contextvars.bind_contextvars(request_id=self._request_id)
+        try:
+            if predicting is not None:
+                await predicting
+            self._send(await self._predicting.written(self._prediction))
+        except Exception as error:  # noqa: BLE001 — it is answered
+            self._failed(error)
+
+    def _send(self, written: Written) -> None:
+        prediction = self._prediction
+        self._scope["answer"] = prediction.answer
+        self._reply(200, headers_of(prediction, written), written.content)
+
+    def _failed(self, error: Exception) -> None:
+        """Answer an error."""
+        requests = self._direct.requests
+        if isinstance(error, CandorError):
+            response = requests.refused(error, self._scope)
+        else:
+            with structlog.contextvars.bound_contextvars(request_id=self._request_id):
+                response = requests.failed(error, self._scope)
+        self._reply(response.status_code, response.raw_headers, bytes(response.body))
+
+    def _reply(self, status: int, headers: Headers, content: bytes) -> None:
+        if self.response_complete:
+            return
+        more = self._direct.requests.headers(self._scope, self._request_id)
+        self.reply(status, [*headers, *more], content)
+        self._ended(status)
+
+    def _ended(self, status: int) -> None:
+        self._prediction = None
+        self._direct.requests.ended(self._scope, self._request_id, self._target.route, status, self._began, quiet=False)
