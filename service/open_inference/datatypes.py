@@ -59,15 +59,16 @@ def accepted(dtype: str) -> tuple[str, ...]:
     return (own, *(name for name in DATATYPES if name != own))
 
 
-def exactly(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> tuple[npt.NDArray[Any], int | None]:
+def without_loss(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> tuple[npt.NDArray[Any], int | None]:
     """Return flat numbers in another type, and the index of the first that this type cannot hold, None without any.
 
-    NaN and infinities stay what they are between floats.
+    Floats become narrower floats by rounding, as decimals of JSON do, and are lost where they become infinite. All
+    other numbers stay what they are, or are lost. NaN and infinities stay what they are between floats.
 
     Example:
-        >>> exactly(np.array([1, 2**24 + 1]), np.dtype(np.float32))[1]
+        >>> without_loss(np.array([1, 2**24 + 1]), np.dtype(np.float32))[1]
         1
-        >>> exactly(np.array([1.0, 255.0]), np.dtype(np.uint8))
+        >>> without_loss(np.array([1.0, 255.0]), np.dtype(np.uint8))
         (array([  1, 255], dtype=uint8), None)
     """
     if values.dtype == dtype:
@@ -85,7 +86,7 @@ def exactly(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> tuple[npt.NDArray
             outside = ~(np.isfinite(converted) & (converted < _beyond(values.dtype)))
             lost = outside | (converted.astype(values.dtype) != values)
         else:
-            lost = (converted != values) & ~np.isnan(values)
+            lost = np.isinf(converted) & ~np.isinf(values)
     return converted, int(lost.argmax()) if lost.any() else None
 
 

@@ -18,7 +18,7 @@ from service.inference.encoded import decode_base64, encode_texts
 from service.inference.inputs import Encoder, check_rows
 from service.inference.names import check_name
 from service.open_inference import parameters
-from service.open_inference.datatypes import BOOL, DATATYPES, Datatype, accepted, exactly, from_bfloat16
+from service.open_inference.datatypes import BOOL, DATATYPES, Datatype, accepted, from_bfloat16, without_loss
 from service.open_inference.errors import rows_of_the_tensor
 from service.open_inference.fields import kind_of
 from service.places import Place, in_body
@@ -136,7 +136,7 @@ class InputTensor:
         if self.datatype == BYTES and (spec.kind == "image" or isinstance(encoder, Vocabulary | Tokenizer)):
             return self._encoded(body, spec, encoder, max_rows)
         self._check_datatype((BYTES,) if isinstance(encoder, Tokenizer) else accepted(spec.dtype))
-        return self._exactly(body, spec.dtype, spec.shape).reshape(self.shape)
+        return self._numbers(body, spec.dtype, spec.shape).reshape(self.shape)
 
     def numbers(self, body: bytes, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
         """Return numbers or booleans as an array (N, *shape) of `dtype`; of shape [N] or [N, 1] for one value per row.
@@ -146,7 +146,7 @@ class InputTensor:
         """
         self._check_datatype(accepted(dtype))
         self._check_shape(shape)
-        return self._exactly(body, dtype, shape).reshape(-1, *shape)
+        return self._numbers(body, dtype, shape).reshape(-1, *shape)
 
     def texts(self, body: bytes, shape: tuple[int, ...]) -> list[str]:
         """Return the texts of BYTES of shape (N, *shape), flat; of shape [N] or [N, 1] for one text per row.
@@ -194,16 +194,16 @@ class InputTensor:
             for row, text in enumerate(texts)
         ]
 
-    def _exactly(self, body: bytes, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    def _numbers(self, body: bytes, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
         """Return flat numbers in the type of the model, whose examples have `shape`."""
         flat = self._pack(self._flat(), body) if self.data is not None else self._from_binary(body)
-        converted, lost = exactly(flat, np.dtype(dtype))
+        converted, lost = without_loss(flat, np.dtype(dtype))
         if lost is not None:
             raise InputValueError(
                 f"{OF_DTYPE[dtype]} cannot hold a value of the tensor.",
                 where=self.where.tensor_row(lost // math.prod(shape)),
                 found=f"{flat[lost]!s} ({self.datatype})",
-                expected=f"numbers that are exact in {OF_DTYPE[dtype]}",
+                expected=f"numbers of {OF_DTYPE[dtype]}",
                 remedy=f"Convert the values yourself and send {OF_DTYPE[dtype]}.",
             )
         return converted
