@@ -250,7 +250,7 @@ class InThread(Caller):
 class Process(Caller):
     """A service as operators run it: `candor serve` or `candor worker` in a process of its own."""
 
-    def __init__(self, environment: dict[str, str], *, port: int, command: str) -> None:
+    def __init__(self, environment: dict[str, str], *, port: int, command: str = "serve") -> None:
         self.popen = subprocess.Popen(
             [BIN / "candor", command, "--port", str(port)],
             stdin=subprocess.DEVNULL,

@@ -274,7 +274,7 @@ class TestNames:
         document = problem(response, 404, kind)
         assert document["found"]
 
-    @pytest.mark.parametrize("path", ["/", "/nowhere", "/v1", "/v1/models/digits", "/predict/", "/%ff%00", "//predict"])
+    @pytest.mark.parametrize("path", ["/", "/nowhere", "/v1", "/v1/digits", "/predict/", "/%ff%00", "//predict"])
     def test_unknown_paths(self, shared: Any, path: str) -> None:
         problem(shared.http.get(path), 404)
 

@@ -20,7 +20,9 @@ from tests.waiting import until
 ENDPOINTS = [
     ("POST", "/predict", "predict"),
     ("POST", "/v1/models/digits/predict", "predict"),
+    ("POST", "/v1/models/digits:predict", "predict"),
     ("GET", "/v1/models", None),
+    ("GET", "/v1/models/digits", None),
     ("GET", "/v1/models/digits/revisions", None),
     ("GET", "/v1/models/digits/revisions/r1", None),
     ("GET", "/v1/models/digits/policies/auto-read", None),
@@ -52,6 +54,7 @@ BODIES = {
     "feedback": {"items": [{"reference": "a", "label": "1"}]},
     "reject": {"reason": "a test"},
     "predict": {"inputs": [[[0] * 8] * 8]},
+    "digits:predict": {"instances": [[[0] * 8] * 8]},
     "mine": {"positive": "top", "bands": [{"action": "review"}]},
 }
 
