@@ -31,7 +31,7 @@ def test_a_worker_updates_the_state_and_runs_what_services_leave_to_it(
 
 @pytest.mark.parametrize("command", [["serve", "--no-background"], ["worker"]])
 def test_a_state_in_sqlite_is_refused(spawn: Spawn, command: list[str]) -> None:
-    done = spawn.run(*command)
+    done = spawn.process(*command)
     assert done.returncode == 2
     assert "A state in SQLite has one server" in done.stderr
     assert "Use PostgreSQL" in done.stderr

@@ -102,6 +102,7 @@ class TestProcess:
         for name, value in changes.items():
             monkeypatch.setenv(f"CANDOR_{name.upper()}", value)
         monkeypatch.setattr("service.telemetry.logs.configure_logs", lambda *_: None)
+        monkeypatch.setattr("gc.disable", lambda: None)
         done = CliRunner().invoke(app, ["serve"])
         assert done.exit_code == 2, done.output
         assert says in done.stderr
