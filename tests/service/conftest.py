@@ -53,6 +53,7 @@ from tests.waiting import PATIENCE_S, until
 from .cluster import Cluster
 
 POLICIES = Path(__file__).parents[2] / "examples" / "policies"
+collect_ignore = ["generated"]  # what callers of a generated client write; it needs that client
 _NUMBERS = itertools.count()
 ROWS_PER_REQUEST = 256
 # In the child's place: one that asks for a look, and then takes its time.
