@@ -41,8 +41,10 @@ from calibrators.methods.spline import Spline
 from calibrators.methods.structured_matrix import StructuredMatrix
 from calibrators.methods.structured_vector import StructuredVector
 from calibrators.methods.temperature import Temperature
+from calibrators.methods.tops import calibration_warning
 from calibrators.methods.vector import Vector
 from calibrators.methods.venn_abers import VennAbers
+from calibrators.online import OnlinePlatt
 from calibrators.registry import restored
 from calibrators.softmax import logits_from_probabilities, softmax
 
@@ -64,6 +66,7 @@ __all__ = [
     "Isotonic",
     "IsotonicMulticlass",
     "Matrix",
+    "OnlinePlatt",
     "Platt",
     "PriorShift",
     "Quadratic",
@@ -74,6 +77,7 @@ __all__ = [
     "Temperature",
     "Vector",
     "VennAbers",
+    "calibration_warning",
     "confidence_histogram",
     "from_dict",
     "inverse",

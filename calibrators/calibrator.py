@@ -89,7 +89,31 @@ class Calibrator(ABC):
             CalibrationDataError: Wrong shapes, types or values; the message names the entry.
             CalibrationFitError: No convergence. The calibrator keeps its previous state.
         """
-        rows = labelled_rows(logits, labels, sample_weight)
+        return self.fit_grouped(logits, labels, None, sample_weight)
+
+    def fit_grouped(
+        self,
+        logits: ArrayLike,
+        labels: ArrayLike,
+        groups: ArrayLike | None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Fit as `fit` does, on rows that belong to groups (the frames of a video, the payments of a card).
+
+        Methods that cross-validate (`auto`, `matrix`, `dirichlet`, and `prior_shift` around one of these) keep the rows
+        of a group in one fold; all others ignore groups.
+
+        Args:
+            logits: (N, K) raw scores.
+            labels: (N,) integers in 0 … K−1.
+            groups: (N,) integers or strings, equal for rows that belong together; None: each row is its own.
+            sample_weight: (N,) weights of 0 or more, or None.
+
+        Raises:
+            CalibrationDataError: As `fit`, or groups of the wrong shape.
+            CalibrationFitError: As `fit`.
+        """
+        rows = labelled_rows(logits, labels, sample_weight, groups)
         check_frequencies(sample_weight, self.weight_kind)
         self._fit(rows)
         return self
@@ -114,7 +138,7 @@ class Calibrator(ABC):
         self.check_fitted(matrix.shape[1])
         result = result_array(matrix, out)
         single = self._single_precision_from <= matrix.shape[1] and matrix.dtype != np.float64
-        for rows, chunk, maxima in logit_chunks(matrix, single):
+        for rows, chunk, maxima in logit_chunks(matrix, single, self._rows_at_once):
             result[rows] = self._transform(chunk, maxima)
         return result
 
@@ -187,6 +211,8 @@ class Calibrator(ABC):
 
     # From this many classes on, float32 logits are transformed in float32; never, unless a method bounds the error.
     _single_precision_from: ClassVar[float] = math.inf
+    # Rows to transform at once; see `logit_chunks`.
+    _rows_at_once: ClassVar[int] = 1
 
     @abstractmethod
     def _fit(self, rows: LabelledRows) -> None:

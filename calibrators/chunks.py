@@ -17,6 +17,7 @@ from calibrators.errors import CalibrationDataError
 AnyFloats = TypeVar("AnyFloats", Floats, Doubles)
 
 CHUNK_ENTRIES = 65_536
+_MOST_ENTRIES = 2_097_152
 _FEW_CLASSES, _MANY_ROWS = 32, 64
 
 
@@ -51,6 +52,17 @@ def row_sums(chunk: AnyFloats) -> AnyFloats:
     for k in range(2, classes):
         sums += chunk[:, k]
     return sums[:, None]
+
+
+def raise_to_floor(logits: Doubles, maxima: Doubles, floor: float) -> Doubles:
+    """Raise float64 logits (n, K), in place, until no class has a softmax share below ``floor``, above 0.
+
+    Shares refer to the row's sum before; the order of the classes stays, ties apart.
+    """
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        lowest = maxima + (np.log(row_sums(np.exp(logits - maxima))) + np.log(floor))
+    np.maximum(logits, lowest, out=logits)
+    return logits
 
 
 def check_maxima(maxima: Floats, chunk: Floats, start: int) -> None:
@@ -108,16 +120,18 @@ def check_label_logits(label_logits: Floats, labels: Labels, start: int) -> None
         )
 
 
-def logit_chunks(logits: Floats, single: bool = False) -> Iterator[tuple[slice, Doubles, Doubles]]:
+def logit_chunks(
+    logits: Floats, single: bool = False, rows_at_once: int = 1
+) -> Iterator[tuple[slice, Doubles, Doubles]]:
     """Yield row slices, their logits (n, K), a fresh float64 array, and the row maxima (n, 1).
 
-    With ``single`` the logits are float32.
+    With ``single`` the logits are float32. Chunks have ``rows_at_once`` or more rows, as far as 16 MiB allow.
 
     Raises:
         CalibrationDataError: NaN, +inf, or a row with only −inf.
     """
     count, classes = logits.shape
-    step = max(1, CHUNK_ENTRIES // classes)
+    step = max(1, CHUNK_ENTRIES // classes, min(rows_at_once, _MOST_ENTRIES // classes))
     for start in range(0, count, step):
         rows = slice(start, min(start + step, count))
         chunk = cast("Doubles", logits[rows].astype(np.float32 if single else np.float64, order="C"))

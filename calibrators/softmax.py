@@ -6,10 +6,12 @@ import numpy as np
 
 from calibrators.arrays import ArrayLike, Doubles, Floats
 from calibrators.chunks import logit_chunks, row_chunks, row_sums
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, shown
 from calibrators.validation import as_matrix
 
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+PROBABILITY_FLOOR = 1e-4
+"""Times 1 / K: the smallest probability of a class in `logits_from_probabilities`, and in comparisons of log losses."""
 # Limit on the work of deciding whether two arrays share memory.
 _OVERLAP_WORK = 10_000
 
@@ -40,24 +42,32 @@ def softmax(logits: ArrayLike, out: Floats | None = None) -> Floats:
     return result
 
 
-def logits_from_probabilities(probabilities: ArrayLike) -> Floats:
+def logits_from_probabilities(probabilities: ArrayLike, floor: float = PROBABILITY_FLOOR) -> Floats:
     """Convert probabilities to logits, z = log p, if the model's own logits are not available.
 
-    A probability of zero becomes −inf; only calibrators that say so make it positive again.
+    Shares below floor / K are raised to it: a label with a probability of zero has no finite log loss, and no fit. For
+    models that give many zeros the floor decides more than the method. A forest of T trees cannot tell 0 from 1 / T:
+    choose K / (2 T).
 
     Args:
         probabilities: (N, K) entries of 0 or more; each row has a positive finite sum, which need not be one.
+        floor: From 0 to 1; the smallest share of a class is floor / K. With 0, a probability of zero becomes −inf, and
+            only calibrators that say so make it positive again.
 
     Returns:
         (N, K); float32 for float32 and float16 input, float64 for float64.
 
     Raises:
-        CalibrationDataError: A negative entry, NaN, infinity, or a row of zeros.
+        CalibrationDataError: A negative entry, NaN, infinity, a row of zeros, or a floor outside [0, 1].
 
     Example:
-        >>> logits_from_probabilities([[0.0, 1.0]])
+        >>> logits_from_probabilities([[0.0, 1.0]]).round(4)
+        array([[-9.9035,  0.    ]])
+        >>> logits_from_probabilities([[0.0, 1.0]], floor=0)
         array([[-inf,   0.]])
     """
+    if isinstance(floor, bool) or not isinstance(floor, int | float) or not 0 <= floor <= 1:
+        raise CalibrationDataError("Bad option", where="floor", found=shown(floor), expected="a number from 0 to 1")
     matrix = as_matrix(probabilities, "probabilities")
     result = result_array(matrix, None)
     for rows in row_chunks(*matrix.shape):
@@ -72,8 +82,11 @@ def logits_from_probabilities(probabilities: ArrayLike) -> Floats:
                 found=f"{chunk[row, column]} in a row whose largest entry is {chunk[row].max()}",
                 expected="a number from 0 to 1, and one above 0 in each row",
             )
+        shares = chunk.astype(np.float64)
+        if floor > 0:
+            np.maximum(shares, np.add.reduce(shares, axis=1, keepdims=True) * (floor / shares.shape[1]), out=shares)
         with np.errstate(divide="ignore"):
-            result[rows] = np.log(chunk, dtype=np.float64)
+            result[rows] = np.log(shares, out=shares)
     return result
 
 

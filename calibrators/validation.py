@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -31,17 +31,25 @@ class LabelledRows:
             zero were dropped, a small copy or a `RowSubset`.
         labels: (N,) int64 in 0 … K−1.
         weight: (N,) float64, positive, or None for equal weights.
+        groups: (N,) numbers of the groups that rows belong to, from 0 without gaps, or None: each row is its own.
     """
 
     logits: Floats
     labels: Labels
     weight: Doubles | None
+    groups: Labels | None = None
+
+    def take(self, index: Labels) -> LabelledRows:
+        """Return the rows with the numbers ``index`` (n,); see `take_rows`."""
+        weight = None if self.weight is None else self.weight[index]
+        groups = None if self.groups is None else as_groups(self.groups[index], len(index))
+        return LabelledRows(take_rows(self.logits, index), self.labels[index], weight, groups)
 
     def relative(self) -> LabelledRows:
         """Return the same rows with weights from `relative_weight`, so that sums stay finite."""
         if self.weight is None:
             return self
-        return LabelledRows(self.logits, self.labels, relative_weight(self.weight))
+        return replace(self, weight=relative_weight(self.weight))
 
 
 def relative_weight(weight: Doubles) -> Doubles:
@@ -227,14 +235,14 @@ def checked_rows(
     return matrix, as_labels(labels, rows, classes), as_weight(sample_weight, rows)
 
 
-def labelled_rows(logits: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None) -> LabelledRows:
+def labelled_rows(
+    logits: ArrayLike, labels: ArrayLike, sample_weight: ArrayLike | None, groups: ArrayLike | None = None
+) -> LabelledRows:
     """Check the arguments of ``fit`` and drop rows of weight zero.
 
     Raises:
         CalibrationDataError: As the checks above, or no rows.
     """
     matrix, checked, weight = checked_rows(logits, labels, sample_weight, "logits")
-    if weight is not None and not weight.all():
-        kept = np.flatnonzero(weight)
-        return LabelledRows(take_rows(matrix, kept), checked[kept], weight[kept])
-    return LabelledRows(matrix, checked, weight)
+    rows = LabelledRows(matrix, checked, weight, as_groups(groups, len(checked)))
+    return rows if weight is None or weight.all() else rows.take(np.flatnonzero(weight))

@@ -121,13 +121,13 @@ class Expansions:
         for field in _FIELDS:
             getattr(self, field)[which] = getattr(other, field)
 
-    def close(self, total: Doubles, targets: Doubles, ridge: float, centre: Doubles) -> Expansions:
+    def close(self, total: Doubles, targets: Doubles, ridge: float | Doubles, centre: Doubles) -> Expansions:
         """Turn sums over rows into means, and add targets and ridge.
 
         Args:
             total: (C,) sums of the weights, above 0.
             targets: (C, D) the sums R.
-            ridge: Adds ½ ridge ‖θ − centre‖².
+            ridge: (C, D, D) matrices R, or a multiple of the identity; adds ½ (θ − centre)ᵀ R (θ − centre).
             centre: (C, D).
         """
         size = self.theta.shape[1]
@@ -140,12 +140,12 @@ class Expansions:
         self.hessian[:, rows, columns] = self.hessian[:, columns, rows] = (
             0.25 * self._sums[2 + size :].T / total[:, None]
         )
-        if ridge > 0:
-            away = self.theta - centre
-            self.value += 0.5 * ridge * np.einsum("cd,cd->c", away, away)
-            self.gradient += ridge * away
-            diagonal = np.arange(self.theta.shape[1])
-            self.hessian[:, diagonal, diagonal] += ridge
+        away = self.theta - centre
+        ridge = np.broadcast_to(np.eye(size) * ridge, self.hessian.shape) if isinstance(ridge, float) else ridge
+        pull = np.vecdot(ridge, away[:, None, :])
+        self.value += 0.5 * np.einsum("cd,cd->c", pull, away)
+        self.gradient += pull
+        self.hessian += ridge
         return self
 
 

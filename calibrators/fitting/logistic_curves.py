@@ -36,6 +36,9 @@ class CurveShape:
         ridge: Strength of the pull of parameters to zero; those of ``linear`` are pulled to one, or, if a column's unit
             is less than one, to one for the unscaled column.
         soft_targets: Labels count as Platt's targets.
+        shrinkage: Strength, divided by the number of rows, of a second ridge on the slopes of the unscaled columns,
+            pulled to ``slope``, and on the constant, pulled to zero. Only if all features are columns.
+        slope: See ``shrinkage``.
     """
 
     columns: Callable[[Doubles], list[Doubles]]
@@ -44,6 +47,8 @@ class CurveShape:
     bounded: int
     ridge: float
     soft_targets: bool
+    shrinkage: float = 0.0
+    slope: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,7 @@ def fit_curves(source: ScoreChunks, shape: CurveShape, frequency: bool = False) 
     Args:
         source: The log-odds.
         shape: The form of the curves.
-        frequency: For soft targets, weights count how often a row was seen.
+        frequency: Weights count how often a row was seen, for soft targets and shrinkage.
 
     Raises:
         CalibrationDataError: Invalid logits.
@@ -88,9 +93,10 @@ def fit_curves(source: ScoreChunks, shape: CurveShape, frequency: bool = False) 
         part = source.every(step)
         found = _Totals(part)
         # Platt's targets for every method: the sample may be separable even if the rows are not.
-        objective = _Objective(part, shape, columns, found, found.targets(True, frequency), scratch)
+        objective = _Objective(part, shape, columns, found, found.targets(True, frequency), scratch, frequency)
         theta = minimum(objective.expand, theta, shape.bounded, done=0.1 * size * step / rows)
-    objective = _Objective(source, shape, columns, totals, totals.targets(shape.soft_targets, frequency), scratch)
+    targets = totals.targets(shape.soft_targets, frequency)
+    objective = _Objective(source, shape, columns, totals, targets, scratch, frequency)
     return CurveFit(minimum(objective.expand, theta, shape.bounded), columns.centres, columns.scales)
 
 
@@ -129,13 +135,17 @@ class _Totals:
         self.mass[self.empty] = 1
         self.least[self.empty], self.most[self.empty] = 0, 0
 
+    def rows(self, frequency: bool) -> Doubles:
+        """Return the number of rows (C,) that the weights are worth."""
+        # If weights are so small that their squares vanish, they are worth one row.
+        worth = np.divide(self.mass, self.squares, out=1 / self.mass, where=self.squares > 0)
+        return np.asarray(self.mass * (self.largest if frequency else worth))
+
     def targets(self, soft: bool, frequency: bool) -> tuple[Doubles, Doubles]:
         """Return the targets of hits and of misses, (C,) each."""
         if not soft:
             return np.ones_like(self.mass), np.zeros_like(self.mass)
-        # If weights are so small that their squares vanish, they are worth one row.
-        worth = np.divide(self.mass, self.squares, out=1 / self.mass, where=self.squares > 0)
-        rows = self.mass * (self.largest if frequency else worth)
+        rows = self.rows(frequency)
         hits = rows * (self.hits / self.mass)
         return (hits + 1) / (hits + 2), 1 / (rows - hits + 2)
 
@@ -201,12 +211,14 @@ class _Objective:
         totals: _Totals,
         targets: tuple[Doubles, Doubles],
         scratch: Scratch,
+        frequency: bool,
     ) -> None:
         self._source = source
         self._shape = shape
         self._columns = columns
         self._totals = totals
         self._targets = targets
+        self._worth = totals.rows(frequency)
         self._scratch = scratch
         self._sums: Doubles | None = None
 
@@ -227,6 +239,22 @@ class _Objective:
             hits = np.column_stack([hits, self._totals.hits])
             all_rows = np.column_stack([all_rows, np.where(self._totals.empty, 0, self._totals.mass)])
             self._sums = (hit - miss)[:, None] * hits + (miss - 0.5)[:, None] * all_rows
-        centre = np.zeros_like(theta)
-        centre[:, self._shape.linear] = np.minimum(self._columns.scales[curves], 1)
-        return at.close(self._totals.mass[curves], self._sums[curves], self._shape.ridge, centre)
+        ridge, centre = self._ridge(curves, theta.shape[1])
+        return at.close(self._totals.mass[curves], self._sums[curves], ridge, centre)
+
+    def _ridge(self, curves: Indices, size: int) -> tuple[float | Doubles, Doubles]:
+        """Return the ridges of curves, (A, D, D) or one number, and the θ (A, D) that they pull to."""
+        scales, linear = self._columns.scales[curves], self._shape.linear
+        centre = np.zeros((len(scales), size))
+        if self._shape.shrinkage == 0:
+            centre[:, linear] = np.minimum(scales, 1)
+            return self._shape.ridge, centre
+        # Slopes and constant of the columns themselves: these do not depend on how often a row was seen.
+        centres, flat = self._columns.centres[curves], np.isinf(scales)
+        plain = np.tile(np.eye(size), (len(scales), 1, 1))
+        plain[:, linear, linear] = 1 / scales
+        plain[:, -1, linear] = -centres / scales
+        centre[:, linear] = np.where(flat, 0.0, scales * self._shape.slope)
+        centre[:, -1] = np.where(flat, 0.0, centres * self._shape.slope).sum(axis=1)
+        shrinkage = self._shape.shrinkage / self._worth[curves]
+        return shrinkage[:, None, None] * (plain.transpose(0, 2, 1) @ plain) + np.eye(size) * self._shape.ridge, centre

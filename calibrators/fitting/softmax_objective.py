@@ -21,7 +21,7 @@ from calibrators.fitting.softmax_newton import newton_minimum
 from calibrators.validation import LabelledRows
 
 FEW_PARAMETERS = 256
-_GRADIENT_TOLERANCE = 3e-7
+GRADIENT_TOLERANCE = 3e-7
 _MAX_STEPS = 500
 # Sums of exponentials of scores up to this neither overflow nor vanish, so rows need no shift by their maximum.
 _MODERATE = 500.0
@@ -41,8 +41,12 @@ class SoftmaxObjective:
         self.total = float(len(rows.labels)) if rows.weight is None else float(rows.weight.sum())
         self._own = inputs.label_sums(full=len(shape) == 2)
 
-    def minimum(self, start: Doubles) -> tuple[Doubles, Doubles]:
+    def minimum(self, start: Doubles, tolerance: float = GRADIENT_TOLERANCE) -> tuple[Doubles, Doubles]:
         """Return A and b at the minimum, searched from ``start``.
+
+        Args:
+            start: θ.
+            tolerance: Largest norm of the gradient at the end; with few parameters the end is exact.
 
         Raises:
             CalibrationFitError: No convergence.
@@ -58,11 +62,11 @@ class SoftmaxObjective:
             jac=True,
             hessp=self.hessian_product,
             method="trust-ncg",
-            options={"gtol": _GRADIENT_TOLERANCE, "maxiter": _MAX_STEPS, "max_trust_radius": 1e6},
+            options={"gtol": tolerance, "maxiter": _MAX_STEPS, "max_trust_radius": 1e6},
         )
         slope = float(np.linalg.norm(found.jac))
-        if not slope <= 10 * _GRADIENT_TOLERANCE:
-            raise no_convergence("softmax regression", f"a gradient of {slope:.3g}", f"at most {_GRADIENT_TOLERANCE:g}")
+        if not slope <= 10 * tolerance:
+            raise no_convergence("softmax regression", f"a gradient of {slope:.3g}", f"at most {tolerance:g}")
         return self.split(found.x)
 
     def split(self, theta: Doubles) -> tuple[Doubles, Doubles]:

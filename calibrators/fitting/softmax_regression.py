@@ -17,7 +17,13 @@ from calibrators.errors import CalibrationDataError, shown
 from calibrators.fitting.best_temperature import best_temperature
 from calibrators.fitting.diagonal_objective import DiagonalObjective
 from calibrators.fitting.feature_chunks import FeatureChunks, Features
-from calibrators.fitting.softmax_objective import FEW_PARAMETERS, SoftmaxObjective, apply_affine, softmax_where
+from calibrators.fitting.softmax_objective import (
+    FEW_PARAMETERS,
+    GRADIENT_TOLERANCE,
+    SoftmaxObjective,
+    apply_affine,
+    softmax_where,
+)
 from calibrators.softmax import log_softmax_in_place
 from calibrators.validation import LabelledRows
 
@@ -68,7 +74,14 @@ def log_probabilities(logits: Doubles, maxima: Doubles) -> Doubles:
 
 
 def fit_affine(
-    rows: LabelledRows, features: Features, *, full: bool, off_diagonal: float = 0.0, intercept: float = 0.0
+    rows: LabelledRows,
+    features: Features,
+    *,
+    full: bool,
+    off_diagonal: float = 0.0,
+    intercept: float = 0.0,
+    near: AffineMap | None = None,
+    tolerance: float = GRADIENT_TOLERANCE,
 ) -> AffineMap:
     """Minimise mean NLL + penalties.
 
@@ -81,12 +94,14 @@ def fit_affine(
         full: A full matrix, or a diagonal one.
         off_diagonal: Penalty on the mean square of the off-diagonal entries.
         intercept: Penalty on the mean square of the intercepts.
+        near: A map of nearly the same rows and penalties, to start from; None: temperature scaling.
+        tolerance: Largest norm of the gradient at the end, where there are many parameters.
 
     Raises:
         CalibrationDataError: Invalid logits.
         CalibrationFitError: No convergence.
     """
-    temperature, at_bound = best_temperature(rows)
+    temperature, at_bound = best_temperature(rows) if near is None else (1.0, False)
     rows, classes = rows.relative(), rows.logits.shape[1]
     inputs = FeatureChunks(rows, features)
     centre, scale = inputs.standardise()
@@ -95,10 +110,14 @@ def fit_affine(
     if full:
         strength += 2 * off_diagonal / (classes * (classes - 1)) * (1 - np.eye(classes))
     start = None
-    if not at_bound:
+    if near is not None:
+        start = np.concatenate(
+            [(scale * near.weights).ravel(), near.intercepts + apply_affine(near.weights, centre[None])[0]]
+        )
+    elif not at_bound:
         inverse = 1 / temperature
         start = np.concatenate([(scale * inverse * target).ravel(), (centre - centre.mean()) * inverse])
-    weights, intercepts = _minimum(rows, inputs, target, strength, RIDGE + 2 * intercept / classes, start)
+    weights, intercepts = _minimum(rows, inputs, target, strength, RIDGE + 2 * intercept / classes, start, tolerance)
     weights = weights / scale
     return AffineMap(weights, intercepts - apply_affine(weights, centre[None])[0])
 
@@ -124,6 +143,7 @@ def _minimum(
     strength: Doubles,
     intercept_strength: float,
     start: Doubles | None,
+    tolerance: float = GRADIENT_TOLERANCE,
 ) -> tuple[Doubles, Doubles]:
     """Minimise mean NLL + ½ Σ strength · (A − target)² + ½ intercept_strength · Σ b², from ``start`` or the target."""
     classes = len(target)
@@ -132,7 +152,7 @@ def _minimum(
     start = flat_target if start is None else start
     if target.ndim == 1 and len(start) > FEW_PARAMETERS:
         return DiagonalObjective(rows, inputs, flat_target, flat_strength).minimum(start)
-    return SoftmaxObjective(rows, inputs, target.shape, flat_target, flat_strength).minimum(start)
+    return SoftmaxObjective(rows, inputs, target.shape, flat_target, flat_strength).minimum(start, tolerance)
 
 
 def check_penalty(value: float, name: str) -> float:

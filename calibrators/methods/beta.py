@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
 from calibrators.arrays import Doubles
 from calibrators.documents import Document, written
+from calibrators.effective_rows import WEIGHT_KINDS, WeightKind
+from calibrators.fitting.best_temperature import best_temperature
 from calibrators.fitting.logistic_curves import CurveShape, fit_curves
 from calibrators.fitting.score_chunks import ScoreChunks
 from calibrators.methods.log_odds_curves import LogOddsCurves
-from calibrators.validation import LabelledRows
+from calibrators.validation import LabelledRows, check_choice
 
 # Keeps the optimum finite if classes are separable or missing; otherwise it moves the mean NLL by less than 1e-7.
 _RIDGE = 1e-9
+# Less loses more where classes are alike, more where they are skewed.
+_SHRINKAGE = 5.0
 
 
 @final
@@ -24,13 +29,23 @@ class Beta(LogOddsCurves):
     This is the exact map if scores of either class are beta distributed; a = b is Platt scaling of the log-odds, and a
     ≠ b treats over- and underconfidence at the two ends differently. With two classes there is one curve, for class 1;
     with more, one per class, and rows are divided by their sum. The maximum of the likelihood under a, b ≥ 0, with a
-    ridge of 1e-9 that keeps it finite.
+    ridge of 1e-9 that keeps it finite. With more than two classes each curve is shrunk towards temperature scaling by
+    the penalty 2.5 / n · ((a − 1 / T)² + (b − 1 / T)² + c²) for n rows (with weights, their worth), since a class may
+    have five labels or none: with 50 rows of 10 classes the log loss without it is twice that of no calibration. If T
+    stops at a bound, Platt's targets replace the penalty.
 
     Preserves: with two classes the order of all rows, ties apart.
     When to use: two classes, with a curve that bends differently at its two ends.
 
+    Args:
+        weight_kind: Meaning of sample weights in n: ``"importance"`` (the Kish effective number of rows) or
+            ``"frequency"`` (a weight of 3 is a row seen three times).
+
     Attributes:
         coefficients_: (C, 3) float64, rows (a, b, c); C is 1 for two classes, else K.
+
+    Raises:
+        CalibrationDataError: An unknown weight kind.
 
     References:
         Kull, Silva Filho, Flach (2017), Beta calibration: a well-founded and easily implemented improvement on logistic
@@ -48,8 +63,18 @@ class Beta(LogOddsCurves):
 
     coefficients_: Doubles
 
+    def __init__(self, weight_kind: WeightKind = "importance") -> None:
+        check_choice(weight_kind, WEIGHT_KINDS, "weight_kind")
+        self.weight_kind = weight_kind
+
     def _fit(self, rows: LabelledRows) -> None:
-        fit = fit_curves(ScoreChunks(rows, top=False), _SHAPE)
+        shape = _SHAPE
+        if rows.logits.shape[1] > 2:
+            temperature, at_bound = best_temperature(rows)
+            shape = replace(_SHAPE, shrinkage=_SHRINKAGE, slope=1 / temperature)
+            if at_bound:
+                shape = replace(_SHAPE, soft_targets=True)
+        fit = fit_curves(ScoreChunks(rows, top=False), shape, self.weight_kind == "frequency")
         slopes = np.where(np.isinf(fit.scales), 1.0, fit.theta[:, :2] / fit.scales)
         intercepts = fit.theta[:, 2] - (slopes * fit.centres).sum(axis=1)
         self.coefficients_ = np.column_stack([slopes, intercepts])
@@ -65,11 +90,11 @@ class Beta(LogOddsCurves):
         return below
 
     def _parameters(self) -> dict[str, Any]:
-        return written(self, "classes", "coefficients")
+        return written(self, "classes", "weight_kind", "coefficients")
 
     @classmethod
     def _restore(cls, document: Document) -> Self:
-        calibrator = cls()
+        calibrator = cls(document.weight_kind())
         calibrator.classes_ = document.classes()
         curves = 1 if calibrator.classes_ == 2 else calibrator.classes_
         calibrator.coefficients_ = document.table("coefficients", curves, 3)

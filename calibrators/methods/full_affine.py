@@ -9,19 +9,31 @@ import numpy as np
 
 from calibrators.arrays import Doubles
 from calibrators.calibrator import Calibrator
+from calibrators.chunks import check_label_logits, logit_chunks
 from calibrators.documents import Document, written
+from calibrators.errors import CalibrationDataError
+from calibrators.fitting.folds import floored_losses, folds_of
 from calibrators.fitting.softmax_regression import AffineMap, check_penalty, fit_affine
-from calibrators.validation import LabelledRows
+from calibrators.validation import LabelledRows, relative_weight
+
+# Candidates for the off-diagonal penalty, divided by the K (K − 1) weights of its mean: from a diagonal map, for any
+# useful number of labels, to hardly any penalty.
+_PENALTIES = (1.0, 0.1, 0.01, 1e-3, 1e-4)
+_FOLDS = 3
+# Leaves the losses that are compared within 1e-5 of their minimum.
+_SEARCH_TOLERANCE = 3e-5
+# Above this many N · K² the search takes longer than 10 seconds.
+_MOST_WORK = 6e7
 
 
 class FullAffine(Calibrator):
     """A calibrator p = softmax(W f + b) with a full, regularised W; final classes define the features f.
 
-    Args:
-        off_diagonal: Penalty on the mean square of the off-diagonal weights, 0 or more.
-        intercept: Penalty on the mean square of the intercepts, 0 or more.
+    Attributes:
+        off_diagonal_: The penalty in use.
     """
 
+    off_diagonal_: float
     weights_: Doubles
     intercepts_: Doubles
 
@@ -30,27 +42,78 @@ class FullAffine(Calibrator):
     def _features(logits: Doubles, maxima: Doubles) -> Doubles:
         """Return features (n, K) of one chunk of logits (n, K), not to be changed, and its row maxima (n, 1)."""
 
-    def __init__(self, off_diagonal: float = 1e-2, intercept: float = 1e-2) -> None:
-        self.off_diagonal = check_penalty(off_diagonal, "off_diagonal")
+    def __init__(self, off_diagonal: float | None = None, intercept: float = 1e-2) -> None:
+        self.off_diagonal = None if off_diagonal is None else check_penalty(off_diagonal, "off_diagonal")
         self.intercept = check_penalty(intercept, "intercept")
 
     def _fit(self, rows: LabelledRows) -> None:
-        found = fit_affine(rows, self._features, full=True, off_diagonal=self.off_diagonal, intercept=self.intercept)
-        self.weights_, self.intercepts_ = found.weights, found.intercepts
+        penalty = self._best_penalty(rows) if self.off_diagonal is None else self.off_diagonal
+        found = self._map(rows, penalty)
+        self.off_diagonal_, self.weights_, self.intercepts_ = penalty, found.weights, found.intercepts
         self.classes_ = rows.logits.shape[1]
 
-    def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return AffineMap(self.weights_, self.intercepts_).probabilities(
-                self._features(logits, maxima), logits > -np.inf
+    def _map(self, rows: LabelledRows, penalty: float, **search: Any) -> AffineMap:
+        return fit_affine(rows, self._features, full=True, off_diagonal=penalty, intercept=self.intercept, **search)
+
+    def _best_penalty(self, rows: LabelledRows) -> float:
+        """Return the penalty of the smallest out-of-fold loss, searched from the largest down until the loss rises.
+
+        Smaller penalties take far longer to fit, and the loss has one minimum in nearly all data.
+
+        Raises:
+            CalibrationDataError: Too many rows and classes for a search.
+        """
+        count, classes = rows.logits.shape
+        if count * classes**2 > _MOST_WORK:
+            raise CalibrationDataError(
+                "Too large",
+                where=f"logits for {self.name}",
+                found=f"{count} rows of {classes} classes",
+                expected=f"at most {int(_MOST_WORK // classes**2)} rows for a search of the penalty; for more, "
+                "structured_vector or temperature, or a given off_diagonal",
             )
+        for chunk, logits, _ in logit_chunks(rows.logits):  # errors name rows of the whole, not of a fold
+            check_label_logits(logits[np.arange(len(logits)), rows.labels[chunk]], rows.labels, chunk.start)
+        cluster = np.arange(count) if rows.groups is None else rows.groups
+        fold = folds_of(cluster, _FOLDS, seed=0)
+        parts = [(np.flatnonzero(fold != part), np.flatnonzero(fold == part)) for part in range(int(fold.max()) + 1)]
+        weight = np.ones(count) if rows.weight is None else relative_weight(rows.weight)
+        penalties = [classes * (classes - 1) * one for one in _PENALTIES]
+        best: float = penalties[0]
+        least = np.inf
+        maps: list[AffineMap | None] = [None] * len(parts)
+        for penalty in penalties if len(parts) > 1 else ():
+            own = np.empty(count)
+            for part, (outside, inside) in enumerate(parts):
+                found = self._map(rows.take(outside), penalty, near=maps[part], tolerance=_SEARCH_TOLERANCE)
+                held, maps[part] = rows.take(inside), found
+                for chunk, logits, maxima in logit_chunks(held.logits):
+                    shares = self._shares(found, logits, maxima)
+                    own[inside[chunk]] = shares[np.arange(len(shares)), held.labels[chunk]]
+            loss = float(weight @ floored_losses(own, classes))
+            if loss >= least:
+                break
+            best, least = penalty, loss
+        return best
+
+    def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
+        return self._shares(AffineMap(self.weights_, self.intercepts_), logits, maxima)
+
+    def _shares(self, found: AffineMap, logits: Doubles, maxima: Doubles) -> Doubles:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return found.probabilities(self._features(logits, maxima), logits > -np.inf)
 
     def _parameters(self) -> dict[str, Any]:
-        return written(self, "off_diagonal", "intercept", "weights", "intercepts")
+        # The field's name says whether the penalty was given: a fit after a round trip searches where the first did.
+        penalty = "found_off_diagonal" if self.off_diagonal is None else "off_diagonal"
+        return {penalty: self.off_diagonal_, **written(self, "intercept", "weights", "intercepts")}
 
     @classmethod
     def _restore(cls, document: Document) -> Self:
-        calibrator = cls(document.number("off_diagonal", 0.0), document.number("intercept", 0.0))
+        found = document.has("found_off_diagonal")
+        penalty = document.number("found_off_diagonal" if found else "off_diagonal", 0.0)
+        calibrator = cls(None if found else penalty, document.number("intercept", 0.0))
+        calibrator.off_diagonal_ = penalty
         calibrator.intercepts_ = document.numbers("intercepts")
         calibrator.classes_ = classes = len(calibrator.intercepts_)
         if classes < 2:

@@ -204,8 +204,10 @@ def _prior_shift(calibrator: Calibrator, logs: Doubles) -> Doubles:
 
 
 def _auto(calibrator: Calibrator, logs: Doubles) -> Doubles:
-    chosen = cast("Auto", calibrator).calibrator_
-    return _inverse_of(chosen)(chosen, logs)
+    fitted = cast("Auto", calibrator)
+    if fitted.floor_ > 0:
+        _refuse(calibrator, f"fitted with a floor of {fitted.floor_:.3g}", "a fit without a floor")
+    return _inverse_of(fitted.calibrator_)(fitted.calibrator_, logs)
 
 
 INVERSES: dict[type[Calibrator], Inverse] = {

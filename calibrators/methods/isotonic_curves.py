@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from typing import Any, Self
 
@@ -29,7 +30,15 @@ class LinearCurves(OneVsRest):
     outputs_: list[Doubles]
 
     def _evaluate(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
-        chance = interpolate(special.expit(scores), self.inputs_[curve], self.outputs_[curve])
+        inputs, outputs = self.inputs_[curve], self.outputs_[curve]
+        flat = float(special.logit(inputs[1 if len(inputs) > 1 and outputs[1] == outputs[0] else 0]))
+        # Many scores lie on the flat start of a curve; the slack keeps rounding out of it.
+        rising = scores > flat - 1e-9 * max(1.0, abs(flat)) if math.isfinite(flat) else np.ones(len(scores), np.bool_)
+        if 2 * np.count_nonzero(rising) > len(scores):
+            chance = interpolate(special.expit(scores), inputs, outputs)
+        else:
+            chance, above = np.full(len(scores), outputs[0]), np.flatnonzero(rising)
+            chance[above] = interpolate(special.expit(scores[above]), inputs, outputs)
         return chance, 1 - chance
 
     def _keep(self, curves: list[Doubles]) -> None:

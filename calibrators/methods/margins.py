@@ -13,6 +13,7 @@ from calibrators.calibrator import Calibrator
 from calibrators.errors import CalibrationDataError, shown
 from calibrators.methods.auto import Auto
 from calibrators.methods.platt import Platt
+from calibrators.methods.pool import Pool
 from calibrators.methods.prior_shift import PriorShift
 from calibrators.validation import as_array, check_choice
 
@@ -107,6 +108,10 @@ def check_order(calibrator: Calibrator) -> None:
     check_calibrator(calibrator)
     if isinstance(calibrator, Auto | PriorShift) and calibrator.classes_ == 2:
         check_order(calibrator.calibrator_)
+        return
+    if isinstance(calibrator, Pool) and calibrator.classes_ == 2:
+        for one in calibrator.members:
+            check_order(one)
         return
     calibrator.check_fitted()
     rising = calibrator.preserves_order

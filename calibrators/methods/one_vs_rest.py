@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +25,9 @@ class OneVsRest(Calibrator):
     sum; a row of zeros gets its softmax. A class with a probability of exactly zero or one (all logits but one are
     −inf) keeps it, and such rows teach the curves nothing.
     """
+
+    # Curves are evaluated class by class: with a thousand classes, a call for few rows costs more than its work.
+    _rows_at_once: ClassVar[int] = 2048
 
     def _fit(self, rows: LabelledRows) -> None:
         classes = rows.logits.shape[1]
@@ -47,7 +52,9 @@ class OneVsRest(Calibrator):
         return normalise_in_place(result, logits, maxima)
 
     def _curve(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
-        if np.isfinite(scores).all():
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = math.isfinite(scores.sum())
+        if finite:
             return self._evaluate(scores, curve)
         certain, impossible = np.isposinf(scores), np.isneginf(scores)
         chance, rest = self._evaluate(np.where(certain | impossible, 0.0, scores), curve)

@@ -167,7 +167,7 @@ class PriorShift(Calibrator):
 
     def _fit(self, rows: LabelledRows) -> None:
         classes = rows.logits.shape[1]
-        calibrator = copy.deepcopy(self.calibrator).fit(rows.logits, rows.labels, rows.weight)
+        calibrator = copy.deepcopy(self.calibrator).fit_grouped(rows.logits, rows.labels, rows.groups, rows.weight)
         mass = counting_weight(rows.weight, len(rows.labels), self.weight_kind)
         sums = np.zeros(classes)
         for part, chunk, _ in logit_chunks(rows.logits):

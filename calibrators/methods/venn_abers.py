@@ -89,7 +89,7 @@ class VennAbers(OneVsRest):
         matrix = as_matrix(logits, "logits")
         self.check_fitted(matrix.shape[1])
         result = np.empty((2, *matrix.shape))
-        for part, chunk, maxima in logit_chunks(matrix):
+        for part, chunk, maxima in logit_chunks(matrix, rows_at_once=self._rows_at_once):
             for curve, (k, scores) in enumerate(chunk_log_odds(chunk, maxima)):
                 both = self._both(scores, curve)
                 result[:, part, k] = np.where(np.isinf(scores), scores > 0, both)

@@ -37,6 +37,21 @@ class CalibrationTest:
     null_quantile: float
     resamples: int
 
+    @property
+    def warning(self) -> str | None:
+        """A warning if the error is above the 95 % quantile of calibrated worlds; None otherwise."""
+        return above_null(self.error, self.null_quantile)
+
+
+def above_null(error: float, null_quantile: float) -> str | None:
+    """Return a warning if a calibration error is above the 95 % quantile of calibrated worlds; None otherwise."""
+    if error <= null_quantile:
+        return None
+    return (
+        f"Not calibrated: the ECE is {error:.1%}. On these rows, 95 % of calibrated models have less than "
+        f"{null_quantile:.1%}."
+    )
+
 
 def calibration_test(
     probabilities: ArrayLike,

@@ -41,7 +41,7 @@ def certain_rows(logits, labels):
 
 def one_hot(logits, labels):
     """Probabilities of exactly 0 and 1, right in every row."""
-    return logits_from_probabilities(np.eye(logits.shape[1])[labels])
+    return logits_from_probabilities(np.eye(logits.shape[1])[labels], floor=0)
 
 
 def never_predicted(logits, labels):
@@ -151,8 +151,9 @@ def test_a_label_that_its_own_logits_rule_out(name, classes, world):
         # They learn nothing, or from right and wrong alone.
         check(calibrator.fit(logits, labels), logits)
     elif name == "auto":
-        assert calibrator.fit(logits, labels).calibrator_.name == "identity"
-        assert all("Impossible label" in one.error for one in calibrator.report_[1:])
+        check(calibrator.fit(logits, labels), world(ROWS, classes, 1.5, seed=1)[0])
+        assert calibrator.floor_ > 0
+        assert all(one.error is None for one in calibrator.report_)
     else:
         with pytest.raises(CalibrationDataError, match=rf"Impossible label: logits\[5, {labels[5]}\]"):
             calibrator.fit(logits, labels)
@@ -168,7 +169,7 @@ def test_extreme_weights(name, case, world):
 
 @EVERY
 def test_a_thousand_classes(name, world):
-    classes = 300 if name in ("matrix", "dirichlet") else 1000  # they have a parameter for each pair of classes
+    classes = 100 if name in ("matrix", "dirichlet") else 1000  # they have a parameter for each pair of classes
     logits, labels = world(40, classes, 1.5, dtype=np.float32)
     calibrator = MAKERS[name]().fit(logits, labels)
     check(calibrator, logits)

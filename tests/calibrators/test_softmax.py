@@ -5,6 +5,8 @@ import pytest
 from scipy import special
 
 from calibrators import CalibrationDataError, logits_from_probabilities, softmax
+from calibrators.chunks import raise_to_floor
+from calibrators.softmax import PROBABILITY_FLOOR
 
 
 @pytest.mark.parametrize("scale", [1e-5, 1.0, 1e5])
@@ -26,11 +28,32 @@ def test_many_chunks_agree_with_one(world):
 
 def test_probabilities_come_back():
     probabilities = np.array([[0.0, 0.25, 0.75], [1.0, 0.0, 0.0], [0.2, 0.3, 0.5]])
-    logits = logits_from_probabilities(probabilities)
+    logits = logits_from_probabilities(probabilities, floor=0)
     assert logits[0, 0] == -np.inf
     np.testing.assert_allclose(softmax(logits), probabilities, atol=1e-15)
     assert logits_from_probabilities(probabilities.astype(np.float32)).dtype == np.float32
-    np.testing.assert_allclose(softmax(logits_from_probabilities(probabilities * 7)), probabilities, atol=1e-15)
+    np.testing.assert_allclose(softmax(logits_from_probabilities(probabilities * 7, 0)), probabilities, atol=1e-15)
+
+
+def test_zeros_are_raised_to_the_stated_floor():
+    probabilities = np.array([[0.0, 0.25, 0.75], [1.0, 0.0, 0.0], [0.2, 0.3, 0.5], [1e-7, 0.5, 0.5]])
+    for scale in (1, 7):
+        expected = np.log(scale * np.maximum(probabilities, PROBABILITY_FLOOR / 3))
+        np.testing.assert_allclose(logits_from_probabilities(scale * probabilities), expected, atol=1e-7)
+    assert softmax(logits_from_probabilities(probabilities, 0.03)).min() == pytest.approx(0.01, rel=0.03)
+    for floor in (-1e-9, 1.1, np.nan, "0", True):
+        with pytest.raises(CalibrationDataError, match="floor"):
+            logits_from_probabilities(probabilities, floor)
+
+
+def test_shares_below_a_floor_are_raised_in_place_and_keep_their_order():
+    logits = np.array([[0.0, -1.0, -50.0, -np.inf], [1e6, 0.0, -1e300, 5.0]])
+    raised = raise_to_floor(logits.copy(), logits.max(axis=1, keepdims=True), 0.001)
+    shares = np.exp(raised - special.logsumexp(logits, axis=1, keepdims=True))
+    np.testing.assert_allclose(shares, np.maximum(special.softmax(logits, axis=1), 0.001), rtol=1e-9)
+    margins = np.stack([np.zeros(2001), np.linspace(-30, 30, 2001)], axis=1)
+    moved = raise_to_floor(margins.copy(), margins.max(axis=1, keepdims=True), 1e-4)
+    assert (np.diff(moved[:, 1] - moved[:, 0]) >= -1e-14).all()
 
 
 @pytest.mark.parametrize("row", [[-0.1, 1.1], [0.0, 0.0], [np.nan, 1.0], [np.inf, 1.0]])

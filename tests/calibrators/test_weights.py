@@ -11,8 +11,8 @@ from calibrators import CALIBRATORS, CalibrationDataError, metrics, softmax
 
 # What counts rows, or has a prior, a penalty or a number of folds that rows outweigh.
 COUNTING = {
-    "matrix", "dirichlet", "platt", "histogram", "structured_vector", "structured_matrix", "venn_abers", "spline",
-    "bbq", "enir", "prior_shift", "auto",
+    "matrix", "dirichlet", "platt", "beta", "histogram", "structured_vector", "structured_matrix", "venn_abers",
+    "spline", "bbq", "enir", "prior_shift", "auto",
 }  # fmt: skip
 FREQUENCIES = [name for name, kind in CALIBRATORS.items() if "weight_kind" in inspect.signature(kind).parameters]
 

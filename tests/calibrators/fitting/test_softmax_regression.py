@@ -15,7 +15,7 @@ def objective(rows, fit, **options):
     """The objective that a fit makes, caught on its way to the minimum."""
     caught = []
     original = SoftmaxObjective.minimum
-    SoftmaxObjective.minimum = lambda self, start: caught.append(self) or original(self, start)
+    SoftmaxObjective.minimum = lambda self, *given: caught.append(self) or original(self, *given)
     try:
         fit(rows, **options)
     finally:

@@ -6,8 +6,20 @@ import numpy as np
 import pytest
 from scipy import special
 
-from calibrators import CALIBRATORS, Auto, CalibrationDataError, PriorShift, from_dict, metrics
-from calibrators.methods.auto import BINARY, MULTICLASS
+from calibrators import (
+    CALIBRATORS,
+    Auto,
+    CalibrationDataError,
+    PriorShift,
+    calibration_warning,
+    from_dict,
+    inverse,
+    metrics,
+)
+from calibrators.chunks import raise_to_floor
+from calibrators.methods import auto
+from calibrators.methods.auto import BINARY, MULTICLASS, ONLY_MIXED_IN
+from calibrators.softmax import PROBABILITY_FLOOR
 
 
 def sharp(rows, gap, seed, classes=10):
@@ -155,9 +167,12 @@ def test_no_default_candidate_gives_zero_or_one(kind, world):
     else:
         logits, labels = sharp(1000, 5, 0) if kind == "sharp" else world(1000, 5, 1.5)
     for name in BINARY if kind == "steps" else MULTICLASS:
+        if name in {"pool", *ONLY_MIXED_IN}:
+            continue
         probabilities = CALIBRATORS[name]().fit(logits, labels.astype(int)).predict_proba(logits)
         assert probabilities.min() > 1e-7
         assert probabilities.max() < 1
+    assert Auto().fit(logits, labels.astype(int)).predict_proba(4 * logits).min() > 0
 
 
 def test_takes_more_where_more_is_needed():
@@ -219,14 +234,95 @@ def test_frequencies_are_rows_seen_again_in_the_candidates_too(world):
         Auto(**options).fit_grouped(logits, labels, np.arange(200), counts + 0.5)
 
 
-def test_a_method_that_cannot_be_fitted_is_reported_and_left_out():
-    logits = np.random.default_rng(0).normal(size=(60, 3))
-    logits[::10, 2] = -np.inf
-    labels = np.where(np.arange(60) % 10 == 0, 2, np.argmax(logits, axis=1))
-    calibrator = Auto(("identity", "temperature")).fit(logits, labels)
+def test_frequencies_are_rows_seen_again_in_the_prior_of_a_pool(monkeypatch, world):
+    logits, labels = world(60, 2, 3.0)
+    fold = np.arange(60) % 3
+    rows = np.repeat(np.arange(60), 200)
+    names = ("identity", "beta", "platt", "pool")
+    found = []
+    for data, weight, own_fold in ((np.arange(60), np.full(60, 200), fold), (rows, None, fold[rows])):
+        monkeypatch.setattr(auto, "folds_of", lambda *_, own_fold=own_fold: own_fold)
+        found.append(Auto(names, weight_kind="frequency").fit(logits[data], labels[data], weight))
+    for one, other in zip(found[0].report_, found[1].report_, strict=True):
+        assert one.loss == pytest.approx(other.loss, rel=1e-6)
+        assert one.standard_error == pytest.approx(other.standard_error, rel=1e-6)
+    np.testing.assert_allclose(*(one.predict_proba(logits) for one in found), rtol=1e-5)
+
+
+def test_a_method_that_cannot_be_fitted_is_reported_and_left_out(monkeypatch, world):
+    def refuse(self, rows):
+        raise CalibrationDataError("Bad rows", where="logits", found="these", expected="others")
+
+    monkeypatch.setattr(CALIBRATORS["temperature"], "_fit", refuse)
+    calibrator = Auto(("identity", "temperature")).fit(*world(60, 3))
     assert calibrator.calibrator_.name == "identity"
-    assert "Impossible label" in calibrator.report_[1].error
+    assert "Bad rows" in calibrator.report_[1].error
     assert from_dict(json.loads(json.dumps(calibrator.to_dict()))).report_ == calibrator.report_
+
+
+@pytest.mark.parametrize(("classes", "dtype"), [(2, np.float64), (5, np.float32)])
+def test_an_impossible_label_raises_all_probabilities_to_the_floor(classes, dtype, world):
+    logits, labels = world(500, classes, 2.0, dtype=dtype)
+    fresh, truth = world(5000, classes, 2.0, seed=1)
+    plain = Auto().fit(logits, labels)
+    assert plain.floor_ == 0
+    assert plain.warnings_ == []
+    logits[7, labels[7]] = -np.inf
+    kept = logits.copy()
+    calibrator = Auto().fit(logits, labels)
+    np.testing.assert_array_equal(logits, kept)
+    assert calibrator.calibrator_.name != "identity"
+    assert calibrator.floor_ == PROBABILITY_FLOOR / classes
+    assert calibrator.warnings_[0].startswith("1 of 500 rows")
+    probabilities = calibrator.predict_proba(logits)
+    assert np.isfinite(metrics.negative_log_likelihood(probabilities, labels))
+    raised = raise_to_floor(logits.astype(np.float64), logits.max(axis=1, keepdims=True), calibrator.floor_)
+    expected = CALIBRATORS[calibrator.calibrator_.name]().fit(raised, labels).predict_proba(raised)
+    np.testing.assert_allclose(probabilities, expected, atol=1e-6)
+    losses = [metrics.negative_log_likelihood(one.predict_proba(fresh), truth) for one in (plain, calibrator)]
+    assert losses[1] < losses[0] + 0.02
+    again = from_dict(json.loads(json.dumps(calibrator.to_dict())))
+    np.testing.assert_array_equal(again.predict_proba(logits), probabilities)
+    assert again.warnings_ == calibrator.warnings_
+    old = {key: value for key, value in plain.to_dict().items() if key not in ("floor", "warnings")}
+    np.testing.assert_array_equal(from_dict(old).predict_proba(fresh), plain.predict_proba(fresh))
+    with pytest.raises(CalibrationDataError, match="floor"):
+        inverse(calibrator, np.full((1, classes), 1 / classes))
+
+
+def test_a_fit_that_leaves_an_error_above_its_null_says_so():
+    # A hump that no candidate can follow: half of the rows near 0 and near 1 are right, those between are certain.
+    rng = np.random.default_rng(0)
+    scores = rng.normal(0, 3, 4000)
+    labels = (rng.random(4000) < np.where(np.abs(scores) > 3, 0.5, (scores > 0))).astype(int)
+    logits = np.stack([np.zeros(4000), scores], axis=1)
+    (warning,) = Auto(("identity", "temperature")).fit(logits, labels).warnings_
+    assert warning.startswith("Not calibrated: the ECE is")
+    assert Auto(("identity", "isotonic")).fit(logits, labels).warnings_ == []
+    # Copies of a row are one row, if groups say so: a calibrated model is not accused for them.
+    few, truth = rare(100, -1, 3)
+    repeated = np.repeat(few, 40, axis=0), np.repeat(truth, 40)
+    assert Auto(("identity",)).fit(*repeated).warnings_ != []
+    assert Auto(("identity",)).fit_grouped(*repeated, np.repeat(np.arange(100), 40)).warnings_ == []
+
+
+def test_any_calibrator_can_be_asked_whether_its_error_is_above_its_null(world):
+    logits, labels = world(3000, 4, 3.0)
+    fit, test = slice(0, 1500), slice(1500, 3000)
+    fitted = CALIBRATORS["temperature"]().fit(logits[fit], labels[fit])
+    assert calibration_warning(fitted, logits[test], labels[test]) is None
+    assert calibration_warning(CALIBRATORS["identity"](), logits[test], labels[test]).startswith("Not calibrated")
+    # Copies of a row are one row, if groups say so; rows of weight zero are none.
+    few, truth = rare(100, -1, 3)
+    repeated, groups = (np.repeat(few, 40, axis=0), np.repeat(truth, 40)), np.repeat(np.arange(100), 40)
+    assert calibration_warning(CALIBRATORS["identity"](), *repeated) is not None
+    assert calibration_warning(CALIBRATORS["identity"](), *repeated, groups) is None
+    assert calibration_warning(CALIBRATORS["identity"](), *repeated, None, np.arange(4000) % 40 == 0) is None
+
+
+def test_calibrated_models_are_warned_of_one_time_in_twenty():
+    warned = sum(bool(Auto(("identity",)).fit(*rare(300, 0, seed)).warnings_) for seed in range(300))
+    assert 3 <= warned <= 30
 
 
 def test_a_single_row_or_group_leaves_the_simplest(world):
@@ -248,7 +344,8 @@ def test_takes_over_what_the_chosen_method_keeps(world):
 def test_the_lists_are_ordered_and_known():
     for names in (BINARY, MULTICLASS):
         assert names[0] == "identity"
-        assert set(names) < set(CALIBRATORS)
+        assert names[-1] == "pool"
+        assert set(names[:-1]) < set(CALIBRATORS)
 
 
 def test_bad_options_and_documents_are_refused(world):
@@ -258,6 +355,7 @@ def test_bad_options_and_documents_are_refused(world):
         {"candidates": ["identity", "identity"]},
         {"candidates": ["identity", "auto"]},
         {"candidates": []},
+        {"candidates": ["pool"]},
         {"candidates": {"identity", "temperature"}},
         {"candidates": {"identity": 1, "temperature": 2}},
         {"candidates": "identity"},
@@ -282,6 +380,8 @@ def test_bad_options_and_documents_are_refused(world):
         {"report": [{**report[0], "loss": -0.1}, report[1]]},
         {"candidates": ["identity", "vector"]},
         {"calibrator": document},
+        {"floor": 0.5},
+        {"warnings": [1]},
         {"calibrator": {"method": "platt"}},
     ):
         with pytest.raises(CalibrationDataError):

@@ -261,4 +261,4 @@ def test_what_is_no_calibrator_is_refused_with_the_reason(world):
 def test_probabilities_made_logits_and_back():
     probabilities = np.array([[0.0, 1.0, 0.0], [0.2, 0.3, 0.5]])
     identity = CALIBRATORS["identity"]()
-    np.testing.assert_array_equal(inverse(identity, probabilities)[0], logits_from_probabilities(probabilities)[0])
+    np.testing.assert_array_equal(inverse(identity, probabilities)[0], logits_from_probabilities(probabilities, 0)[0])

@@ -5,7 +5,16 @@ import pytest
 from scipy import optimize, special
 from sklearn.linear_model import LogisticRegression
 
-from calibrators import CalibrationDataError, Dirichlet, Matrix, logits_from_probabilities, metrics, softmax
+from calibrators import (
+    CalibrationDataError,
+    Dirichlet,
+    Matrix,
+    Vector,
+    from_dict,
+    logits_from_probabilities,
+    metrics,
+    softmax,
+)
 
 BOTH = pytest.mark.parametrize("method", [Matrix, Dirichlet])
 
@@ -76,8 +85,8 @@ def test_better_than_the_softmax_on_fresh_rows(method, world):
 def test_weights_equal_repeated_rows(method, world):
     logits, labels = confused(world, 400, 3)
     counts = np.random.default_rng(0).integers(0, 4, 400)
-    weighted = method().fit(logits, labels, counts)
-    repeated = method().fit(np.repeat(logits, counts, axis=0), np.repeat(labels, counts))
+    weighted = method(1e-2).fit(logits, labels, counts)
+    repeated = method(1e-2).fit(np.repeat(logits, counts, axis=0), np.repeat(labels, counts))
     np.testing.assert_allclose(weighted.predict_proba(logits), repeated.predict_proba(logits), atol=1e-5)
 
 
@@ -88,7 +97,7 @@ def test_dirichlet_sees_probabilities_only(world):
     expected = calibrator.predict_proba(logits)
     np.testing.assert_allclose(calibrator.predict_proba(logits + heights), expected, atol=1e-12)
     np.testing.assert_allclose(
-        calibrator.predict_proba(logits_from_probabilities(softmax(logits))), expected, atol=1e-12
+        calibrator.predict_proba(logits_from_probabilities(softmax(logits), 0)), expected, atol=1e-12
     )
 
 
@@ -109,3 +118,44 @@ def test_bad_options_and_documents_are_refused(method, world):
     for change in ({"weights": document["weights"][:2]}, {"weights": [[1.0]]}, {"intercepts": [0.0, 0.0]}):
         with pytest.raises(CalibrationDataError):
             method.from_dict({**document, **change})
+
+
+@BOTH
+def test_the_penalty_is_chosen_by_folds_that_keep_groups_together(method, world):
+    # Sixty classes that nothing confuses: a fixed small penalty learns noise, the chosen one does no harm.
+    logits, labels = world(1500, 60, 2.0)
+    fresh, truth = world(3000, 60, 2.0, seed=1)
+    chosen = method().fit(logits, labels)
+    assert chosen.off_diagonal_ == 60 * 59
+    loss = [
+        metrics.negative_log_likelihood(one.predict_proba(fresh), truth)
+        for one in (Vector().fit(logits, labels), chosen, method(1e-2).fit(logits, labels))
+    ]
+    assert loss[1] < loss[0] + 0.01 < loss[2] - 0.3
+    np.testing.assert_array_equal(from_dict(chosen.to_dict()).predict_proba(fresh), chosen.predict_proba(fresh))
+    # Confused classes: hardly any penalty. Ten copies of each of few rows teach nothing new, if groups say so.
+    assert method().fit(*confused(world, 3000, 4)).off_diagonal_ <= 12 * 0.01
+    few, known = confused(world, 60, 4, seed=3)
+    copies = np.repeat(few, 10, axis=0), np.repeat(known, 10)
+    grouped = method().fit_grouped(*copies, np.repeat(np.arange(60), 10))
+    assert grouped.off_diagonal_ > method().fit(*copies).off_diagonal_
+    assert method().fit_grouped(logits, labels, np.zeros(1500, int)).off_diagonal_ == 60 * 59
+
+
+@BOTH
+def test_a_restored_calibrator_searches_again_unless_its_penalty_was_given(method, world):
+    logits, labels = confused(world, 200, 3)
+    first = method().fit(logits, labels)
+    assert from_dict(first.to_dict()).fit(logits, labels).to_dict() == first.to_dict()
+    with pytest.raises(CalibrationDataError, match="Too large"):
+        from_dict(first.to_dict()).fit(np.zeros((6001, 100)), np.zeros(6001, int))
+    # The field of documents with a given penalty, and of all older ones.
+    given = method(12.0).fit(logits, labels).to_dict()
+    assert given["off_diagonal"] == 12.0
+    assert from_dict(given).fit(*confused(world, 3000, 4)).off_diagonal_ == 12.0
+
+
+@BOTH
+def test_too_much_work_is_refused_with_what_to_use(method):
+    with pytest.raises(CalibrationDataError, match=r"at most 6000 rows .* structured_vector or temperature"):
+        method().fit(np.zeros((6001, 100)), np.zeros(6001, int))
