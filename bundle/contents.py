@@ -43,7 +43,7 @@ class BundleContents:
         profile: Distribution of the columns in the reference rows; only for tables.
         tokenizer: Turns texts into tensors; only for imported text models.
         source: `trained`, `imported`, `scores` or `remote`.
-        graph: How examples enter an imported or remote graph.
+        graph: How examples enter the graph; None for a trained network, and for scores.
         architecture: The network; trained models only.
         training: How it was trained; trained models only.
         imported: What it was imported from; all but trained models.
@@ -92,6 +92,7 @@ class Bundle:
         tokenizer: Turns texts into tensors; None if the bundle has none.
         scores: What the scores of clients are; None unless the model's source is `scores`.
         upstream: The server that runs the model; None unless the model's source is `remote`.
+        signed_by: Id of the trusted key that signed it; None if signatures were not checked.
     """
 
     id: str
@@ -110,3 +111,4 @@ class Bundle:
     tokenizer: Tokenizer | None = field(default=None, repr=False)
     scores: Scores | None = None
     upstream: Upstream | None = None
+    signed_by: str | None = None

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bundle import remote
+from bundle import mlflow_registry, remote
 from bundle.errors import BundleDamagedError, RemoteError
-from bundle.manifest import MANIFEST_FILE, Manifest, load
+from bundle.manifest import MANIFEST_FILE, SIGNATURES_FILE, Manifest, load
 from bundle.reader import MAX_FILES, limit_of
-from bundle.references import OCI
+from bundle.references import MLFLOW, OCI
 from bundle.registry import Artifact
+from bundle.signatures import MAX_BYTES as MAX_SIGNATURES
 
 MAX_BYTES = 2**32
 """Maximum size of a copied bundle."""
@@ -21,12 +23,14 @@ _MAX_MANIFEST = limit_of(MANIFEST_FILE)
 
 
 def pinned(url: str) -> str:
-    """Return the address of a remote bundle: of an artifact in a registry with the digest that its tag has now.
+    """Return the address of a remote bundle: with the digest or version that its tag or alias in a registry names now.
 
     Raises:
         BundleFormatError: The artifact is not one of files.
         RemoteError: It does not exist, or cannot be reached.
     """
+    if url.startswith(MLFLOW):
+        return mlflow_registry.resolved(url)
     if not url.startswith(OCI):
         return url
     try:
@@ -43,15 +47,20 @@ def remote_manifest(url: str) -> tuple[Manifest, bytes]:
         BundleFormatError: It has another schema.
         RemoteError: It cannot be reached.
     """
-    data = _artifact_s(url) if url.startswith(OCI) else remote.read(f"{url}/{MANIFEST_FILE}", limit=_MAX_MANIFEST)
+    if url.startswith(OCI):
+        data = _artifact_s(url)
+    elif url.startswith(MLFLOW):
+        data = mlflow_registry.read(url, MANIFEST_FILE, limit=_MAX_MANIFEST)
+    else:
+        data = remote.read(f"{url}/{MANIFEST_FILE}", limit=_MAX_MANIFEST)
     return load(data), data
 
 
 def copy(url: str, manifest: Manifest, manifest_bytes: bytes, target: Path) -> None:
-    """Write a remote bundle into a new folder. The remote is not listed: other files there are not read.
+    """Write a remote bundle, with its signatures, into a new folder. Other files there are not read.
 
     Args:
-        url: The bundle's folder, or an artifact in a registry.
+        url: The bundle's folder, an artifact in a registry, or a version in MLflow's.
         manifest: Its manifest; its schema allows no other file names than those of bundles.
         manifest_bytes: The bytes of the manifest.
         target: Folder to create; incomplete after an error.
@@ -62,11 +71,15 @@ def copy(url: str, manifest: Manifest, manifest_bytes: bytes, target: Path) -> N
     """
     if len(manifest.files) >= MAX_FILES:
         raise BundleDamagedError("the bundle has too many files", found=str(len(manifest.files)))
-    if url.startswith(OCI):
+    if url.startswith((OCI, MLFLOW)):
         with TemporaryDirectory(dir=target) as folder:
-            files = Artifact(url).pull(Path(folder), limit=MAX_BYTES)
+            whole = Path(folder)
+            files = mlflow_registry.download(url, whole) if url.startswith(MLFLOW) else _pulled(url, whole)
             for name, expected in manifest.files.items():
                 _take(files / name, target / name, expected, name)
+            signatures = files / SIGNATURES_FILE
+            if signatures.is_file() and signatures.stat().st_size <= MAX_SIGNATURES:
+                signatures.rename(target / SIGNATURES_FILE)
     else:
         left = MAX_BYTES
         for name, expected in manifest.files.items():
@@ -74,7 +87,14 @@ def copy(url: str, manifest: Manifest, manifest_bytes: bytes, target: Path) -> N
             file.parent.mkdir(parents=True, exist_ok=True)
             _check(name, remote.fetch(f"{url}/{name}", file, limit=min(left, limit_of(name))), expected)
             left -= file.stat().st_size
+        with suppress(BundleDamagedError):  # not signed
+            signatures_bytes = remote.read(f"{url}/{SIGNATURES_FILE}", limit=MAX_SIGNATURES)
+            (target / SIGNATURES_FILE).write_bytes(signatures_bytes)
     (target / MANIFEST_FILE).write_bytes(manifest_bytes)
+
+
+def _pulled(url: str, folder: Path) -> Path:
+    return Artifact(url).pull(folder, limit=MAX_BYTES)
 
 
 def _take(source: Path, target: Path, expected: str, name: str) -> None:

@@ -3,6 +3,7 @@
 BundleError
 ├── BundleDamagedError    a file is missing, unexpected, or differs from what was written
 ├── BundleFormatError     the files are as written, but they are not a valid bundle
+├── SignatureError        no trusted key has signed the bundle
 ├── RemoteError           a file or folder that lies elsewhere cannot be reached
 ├── ImageError            an encoded image cannot become the model's input
 └── RowError              a row of a table cannot become the model's input
@@ -44,6 +45,10 @@ class BundleFormatError(BundleError):
     """A file of the bundle does not follow its schema; `file` names it."""
 
 
+class SignatureError(BundleError):
+    """A bundle is not signed, is signed by other keys, or a key cannot be read."""
+
+
 class RemoteError(BundleError):
     """A file or folder that lies elsewhere cannot be reached, listed or read in time."""
 
@@ -53,4 +58,22 @@ class ImageError(BundleError):
 
 
 class RowError(BundleError):
-    """The model does not accept a value in a row of a table; `found` and `expected` say why."""
+    """The model does not accept a value in a row of a table; `found` and `expected` say why.
+
+    Args:
+        message: One sentence for people.
+        found: What was found.
+        expected: What was expected.
+        refused: Column, and whether its value is "missing", "unknown" or "invalid"; None for other errors.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        found: str | None = None,
+        expected: str | None = None,
+        refused: tuple[str, str] | None = None,
+    ) -> None:
+        super().__init__(message, found=found, expected=expected)
+        self.refused = refused

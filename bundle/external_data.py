@@ -34,6 +34,9 @@ _CHILDREN: dict[str, dict[int, str]] = {
 }
 _TENSOR_EXTERNAL_DATA = 13
 _TENSOR_DATA_LOCATION = 14
+_WANTED = {kind: frozenset(children) for kind, children in _CHILDREN.items()} | {
+    "TensorProto": frozenset({_TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION})
+}
 
 
 def refuse(model: bytes, *, file: str) -> None:
@@ -59,7 +62,7 @@ def _walk(message: memoryview, kind: str, depth: int, file: str) -> int:
         raise ValueError(f"nested deeper than {_MAX_DEPTH}")
     children = _CHILDREN[kind]
     descended = 0
-    for field, wire, value in fields(message):
+    for field, wire, value in fields(message, _WANTED[kind]):
         if kind == "TensorProto" and (
             field == _TENSOR_EXTERNAL_DATA or (field == _TENSOR_DATA_LOCATION and value != 0)
         ):

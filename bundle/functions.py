@@ -1,4 +1,4 @@
-"""Refusing ONNX models whose functions unfold to far more nodes than the file has.
+"""What an ONNX model calls, and refusing models whose functions unfold to far more nodes than the file has.
 
 A runtime replaces each call of a model's own function by the nodes of that function. Functions that call the next one
 twice make a small file an enormous graph, whose opening takes hours.
@@ -56,6 +56,14 @@ def refuse(model: bytes, *, file: str) -> None:
         )
 
 
+def operators(model: bytes) -> frozenset[str]:
+    """Return the names of the operators that a verified ONNX model calls, in its subgraphs and functions too."""
+    whole = memoryview(model)
+    found = [_calls(graph, _NODES_OF_GRAPH) for graph in _messages(whole, _GRAPH)]
+    found += [_calls(function, _NODES_OF_FUNCTION) for function in _messages(whole, _FUNCTIONS)]
+    return frozenset(name.decode() for calls in found for _, name, _ in calls)
+
+
 def _size(calls: Counter[_Key], sizes: dict[_Key, int]) -> int:
     """Return the nodes of a graph or function, unfolded; at most one more than the maximum."""
     return min(MAX_NODES + 1, sum(times * sizes.get(called, 1) for called, times in calls.items()))
@@ -76,14 +84,14 @@ def _calls(message: memoryview, nodes: int) -> Counter[_Key]:
 def _key(message: memoryview, numbers: tuple[int, int, int]) -> _Key:
     """Return the texts of fields; of a field that comes twice the last one, as Protocol Buffers reads it."""
     found = dict.fromkeys(numbers, b"")
-    for field, wire, value in fields(message):
-        if field in found and wire == BYTES and isinstance(value, memoryview):
+    for field, wire, value in fields(message, frozenset(numbers)):
+        if wire == BYTES and isinstance(value, memoryview):
             found[field] = bytes(value)
     domain, *rest = found.values()
     return (b"" if domain == b"ai.onnx" else domain, *rest)
 
 
 def _messages(message: memoryview, number: int) -> Iterator[memoryview]:
-    for field, wire, value in fields(message):
-        if field == number and wire == BYTES and isinstance(value, memoryview):
+    for _, wire, value in fields(message, frozenset({number})):
+        if wire == BYTES and isinstance(value, memoryview):
             yield value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,28 @@ from bundle.inputs import InputSpec, TensorType
 from bundle.schema import Finite, Frozen
 
 Run = Callable[[list[str], dict[str, npt.NDArray[Any]]], Sequence[Any]]
+ROUNDING: Final = 1e-3
+"""How far a probability may lie outside 0 to 1: sums of 3,000 trees in float32 reach 1.00004."""
 _TOKENS = 8
 
 Form = Literal["logits", "probabilities", "positive", "margin", "maps"]
 """What an output holds per row: K scores, K probabilities, the second class's probability or log-odds, or one map."""
+
+
+class ProbabilityError(ValueError):
+    """An output that holds probabilities gives another number.
+
+    Args:
+        output: Name of the output.
+        value: The number.
+        row: Its row in the batch, from 0.
+    """
+
+    def __init__(self, output: str, value: float, row: int) -> None:
+        super().__init__(f"output {output!r} gives {value:.6g}, expected a probability from 0 to 1")
+        self.output = output
+        self.value = value
+        self.row = row
 
 
 class GraphInput(Frozen):
@@ -98,6 +116,7 @@ class GraphOutput(Frozen):
             classes: Number K of labels.
 
         Raises:
+            ProbabilityError: A probability lies outside 0 to 1 by more than `ROUNDING`.
             ValueError: The output has another shape, or a map lacks a label.
         """
         if self.form == "maps":
@@ -131,6 +150,11 @@ class GraphOutput(Frozen):
         return np.where(impossible, floor, logits)
 
     def _of_probabilities(self, probabilities: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+        wrong = (probabilities < -ROUNDING) | (probabilities > 1.0 + ROUNDING)
+        if wrong.any():
+            row = int(wrong.any(axis=1).argmax())
+            column = -1 if self.form == "positive" else wrong[row].argmax()
+            raise ProbabilityError(self.name, float(probabilities[row, column]), row)
         with np.errstate(invalid="ignore"):  # NaN stays NaN, for the check of the logits
             return np.log(np.maximum(probabilities, self.smallest)).astype(np.float32)
 
@@ -185,6 +209,7 @@ class Graph(Frozen):
             classes: Number K of labels.
 
         Raises:
+            ProbabilityError: A probability lies outside 0 to 1.
             ValueError: The output has another shape than described.
         """
         if self.batch is None:
@@ -193,7 +218,10 @@ class Graph(Frozen):
         for start in range(0, len(inputs), self.batch):
             part = inputs[start : start + self.batch]
             full = np.resize(part, (self.batch, *part.shape[1:]))  # the last run repeats rows to fill its batch
-            logits[start : start + len(part)] = self._run(run, full, classes)[: len(part)]
+            try:
+                logits[start : start + len(part)] = self._run(run, full, classes)[: len(part)]
+            except ProbabilityError as error:
+                raise ProbabilityError(error.output, error.value, start + error.row) from None
         return logits
 
     def _run(self, run: Run, inputs: npt.NDArray[Any], classes: int) -> npt.NDArray[np.float32]:

@@ -38,7 +38,10 @@ def unpack(layer: Path, folder: Path, *, below: str, limit: int) -> None:
         start = packed.read(4)
         packed.seek(0)
         if start == _ZSTD:
-            raise BundleDamagedError("a layer is compressed with zstd", expected="gzip, or no compression")
+            raise BundleDamagedError(
+                "a layer is compressed with zstd",
+                expected="gzip, or no compression: skopeo copy --dest-compress-format gzip",
+            )
         stream = gzip.GzipFile(fileobj=packed) if start.startswith(_GZIP) else packed
         try:
             with tarfile.open(fileobj=_Limited(stream, limit), mode="r|", tarinfo=_Entry) as archive:  # type: ignore[call-overload]

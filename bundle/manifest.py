@@ -16,6 +16,8 @@ from bundle.schema import Finite, Frozen, Sha256
 
 SCHEMA_VERSION: Final = 2
 MANIFEST_FILE = "manifest.json"
+SIGNATURES_FILE = "signatures.json"
+"""Signatures of the manifest, beside it: signing a bundle does not change it."""
 MODEL_FILE = "model.onnx"
 CALIBRATOR_FILE = "calibrator.json"
 REFERENCE_FILE = "reference.npz"
@@ -57,7 +59,7 @@ class Manifest(Frozen):
             served elsewhere.
         labels: Class names in the order of the logits' columns; distinct, at least two.
         input: Specification of one example.
-        graph: How examples enter an imported or remote graph; None where the graph takes `input` and gives `logits`.
+        graph: How examples enter the graph; None where it takes `input` and gives `logits`, as trained networks do.
         files: sha256 of every other file of the bundle, by path.
         architecture: The network; trained models only.
         training: How it was trained; trained models only.
@@ -119,8 +121,8 @@ class Manifest(Frozen):
             not trained,
         ):
             raise ValueError("a trained model requires `training` and `architecture`, all others `imported`")
-        if (self.graph is not None) != (self.source in ("imported", "remote")):
-            raise ValueError("`graph` belongs to imported and remote models, and to no others")
+        if not trained and (self.graph is not None) != (self.source in ("imported", "remote")):
+            raise ValueError("imported and remote models require `graph`, and scores have none")
         if (self.input.kind == "scores") != (self.source == "scores"):
             raise ValueError("input kind 'scores' belongs to source 'scores', and to no other")
         if self.source == "scores" and self.input.shape != (len(self.labels),):

@@ -23,6 +23,7 @@ from bundle.manifest import (
     REFERENCE_FILE,
     REPORT_FILE,
     SCORES_FILE,
+    SIGNATURES_FILE,
     TOKENIZER_FILE,
     UPSTREAM_FILE,
     VOCABULARY_FILE,
@@ -48,9 +49,10 @@ def verify(path: Path) -> Bundle:
     """Read a bundle and check all of it.
 
     The checks, in this order: the manifest's own checksum and schema; the folder contains exactly the files in the
-    manifest, all of them regular; each file's sha256; then the content: the model is self-contained, the calibrator is
-    a known method, and reference rows, golden rows, vocabulary or tokenizer (which must give the golden tokens for the
-    golden texts), columns and their profile fit the labels and the input. Nothing is unpickled and no link is followed.
+    manifest, and at most signatures beside them (see `bundle.signatures`), all of them regular; each file's sha256;
+    then the content: the model is self-contained, the calibrator is a known method, and reference rows, golden rows,
+    vocabulary or tokenizer (which must give the golden tokens for the golden texts), columns and their profile fit the
+    labels and the input. Nothing is unpickled and no link is followed.
     Running the model on the golden inputs requires a runtime and is left to the caller.
 
     Args:
@@ -66,9 +68,9 @@ def verify(path: Path) -> Bundle:
     listing = _listing(path)
     if MANIFEST_FILE not in listing:
         raise BundleDamagedError(f"{path} does not contain a bundle", file=MANIFEST_FILE, found="no such file")
-    manifest_bytes = _read(path, MANIFEST_FILE)
+    manifest_bytes = read_file(path, MANIFEST_FILE)
     manifest = load(manifest_bytes)
-    files = _files(path, manifest, listing - {MANIFEST_FILE})
+    files = _files(path, manifest, listing - {MANIFEST_FILE, SIGNATURES_FILE})
     reference, golden = Reference.load(files[REFERENCE_FILE]), Golden.load(files[GOLDEN_FILE], manifest.input)
     reference.check(len(manifest.labels))
     golden.check(manifest.input, len(manifest.labels))
@@ -110,7 +112,7 @@ def read_manifest(path: Path) -> Manifest:
         BundleDamagedError: It is missing, unreadable or altered.
         BundleFormatError: It has another schema.
     """
-    return load(_read(path, MANIFEST_FILE))
+    return load(read_file(path, MANIFEST_FILE))
 
 
 def check_encoders(
@@ -143,7 +145,7 @@ def _files(path: Path, manifest: Manifest, present: set[str]) -> dict[str, bytes
         raise BundleDamagedError("the file does not belong to the bundle", file=name, found="a file", expected="none")
     files = {}
     for name, expected in manifest.files.items():
-        data = _read(path, name)
+        data = read_file(path, name)
         found = hashlib.sha256(data).hexdigest()
         if found != expected:
             raise BundleDamagedError(
@@ -187,7 +189,8 @@ def limit_of(name: str) -> int:
     return _MAX_DOCUMENT if name.endswith((".json", ".svg")) else _MAX_BINARY
 
 
-def _read(path: Path, name: str) -> bytes:
+def read_file(path: Path, name: str) -> bytes:
+    """Return one file in a bundle's folder, unverified; raises BundleDamagedError."""
     limit = _MAX_BYTES.get(name) or (_MAX_DOCUMENT if name.endswith((".json", ".svg")) else _MAX_BINARY)
     try:
         descriptor = os.open(path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

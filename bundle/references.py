@@ -11,6 +11,7 @@ from bundle.errors import BundleError
 
 _PINNED = re.compile(r"(.+)@sha256:([0-9a-f]{64})", re.DOTALL)
 OCI = "oci://"
+MLFLOW = "models:/"
 _ARTIFACT = re.compile(
     r"oci://(?P<host>(?:[A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(?::[0-9]{1,5})?)"
     r"/(?P<repository>[a-z0-9]+(?:(?:[._/]|__|-+)[a-z0-9]+)*)"
@@ -57,8 +58,8 @@ class Reference:
 
     @property
     def is_url(self) -> bool:
-        """Whether the address is a URL."""
-        return _SCHEME.match(self.address) is not None
+        """Whether the address is a URL, or names a version in MLflow's registry."""
+        return self.address.startswith(MLFLOW) or _SCHEME.match(self.address) is not None
 
     @property
     def shown(self) -> str:

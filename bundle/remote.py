@@ -227,7 +227,7 @@ def file_system(url: str) -> tuple[Any, str]:
         import fsspec
     except ImportError as error:
         raise RemoteError(
-            f"{scheme}:// requires the package fsspec", expected="pip install 'candor-server[remote]'"
+            f"{scheme}:// requires the package fsspec", expected="the extra: python requirements/install.py remote"
         ) from error
     try:
         files, path = fsspec.core.url_to_fs(url)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from bundle.reference import LabelledLogits, Reference
 from calibrators import CALIBRATORS, Calibrator, metrics
+from calibrators.metrics.null_test import above_null
 
 BINS = 15
 FLOOR = 1e-4
@@ -23,7 +24,8 @@ def make_report(reference: Reference, calibrator: Calibrator, test: LabelledLogi
     The rows are the certify and gate rows together, so that all versions of a model can be compared. Rows outside the
     bundle have a section of their own. Each calibration error comes with its null: mean and 95 % quantile of a
     calibrated model with the same confidences. Differences are after − before on the same rows, with a 95 % interval
-    clustered by group. Weights are for fits: no figure uses them.
+    clustered by group. Weights are for fits: no figure uses them. `warnings` has a sentence if the error after
+    calibration is above the null's 95 % quantile.
     NLL and Brier score use (1 − 1e−4) p + 1e−4 / K, as all compared losses in Candor, so that one confident error does
     not make them infinite.
 
@@ -37,7 +39,7 @@ def make_report(reference: Reference, calibrator: Calibrator, test: LabelledLogi
     """
     identity = CALIBRATORS["identity"]().fit(reference.fit.logits, reference.fit.labels)
     rows = evaluation_rows(reference)
-    report = {
+    report: dict[str, Any] = {
         "schema_version": 1,
         "calibrator": calibrator.to_dict(),
         "rows": {
@@ -47,6 +49,8 @@ def make_report(reference: Reference, calibrator: Calibrator, test: LabelledLogi
         },
         **_comparison(identity, calibrator, rows),
     }
+    warning = above_null(report["after"]["ece"]["value"], report["after"]["ece"]["null"]["q95"])
+    report["warnings"] = [] if warning is None else [warning]
     if test is not None:
         report["test"] = {"rows": len(test.labels), **_comparison(identity, calibrator, test)}
     return report

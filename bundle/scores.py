@@ -14,6 +14,9 @@ from bundle.manifest import SCORES_FILE
 from bundle.schema import Finite, Frozen
 from bundle.tensors import numbers
 
+Form = Literal["positive", "margin", "probabilities", "logits"]
+"""The second class's probability, any number that grows with it, or one per class."""
+
 LARGEST: Final = float(np.finfo(np.float32).max)
 """Largest size of a score: logits are float32."""
 
@@ -36,7 +39,7 @@ class Scores(Frozen):
         array([[0., 2.]], dtype=float32)
     """
 
-    form: Literal["positive", "margin", "probabilities", "logits"]
+    form: Form
     centre: Finite = 0.0
     scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     smallest: Annotated[float, Field(gt=0, lt=0.5)] = 1e-7

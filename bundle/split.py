@@ -17,6 +17,9 @@ FIT: Final = 0
 CERTIFY: Final = 1
 GATE: Final = 2
 
+LAST_FIT_GROUP: Final = 2**64 // 3
+"""Groups from 0 to this number have the role `FIT` by default."""
+
 
 def group_hash(secret: bytes, group: str | bytes) -> int:
     """Return a group's number: a keyed BLAKE2b hash as a signed 64-bit integer.

@@ -1,6 +1,7 @@
 """From a row of a table to the model's input, for training, import and service alike.
 
-Numbers stay unchanged, true and false are 1 and 0, and a missing number is NaN. A category becomes its code, or stays
+Numbers stay unchanged, true and false are 1 and 0, and a missing number is NaN. A text is a number as `parse_number`
+says, for all three. A category becomes its code, or stays
 the text it is where the graph takes text. What happens to missing and unknown values is a rule of each column.
 """
 
@@ -32,6 +33,7 @@ _MAX_COLUMNS = 100_000
 _MAX_CATEGORIES = 1_000_000
 _LARGEST = float(np.finfo(np.float32).max)
 _FEW = 16  # cells, for which array operations cost more than they save
+_MANY = 4096  # cells, for which a product may take several threads
 _TEXTS = frozenset({str, type(None)})
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 
@@ -99,7 +101,7 @@ class Column:
         else:
             encoded = [self._cell(cell) for cell in cells]
         if absent is not None:
-            missing = sum(map(is_missing, cells))
+            missing = sum(map(self._lacks, cells))
             if missing or self.categories is not None:
                 self._count(encoded, missing, absent)
         return encoded
@@ -112,7 +114,7 @@ class Column:
             if isinstance(values, np.ndarray):
                 numbers = values.astype(np.float64) if values.dtype.kind in "biuf" else None
             else:
-                numbers = np.array(list(map(float, values)), np.float64) if len(values) >= _FEW else None  # type: ignore[arg-type]
+                numbers = _many_numbers(values) if len(values) >= _FEW else None
         except (TypeError, ValueError, OverflowError):
             return None
         if numbers is None or (np.abs(numbers) > _LARGEST).any():
@@ -125,11 +127,20 @@ class Column:
         return numbers
 
     def _cell(self, value: Cell) -> float | str:
-        if not is_missing(value):
+        if not self._lacks(value):
             return self._number(value) if self.kind == "number" else self._category(str(value).strip())
         if self.on_missing == "refuse":
-            raise RowError(f"column {self.name!r} requires a value", found=repr(value), expected=self._expected())
+            raise RowError(
+                f"column {self.name!r} requires a value",
+                found=repr(value),
+                expected=self._expected(),
+                refused=(self.name, "missing"),
+            )
         return self._missing()
+
+    def _lacks(self, value: Cell) -> bool:
+        """Return whether a cell is missing: a known category is not, even if it is called NA."""
+        return is_missing(value) and not (isinstance(value, str) and value.strip() in self.codes)
 
     def _count(self, encoded: list[Any], missing: int, absent: Counter[tuple[str, str]]) -> None:
         unknown = 0
@@ -149,14 +160,15 @@ class Column:
 
     def _number(self, value: Cell) -> float:
         try:
-            number = float(value)  # type: ignore[arg-type]  # None is missing
+            number = float(value) if not isinstance(value, str) else parse_number(value)  # type: ignore[arg-type]
         except (TypeError, ValueError):
             number = _BOOLEANS.get(str(value).strip().lower(), math.inf)
-        if abs(number) > _LARGEST:
+        if not abs(number) <= _LARGEST:  # a text such as -nan is neither a number nor a missing value
             raise RowError(
                 f"a value in column {self.name!r} is not a number",
                 found=repr(value)[:100],
                 expected="a finite number or a missing value",
+                refused=(self.name, "invalid"),
             )
         return number
 
@@ -164,7 +176,10 @@ class Column:
         code = self.codes.get(value)
         if code is None and self.on_unknown == "refuse" and self.categories is not None:
             raise RowError(
-                f"column {self.name!r} has an unknown value", found=repr(value)[:100], expected=self._expected()
+                f"column {self.name!r} has an unknown value",
+                found=repr(value)[:100],
+                expected=self._expected(),
+                refused=(self.name, "unknown"),
             )
         if self.kind == "text":
             return value
@@ -215,9 +230,26 @@ class Columns:
         )
 
     @cached_property
+    def numeric(self) -> bool:
+        """Whether no column has categories, so that every finite number is a value."""
+        return self._codes is None
+
+    @cached_property
+    def refuses_nan(self) -> NDArray[np.bool_]:
+        """Whether a column refuses NaN, bool (F,): it requires a value, and NaN is no code of an accepted category."""
+        lenient = np.array([column.kind == "category" and column.on_unknown == "accept" for column in self.columns])
+        requires = np.array([column.on_missing == "refuse" for column in self.columns])
+        return requires & ~(lenient & np.isnan(self.absent))
+
+    @cached_property
     def requires(self) -> bool:
-        """Whether any column is `required`."""
-        return bool(self.required.any())
+        """Whether any column is `required` or refuses NaN, as each required one does."""
+        return bool(self.refuses_nan.any())
+
+    @cached_property
+    def requires_all(self) -> bool:
+        """Whether all columns are `required`, so that no accepted row has a missing value."""
+        return bool(self.required.all())
 
     def encode(
         self,
@@ -240,7 +272,7 @@ class Columns:
         """
         table = list(rows)
         if (spec is None or spec.kind != "tensors") and (numbers := self._numbers(table)) is not None:
-            return numbers.astype(np.float32 if spec is None else spec.numpy)
+            return numbers.astype(np.float32 if spec is None else spec.numpy, copy=False)
         values = {column.name: [row.get(column.name) for row in table] for column in self.columns}
         return self.encode_columns(values, len(table), spec, absent)
 
@@ -263,7 +295,9 @@ class Columns:
             flat = np.frombuffer(array("d", chain.from_iterable(map(self._all_of, table))))
         except (KeyError, TypeError, OverflowError):  # a value is missing, a text, or too large
             return None
-        return flat.reshape(len(table), -1) if np.abs(flat).max() <= _LARGEST else None  # NaN is not
+        # The product costs a third, and only the squares of large numbers exceed that; NaN exceeds both.
+        usual = flat.size <= _MANY and np.vdot(flat, flat) <= _LARGEST
+        return flat.reshape(len(table), -1) if usual or np.abs(flat).max() <= _LARGEST else None
 
     def encode_columns(
         self,
@@ -308,10 +342,104 @@ class Columns:
         return missing if self._absent is None else missing | (encoded == self._absent)
 
     @cached_property
+    def refuses_unknown(self) -> NDArray[np.bool_]:
+        """Whether a column refuses unknown categories, bool (F,)."""
+        return np.array([column.kind == "category" and column.on_unknown == "refuse" for column in self.columns])
+
+    @cached_property
+    def absent(self) -> NDArray[np.float64]:
+        """What stands for an absent value of each column, float64 (F,): NaN, or the code of absent categories."""
+        return np.array([column.absent if column.kind == "category" else math.nan for column in self.columns])
+
+    def unknown_in(self, encoded: NDArray[Any]) -> NDArray[np.bool_] | None:
+        """Return which values of encoded rows (N, F) are no code of their category column, nor missing.
+
+        Returns:
+            bool (N, F), or None without `uncoded_in`, the usual case.
+
+        Example:
+            >>> columns = Columns((Column("age"), Column("fault", ("driver",))))
+            >>> columns.unknown_in(np.array([[41, 2], [0.5, 1], [2, 0.5]]))
+            array([[False,  True],
+                   [False, False],
+                   [False,  True]])
+        """
+        uncoded = self.uncoded_in(encoded)
+        return None if uncoded is None else uncoded & ~np.isnan(encoded)
+
+    def uncoded_in(self, encoded: NDArray[Any]) -> NDArray[np.bool_] | None:
+        """Return which values of category columns are no code, nor `absent`: unknown, or NaN for a missing one.
+
+        Returns:
+            bool (N, F), or None if there are none, the usual case.
+        """
+        if self._codes is None:
+            return None
+        places, first, last = self._codes
+        values = encoded[:, places]
+        wrong = ~((values >= first) & (values <= last) & (values == np.rint(values)))
+        if not wrong.any():
+            return None
+        absent = self.absent[places]
+        wrong &= (values != absent) & ~(np.isnan(values) & np.isnan(absent))
+        if not wrong.any():
+            return None
+        uncoded = np.zeros(encoded.shape, np.bool_)
+        uncoded[:, places] = wrong
+        return uncoded
+
+    @cached_property
+    def _codes(self) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]] | None:
+        """Places of the category columns, and the first and last code of each; None without such columns."""
+        places = [place for place, column in enumerate(self.columns) if column.kind == "category"]
+        if not places:
+            return None
+        own = [self.columns[place] for place in places]
+        first = np.array([column.first_code for column in own], np.float64)
+        return np.array(places), first, first + [len(column.categories or ()) - 1 for column in own]
+
+    def decode(
+        self, encoded: NDArray[Any], wanted: Columns
+    ) -> tuple[dict[str, Sequence[Cell] | NDArray[Any]], NDArray[np.bool_]] | None:
+        """Return the cells of another model's columns, as far as rows encoded for this one tell them.
+
+        Args:
+            encoded: Rows (N, F) from `encode`.
+            wanted: The other model's columns.
+
+        Returns:
+            Cells by column, None where missing, and for each row whether they are known: a category is not if this
+            model does not know it. None where a column is absent, of another kind, or a text.
+
+        Example:
+            >>> ours = Columns((Column("age"), Column("fault", ("driver",))))
+            >>> ours.decode(np.array([[41, 1], [20, 0]]), Columns((Column("fault", ("driver", "other")),)))
+            ({'fault': ['driver', None]}, array([ True, False]))
+        """
+        if encoded.ndim != 2:
+            return None
+        places = {column.name: place for place, column in enumerate(self.columns)}
+        cells: dict[str, Sequence[Cell] | NDArray[Any]] = {}
+        known = np.ones(len(encoded), np.bool_)
+        for column in wanted.columns:
+            place = places.get(column.name)
+            own = None if place is None else self.columns[place]
+            if place is None or own is None or own.kind != column.kind or own.kind == "text":
+                return None
+            values = encoded[:, place]
+            if own.categories is None or column.categories is None:
+                cells[column.name] = values.astype(np.float64)
+                continue
+            texts: dict[float, str | None] = {code: text for text, code in own.codes.items()}
+            cells[column.name] = found = [texts.get(code) for code in values.tolist()]
+            if not set(column.categories) <= set(own.categories):
+                known &= np.array([cell is not None for cell in found], np.bool_)
+        return cells, known
+
+    @cached_property
     def _absent(self) -> NDArray[np.float32] | None:
         """Codes of absent categories, NaN for other columns, float32 (F,); None without a code."""
-        codes = [column.absent if column.kind == "category" else math.nan for column in self.columns]
-        return None if all(map(math.isnan, codes)) else np.array(codes, np.float32)
+        return None if np.isnan(self.absent).all() else self.absent.astype(np.float32)
 
     def check(self, spec: InputSpec) -> None:
         """Raise BundleFormatError unless the columns fit this input."""
@@ -354,6 +482,38 @@ def is_missing(value: str | float | None) -> bool:
     if isinstance(value, str):
         return value.strip().lower() in MISSING
     return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _many_numbers(values: Sequence[Cell]) -> NDArray[np.float64] | None:
+    try:
+        return np.frombuffer(array("d", values))  # type: ignore[type-var]  # takes no texts
+    except TypeError:
+        if not is_plain("".join(cell for cell in values if isinstance(cell, str))):
+            return None
+        return np.array(list(map(float, values)), np.float64)  # type: ignore[arg-type]
+
+
+def parse_number(text: str) -> float:
+    """Return the number that a text spells, in ASCII and without underscores, unlike `float`.
+
+    Raises:
+        ValueError: It is not a number.
+
+    Example:
+        >>> parse_number(" 1e3 ")
+        1000.0
+        >>> parse_number("1_000")
+        Traceback (most recent call last):
+        ValueError: not a number: '1_000'
+    """
+    if not is_plain(text):
+        raise ValueError(f"not a number: {text!r}")
+    return float(text)
+
+
+def is_plain(text: str) -> bool:
+    """Return whether a text is spelled as a number may be; many texts at once, joined."""
+    return text.isascii() and "_" not in text
 
 
 def _column(*, name: str, categories: list[str] | None, absent: float | None = UNKNOWN, **rules: Any) -> Column:

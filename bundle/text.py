@@ -111,6 +111,11 @@ class Vocabulary:
         """Return the known words of one row of tokens, separated by spaces, without padding and unknown words."""
         return " ".join(self.words[token] for token in tokens.tolist() if token >= len(SPECIAL))
 
+    def shown(self, tokens: NDArray[np.int32]) -> str | None:
+        """Return one row of tokens for a person, with `<unknown>` in place of unknown words; None if none is known."""
+        words = [self.words[token] for token in tokens.tolist() if token != PAD]
+        return " ".join(words) if set(words) - {SPECIAL[UNKNOWN]} else None
+
     def check(self, spec: InputSpec) -> None:
         """Raise BundleFormatError unless the vocabulary fits this input."""
         if spec.kind != "tokens" or spec.shape != (self.length,):

@@ -142,6 +142,19 @@ class Tokenizer:
                 self._padding.fill(records[name], [getattr(each, role) for each in encoded], role)
         return records
 
+    def decode(self, record: NDArray[Any]) -> str:
+        """Return the text of one example, a row of `encode` with shape (), without special tokens and padding.
+
+        It is the text as the model sees it: normalised by the tokenizer and cut.
+
+        Raises:
+            RowError: The library cannot decode the ids.
+        """
+        ids = next(record[name] for name, role in self._roles.items() if role == _IDS)
+        kept = ids != self._padding.ids if self.mask is None else record[self.mask] != 0
+        with _guarded(lambda why: RowError("the tokenizer cannot decode the ids", found=why)):
+            return str(self._tokenizer.decode(ids[kept].tolist(), skip_special_tokens=True))
+
     def check(self, spec: InputSpec) -> None:
         """Raise BundleFormatError unless the tokenizer fills this input."""
         if spec != self.input:
@@ -264,7 +277,7 @@ def _library() -> Any:
         import tokenizers
     except ImportError as error:
         raise _wrong(
-            "the package `tokenizers` is not installed", str(error), "pip install candor-server[text]"
+            "the package `tokenizers` is not installed", str(error), "the extra: python requirements/install.py text"
         ) from error
     return tokenizers
 

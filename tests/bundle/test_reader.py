@@ -91,13 +91,13 @@ def test_links_and_pipes_are_not_followed(written: Path, tmp_path: Path) -> None
 
 def test_each_file_is_read_once(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    real: Callable[[Path, str], bytes] = reader._read
+    real: Callable[[Path, str], bytes] = reader.read_file
 
     def counting(path: Path, name: str) -> bytes:
         read.append(name)
         return real(path, name)
 
-    monkeypatch.setattr(reader, "_read", counting)
+    monkeypatch.setattr(reader, "read_file", counting)
     bundle.verify(written)
     assert sorted(read) == every_file(written)
 

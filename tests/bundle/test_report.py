@@ -48,6 +48,9 @@ def test_an_ece_never_stands_without_its_null(reference: bundle.Reference) -> No
             assert 0 < ece["null"]["mean"] < ece["null"]["q95"], name
             assert 0 < ece["p_value"] <= 1
             assert headline(report)[f"ece_null_q95_{side}"] == ece["null"]["q95"]
+        above = report["after"]["ece"]["value"] > report["after"]["ece"]["null"]["q95"]
+        assert [one.startswith("Not calibrated: the ECE is") for one in report["warnings"]] == [True] * above
+        assert above or name != "identity"
 
 
 def test_rows_of_the_fit_are_not_evaluated(reference: bundle.Reference) -> None:

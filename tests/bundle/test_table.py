@@ -18,6 +18,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import bundle
 from bundle import Column, Columns, InputSpec, RowError, TensorSpec
+from importing.rows import values
+from training.data import table
 
 COLUMNS = Columns((Column("age"), Column("fault", ("driver", "third party")), Column("value")))
 WEIGHTS = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
@@ -56,6 +58,16 @@ def test_numbers_categories_and_what_is_missing() -> None:
     np.testing.assert_array_equal(
         encoded, np.array([[41, 2, -2.5], [np.nan, 1, np.nan], [np.nan, 0, np.nan], [np.nan, 0, 1000]], np.float32)
     )
+
+
+def test_a_known_category_is_not_missing_whatever_it_is_called() -> None:
+    column = bundle.Column("country", ("AT", "NA", "?"), on_missing="refuse")
+    absent: Counter[tuple[str, str]] = Counter()
+    assert column.encode(["NA", " ? ", "AT", "DE"], absent) == [2, 3, 1, 0]
+    assert absent == {("country", "unknown"): 1}
+    for missing in ("na", "nan", "", None):
+        with pytest.raises(bundle.RowError, match="requires a value"):
+            column.encode([missing])
 
 
 @pytest.mark.parametrize("value", ["old", "inf", "-inf", "1e39", 1e300, [1]])
@@ -98,6 +110,19 @@ def test_other_documents_are_no_columns(columns: object) -> None:
     with pytest.raises(bundle.BundleFormatError) as caught:
         Columns.load(json.dumps({"schema_version": 1, "columns": columns}).encode())
     assert caught.value.file == "columns.json"
+
+
+def test_columns_of_schema_version_1_still_open() -> None:
+    first = b"""{"schema_version": 1, "columns": [
+ {"name": "age", "categories": null},
+ {"name": "fault", "categories": ["driver", "third party"]},
+ {"name": "value", "categories": null}
+]}"""
+    opened = Columns.load(first)
+    assert opened == COLUMNS
+    rows = [{"age": 41, "fault": "third party", "value": None}, {"age": "?", "fault": "nobody", "value": 2}]
+    np.testing.assert_array_equal(opened.encode(rows), np.float32([[41, 2, np.nan], [np.nan, 0, 2]]))
+    assert Columns.load(opened.dump()) == opened
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b"{}", b'{"schema_version": 2, "columns": []}'])
@@ -181,3 +206,15 @@ def test_rows_of_numbers_alone_are_encoded_as_columns_are(value: Any) -> None:
     assert encoded.dtype == expected.dtype
     np.testing.assert_array_equal(encoded, expected)
     assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("text", ["1_000", "\u0967\u0968", "\uff11\uff12", "-nan", "1e400"])
+@pytest.mark.parametrize("others", [0, 20])
+def test_training_import_and_service_agree_on_what_spells_a_number(text: str, others: int) -> None:
+    cells = ["5"] * others + [text]
+    with pytest.raises(RowError, match="not a number"):
+        Column("age", on_missing="refuse").encode(cells)
+    assert values.numbers(cells, spelled=True) is None
+    if text not in ("-nan", "1e400"):  # a column of such is one of numbers, in which they are refused
+        assert table._column("age", cells, forced=False).kind == "category"
+    assert Column("age").encode([*cells[:-1], " 1e3 "])[-1] == 1000

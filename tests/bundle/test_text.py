@@ -94,6 +94,8 @@ def test_encoding_pads_cuts_and_marks_unknown_words() -> None:
     assert encoded.tolist() == [[the, PAD, PAD], [dog, the, UNKNOWN], [PAD] * 3]
     assert vocabulary.encode([]).shape == (0, 3)
     assert vocabulary.decode(encoded[1]) == "dog the"
+    assert vocabulary.shown(encoded[1]) == "dog the <unknown>"
+    assert vocabulary.shown(vocabulary.encode(["a mouse"])[0]) is None
 
 
 @given(st.lists(st.text(), max_size=5), st.integers(2, 10), st.integers(1, 6))

@@ -94,9 +94,9 @@ def test_golden_texts_must_encode_to_their_inputs() -> None:
 
 def test_one_thread_encodes() -> None:
     ready = READY["WordPiece"]
-    before = len(list(Path("/proc/self/task").iterdir()))
+    before = set(Path("/proc/self/task").iterdir())
     ready.encode(["the bill is wrong"] * 2000)
-    assert len(list(Path("/proc/self/task").iterdir())) == before
+    assert set(Path("/proc/self/task").iterdir()) <= before  # threads of other tests may end meanwhile
     assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
 
 
@@ -239,5 +239,5 @@ def test_a_text_that_fails_is_refused_by_the_reason() -> None:
 
 def test_the_library_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
-    with pytest.raises(BundleFormatError, match=r"pip install candor-server\[text\]"):
+    with pytest.raises(BundleFormatError, match=r"requirements/install\.py text"):
         Tokenizer(FILE, BOTH)
