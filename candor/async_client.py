@@ -15,7 +15,10 @@ from urllib.parse import quote
 import httpx
 
 from candor.contract.audit import AuditPage
+from candor.contract.backtests import Backtest
+from candor.contract.cases import Case, CaseDetail, CaseOrder, CasePage, CaseState, Claims, LabelledCase
 from candor.contract.certificates import SolvedPolicy
+from candor.contract.challengers import Challenger, ChallengerComparison, ChallengerPage
 from candor.contract.documents import Answer
 from candor.contract.erasure import Erasure
 from candor.contract.feedback import FeedbackReceipt
@@ -30,6 +33,7 @@ from candor.contract.prior_shift import PriorShift
 from candor.contract.recalibration import Mode, Recalibration, UnknownPropensity
 from candor.contract.revisions import Pointer, PolicyProposal, Rejection, Revision, RevisionPage
 from candor.contract.simulation import Simulation
+from candor.contract.traffic import TrafficChange
 from candor.errors import JobFailedError, JobTimeoutError, NotFoundError
 from candor.exchange import AsyncHttp, Exchange, Http, Request, read
 from candor.label_files import joined, named_by_line, read_labels
@@ -112,6 +116,7 @@ class AsyncClient:
         references: Sequence[str | None] | None = None,
         groups: Sequence[str | None] | None = None,
         segments: Sequence[str | None] | str | None = None,
+        amounts: Sequence[float | None] | None = None,
     ) -> Predictions:
         """Predict a batch.
 
@@ -125,6 +130,7 @@ class AsyncClient:
             references: Your own ids of the rows; feedback can refer to them.
             groups: What each row belongs to: card, patient …
             segments: Part of the traffic that each row belongs to (country, shop …), or one for all.
+            amounts: What is at stake in each row, in one unit of money; None where unknown.
 
         Raises:
             TypeError: Not exactly one of them is given, it is not a batch, or contains values that JSON cannot hold.
@@ -133,7 +139,7 @@ class AsyncClient:
         body = prediction_body(
             inputs,
             {"scores": scores, "probabilities": probabilities, "logits": logits},
-            {"references": references, "groups": groups, "segments": each},
+            {"references": references, "groups": groups, "segments": each, "amounts": amounts},
         )
         return await self._predict(body, policy, top, whole)
 
@@ -146,6 +152,7 @@ class AsyncClient:
         references: Sequence[str] | None = None,
         groups: Sequence[str] | None = None,
         segments: Sequence[str] | str | None = None,
+        amounts: Sequence[float | None] | None = None,
     ) -> Predictions:
         """Predict PNG, JPEG or WebP images in one request, given as bytes or file paths.
 
@@ -154,7 +161,8 @@ class AsyncClient:
             OSError: A file cannot be read.
         """
         whole, each = _of_whole(segments)
-        body = images_body(images, {"references": references, "groups": groups, "segments": each})
+        given = {"references": references, "groups": groups, "segments": each, "amounts": amounts}
+        body = images_body(images, given)
         return await self._predict(body, policy, top, whole)
 
     async def predict_file(
@@ -222,6 +230,97 @@ class AsyncClient:
         """
         body = json_body(_given(group=group, reference=reference, prediction_id=prediction_id))
         return await self._ask(Erasure, Request("POST", await self._named_path("erase"), True, body))
+
+    # The review queue
+
+    async def cases(
+        self,
+        *,
+        state: CaseState | None = None,
+        order: CaseOrder = "priority",
+        policy: str | None = None,
+        assignee: str | None = None,
+        limit: int = 50,
+        after: str | None = None,
+    ) -> CasePage:
+        """Return a page of the review queue.
+
+        Args:
+            state: Only cases in this state; None for all that wait. Done ones come in the order of their end.
+            order: Order of the cases that wait.
+            policy: Only cases of this policy.
+            assignee: Only cases reserved for this person.
+            limit: Maximum number, up to 500.
+            after: `next` of the previous page.
+        """
+        given = _given(state=state, policy=policy, assignee=assignee, after=after)
+        options = {"params": {"order": order, "limit": limit, **given}}
+        return await self._ask(CasePage, Request("GET", await self._named_path("cases"), True, options))
+
+    async def case(self, case: str) -> CaseDetail:
+        """Return a case with its stored input, its probabilities, and the latest cases of its group."""
+        return await self._ask(CaseDetail, Request("GET", await self._case_path(case), True))
+
+    async def claim_cases(
+        self, count: int = 1, *, lease_s: int = 900, policy: str | None = None, order: CaseOrder = "priority"
+    ) -> tuple[Case, ...]:
+        """Claim the next cases, those assigned to you first; fewer come when no others are free.
+
+        Args:
+            count: Maximum number, up to 100.
+            lease_s: Seconds until the claims expire.
+            policy: Only cases of this policy.
+            order: Which come first.
+        """
+        body = json_body({"count": count, "lease_s": lease_s, "order": order, **_given(policy=policy)})
+        # Not repeated: cases of a lost answer come back when their claims expire.
+        return (await self._ask(Claims, Request("POST", await self._named_path("cases/claim"), False, body))).items
+
+    async def claim_case(self, case: str, *, lease_s: int = 900) -> Case:
+        """Claim a case, or extend your claim.
+
+        Raises:
+            ConflictError: Someone else has it, or it is done.
+        """
+        return await self._change_case(Case, case, "claim", lease_s=lease_s)
+
+    async def label_case(self, case: str, label: str, *, lease: int | None = None) -> LabelledCase:
+        """End a case with its true label, durably; again, to correct your own.
+
+        Args:
+            case: Its id.
+            label: True label.
+            lease: `lease` of your claim; the label is refused if the case has been claimed again.
+
+        Raises:
+            ConflictError: Someone else has it or ended it.
+        """
+        return await self._change_case(LabelledCase, case, "label", label=label, lease=lease)
+
+    async def skip_case(self, case: str, reason: str, *, lease: int | None = None) -> Case:
+        """End a case without a label.
+
+        Raises:
+            ConflictError: Someone else has it, or it is labelled.
+        """
+        return await self._change_case(Case, case, "skip", reason=reason, lease=lease)
+
+    async def release_case(self, case: str, *, lease: int | None = None) -> Case:
+        """Give your claim back, or reopen a case that you labelled or skipped.
+
+        Raises:
+            ConflictError: You neither hold nor ended it.
+        """
+        return await self._change_case(Case, case, "release", repeatable=False, lease=lease)
+
+    async def assign_case(self, case: str, to: str | None) -> Case:
+        """Reserve a waiting case for a person, by the name of the API key; None for anyone.
+
+        Raises:
+            ConflictError: It is done.
+        """
+        path = await self._case_path(case, "assign")
+        return await self._ask(Case, Request("POST", path, True, json_body({"to": to})))
 
     # Labelled sets
 
@@ -402,9 +501,39 @@ class AsyncClient:
         path = await self._named_path(f"revisions/{quote(revision, safe='')}")
         return await self._ask(Revision, Request("GET", path, True))
 
-    async def activate(self, revision: str, *, epoch: int, reason: str | None = None) -> Pointer:
-        """Activate a revision; `epoch` is the epoch that the decision is based on."""
-        return await self._move(f"revisions/{quote(revision, safe='')}/activate", epoch, reason)
+    async def activate(
+        self,
+        revision: str,
+        *,
+        epoch: int,
+        reason: str | None = None,
+        accept_change: bool = False,
+        max_change: float | None = None,
+        guard: Mapping[str, float] | None = None,
+    ) -> Pointer:
+        """Activate a revision, after a replay of recent predictions; `traffic` of the answer has its result.
+
+        Args:
+            revision: Id of the revision.
+            epoch: Epoch that the decision is based on.
+            reason: Why, for the audit log.
+            accept_change: Activate it even if it changes the traffic beyond the limit; requires `reason`.
+            max_change: Largest change of an action's share that needs no acceptance; can only tighten the service's
+                limit.
+            guard: `{"window": SECONDS, "max_change": SHARE}` to roll back by itself if an action's share changes more
+                within that time; None for no guard.
+
+        Raises:
+            ConflictError: The epoch is stale, a reason is missing, or the change is not accepted.
+        """
+        path = f"revisions/{quote(revision, safe='')}/activate"
+        change = {"accept_change": True} if accept_change else {}
+        return await self._move(path, epoch, reason=reason, max_change=max_change, guard=guard, **change)
+
+    async def traffic_change(self, revision: str, *, max_change: float | None = None) -> TrafficChange:
+        """Return what activating a revision would do to recent predictions; `max_change` as for `activate`."""
+        path = await self._named_path(f"revisions/{quote(revision, safe='')}/traffic")
+        return await self._ask(TrafficChange, Request("GET", path, True, {"params": _given(max_change=max_change)}))
 
     async def reject(self, revision: str, *, reason: str) -> Rejection:
         """Reject a proposal.
@@ -422,7 +551,7 @@ class AsyncClient:
 
     async def rollback(self, *, epoch: int, reason: str | None = None) -> Pointer:
         """Activate the previous revision again."""
-        return await self._move("rollback", epoch, reason)
+        return await self._move("rollback", epoch, reason=reason)
 
     async def policy(self, policy: str) -> SolvedPolicy:
         """Return a policy as it is in force."""
@@ -489,6 +618,59 @@ class AsyncClient:
         body = json_body({"rows": rows, "flips": flips, **wanted})
         return await self._ask(Simulation, Request("POST", path, True, body))
 
+    async def challengers(self) -> ChallengerPage:
+        """Return the model's challengers: revisions that are scored beside the active one and never answer."""
+        return await self._ask(ChallengerPage, Request("GET", await self._named_path("challengers"), True))
+
+    async def challenger(self, name: str) -> ChallengerComparison:
+        """Return which revision is better so far, a challenger or the active revision; every look is valid."""
+        path = await self._named_path(f"challengers/{quote(name, safe='')}")
+        return await self._ask(ChallengerComparison, Request("GET", path, True))
+
+    async def put_challenger(
+        self, name: str, *, revision: str | None = None, bundle: int | None = None, share: float = 0.1
+    ) -> Challenger:
+        """Score a revision beside the active one.
+
+        Args:
+            name: Name of the challenger.
+            revision: Id of the revision.
+            bundle: Version of a bundle instead, whose newest revision becomes the challenger.
+            share: Share of the groups that a challenger of another bundle scores.
+        """
+        path = await self._named_path(f"challengers/{quote(name, safe='')}")
+        body = json_body({"share": share, **_given(revision=revision, bundle=bundle)})
+        return await self._ask(Challenger, Request("PUT", path, True, body))
+
+    async def delete_challenger(self, name: str) -> Challenger:
+        """Stop scoring a challenger, and delete its scores."""
+        path = await self._named_path(f"challengers/{quote(name, safe='')}")
+        return await self._ask(Challenger, Request("DELETE", path, False))
+
+    async def backtest(
+        self,
+        policy: str,
+        document: Mapping[str, Any] | None = None,
+        *,
+        against: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        rows: int = 20_000,
+    ) -> Backtest:
+        """Replay a policy on logged predictions: solved on the earlier half, judged on the later half.
+
+        Args:
+            policy: Its id.
+            document: Policy document, which is not kept; None for the policy in force.
+            against: Policy whose decisions are shown beside; None for the one of the same name.
+            since: Predictions made at or after this time.
+            until: Predictions made before this time.
+            rows: Maximum number of fit rows, newest first.
+        """
+        path = await self._named_path(f"policies/{quote(policy, safe='')}/backtest")
+        body = json_body({"rows": rows, **_given(document=document, against=against, since=since, until=until)})
+        return await self._ask(Backtest, Request("POST", path, True, body))
+
     async def monitoring(self) -> Monitoring:
         """Return whether certificates and calibration still hold, and what labels say about the traffic."""
         return await self._ask(Monitoring, Request("GET", await self._named_path("monitoring"), True))
@@ -539,10 +721,17 @@ class AsyncClient:
         body["headers"]["prefer"] = f"wait={wait_s}"
         return await self._exchange.success(Request("POST", self._path("recalibrate"), False, body))
 
-    async def _move(self, rest: str, epoch: int, reason: str | None) -> Pointer:
-        body = json_body(_given(reason=reason))
+    async def _move(self, rest: str, epoch: int, **fields: Any) -> Pointer:
+        body = json_body(_given(**fields))
         body["headers"]["if-match"] = f'"{epoch}"'
         return await self._ask(Pointer, Request("POST", await self._named_path(rest), False, body))
+
+    async def _change_case(self, kind: type[T], case: str, verb: str, *, repeatable: bool = True, **given: Any) -> T:
+        body = json_body(_given(**given))
+        return await self._ask(kind, Request("POST", await self._case_path(case, verb), repeatable, body))
+
+    async def _case_path(self, case: str, verb: str | None = None) -> str:
+        return await self._named_path(f"cases/{quote(case, safe='')}" + (f"/{verb}" if verb else ""))
 
     async def _ask(self, kind: type[T], request: Request) -> T:
         return read(kind, await self._exchange.success(request))

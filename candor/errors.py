@@ -62,7 +62,8 @@ class ApiError(ClientError):
     def path(self) -> tuple[str, ...]:
         """Parts of `where` if it is a JSON pointer into the body, else ()."""
         where = self.where or ""
-        return tuple(where[1:].split("/")) if where.startswith("/") else ()
+        parts = where[1:].split("/") if where.startswith("/") else ()
+        return tuple(part.replace("~1", "/").replace("~0", "~") for part in parts)
 
     @property
     def found(self) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ def import_model(
     y: Any,
     *,
     name: str,
+    labels: Mapping[Any, str] | None = None,
     out: str | Path = "var/bundles",
     group: Any = None,
     segment: Any = None,
@@ -22,6 +23,7 @@ def import_model(
     calibrator: str = "auto",
     split: Sequence[float] = (0.5, 0.45, 0.05),
     seed: int = 0,
+    allow_reversed: bool = False,
 ) -> Path:
     """Convert a fitted classifier to ONNX, compare it with itself on X, calibrate it, and write a bundle.
 
@@ -30,6 +32,7 @@ def import_model(
         X: Rows as the estimator takes them, unseen in its training: a pandas DataFrame, or an array (N, F).
         y: Class of each row, (N,).
         name: Name of the model in the service.
+        labels: New name of each class, such as {0: "genuine", 1: "fraud"}; None to keep the estimator's.
         out: Folder of bundles.
         group: Group of each row, (N,), such as a card's: rows that belong together.
         segment: Segment of each row, (N,); each gets certificates of its own.
@@ -38,6 +41,7 @@ def import_model(
         calibrator: Name of a calibrator, or `auto` to choose one.
         split: Shares of fit, certify and gate rows.
         seed: Seed of the split.
+        allow_reversed: Accept classes in an order that the rows clearly contradict, instead of refusing them.
 
     Returns:
         The bundle's folder.
@@ -45,20 +49,21 @@ def import_model(
     Raises:
         ImportError: The application is not installed.
         importing.errors.ImportRefusedError: The model cannot become ONNX without changing its answers, or the rows
-            cannot be used; nothing was written.
+            cannot be used or contradict the order of its classes; nothing was written.
     """
     try:
         importing = import_module("importing.estimators")
     except ModuleNotFoundError as error:
         raise ImportError(
             f"candor.import_model requires the application, of which {error.name} is not installed. "
-            "Run: pip install 'candor-server[import,cpu]'"
+            "In a checkout of Candor, run: pip install ./library '.[import,cpu]'"
         ) from error
     path: Path = importing.import_model(
         estimator,
         X,
         y,
         name=name,
+        labels=labels,
         out=out,
         group=group,
         segment=segment,
@@ -67,5 +72,6 @@ def import_model(
         calibrator=calibrator,
         split=split,
         seed=seed,
+        allow_reversed=allow_reversed,
     )
     return path

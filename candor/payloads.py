@@ -52,14 +52,14 @@ def labelled_body(rows: bytes | Path | str, media_type: str | None) -> tuple[dic
     return (headers, path) if path is not None else ({**headers, "content": rows}, None)
 
 
-def inputs_body(inputs: Any, names: Mapping[str, Sequence[str | None] | None]) -> dict[str, Any]:
+def inputs_body(inputs: Any, names: Mapping[str, Sequence[Any] | None]) -> dict[str, Any]:
     """Return httpx's arguments to send inputs.
 
     An array is sent as `.npy`, or as JSON if names go with it. NaN becomes null, the missing value of a table row.
 
     Args:
         inputs: A NumPy array, nested lists, texts, or rows of a table as mappings.
-        names: `references`, `groups` and `segments`; None where not given.
+        names: `references`, `groups`, `segments` and `amounts`; None where not given.
 
     Raises:
         TypeError: The input is a single text or row, or contains a value that JSON cannot hold.
@@ -78,7 +78,7 @@ def inputs_body(inputs: Any, names: Mapping[str, Sequence[str | None] | None]) -
 
 
 def prediction_body(
-    inputs: Any, scores: Mapping[str, Any], names: Mapping[str, Sequence[str | None] | None]
+    inputs: Any, scores: Mapping[str, Any], names: Mapping[str, Sequence[Any] | None]
 ) -> dict[str, Any]:
     """Return httpx's arguments to send inputs, or scores in their place.
 
@@ -101,7 +101,7 @@ def prediction_body(
     return json_body({field: list(values), **{key: list(value) for key, value in names.items() if value is not None}})
 
 
-def images_body(images: Sequence[bytes | Path | str], names: Mapping[str, Sequence[str] | None]) -> dict[str, Any]:
+def images_body(images: Sequence[bytes | Path | str], names: Mapping[str, Sequence[Any] | None]) -> dict[str, Any]:
     """Return httpx's arguments to send encoded images, or files of them, as one form.
 
     Raises:

@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
+from candor.contract.conditions import Per
 from candor.contract.documents import Answer
 
 Basis = Literal["reference", "traffic", "uploaded"]
@@ -52,6 +53,16 @@ class Certificate(Answer):
         None, description="Minimum number of additional labels that would certify it, if none of them is an error."
     )
     segment: str | None = Field(None, description="Part of the traffic that the claim covers; null for all of it.")
+    per: Per = Field(
+        "group",
+        description="What the claim counts: each `row`, each unit of the rows' `amount`, or each `group` once, however "
+        "many rows it has. `group` in certificates of earlier versions.",
+    )
+    groups: int | None = Field(None, description="Groups of the rows in the denominator, where groups repeat.")
+    group_limit: float | None = Field(
+        None,
+        description="Maximum rows (per amount: maximum amount) that a group counts with, where groups repeat.",
+    )
 
 
 class AppliedSegment(Answer):
@@ -59,6 +70,43 @@ class AppliedSegment(Answer):
 
     uses_fallback: bool = Field(description="Whether its rows get the policy's fallback, for lack of a certificate.")
     certified: dict[str, Certificate] = Field(description="Certificates by action.")
+
+
+class SetCertificate(Answer):
+    """What is certified of prediction sets.
+
+    With probability 1 − delta over the rows that certify, the sets of at least `coverage` of the later rows have the
+    true label: with `per_class`, of the rows of each true label.
+    """
+
+    coverage: float = Field(description="Promised coverage.")
+    per_class: bool = Field(description="Whether it holds for the rows of each true label.")
+    score: Literal["lac", "aps", "raps"]
+    delta: float = Field(description="Error probability allowed to this claim, shared among looks and promises.")
+    n: int = Field(description="Labelled rows that certify, one of each group.")
+    per: Per = Field("group", description="What the claim counts: each `group` once, however many rows it has.")
+    expected: float = Field(
+        description="Mean coverage over draws of the rows that certify; with `per_class`, of the class with the least."
+    )
+    looks: int = Field(description="Looks at these rows so far, this one included.")
+    basis: Basis
+    window: tuple[str, str] | None
+    valid: bool = Field(description="Whether the claim is of use; otherwise every set has every label.")
+    reason: str | None = Field(None, description="Why it is not; null when valid.")
+    needed: int = Field(description="Labelled rows, with `per_class` of each class, below which a set has every label.")
+    segment: str | None = Field(None, description="Part of the traffic that the claim covers; null for all of it.")
+    always: tuple[str, ...] = Field((), description="Labels that are in every set, for lack of rows.")
+    size: float | None = Field(None, description="Mean number of labels in the sets of the rows that certify.")
+    empty: float | None = Field(None, description="Share of these sets that are empty.")
+    full: float | None = Field(None, description="Share of these sets with every label.")
+
+
+class SolvedSet(SetCertificate):
+    """Prediction sets with their thresholds."""
+
+    thresholds: tuple[float | None, ...] = Field(
+        description="Largest score with which each label is in a set, in the order of the labels; null for any."
+    )
 
 
 class PolicyCertificates(Answer):
@@ -69,6 +117,9 @@ class PolicyCertificates(Answer):
     )
     certified: dict[str, Certificate] = Field(description="Certificates by action; empty with segments.")
     segments: dict[str, AppliedSegment] = Field({}, description="With segments: what is certified of each, by value.")
+    sets: dict[str, SetCertificate] = Field(
+        {}, description="What is certified of prediction sets, by segment; the empty text stands for all rows."
+    )
 
 
 class SolvedBand(Answer):
@@ -76,7 +127,8 @@ class SolvedBand(Answer):
 
     action: str
     threshold: Threshold | None = Field(
-        description="Null for the last band, which takes every row, and where no threshold can be certified."
+        description="Null for the last band, which takes every row, where no threshold can be certified, and where the "
+        "threshold depends on the amount of each row."
     )
     certificate: Certificate | None = Field(description="Null where the policy promises nothing.")
 
@@ -103,6 +155,9 @@ class Thresholds(Answer):
         "certificate."
     )
     segments: dict[str, SolvedSegment] = Field({}, description="With segments: their solutions by value.")
+    sets: dict[str, SolvedSet] = Field(
+        {}, description="Prediction sets by segment; the empty text stands for all rows."
+    )
 
 
 class SolvedPolicy(Thresholds):

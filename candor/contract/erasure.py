@@ -25,6 +25,7 @@ class Erasure(Answer):
     inputs: int = Field(description="Stored inputs.")
     labels: int
     receipts: int = Field(description="Receipts of the feedback requests that brought the labels.")
+    cases: int = Field(description="Cases of the review queue.")
     labelled_sets: tuple[str, ...] = Field(
         description="Labelled sets that contain rows of the group. They are kept; delete them whole."
     )

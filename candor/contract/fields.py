@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, Final
 
-from pydantic import Field, ValidationError, WrapValidator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from candor.contract.documents import Body
+from candor.contract.expressions import LARGEST_AMOUNT, LONGEST, Expression, ExpressionError
 
 LONGEST_SEGMENT: Final = 200  # characters; no request names a longer one
 SMALLEST_DELTA: Final = 1e-12  # its parts for every promise, segment and look are still told from 0 by floats
@@ -31,10 +32,30 @@ def _explained(expected: str, remedy: str) -> WrapValidator:
     def validate(value: Any, handler: Any) -> Any:
         try:
             return handler(value)
-        except ValidationError:
+        except ValidationError as error:
+            for one in error.errors(include_url=False):
+                if one["type"] == "refused":
+                    raise PydanticCustomError("refused", one["msg"], one["ctx"]) from None
             raise refusal(f"Expected {expected}.", remedy, expected=expected) from None
 
     return WrapValidator(validate)
+
+
+def _of_amounts(text: str) -> str:
+    remedy = "Use numbers, amount, + - * /, min, max and parentheses, such as 4 + 0.02 * amount."
+    expected = "an expression that is linear in `amount` between its corners"
+    try:
+        lowest = Expression.of(text).lowest
+    except ExpressionError as error:
+        raise refusal(f"Not a valid cost: {error}.", remedy, expected=expected, found=text[:LONGEST]) from None
+    if lowest < 0:
+        raise refusal(
+            f"The cost is negative for some amount: it falls to {lowest:g}.",
+            "Bound it from below, as max(0, …) does.",
+            expected="a cost of 0 or more for every amount from 0 to 1e15",
+            found=text,
+        )
+    return text
 
 
 Name = Annotated[
@@ -52,7 +73,36 @@ Share = Annotated[float, Field(strict=True, ge=0, le=1), _explained("a number in
 Probability = Annotated[float, Field(strict=True, gt=0, le=1), _explained("a number in (0, 1]", _SHARE)]
 Promise = Annotated[float, Field(strict=True, gt=0, lt=1), _explained("a number in (0, 1)", _PROMISE)]
 Delta = Annotated[float, Field(strict=True, ge=SMALLEST_DELTA, lt=1), _explained("a number in [1e-12, 1)", _DELTA)]
-Cost = Annotated[float, Field(strict=True, gt=0, le=1e300), _explained("a number above 0", "Give a cost in any unit.")]
+PerDay = Annotated[
+    int, Field(strict=True, ge=1, le=10_000_000), _explained("an integer from 1 to 10,000,000", "Give rows per day.")
+]
+Planned = Annotated[
+    int,
+    Field(strict=True, ge=1, le=10_000_000),
+    _explained("an integer from 1 to 10,000,000", "Give the number of certify rows that you expect."),
+]
+Duration = Annotated[
+    str,
+    Field(strict=True, pattern=r"^[1-9][0-9]{0,4}[smhdw]$"),
+    _explained("a duration such as 30m, 24h or 7d", "Write a number and a unit: s, m, h, d or w."),
+]
+Amount = Annotated[
+    float,
+    Field(strict=True, ge=0, le=LARGEST_AMOUNT),
+    _explained("a number from 0 to 1e15", "Give an amount in the unit of the costs."),
+]
+Loss = Annotated[
+    float,
+    Field(strict=True, gt=0, le=LARGEST_AMOUNT),
+    _explained("a number above 0, at most 1e15", "Give an amount in the unit of the amounts."),
+]
+Cost = Annotated[
+    Annotated[float, Field(strict=True, gt=0, le=1e300)]
+    | Annotated[str, Field(strict=True, min_length=1, max_length=LONGEST), AfterValidator(_of_amounts)],
+    _explained(
+        "a number above 0, or an expression of `amount`", "Give a cost in any unit, such as 5 or 4 + 0.02 * amount."
+    ),
+]
 
 
 class Part(Body):

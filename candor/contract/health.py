@@ -22,5 +22,7 @@ class Health(Answer):
     stale_for_s: float = Field(description="Seconds since the last contact with the database.")
     models: dict[str, str | None] | None = Field(None, description="Served revision by model; null for none.")
     problems: dict[str, str] | None = Field(
-        None, description="What is wrong, by model; `bundles`: the remote folder cannot be listed."
+        None,
+        description="What is wrong, by model; `bundles`: the remote folder cannot be listed; "
+        "`state`: the database does not answer.",
     )

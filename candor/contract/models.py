@@ -60,6 +60,9 @@ class Model(Answer):
     )
     policies: tuple[str, ...] = Field((), description="Ids of the policies in force.")
     problem: str | None = Field(description="Why the model does not serve its active revision; null when it does.")
+    proposed: dict[str, str] = Field(
+        {}, description="After a load: revisions proposed for newer bundles, by version of the bundle."
+    )
     refused: dict[str, str] = Field(
         {}, description="After a load: bundles that were not accepted, with the reason, by version."
     )

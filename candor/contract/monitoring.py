@@ -6,6 +6,7 @@ from pydantic import Field
 
 from candor.contract.documents import Answer, Interval
 from candor.contract.drift import InputDrift
+from candor.contract.traffic import Guard
 
 
 class Monitor(Answer):
@@ -41,6 +42,11 @@ class WatchedCertificate(Answer):
     valid: bool
     reason: str | None = Field(description="Why it does not stand; null when valid.")
     monitor: Monitor | None = Field(description="Null before the first test, and for a certificate that never stood.")
+    propensity: Monitor | None = Field(
+        None,
+        description="Monitor of the propensities behind a certificate that rests on traffic: whether labels are sought "
+        "as often as logged, by band of the score. Null for others.",
+    )
 
 
 class CalibrationAlarm(Answer):
@@ -93,6 +99,21 @@ class RecentTraffic(Answer):
     assumes: str = Field(description="The assumption behind `estimated_accuracy`.")
 
 
+class SourceDelay(Answer):
+    """Time that the labels of a source take, of those that come within the largest age seen so far."""
+
+    source: str
+    labels: int = Field(description="Labels behind it.")
+    oldest_s: float = Field(description="Age in seconds of the oldest prediction; later labels are unknown.")
+    median_s: float = Field(description="Half of the labels have come after so many seconds.")
+    q95_s: float = Field(description="95 % of the labels have come after so many seconds.")
+    curve: tuple[tuple[float, float], ...] = Field(description="Seconds, and the share of labels that come within.")
+    mature_in: str | None = Field(
+        description="Duration within which 99 % of the labels have come, for `labels.mature_in` of a policy; null "
+        "while labels still come at the largest age."
+    )
+
+
 class Estimates(Answer):
     """Estimates of the traffic."""
 
@@ -100,6 +121,7 @@ class Estimates(Answer):
     at: str = Field(description="Time of the estimate (ISO 8601, UTC).")
     labelled: LabelledTraffic
     recent: RecentTraffic
+    delays: tuple[SourceDelay, ...] = Field((), description="Label delay by source, that of the most labels first.")
 
 
 class Monitoring(Answer):
@@ -113,5 +135,6 @@ class Monitoring(Answer):
     certificates: tuple[WatchedCertificate, ...] = Field(description="Certificates in force.")
     alarm: CalibrationAlarm
     estimates: Estimates | None = Field(description="Null before the first estimate.")
+    guard: Guard | None = Field(None, description="The latest guard of an activation; null without one.")
     drift: InputDrift | None = Field(None, description="Null where it is not tested; `no_drift` says why.")
     no_drift: str | None = Field(None, description="Why `drift` is null; null otherwise.")

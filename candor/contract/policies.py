@@ -9,31 +9,111 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, FailFast, Field, model_validator
 from pydantic import ValidationError as ValidationError
 
-from candor.contract.conditions import REVIEW, Band, Condition, check_reachable
-from candor.contract.fields import Delta, Label, Name, Part, Segment, Share, refusal
+from candor.contract.conditions import MOST_BANDS, REVIEW, Band, Condition, Costs, Per, check_reachable
+from candor.contract.fields import (
+    Amount,
+    Delta,
+    Duration,
+    Label,
+    Name,
+    Part,
+    PerDay,
+    Planned,
+    Promise,
+    Segment,
+    Share,
+    refusal,
+)
 
 TOP: Final = "top"
+FOR_REFERENCE: Final = 0.2
+"""Share of delta that looks at reference rows use beside certificates that grow."""
+MOST_SEGMENTS: Final = 1000
+MOST_PARTS: Final = 5_000
+"""Maximum bands in all segments together: each has a threshold, a certificate and a warning in every answer."""
+"""Maximum number of segments of a policy."""
 
 
 class Certify(Part):
     """Error probability of the certificates, and repeated use of labelled rows."""
 
     delta: Delta = Field(0.05, description="Probability that any promise of the policy is false.")
-    looks: Literal["unlimited", "once"] = Field(
+    looks: Literal["unlimited", "once", "anytime"] = Field(
         "unlimited",
         description='"unlimited" allows repeated certification; each look uses a smaller part of delta. "once" uses '
-        "all of delta on rows that have not been shown before.",
+        'all of delta on rows that have not been shown before. "anytime" uses a fifth of delta for looks at the '
+        "bundle's reference rows, and the rest for certificates that grow with labels: reading them uses no look.",
     )
+    planned: Planned | None = Field(
+        None,
+        description='With "anytime", and only there: number of certify rows, labelled or not, one of each group, at '
+        "which its certificates are strongest. About a third of the groups certify.",
+    )
+    per: Per | None = Field(
+        None,
+        description='What the promises count: each "row" (the default), each unit of the rows\' "amount", or each '
+        '"group" once, however many rows it has. With "anytime", each group counts once.',
+    )
+
+    over: Literal["year", "look"] | None = Field(
+        None,
+        description='With "unlimited": "year" (the default) shares delta among all looks of a calendar year (UTC), at '
+        'fresh rows or not. "look" gives each look at rows that have not been shown before a delta of its own. With '
+        '"anytime", the looks of a year share the part for reference rows.',
+    )
+
+    @property
+    def horizon(self) -> Literal["year", "look"]:
+        """What delta covers: all looks of a year, or each look at fresh rows."""
+        return self.over or ("look" if self.looks == "once" else "year")
+
+    @property
+    def unit(self) -> Per:
+        """What the promises count."""
+        return self.per or ("group" if self.looks == "anytime" else "row")
+
+    @property
+    def for_looks(self) -> float:
+        """Part of delta that looks at labelled rows share; the rest is for certificates that grow."""
+        return self.delta * FOR_REFERENCE if self.looks == "anytime" else self.delta
+
+    @model_validator(mode="after")
+    def _planned(self) -> Self:
+        if (self.looks == "anytime") != (self.planned is not None):
+            raise refusal(
+                "`looks: anytime` needs `planned`, and nothing else has it.",
+                "Give both, or neither.",
+                expected={"looks": "anytime", "planned": 1000},
+            )
+        if self.over is not None and self.looks != "unlimited":
+            raise refusal(
+                "Only looks: unlimited shares delta over time.",
+                "Remove `over`, or use looks: unlimited.",
+                "over",
+                expected="no `over`",
+                found=self.over,
+            )
+        if self.looks == "anytime" and self.unit != "group":
+            raise refusal(
+                "Certificates that grow count each group once.",
+                "Remove `per`, or use looks: unlimited.",
+                "per",
+                expected="group",
+                found=self.per,
+            )
+        return self
 
 
 class Explore(Part):
     """Labels sought at random for rows that no person would label."""
 
     share: Share = Field(0.0, description="Probability that the label of a row with one of the actions is sought.")
-    actions: tuple[Name, ...] = Field((), description="Actions of the bands that the share applies to.")
+    actions: Annotated[tuple[Name, ...], FailFast()] = Field(
+        (), max_length=MOST_BANDS, description="Actions of the bands that the share applies to."
+    )
 
     @model_validator(mode="after")
     def _both(self) -> Self:
@@ -46,6 +126,43 @@ class Explore(Part):
         return self
 
 
+class Labels(Part):
+    """Labels that arise by themselves, such as chargebacks or repayments, for rows that nobody looks at."""
+
+    mature_in: Duration = Field(
+        description="Time from the prediction until the label is known, such as 60d. Younger rows fit, certify and "
+        "gate nothing: their labels so far are not typical."
+    )
+    silence: Label | None = Field(
+        None,
+        description="Label of the mature rows for which none has come, such as the one of payments without a "
+        "chargeback; null if every row gets a label.",
+    )
+    actions: Annotated[tuple[Name, ...], FailFast()] = Field(
+        (),
+        max_length=MOST_BANDS,
+        description="Actions whose rows get such a label; empty for all. A blocked payment has no chargeback.",
+    )
+
+
+SetScore = Literal["lac", "aps", "raps"]
+
+
+class PredictionSet(Part):
+    """Labels among which the true one is, with a certified coverage."""
+
+    coverage: Promise = Field(description="Smallest share of rows whose set has the true label.")
+    per_class: bool = Field(
+        True, strict=True, description="Whether this holds for the rows of each true label, or for all rows together."
+    )
+    score: SetScore = Field(
+        "lac",
+        description='Order in which labels enter the sets. "lac", by probability, makes the smallest sets; "aps", by '
+        'the probability of all labels before, makes larger ones for difficult rows; "raps" is "aps" with a penalty '
+        "on unlikely labels.",
+    )
+
+
 def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(values)) < len(values):
         raise refusal("A segment appears twice.", "Remove the duplicate.", expected="each value once")
@@ -55,14 +172,37 @@ def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
 class Segments(Part):
     """Segments of the traffic with thresholds and certificates of their own."""
 
-    values: Annotated[tuple[Segment, ...], AfterValidator(_distinct)] = Field(
+    values: Annotated[tuple[Segment, ...], FailFast(), AfterValidator(_distinct)] = Field(
         min_length=1,
+        max_length=MOST_SEGMENTS,
         json_schema_extra={"uniqueItems": True},
         description="Values of a request's `segments` that are solved separately.",
     )
     fallback: Name = Field(
         REVIEW, description='Action of all other rows, and of segments that cannot be certified: "review" or a band\'s.'
     )
+
+
+class Review(Part):
+    """The review queue: which rows become cases, by when they are due, and in which order people get them."""
+
+    max_per_day: PerDay | None = Field(
+        None,
+        description="Number of rows sent to review that people can label in a day (UTC); null for all. Some are drawn "
+        "at random and the others by priority. Explored rows come on top.",
+    )
+    random_share: Share = Field(
+        0.1,
+        description="Share of `max_per_day` drawn at random, so that labels stay unbiased. 0 leaves rows of low "
+        "priority without labels: nothing is learned about them.",
+    )
+    priority: Literal["probability", "amount", "age"] = Field(
+        "probability",
+        description='Order of the cases: "probability" of the positive class (for "top", of a wrong answer); "amount" '
+        "at risk, which is that probability times the row's amount, rows without an amount last; or "
+        '"age", oldest first.',
+    )
+    due: Duration = Field("24h", description="Time until a case is overdue, such as 30m, 24h or 7d.")
 
 
 class Policy(Part):
@@ -72,13 +212,19 @@ class Policy(Part):
 
     id: Name = Field(description="Name of the policy.")
     positive: Label = Field(TOP, description='A label of the model, or "top" for the predicted label.')
-    bands: Annotated[tuple[Band, ...], AfterValidator(check_reachable)] = Field(
+    bands: Annotated[tuple[Band, ...], FailFast(), AfterValidator(check_reachable)] = Field(
         min_length=1,
+        max_length=MOST_BANDS,
         description="Bands from the strictest to the loosest; the first whose condition holds decides. The last band "
         "has no condition.",
     )
     certify: Certify = Certify()
     explore: Explore = Explore()
+    labels: Labels | None = Field(
+        None,
+        description="Labels that arise by themselves; null if only reviewed and explored rows get one.",
+    )
+    set: PredictionSet | None = Field(None, description="Prediction set of each row, beside its action; null for none.")
     on_calibrator_change: Literal["resolve", "keep_threshold"] = Field(
         "resolve",
         description='After a recalibration, "resolve" solves the thresholds again; "keep_threshold" keeps the '
@@ -95,6 +241,14 @@ class Policy(Part):
         description='After a kept threshold loses its certificate to a recalibration or an alarm, "keep" lets it '
         'decide; "review_all" sends every row to review (of a segment: to its fallback).',
     )
+    review: Review | None = Field(
+        None, description="The queue of cases for people; null for none: rows sent to review then make no cases."
+    )
+    amount_when_missing: Amount | None = Field(
+        None,
+        description="Amount of rows whose request gives none, for conditions that read it; null sends these rows to "
+        "review.",
+    )
     segments: Segments | None = Field(None, description="Segments that are solved separately; null for none.")
 
     @property
@@ -104,8 +258,19 @@ class Policy(Part):
 
     @property
     def claims(self) -> int:
-        """Number of certificates that share delta: one for each promise in each segment."""
-        return len(list(self.promises())) * (1 if self.segments is None else len(self.segments.values))
+        """Number of certificates that share delta: one for each promise, and for the set, in each segment."""
+        each = len(list(self.promises())) + (self.set is not None)
+        return each * (1 if self.segments is None else len(self.segments.values))
+
+    @property
+    def costs(self) -> Costs | None:
+        """Costs of the first band that decides by them; None without one."""
+        return next((band.when.cost for band in self.bands if band.when and band.when.cost is not None), None)
+
+    @property
+    def reads_amounts(self) -> bool:
+        """Whether a condition depends on the amounts of rows."""
+        return any(band.condition is not None and band.condition.by_amount for band in self.bands)
 
     def promises(self) -> Iterator[tuple[int, Condition]]:
         """Yield the index and the condition of each band that promises something."""
@@ -131,14 +296,18 @@ class Policy(Part):
         explored = self.explored_below(index) if condition.metric == "flag_rate" else 0.0
         return (condition.tolerance - explored) / (1.0 - explored)
 
+    def arises(self, action: str) -> bool:
+        """Return whether the rows with an action get a label by themselves."""
+        return self.labels is not None and (not self.labels.actions or action in self.labels.actions)
+
     def propensity(self, action: str) -> float:
         """Return the probability in [0, 1] that the label of a row with this action is sought."""
-        if action == REVIEW:
+        if action == REVIEW or self.arises(action):
             return 1.0
         return self.explore.share if action in self.explore.actions else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON-able document with its defaults; `when` and `segments` only where they are not null."""
+        """Return the JSON-able document with its defaults; nullable fields only where they are not null."""
         return self.model_dump(mode="json", exclude_none=True)
 
     @model_validator(mode="after")
@@ -154,6 +323,32 @@ class Policy(Part):
                 expected=actions,
                 found=self.explore.actions,
             )
+        if self.segments is not None and (parts := len(self.bands) * len(self.segments.values)) > MOST_PARTS:
+            raise refusal(
+                "The policy has too many bands in too many segments.",
+                "Use fewer bands, or fewer segments.",
+                "segments",
+                expected=f"at most {MOST_PARTS} bands in all segments together",
+                found=parts,
+            )
+        if self.labels is not None:
+            self._check_labels(known)
+        if self.amount_when_missing is not None and not self.reads_amounts and self.certify.unit != "amount":
+            raise refusal(
+                "No condition of the policy reads amounts.",
+                "Remove `amount_when_missing`, let a cost depend on `amount`, or certify per amount.",
+                "amount_when_missing",
+                expected="a band with max_expected_loss, or with a cost such as 4 + 0.02 * amount",
+            )
+        for i, band in enumerate(self.bands):
+            if self.positive == TOP and band.condition is not None and band.condition.name == "max_expected_loss":
+                raise refusal(
+                    'With positive: "top", the probability is that of a right answer, which loses nothing.',
+                    "Name the label that loses the amount, or use `cost`.",
+                    *("bands", i, "when", "max_expected_loss"),
+                    expected="a label of the model in `positive`",
+                    found=TOP,
+                )
         for i, condition in self.promises():
             explored = self.explored_below(i)
             if condition.metric == "flag_rate" and explored >= condition.value:
@@ -164,6 +359,8 @@ class Policy(Part):
                     expected=f"more than {explored:g}",
                     found=condition.value,
                 )
+        if self.certify.looks == "anytime":
+            self._check_anytime()
         if self.on_calibrator_change == "keep_threshold" and self.on_uncertifiable == "keep_previous":
             raise refusal(
                 "A recalibration cannot keep both the threshold and the rows above it.",
@@ -181,6 +378,43 @@ class Policy(Part):
                 found=self.fallback,
             )
         return self
+
+    def _check_labels(self, known: list[str]) -> None:
+        """Refuse unknown actions, and exploration where labels arise anyway."""
+        if self.labels is not None and not set(self.labels.actions) <= set(known):
+            raise refusal(
+                "`labels.actions` names an action without a band.",
+                "Name actions of the bands, or leave `actions` out.",
+                *("labels", "actions"),
+                expected=known,
+                found=self.labels.actions,
+            )
+        needless = [action for action in self.explore.actions if self.arises(action)]
+        if needless:
+            raise refusal(
+                f"The labels of {', '.join(needless)} arise by themselves: exploring them finds nothing more.",
+                "Remove these actions from `explore`, or name the other actions in `labels.actions`.",
+                *("explore", "actions"),
+                expected=[action for action in known if not self.arises(action)],
+                found=self.explore.actions,
+            )
+
+    def _check_anytime(self) -> None:
+        """Refuse what certificates that grow do not do."""
+        limited = self.review is not None and self.review.max_per_day is not None
+        for refused, name, why in (
+            (self.segments is not None, "segments", "Certificates that grow are about all traffic."),
+            (self.on_calibrator_change == "keep_threshold", "on_calibrator_change", "Certificates that grow move."),
+            (self.set is not None, "set", "Sets are solved anew at each look."),
+            (limited, "review", "Certificates that grow need the label of every row sent to review."),
+        ):
+            if refused:
+                raise refusal(
+                    f"`looks: anytime` does not go with this `{name}`. {why}",
+                    f"Change `{name}`, or use looks: unlimited.",
+                    name,
+                    expected={"review": "no max_per_day", "on_calibrator_change": "resolve"}.get(name),
+                )
 
 
 def policy_schema() -> dict[str, Any]:

@@ -6,8 +6,9 @@ from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from candor.contract.certificates import AppliedSegment, Certificate
+from candor.contract.certificates import AppliedSegment, Certificate, SetCertificate
 from candor.contract.documents import Answer, Body
+from candor.contract.expressions import LARGEST_AMOUNT
 
 _EXAMPLE: Final[dict[str, Any]] = {
     "model": "digits",
@@ -28,6 +29,9 @@ _EXAMPLE: Final[dict[str, Any]] = {
                 "valid": True,
                 "reason": None,
                 "needed": None,
+                "per": "row",
+                "groups": None,
+                "group_limit": None,
                 "segment": None,
             }
         },
@@ -56,6 +60,7 @@ _Input = (
     ]
     | Annotated[float, Field(description="One number of a single example sent without its batch axis.")]
 )
+_Amounts = list[Annotated[float, Field(ge=0, le=LARGEST_AMOUNT)] | None]
 _Names = list[Annotated[str, StringConstraints(min_length=1, max_length=200)] | None]
 
 
@@ -66,6 +71,7 @@ class PredictionRequest(Body):
     references: _Names | None = Field(None, description="Your own ids, one for each input; feedback can refer to them.")
     groups: _Names | None = Field(None, description="What each input belongs to: card, patient …")
     segments: _Names | None = Field(None, description="Part of the traffic that each input belongs to: country, shop …")
+    amounts: _Amounts | None = Field(None, description="What is at stake in each input, in one unit of money.")
 
 
 class ScoredRequest(Body):
@@ -79,15 +85,22 @@ class ScoredRequest(Body):
     references: _Names | None = Field(None, description="Your own ids, one for each row; feedback can refer to them.")
     groups: _Names | None = Field(None, description="What each row belongs to: card, patient …")
     segments: _Names | None = Field(None, description="Part of the traffic that each row belongs to: country, shop …")
+    amounts: _Amounts | None = Field(None, description="What is at stake in each row, in one unit of money.")
 
 
 class Decision(Answer):
     """What the policy decided for one input."""
 
     action: str
-    label_sought: bool = Field(description="Whether a label is requested for this prediction.")
+    label_sought: bool | None = Field(
+        description="Whether a label is requested for this prediction; null for a row sent to review by a policy with "
+        "a daily capacity (`review.max_per_day`), which selects after the answer."
+    )
     segment: str | None = Field(
         None, description="With segments: the policy's segment that the row belongs to; null for none of them."
+    )
+    set: tuple[str, ...] | None = Field(
+        None, description="With `set` in the policy: the prediction set, labels in the model's order; may be empty."
     )
 
 
@@ -101,6 +114,9 @@ class AppliedPolicy(Answer):
     )
     segments: dict[str, AppliedSegment] = Field(
         {}, description="With segments: what is certified of those that occur in the request, by value."
+    )
+    sets: dict[str, SetCertificate] = Field(
+        {}, description="What is certified of the prediction sets, by segment; the empty text stands for all rows."
     )
 
 

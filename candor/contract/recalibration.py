@@ -12,6 +12,7 @@ from candor.contract.changes import DecisionChanges
 from candor.contract.documents import Answer, Body, Text
 from candor.contract.gate import Gate, GateMode
 from candor.contract.metrics import ConfidenceHistogram, Decomposition, MetricChange, Reliability
+from candor.contract.traffic import TrafficChange
 
 Mode = Literal["dry_run", "propose", "activate"]
 UnknownPropensity = Literal["exclude", "fit"]
@@ -72,6 +73,13 @@ class RecalibrationLimits(Body):
     probability_change: float | None = Field(
         None, ge=0, le=1, description="Largest change of a class probability in 99 % of the rows."
     )
+    calibration_error: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Upper bound (97.5 %) of the calibration error afterwards, of the predicted label and of each "
+        "policy's positive class.",
+    )
 
 
 class RecalibrationRequest(Body):
@@ -113,7 +121,7 @@ class TrafficUsed(Answer):
 
 
 class SourceUsed(Answer):
-    """Where the rows came from: `feedback`, or the other three fields."""
+    """Where the rows and their labels came from: `feedback`, or the other fields, which describe a labelled set."""
 
     feedback: TrafficUsed | None = None
     labelled_set: str | None = None
@@ -121,6 +129,34 @@ class SourceUsed(Answer):
     represents: Literal["traffic"] | None = Field(
         None, description="Whether the labelled set was declared a random sample of the traffic."
     )
+    rows: int | None = Field(None, description="Rows of the labelled set.")
+    kind: Literal["logits", "inputs"] | None = Field(
+        None, description="`inputs`: scored by the active model; `logits`: the model's outputs as they were uploaded."
+    )
+    uploaded_by: str | None = Field(None, description="Name of the API key that uploaded the labelled set.")
+    uploaded_at: str | None = Field(None, description="Time of the upload (ISO 8601, UTC).")
+
+
+class CalibrationEvidence(Answer):
+    """What gate rows say about the calibration of a part."""
+
+    ece: float = Field(description="Expected calibration error over 15 bins.")
+    null_q95: float = Field(description="Its 95 % quantile if the probabilities were calibrated.")
+    upper: float | None = Field(
+        description="With confidence 97.5 %, the root of the mean squared calibration error over ten fixed bins is at "
+        "most this. Null in some reports of earlier versions."
+    )
+
+
+class CalibrationPart(Answer):
+    """Calibration of the predicted label or of one class, of all rows or of one segment."""
+
+    label: str | None = Field(description="Class whose probability it is about; null for the predicted label.")
+    segment: str | None = Field(description="Segment of the rows; null for all.")
+    required: bool = Field(description="Whether a limit on the calibration error (`calibration_error`) is about it.")
+    rows: int
+    before: CalibrationEvidence
+    after: CalibrationEvidence
 
 
 class CalibratorChange(Answer):
@@ -142,6 +178,11 @@ class RowCounts(Answer):
     conflicts: int = Field(description="Rows with conflicting labels.")
     unknown_labels: int = Field(description="Labels that the model does not know.")
     effective_fit: float = Field(description="Number of equally weighted rows that the weighted fit rows are worth.")
+    unlabelled_share: float = Field(
+        1.0,
+        description="Share of the groups whose unlabelled rows were read, and whose rows certify; below 1 in a window "
+        "of many predictions.",
+    )
     left_out_before: str | None = Field(
         None, description="Rows before this time were left out by the row limit; null when none were."
     )
@@ -184,13 +225,26 @@ class RecalibrationReport(Answer):
         description="On the gate rows: `nll`, `brier`, `accuracy`, `refinement_auroc`, `debiased_calibration_error` "
         "(squared), `ece`."
     )
+    calibration: tuple[CalibrationPart, ...] = Field(
+        (),
+        description="On the gate rows: the predicted label, the positive class of each policy and the most frequent "
+        "classes, and the same by segment.",
+    )
     decomposition: Decomposition
     reliability: Reliability
     confidence: ConfidenceHistogram
     decisions: DecisionChanges = Field(description="On the gate rows.")
     policies: dict[str, PolicyReport]
     summary: str = Field(description="One sentence.")
-    read_at: str = Field(description="When the rows were read (ISO 8601, UTC).")
+    warnings: tuple[str, ...] = Field(
+        (), description="Whether the ECE after the fit is above the 95 % quantile of a calibrated model."
+    )
+    read_at: str = Field(
+        description="When the rows were read (ISO 8601, UTC); from a read replica, every row until then was."
+    )
+    read_from: Literal["primary", "replica"] = Field(
+        "primary", description="Database that was read; the primary also if the read replica lagged behind."
+    )
     took: Took
 
 
@@ -199,3 +253,6 @@ class Recalibration(RecalibrationReport):
 
     revision: str | None = Field(description="The proposal; null for a dry run.")
     state: Literal["dry_run", "refused", "proposed", "active"]
+    traffic: TrafficChange | None = Field(
+        None, description="What an automatic activation does, or would do, to recent predictions; null without one."
+    )

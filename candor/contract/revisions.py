@@ -11,14 +11,43 @@ from candor.contract.documents import Answer, Body, Text
 from candor.contract.jobs import GateState
 from candor.contract.prior_shift import PriorShiftReport
 from candor.contract.recalibration import RecalibrationReport
+from candor.contract.traffic import Guard, TrafficChange
 
 RevisionState = Literal["active", "previous", "proposed", "refused", "rejected", "superseded"]
 
 
 class MoveRequest(Body):
-    """Why a revision is activated, or the active one rolled back. The audit log keeps it."""
+    """Why the active revision is rolled back. The audit log keeps it."""
 
     reason: Text | None = Field(None, max_length=1000)
+
+
+class GuardRequest(Body):
+    """A guard: it rolls the activation back if the share of an action changes too much."""
+
+    window: float = Field(gt=0, le=30 * 86_400, description="Seconds after the activation.")
+    max_change: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="Largest change of an action's share that it allows; default: the service's limit.",
+    )
+
+
+class ActivationRequest(MoveRequest):
+    """Why a revision is activated, and what it may change."""
+
+    accept_change: bool = Field(
+        False, description="Activate it even if it changes the traffic beyond the limit; requires `reason`."
+    )
+    max_change: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Largest change of an action's share that needs no acceptance; can only tighten the service's "
+        "limit.",
+    )
+    guard: GuardRequest | None = Field(None, description="Roll back if the traffic changes too much; null: do not.")
 
 
 class RejectionRequest(Body):
@@ -71,6 +100,10 @@ class Pointer(Answer):
     previous: str | None = Field(description="Revision that a rollback returns to.")
     epoch: int = Field(description="What the next activate or rollback expects as If-Match.")
     warnings: tuple[str, ...] = Field((), description="After an activation: certificates that were lost.")
+    traffic: TrafficChange | None = Field(
+        None, description="After an activation: what it does to recent predictions; null after a rollback."
+    )
+    guard: Guard | None = Field(None, description="Guard of the activation; null without one.")
 
 
 class Rejection(Answer):

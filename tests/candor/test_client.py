@@ -50,6 +50,7 @@ def reader(shared: Any) -> Iterator[Client]:
         yield opened
 
 
+@pytest.mark.usefixtures("refits_here")
 def test_the_main_job_in_python(client: Client, service: Any, digits: Any) -> None:
     assert client.ready()
     assert [model.model for model in client.models()] == ["digits"]
@@ -72,7 +73,7 @@ def test_the_main_job_in_python(client: Client, service: Any, digits: Any) -> No
     assert client.job(job.job).state == "done"
     assert result.revision is not None
     epoch = client.revisions().epoch
-    moved = client.activate(result.revision, epoch=epoch, reason="dim")
+    moved = client.activate(result.revision, epoch=epoch, reason="dim", accept_change=True)
     assert (moved.active, moved.previous, moved.epoch) == (result.revision, "r1", epoch + 1)
     assert client.revision(result.revision).state == "active"
     with pytest.raises(ConflictError) as stale:
@@ -198,6 +199,7 @@ class TestErrors:
             with pytest.raises(TypeError, match="list"):
                 call("seven.png")
 
+    @pytest.mark.usefixtures("refits_here")
     def test_too_few_labels(self, client: Client) -> None:
         with pytest.raises(InvalidRequestError, match="Too little labelled feedback"):
             client.recalibrate()

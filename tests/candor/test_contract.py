@@ -17,7 +17,10 @@ from pydantic import BaseModel, ValidationError
 
 import candor.contract
 from candor.contract.audit import AuditPage
+from candor.contract.backtests import Backtest
+from candor.contract.cases import Case, CaseDetail, CasePage, Claims, LabelledCase
 from candor.contract.certificates import SolvedPolicy
+from candor.contract.challengers import Challenger, ChallengerComparison, ChallengerPage
 from candor.contract.documents import Answer
 from candor.contract.erasure import Erasure
 from candor.contract.feedback import FeedbackReceipt
@@ -32,6 +35,7 @@ from candor.contract.problem import Problem
 from candor.contract.recalibration import Recalibration, RecalibrationReport
 from candor.contract.revisions import Pointer, PolicyProposal, Rejection, Revision, RevisionPage
 from candor.contract.simulation import Simulation
+from candor.contract.traffic import TrafficChange
 from service.state.database import now_us
 from service.times import iso
 from tests.service import imported_models
@@ -46,6 +50,14 @@ ANSWERS: dict[tuple[str, str], dict[int, type[Answer]]] = {
     ("POST", f"{MODEL}/predict"): {200: Predictions},
     ("POST", "/feedback"): {200: FeedbackReceipt},
     ("POST", f"{MODEL}/feedback"): {200: FeedbackReceipt},
+    ("GET", f"{MODEL}/cases"): {200: CasePage},
+    ("GET", f"{MODEL}/cases/{{case}}"): {200: CaseDetail},
+    ("POST", f"{MODEL}/cases/claim"): {200: Claims},
+    ("POST", f"{MODEL}/cases/{{case}}/claim"): {200: Case},
+    ("POST", f"{MODEL}/cases/{{case}}/label"): {200: LabelledCase},
+    ("POST", f"{MODEL}/cases/{{case}}/skip"): {200: Case},
+    ("POST", f"{MODEL}/cases/{{case}}/release"): {200: Case},
+    ("POST", f"{MODEL}/cases/{{case}}/assign"): {200: Case},
     ("POST", "/recalibrate"): {200: Recalibration, 202: Job},
     ("POST", f"{MODEL}/recalibrate"): {200: Recalibration, 202: Job},
     ("GET", "/v1/jobs"): {200: JobPage},
@@ -54,6 +66,7 @@ ANSWERS: dict[tuple[str, str], dict[int, type[Answer]]] = {
     ("POST", "/v1/jobs/{job}/propose"): {201: ProposedJob},
     ("GET", f"{MODEL}/revisions"): {200: RevisionPage},
     ("GET", f"{MODEL}/revisions/{{revision}}"): {200: Revision},
+    ("GET", f"{MODEL}/revisions/{{revision}}/traffic"): {200: TrafficChange},
     ("POST", f"{MODEL}/revisions/{{revision}}/activate"): {200: Pointer},
     ("POST", f"{MODEL}/revisions/{{revision}}/reject"): {200: Rejection},
     ("POST", f"{MODEL}/rollback"): {200: Pointer},
@@ -61,8 +74,13 @@ ANSWERS: dict[tuple[str, str], dict[int, type[Answer]]] = {
     ("GET", f"{MODEL}/policies/{{policy}}"): {200: SolvedPolicy},
     ("PUT", f"{MODEL}/policies/{{policy}}"): {200: PolicyProposal, 201: PolicyProposal},
     ("POST", f"{MODEL}/policies/{{policy}}/simulate"): {200: Simulation},
+    ("POST", f"{MODEL}/policies/{{policy}}/backtest"): {200: Backtest},
     ("POST", f"{MODEL}/prior-shift"): {200: PriorShift, 201: PriorShift},
     ("GET", f"{MODEL}/monitoring"): {200: Monitoring},
+    ("GET", f"{MODEL}/challengers"): {200: ChallengerPage},
+    ("GET", f"{MODEL}/challengers/{{challenger}}"): {200: ChallengerComparison},
+    ("PUT", f"{MODEL}/challengers/{{challenger}}"): {200: Challenger, 201: Challenger},
+    ("DELETE", f"{MODEL}/challengers/{{challenger}}"): {200: Challenger},
     ("POST", f"{MODEL}/labelled-sets"): {200: LabelledSet, 201: LabelledSet},
     ("GET", f"{MODEL}/labelled-sets"): {200: LabelledSetPage},
     ("GET", f"{MODEL}/labelled-sets/{{labelled_set}}"): {200: LabelledSet},
@@ -78,6 +96,8 @@ BY_LAMP = {
     "bands": [{"action": "accept", "when": {"min_precision": 0.8}}, {"action": "check"}],
     "explore": {"share": 1.0, "actions": ["accept", "check"]},
     "segments": {"values": ["bright", "dim"], "fallback": "check"},
+    "set": {"coverage": 0.5, "per_class": False},
+    "review": {},
 }
 FEEDBACK = {
     "since": "2026-01-01T00:00:00Z",
@@ -85,6 +105,7 @@ FEEDBACK = {
     "unknown_propensity": "fit",
     "rescore": True,
 }
+RULED = {name: value for name, value in FEEDBACK.items() if name not in ("since", "until")}
 SILENCE = {"label": "7", "source": "nobody", "maturity_days": 0.001, "actions": ["review"]}
 T = TypeVar("T", bound=Answer)
 
@@ -116,7 +137,9 @@ class Checked:
         """Move the pointer at the present epoch."""
         epoch = self("GET", f"{MODEL}/revisions").epoch
         headers = {"if-match": f'"{epoch}"'}
-        moved: Pointer = self("POST", f"{MODEL}/{path}", names=names, json={"reason": "a test"}, headers=headers)
+        accepted = {"accept_change": True, "guard": {"window": 60, "max_change": 0.99}}
+        body = {"reason": "a test"} | (accepted if path.endswith("activate") else {})
+        moved: Pointer = self("POST", f"{MODEL}/{path}", names=names, json=body, headers=headers)
         return moved
 
     def ended(self, job: str) -> Job:
@@ -192,6 +215,14 @@ def test_every_operation_answers_as_the_contract_says(
     assert ask("PUT", f"{MODEL}/policies/{{policy}}", 200, by_lamp, json=BY_LAMP).state == "active"
     assert set(ask("GET", f"{MODEL}/policies/{{policy}}", 200, by_lamp).segments) == {"bright", "dim"}
 
+    # A challenger on the log, with other decisions under one policy
+    rival = {"challenger": "rival"}
+    strict = {**BY_LAMP, "bands": [{"action": "accept", "when": {"min_probability": 0.99}}, {"action": "check"}]}
+    other = ask("PUT", f"{MODEL}/policies/{{policy}}", 201, by_lamp, json=strict)
+    ask("PUT", f"{MODEL}/challengers/{{challenger}}", 201, rival, json={"revision": other.id})
+    ask("PUT", f"{MODEL}/challengers/{{challenger}}", 200, rival, json={"revision": other.id})
+    assert ask("GET", f"{MODEL}/challengers").items[0].name == "rival"
+
     # Predictions, their labels, and what monitors make of them
     ids = teach(ask, digits.images[:500], digits.labels[:500], "bright")
     for start_ in range(0, 900, 300):
@@ -203,8 +234,27 @@ def test_every_operation_answers_as_the_contract_says(
     assert ask("GET", f"{MODEL}/monitoring").estimates is None
     service.runtime.monitors.step()
     watched = ask("GET", f"{MODEL}/monitoring")
+    assert any(one.changes for one in ask("GET", f"{MODEL}/challengers/{{challenger}}", names=rival).policies)
+    ask("DELETE", f"{MODEL}/challengers/{{challenger}}", names=rival)
     assert watched.estimates.labelled.delay_s.median > 0
     assert watched.alarm.monitor.rows > 0
+
+    # The review queue
+    body = {"inputs": digits.images[500:504].tolist(), "groups": ["g-queue"] * 4}
+    ask("POST", "/predict", params={"policy": "by-lamp"}, json=body)
+    assert service.runtime.log.flush()
+    first, second = ask("POST", f"{MODEL}/cases/claim", json={"count": 2}).items
+    one, other = {"case": first.id}, {"case": second.id}
+    assert ask("POST", f"{MODEL}/cases/{{case}}/claim", names=one).lease == first.lease
+    assert ask("POST", f"{MODEL}/cases/{{case}}/assign", names=other, json={"to": "ann"}).assignee == "ann"
+    assert ask("POST", f"{MODEL}/cases/{{case}}/release", names=other).state == "open"
+    assert ask("POST", f"{MODEL}/cases/{{case}}/assign", names=other, json={"to": None}).assignee is None
+    assert ask("POST", f"{MODEL}/cases/{{case}}/skip", names=other, json={"reason": "dark"}).state == "skipped"
+    assert ask("POST", f"{MODEL}/cases/{{case}}/label", names=one, json={"label": "7"}).feedback == "stored"
+    shown = ask("GET", f"{MODEL}/cases/{{case}}", names=one)
+    assert np.shape(shown.inputs) == digits.images[0].shape
+    assert len(shown.earlier) == 3
+    assert len(ask("GET", f"{MODEL}/cases", params={"limit": 1}).items) == 1
 
     # Recalibration: jobs, proposals, revisions
     wait = {"prefer": "wait=60"}
@@ -218,8 +268,11 @@ def test_every_operation_answers_as_the_contract_says(
     silent = {"source": {"feedback": {"implicit_negative": SILENCE}}}
     assert ask("POST", f"{MODEL}/recalibrate", json=silent, headers=wait).implicit_negative.label == "7"
     again = ask("POST", "/v1/jobs/{job}/propose", 201, {"job": tried.job})
+    assert ask("GET", f"{MODEL}/revisions/{{revision}}/traffic", 200, {"revision": again.revision}).rows > 0
     ask.move("revisions/{revision}/activate", revision=again.revision)
     ask.move("rollback")
+    decided = ask("POST", "/recalibrate", json={"mode": "activate", "source": {"feedback": RULED}}, headers=wait)
+    assert decided.state == "proposed"
     other = {"policy": "strict"}
     bands = [{"action": "accept", "when": {"min_probability": 0.75}}, {"action": "review"}]
     unwanted = ask("PUT", f"{MODEL}/policies/{{policy}}", 201, other, json={"positive": "top", "bands": bands})
@@ -243,6 +296,7 @@ def test_every_operation_answers_as_the_contract_says(
     assert simulated.decisions.flips
     in_force = ask("POST", f"{MODEL}/policies/{{policy}}/simulate", 200, by_lamp, json={"rows": 100})
     assert set(in_force.segments) == {"bright", "dim"}
+    assert ask("POST", f"{MODEL}/policies/{{policy}}/backtest", 200, by_lamp, json=wanted).lower
     stream = io.BytesIO()
     np.savez(stream, label=np.array(digits.labels), inputs=digits.dimmed)
     upload = {"content": stream.getvalue(), "headers": {"content-type": "application/x-npz"}}

@@ -1,0 +1,127 @@
+"""Challengers: revisions that are scored beside the active one and never answer."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from candor.contract.documents import Answer, Body, Interval
+from candor.contract.fields import refusal
+
+Arm = Literal["active", "challenger"]
+
+
+class ChallengerRequest(Body):
+    """A revision to score beside the active one: by its id, or the newest revision of a bundle."""
+
+    revision: Annotated[str, Field(pattern=r"^r[1-9][0-9]{0,17}$")] | None = Field(
+        None, description="Id of the revision, such as `r8`."
+    )
+    bundle: Annotated[int, Field(strict=True, ge=1, le=10**9)] | None = Field(
+        None, description="Version of a bundle; its newest revision becomes the challenger."
+    )
+    share: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.1,
+        description="Share of the groups whose rows a challenger of another bundle scores. Other revisions of the "
+        "active bundle need no scoring: all rows are compared.",
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.revision is None) == (self.bundle is None):
+            raise refusal(
+                "A challenger is one revision.",
+                'Give either "revision" or "bundle".',
+                expected="either revision or bundle",
+                found=sorted(self.model_fields_set),
+            )
+        return self
+
+
+class Challenger(Answer):
+    """A challenger of a model."""
+
+    name: str
+    revision: str = Field(description="Revision that is scored beside the active one.")
+    bundle: int = Field(description="Version of its bundle.")
+    share: float = Field(description="Share of the groups whose rows it scores, if its bundle is another one.")
+    scoring: Literal["from the log", "own session", "none"] = Field(
+        description="`from the log`: it has the active model file, so logged scores suffice. `own session`: it scores "
+        "a sample of the rows again. `none`: it is active itself, or has a problem."
+    )
+    problem: str | None = Field(description="Why it is not scored, or its comparison does not go on; null otherwise.")
+    since: str = Field(description="When it was put (ISO 8601, UTC). Earlier predictions are not compared.")
+    by: str
+
+
+class ChallengerPage(Answer):
+    """The challengers of a model, by name."""
+
+    items: tuple[Challenger, ...]
+
+
+class Question(Answer):
+    """Which arm has the smaller mean loss. Every look is valid: read it and stop when you like."""
+
+    active: float | None = Field(description="Mean loss of the active revision on labelled rows; null without any.")
+    challenger: float | None = Field(description="Mean loss of the challenger on the same rows.")
+    difference: float | None = Field(description="Challenger minus active: below 0, the challenger is better.")
+    interval: Interval = Field(
+        description="Confidence sequence of the mean difference: it holds at all looks together, with confidence "
+        "1 − level."
+    )
+    better: Arm | None = Field(description="Arm with the smaller mean loss; null while undecided. It never changes.")
+    decided_at: str | None = Field(description="Time of the prediction that decided it; null while undecided.")
+    evidence: dict[Arm, float] = Field(
+        description="Evidence that each arm is better (natural logarithm of an e-process)."
+    )
+    decides_at: float = Field(description="Evidence at which an arm is called better.")
+
+
+class OutcomeQuestion(Question):
+    """Which arm's decisions cost less under a policy."""
+
+    policy: str
+    unit: Literal["cost", "errors"] = Field(
+        description="`cost`: of the policy's first band with costs. `errors`: an action on a row that is not positive, "
+        "or none on a positive row, counts 1, and a review 0: compare the numbers of reviews too."
+    )
+    rows: int = Field(description="Rows that both decided, labelled or not.")
+    flipped: int = Field(description="Rows with different actions.")
+    changes: tuple[ChangedAction, ...] = Field(description="Different actions, most frequent first.")
+
+
+class ChangedAction(Answer):
+    """Rows that the challenger would treat differently."""
+
+    active: str = Field(description="Action of the active revision.")
+    challenger: str = Field(description="Action of the challenger.")
+    rows: int
+    amount: float | None = Field(description="Sum of the amounts of these rows; null if no row has one.")
+
+
+class ChallengerComparison(Challenger):
+    """A challenger beside the active revision, on the rows that both scored."""
+
+    model: str
+    active: str = Field(description="The active revision.")
+    level: float | None = Field(
+        description="Probability that a question is ever answered wrongly, for each question. Null before the first "
+        "comparison."
+    )
+    compared_since: str | None = Field(description="Predictions before this time are not compared.")
+    through: str | None = Field(description="All mature predictions before this time are counted.")
+    scored: int = Field(description="Mature predictions that both scored.")
+    rows: int = Field(
+        description="Rows among them that count: of known propensity, up to the first label sought in their group."
+    )
+    labelled: int = Field(description="Sought labels among them that have arrived.")
+    missing: int = Field(
+        description="Sought labels that have not; each counts as the one least favourable to the better arm."
+    )
+    log_loss: Question | None = Field(description="Log loss in nats, probabilities floored as at the gate.")
+    policies: tuple[OutcomeQuestion, ...] = Field(description="Policies that both revisions have.")
+
+
+OutcomeQuestion.model_rebuild()
