@@ -24,17 +24,19 @@ from bundle import (
     Reference,
     Tokenizer,
 )
-from bundle.graph import Run
+from bundle.graph import ProbabilityError, Run
 from bundle.reference import PARTS
 from bundle.report import headline
-from calibrators import CALIBRATORS, Auto, CalibrationError, Calibrator
+from calibrators import CALIBRATORS, CalibrationError, Calibrator
 from importing.errors import RowsError, UnsupportedModelError
+from importing.examples import Values
 from importing.report import make_report
 from importing.rows import Rows
 from importing.split import group_numbers, split
 
 GOLDEN_ROWS = 8
 _CHUNK = 512
+_CHUNK_BYTES = 2**24
 
 Progress = Callable[[int], None]
 
@@ -57,7 +59,7 @@ class Scored:
     """
 
     spec: InputSpec
-    values: npt.NDArray[Any]
+    values: Values
     logits: npt.NDArray[np.float32]
     content: bytes
     source: Literal["imported", "scores", "remote"]
@@ -68,8 +70,14 @@ class Scored:
     texts: npt.NDArray[np.object_] | None = None
 
 
+def chunk_rows(values: Values) -> int:
+    """Return the number of rows to hold and score at once."""
+    each: int = values[:1].nbytes
+    return min(_CHUNK, max(1, _CHUNK_BYTES // max(1, each)))
+
+
 def score(
-    graph: Graph, run: Run, values: npt.NDArray[Any], rows: Rows, classes: int, progress: Progress
+    graph: Graph, run: Run, values: Values, rows: Rows, classes: int, progress: Progress
 ) -> npt.NDArray[np.float32]:
     """Return the model's logits (N, K) of the rows.
 
@@ -83,12 +91,25 @@ def score(
 
     Raises:
         UnsupportedModelError: The model fails, or a score is not a number.
+        RowsError: A row cannot be read, or does not fit the model.
     """
     logits = np.empty((len(values), classes), np.float32)
-    for start in range(0, len(values), _CHUNK):
-        part = values[start : start + _CHUNK]
+    size = chunk_rows(values)
+    for start in range(0, len(values), size):
+        part = values[start : start + size]
         try:
             logits[start : start + len(part)] = graph.run(run, part, classes)
+        except ProbabilityError as error:
+            raise UnsupportedModelError(
+                f"output {error.output!r} does not give probabilities",
+                where=rows.where(start + error.row),
+                found=f"{error.value:.6g}",
+                expected="0 to 1",
+                remedy="Export the scores as a tensor (zipmap=False)."
+                if graph.output.form == "maps"
+                else f"Name its form: --output {error.output}:margin for one number per row, "
+                f"--output {error.output}:logits for one per class.",
+            ) from error
         except ValueError as error:
             raise UnsupportedModelError(str(error)) from error
         progress(start + len(part))
@@ -113,6 +134,7 @@ def make_contents(
     calibrator: str,
     shares: tuple[float, float, float],
     seed: int,
+    positive: str | None = None,
 ) -> BundleContents:
     """Split the rows, fit the calibrator, and return the contents of the bundle.
 
@@ -125,6 +147,7 @@ def make_contents(
         calibrator: Key of `calibrators.CALIBRATORS`.
         shares: Shares of fit, certify and gate rows.
         seed: Seed of the split.
+        positive: The class that matters, see `make_report`.
 
     Raises:
         RowsError: The rows cannot be split, or do not determine the calibrator.
@@ -132,7 +155,7 @@ def make_contents(
     places = split(rows, shares, seed=seed)
     reference = _reference(scored.logits, codes, rows, places, seed=seed)
     fitted = fit(calibrator, reference.fit)
-    report = make_report(reference, fitted, labels, positive=None)
+    report = make_report(reference, fitted, labels, positive)
     golden = _golden_rows(codes)
     texts = () if scored.texts is None else tuple(map(EncodedText, scored.texts[golden].tolist(), range(len(golden))))
     return BundleContents(
@@ -156,7 +179,7 @@ def make_contents(
 
 
 def _profile(
-    columns: Columns, values: npt.NDArray[Any], rows: Rows, places: Mapping[str, npt.NDArray[np.int64]], *, seed: int
+    columns: Columns, values: Values, rows: Rows, places: Mapping[str, npt.NDArray[np.int64]], *, seed: int
 ) -> Profile:
     counted = np.concatenate([places["certify"], places["gate"]])
     return Profile.of(
@@ -196,9 +219,7 @@ def fit(name: str, rows: LabelledLogits) -> Calibrator:
     """Fit a calibrator on fit rows; raises RowsError."""
     calibrator = CALIBRATORS[name]()
     try:
-        if isinstance(calibrator, Auto) and rows.group is not None:  # its folds must not share a group
-            return calibrator.fit_grouped(rows.logits, rows.labels, rows.group, rows.weight)
-        return calibrator.fit(rows.logits, rows.labels, sample_weight=rows.weight)
+        return calibrator.fit_grouped(rows.logits, rows.labels, rows.group, rows.weight)
     except CalibrationError as error:
         raise RowsError(
             f"The calibrator `{name}` cannot be fitted on {len(rows.labels)} rows: {error}",

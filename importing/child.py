@@ -10,12 +10,15 @@ import sys
 import tempfile
 import threading
 
+INTERRUPTED = 130
+
 
 def continue_in_child() -> int | None:
     """Fork: the child goes on, the parent waits for its end. Call it before any thread starts.
 
     The child's temporary files are in one folder, which is removed at its end, also after a crash. The child writes no
-    core file, and ends when its parent does.
+    core file, and ends when its parent does. Ctrl-C ends it at once until an import begins: modules that are half
+    imported would turn the exception into another one.
 
     Returns:
         None in the child; in the parent the child's exit status, negative for a signal.
@@ -30,6 +33,8 @@ def continue_in_child() -> int | None:
         status = _wait(child)
         shutil.rmtree(folder, ignore_errors=True)
         return status
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
     os.close(held)
     threading.Thread(target=_end_with, args=(ended, folder), name="parent", daemon=True).start()
     tempfile.tempdir = folder
@@ -39,17 +44,19 @@ def continue_in_child() -> int | None:
 
 def _wait(child: int) -> int:
     """Return the exit status of a child, negative for a signal; the second Ctrl-C kills it."""
-    interrupted = False
-    while True:
-        try:
-            _, status = os.waitpid(child, 0)
-        except KeyboardInterrupt:  # the terminal sends it to the child, too, which may be inside a library
-            if interrupted:
-                os.kill(child, signal.SIGKILL)
-            interrupted = True
-        else:
-            code = os.waitstatus_to_exitcode(status)
-            return -signal.SIGINT if interrupted and code < 0 else code
+    interrupts = 0
+
+    def interrupt(*_: object) -> None:  # no exception: it could replace the status that is returned
+        nonlocal interrupts
+        interrupts += 1
+        if interrupts > 1:  # the terminal sends each to the child, too, which may be inside a library
+            os.kill(child, signal.SIGKILL)
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return -signal.SIGINT if interrupts and code < 0 else code
 
 
 def _end_with(pipe: int, folder: str) -> None:

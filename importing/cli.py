@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -16,8 +16,9 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from importing.child import continue_in_child
-from importing.errors import ImportRefusedError, UnsupportedModelError
+from importing import command_options as option
+from importing.child import INTERRUPTED, continue_in_child
+from importing.errors import ImportRefusedError, SlowModelError, UnsupportedModelError
 from importing.limits import SHARE, bounded_memory
 from importing.policy import PolicyFile
 
@@ -33,82 +34,6 @@ app = typer.Typer(
     "the policy cannot be used.",
 )
 
-ModelFile = Annotated[
-    str,
-    typer.Argument(
-        help="The model's file, or the folder of huggingface and mlflow: a path, a URL (s3://, gs://, hf://, oci://, "
-        "https://) or models:/NAME@ALIAS; pinned with …@sha256:DIGEST.",
-    ),
-]
-Digest = Annotated[str | None, typer.Option("--sha256", help="sha256 that the model's file must have.")]
-RowsFile = Annotated[Path, typer.Argument(help="Labelled rows: CSV, Parquet or NDJSON.", exists=True, dir_okay=False)]
-Name = Annotated[str, typer.Option(help="Name of the model in the service.")]
-Validation = Annotated[
-    Path,
-    typer.Option(help="Labelled rows, unseen in training: CSV, Parquet, NDJSON, .npz or an image folder."),
-]
-Label = Annotated[str | None, typer.Option(help="Column of the true class; none for an image folder.")]
-Labels = Annotated[
-    str | None, typer.Option(help="Classes in the order of the model's scores, renamed: 0=genuine,1=fraud.")
-]
-Group = Annotated[str | None, typer.Option(help="Column of groups: rows that belong together, such as a card's.")]
-Segment = Annotated[str | None, typer.Option(help="Column of segments that get certificates of their own.")]
-BookedAt = Annotated[str | None, typer.Option("--time", help="Column of times.")]
-Weight = Annotated[str | None, typer.Option(help="Column of weights.")]
-Drop = Annotated[list[str] | None, typer.Option(help="Column that is not an input. Repeat for more.")]
-Order = Annotated[
-    Path | None, typer.Option("--columns", help="JSON list: names of the columns in the order of the model's input.")
-]
-Categories = Annotated[
-    Path | None, typer.Option(help="JSON object: categories by column, in the order of their codes from 0.")
-]
-Inputs = Annotated[
-    list[str] | None,
-    typer.Option("--input", help="NAME:layout=NCHW,scale=0.0039,mean=0.5 0.5 0.5,std=0.2 0.2 0.2,size=224x224."),
-]
-Output = Annotated[
-    str | None, typer.Option(help="NAME[:FORM] of the output: logits, probabilities, positive, margin or maps.")
-]
-CalibratorName = Annotated[str, typer.Option("--calibrator", help="Calibrator, or auto to choose one.")]
-Split = Annotated[str, typer.Option(help="Shares of fit, certify and gate rows.")]
-SplitColumn = Annotated[str | None, typer.Option(help="Column that says fit, certify or gate.")]
-Native = Annotated[
-    Path | None, typer.Option(help="The model as its own library saved it, to compare the answers.", exists=True)
-]
-RefuseUnknown = Annotated[bool, typer.Option(help="Refuse rows with unknown categories; by default they are counted.")]
-TokenizerFile = Annotated[
-    Path | None,
-    typer.Option("--tokenizer", help="tokenizer.json of a text model in ONNX.", exists=True, dir_okay=False),
-]
-TextColumn = Annotated[str | None, typer.Option(help="Column of the texts, where the rows have more inputs.")]
-MaxLength = Annotated[
-    int | None,
-    typer.Option(min=1, max=100_000, help="Tokens per text, where the graph takes any number. Default: 128."),
-]
-AllowReversed = Annotated[
-    bool, typer.Option("--allow-reversed", help="Accept scores that rank the second class below the first.")
-]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the split.")]
-PolicyOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--policy",
-        help="Policy in YAML or JSON: linted first, certified on the bundle, and put into CANDOR_POLICIES or the "
-        "folder `policies` beside --out.",
-        exists=True,
-        dir_okay=False,
-    ),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what was found and write nothing.")]
-Out = Annotated[Path, typer.Option(help="Folder of bundles.", file_okay=False)]
-
-
-class OnChange(StrEnum):
-    """What predictions get once a model on a server has changed."""
-
-    refuse = "refuse"
-    alarm = "alarm"
-
 
 def _file_command(file_format: str, described: str) -> None:
     """Add the command that imports models of one file format."""
@@ -116,44 +41,47 @@ def _file_command(file_format: str, described: str) -> None:
     @app.command(file_format, help=f"Import {described}.")
     def import_file(
         context: typer.Context,
-        model: ModelFile,
-        name: Name,
-        validation: Validation,
-        label: Label = None,
-        labels: Labels = None,
-        group: Group = None,
-        segment: Segment = None,
-        time: BookedAt = None,
-        weight: Weight = None,
-        drop: Drop = None,
-        columns: Order = None,
-        categories: Categories = None,
-        inputs: Inputs = None,
-        output: Output = None,
-        calibrator: CalibratorName = "auto",
-        split: Split = "0.5,0.45,0.05",
-        split_column: SplitColumn = None,
-        allow_reversed: AllowReversed = False,
-        native: Native = None,
-        refuse_unknown: RefuseUnknown = False,
-        tokenizer: TokenizerFile = None,
-        text: TextColumn = None,
-        max_length: MaxLength = None,
-        sha256: Digest = None,
-        seed: Seed = 0,
-        policy: PolicyOption = None,
-        dry_run: DryRun = False,
-        out: Out = Path("var/bundles"),
+        model: option.ModelFile,
+        name: option.Name,
+        validation: option.Validation,
+        images_table: option.ImagesTable = None,
+        label: option.Label = None,
+        labels: option.Labels = None,
+        group: option.Group = None,
+        segment: option.Segment = None,
+        time: option.BookedAt = None,
+        weight: option.Weight = None,
+        drop: option.Drop = None,
+        columns: option.Order = None,
+        categories: option.Categories = None,
+        inputs: option.Inputs = None,
+        output: option.Output = None,
+        calibrator: option.CalibratorName = "auto",
+        split: option.Split = "0.5,0.45,0.05",
+        split_column: option.SplitColumn = None,
+        allow_reversed: option.AllowReversed = False,
+        native: option.Native = None,
+        refuse_unknown: option.RefuseUnknown = False,
+        tokenizer: option.TokenizerFile = None,
+        text: option.TextColumn = None,
+        max_length: option.MaxLength = None,
+        sha256: option.Digest = None,
+        seed: option.Seed = 0,
+        positive: option.Positive = None,
+        policy: option.PolicyOption = None,
+        dry_run: option.DryRun = False,
+        out: option.Out = Path("var/bundles"),
     ) -> None:
         from importing.finish import Options
         from importing.mlflow import model_of
-        from importing.references import fetched
+        from importing.references import digests, fetched
         from importing.rows import read_rows
         from importing.steps import import_model_file
 
         wanted = policy_of(context, policy, name, out)
         with refusing(), fetched(model, file_format, console) as (path, pinned):
-            options = Options(name, labels, calibrator, shares_of(split), seed, dry_run, out, allow_reversed, wanted)
+            shares = shares_of(split)
+            options = Options(name, labels, calibrator, shares, seed, dry_run, out, allow_reversed, wanted, positive)
             read = partial(
                 read_rows,
                 validation,
@@ -164,6 +92,7 @@ def _file_command(file_format: str, described: str) -> None:
                 time=time,
                 weight=weight,
                 drop=drop or (),
+                images=images_table,
             )
             library, file = model_of(path) if file_format == "mlflow" else (file_format, None)
             import_model_file(
@@ -182,6 +111,7 @@ def _file_command(file_format: str, described: str) -> None:
                 text=text,
                 max_length=max_length,
                 sha256=one_digest(pinned, sha256),
+                beside=digests(path),
             )
 
 
@@ -192,7 +122,7 @@ for each, words in {
     "xgboost": "XGBoost's model.json or model.ubj",
     "catboost": "CatBoost's model.cbm",
     "sklearn": "a scikit-learn model that skops saved",
-    "mlflow": "a model that MLflow saved as ONNX, LightGBM, XGBoost or CatBoost",
+    "mlflow": "a model that MLflow saved as ONNX, LightGBM, XGBoost, CatBoost or scikit-learn (skops)",
 }.items():
     _file_command(each, words)
 
@@ -200,24 +130,28 @@ for each, words in {
 @app.command("scores")
 def import_scores(
     context: typer.Context,
-    rows: RowsFile,
-    name: Name,
+    rows: option.RowsFile,
+    name: option.Name,
     label: Annotated[str, typer.Option(help="Column of the true class.")],
     score: Annotated[str | None, typer.Option(help="Column of one score per row, larger for the second class.")] = None,
     scores: Annotated[str | None, typer.Option(help="Columns of a score per class: p_genuine,p_fraud.")] = None,
-    labels: Labels = None,
-    group: Group = None,
-    segment: Segment = None,
-    time: BookedAt = None,
-    weight: Weight = None,
-    calibrator: CalibratorName = "auto",
-    split: Split = "0.5,0.45,0.05",
-    split_column: SplitColumn = None,
-    allow_reversed: AllowReversed = False,
-    seed: Seed = 0,
-    policy: PolicyOption = None,
-    dry_run: DryRun = False,
-    out: Out = Path("var/bundles"),
+    form: Annotated[
+        option.ScoreForm | None, typer.Option(help="What the scores are. Default: found by their values.")
+    ] = None,
+    labels: option.Labels = None,
+    group: option.Group = None,
+    segment: option.Segment = None,
+    time: option.BookedAt = None,
+    weight: option.Weight = None,
+    calibrator: option.CalibratorName = "auto",
+    split: option.Split = "0.5,0.45,0.05",
+    split_column: option.SplitColumn = None,
+    allow_reversed: option.AllowReversed = False,
+    seed: option.Seed = 0,
+    positive: option.Positive = None,
+    policy: option.PolicyOption = None,
+    dry_run: option.DryRun = False,
+    out: option.Out = Path("var/bundles"),
 ) -> None:
     """Import scores alone: clients send the scores, and Candor calibrates and decides."""
     from importing.finish import Options
@@ -229,7 +163,8 @@ def import_scores(
         names = [score] if score else (scores or "").split(",")
         if (score is None) == (scores is None):
             raise ImportRefusedError("scores are missing, or given twice", expected="either --score or --scores")
-        options = Options(name, labels, calibrator, shares_of(split), seed, dry_run, out, allow_reversed, wanted)
+        shares = shares_of(split)
+        options = Options(name, labels, calibrator, shares, seed, dry_run, out, allow_reversed, wanted, positive)
         found = read_rows(
             rows,
             label=label,
@@ -241,43 +176,45 @@ def import_scores(
             scores=names,
             columns=(),
         )
-        import_score_rows(found, options, console)
+        import_score_rows(found, options, console, None if form is None else form.value)
 
 
 @app.command("server")
 def import_server(
     context: typer.Context,
     address: Annotated[str, typer.Argument(help="The model: http://HOST:PORT/v2/models/NAME[/versions/VERSION].")],
-    name: Name,
-    validation: Validation,
-    label: Label = None,
-    labels: Labels = None,
-    group: Group = None,
-    segment: Segment = None,
-    time: BookedAt = None,
-    weight: Weight = None,
-    drop: Drop = None,
-    columns: Order = None,
-    categories: Categories = None,
-    inputs: Inputs = None,
-    output: Output = None,
+    name: option.Name,
+    validation: option.Validation,
+    images_table: option.ImagesTable = None,
+    label: option.Label = None,
+    labels: option.Labels = None,
+    group: option.Group = None,
+    segment: option.Segment = None,
+    time: option.BookedAt = None,
+    weight: option.Weight = None,
+    drop: option.Drop = None,
+    columns: option.Order = None,
+    categories: option.Categories = None,
+    inputs: option.Inputs = None,
+    output: option.Output = None,
     header: Annotated[
         list[str] | None,
         typer.Option(help="NAME=VARIABLE: a header whose value is in CANDOR_HEADER_…. Repeat for more."),
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds that a request may take.", min=0.001, max=600)] = 5.0,
     on_change: Annotated[
-        OnChange, typer.Option(help="Predictions once the model there has changed: refuse them, or only alarm.")
-    ] = OnChange.refuse,
-    calibrator: CalibratorName = "auto",
-    split: Split = "0.5,0.45,0.05",
-    split_column: SplitColumn = None,
-    allow_reversed: AllowReversed = False,
-    refuse_unknown: RefuseUnknown = False,
-    seed: Seed = 0,
-    policy: PolicyOption = None,
-    dry_run: DryRun = False,
-    out: Out = Path("var/bundles"),
+        option.OnChange, typer.Option(help="Predictions once the model there has changed: refuse them, or only alarm.")
+    ] = option.OnChange.refuse,
+    calibrator: option.CalibratorName = "auto",
+    split: option.Split = "0.5,0.45,0.05",
+    split_column: option.SplitColumn = None,
+    allow_reversed: option.AllowReversed = False,
+    refuse_unknown: option.RefuseUnknown = False,
+    seed: option.Seed = 0,
+    positive: option.Positive = None,
+    policy: option.PolicyOption = None,
+    dry_run: option.DryRun = False,
+    out: option.Out = Path("var/bundles"),
 ) -> None:
     """Import a model that stays on its server, which speaks the Open Inference Protocol (V2)."""
     from importing.finish import Options, Source
@@ -287,7 +224,8 @@ def import_server(
 
     wanted = policy_of(context, policy, name, out)
     with refusing():
-        options = Options(name, labels, calibrator, shares_of(split), seed, dry_run, out, allow_reversed, wanted)
+        shares = shares_of(split)
+        options = Options(name, labels, calibrator, shares, seed, dry_run, out, allow_reversed, wanted, positive)
         headers = {key: variable for key, _, variable in (text.partition("=") for text in header or ())}
         read = partial(
             read_rows,
@@ -299,6 +237,7 @@ def import_server(
             time=time,
             weight=weight,
             drop=drop or (),
+            images=images_table,
         )
         import_graph(
             ServerModel(address, headers=headers, timeout_s=timeout, on_change=on_change.value),
@@ -357,18 +296,23 @@ def order_of(path: Path | None) -> list[str] | None:
 @contextmanager
 def refusing() -> Iterator[None]:
     """Bound the memory, print an error of the import, and end with its exit status."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # most modules are imported
     try:
         with bounded_memory():
             yield
     except MemoryError:
         complaints.print(f"[bold red]Refused[/bold red]: More than {SHARE:.0%} of this machine's memory is required.")
         raise typer.Exit(REFUSED) from None
+    except SlowModelError as error:
+        complain(error)
+        os._exit(REFUSED)  # the model's thread would crash an ordinary end
     except ImportRefusedError as error:
         complain(error)
         raise typer.Exit(REFUSED) from None
     except KeyboardInterrupt:
         complaints.print("Interrupted. Nothing was written.")
-        sys.exit(130)
+        os._exit(INTERRUPTED)  # as above
 
 
 def complain(error: ImportRefusedError) -> None:

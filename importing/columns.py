@@ -16,7 +16,7 @@ from rich.text import Text
 from bundle.reference import PARTS
 from importing.class_sizes import ClassSize, class_sizes, group_count, size_warnings
 from importing.errors import RowsError
-from importing.rows import Rows
+from importing.rows import ImageFile, Rows
 from importing.split import SHARES
 from importing.suspicions import column_warnings, duplicate_warnings
 
@@ -158,13 +158,16 @@ def _check_classes(rows: Rows, columns: tuple[ColumnSummary, ...]) -> None:
 
 def _summary(name: str, values: NDArray[Any], known: frozenset[str] | None) -> ColumnSummary:
     if values.ndim > 1:
-        missing = float(np.isnan(values).mean()) if values.dtype.kind == "f" else 0.0
+        missing = 0.0
+        if values.dtype.kind == "f":
+            parts = np.array_split(values, 1 + (values.nbytes >> 20))
+            missing = sum(int(np.isnan(part).sum()) for part in parts) / values.size
         low, high = _bounds(values)
         return ColumnSummary(name, "tensor", missing, low=low, high=high, form=f"{values.dtype} {values.shape[1:]}")
     if values.dtype.kind in "OU":
         cells = values.tolist()
-        if isinstance(cells[0], bytes):
-            sizes = np.array([len(cell) for cell in cells])
+        if isinstance(cells[0], ImageFile):
+            sizes = np.array([cell.size for cell in cells])
             return ColumnSummary(
                 name, "image", 0.0, None, float(sizes.min()), float(np.median(sizes)), float(sizes.max())
             )

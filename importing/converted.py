@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle import Columns, Graph
+from bundle import Column, Columns, Graph
 
 Feeds = Mapping[str, NDArray[Any]]
 """Rows by input of the graph, as ONNX Runtime takes them."""
@@ -37,3 +38,30 @@ class Converted:
     labels: tuple[str, ...] | None
     library: str
     native: Callable[[Feeds], NDArray[np.float64]]
+
+
+def of_booster(
+    made: tuple[bytes, Graph],
+    outputs: int,
+    columns: Columns | None,
+    source: Any,
+    library: str,
+    native: Callable[[Feeds], NDArray[np.float64]],
+) -> Converted:
+    """Return the graph of a booster; `source` names the classes if it is an estimator."""
+    labels = getattr(source, "classes_", None)
+    return Converted(
+        model=made[0],
+        graph=made[1],
+        classes=max(outputs, 2),
+        columns=columns,
+        labels=None if labels is None else tuple(map(str, labels)),
+        library=library,
+        native=native,
+    )
+
+
+def coded_columns(names: Sequence[str], categories: Mapping[int, tuple[str, ...]]) -> Columns:
+    """Return columns by name; categories, by place, enter the graph as codes from 0, and others as NaN."""
+    columns = (Column(name, categories.get(place), first_code=0, absent=math.nan) for place, name in enumerate(names))
+    return Columns(tuple(columns))

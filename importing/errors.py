@@ -5,6 +5,7 @@ ImportRefusedError
 ├── ModelReferenceError      the model cannot be fetched, or differs from the digest that it is pinned to
 ├── MissingLibraryError      a package that reads the model is not installed
 ├── UnsupportedModelError    the model cannot become a classifier in ONNX without changing its answers
+│   └── SlowModelError       it takes too long to open or to run, and may still be at it
 ├── AmbiguousModelError      the model can be read in several ways, and an option must say which
 ├── UnsafeFileError          reading the file would run the code in it
 └── NativeDifferenceError    the graph and the library that made the model disagree
@@ -60,6 +61,10 @@ class MissingLibraryError(ImportRefusedError):
 
 class UnsupportedModelError(ImportRefusedError):
     """The model cannot become a classifier in ONNX without changing its answers; `remedy` says what can."""
+
+
+class SlowModelError(UnsupportedModelError):
+    """The model takes too long to open or to run. A thread may still be at it, until the process ends."""
 
 
 class UnsafeFileError(ImportRefusedError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ def import_model(
     y: Any,
     *,
     name: str,
+    labels: Mapping[Any, str] | None,
     out: str | Path,
     group: Any,
     segment: Any,
@@ -57,13 +58,16 @@ def import_model(
     calibrator: str,
     split: Sequence[float],
     seed: int,
+    allow_reversed: bool,
 ) -> Path:
     """Write a bundle of an estimator; see `candor.import_model`."""
     if len(split) != 3:
         raise RowsError("The split is invalid.", where="split", found=str(split), expected="three shares with sum 1")
     first, second, third = split
     shares = (first, second, third)
-    options = Options(name, None, calibrator, shares, seed, dry_run=False, out=Path(out), allow_reversed=True)
+    options = Options(
+        name, None, calibrator, shares, seed, False, Path(out), allow_reversed=allow_reversed, in_python=True
+    )
     if not hasattr(estimator, "predict_proba"):
         raise UnsupportedModelError(
             "the object gives no probabilities",
@@ -72,6 +76,9 @@ def import_model(
             remedy="Save a Booster with save_model, and import its file: candor import lightgbm model.txt.",
         )
     form, converted = convert(estimator)
+    names = _names(estimator.classes_, labels)
+    if labels is not None:
+        converted = replace(converted, labels=tuple(names.values()))
     known = converted.columns
     if known is not None and form != "sklearn" and hasattr(X, "columns") and len(X.columns) == len(known):
         # Boosters take columns by their places, and LightGBM changes names with spaces.
@@ -80,7 +87,7 @@ def import_model(
         converted = replace(converted, columns=known)
     rows = rows_in_memory(
         X,
-        _as_classes(y, estimator.classes_),
+        [names.get(value, value) for value in np.asarray(y, object).tolist()],
         names=None if known is None else [column.name for column in known.columns],
         group=group,
         segment=segment,
@@ -103,7 +110,26 @@ def import_model(
     return path
 
 
-def _as_classes(y: Any, classes: Any) -> list[Any]:
-    """Return labels as the estimator writes them: XGBoost's classes of True and False are 1 and 0."""
-    own = {value: value for value in np.asarray(classes).tolist()}
-    return [own.get(value, value) for value in np.asarray(y).tolist()]
+def _names(classes: Any, labels: Mapping[Any, str] | None) -> dict[Any, Any]:
+    """Return the name of each class, in order; XGBoost's classes of True and False are 1 and 0.
+
+    Raises:
+        UnsupportedModelError: `labels` names other classes, or two classes the same.
+    """
+    own = np.asarray(classes).tolist()
+    if labels is None:
+        return {value: value for value in own}
+    if not isinstance(labels, Mapping):
+        raise UnsupportedModelError(
+            "labels is not a mapping",
+            found=str(labels)[:300],
+            expected=f"a dict with a name for each of {own}, such as {{{own[0]!r}: 'genuine', …}}"[:300],
+        )
+    named = {name for name in labels.values() if isinstance(name, str) and name}
+    if set(labels) != set(own) or len(named) != len(own):
+        raise UnsupportedModelError(
+            "labels does not name each class of the estimator once",
+            found=str(dict(labels))[:300],
+            expected=f"a different name for each of {own}"[:300],
+        )
+    return {value: labels[value] for value in own}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from importing.rows import Rows
+from importing.rows import ImageFile, Rows
 
 
 def fingerprints(rows: Rows) -> NDArray[np.uint64]:
@@ -38,17 +38,25 @@ def _of_column(values: NDArray[Any]) -> NDArray[np.uint64]:
         return _mixed(numbers.view(np.uint64))
     if values.dtype == np.object_:
         return _of_objects(values.tolist())
-    return _of_objects(row.tobytes() for row in np.ascontiguousarray(values))
+    return np.fromiter((_of_object(row.tobytes()) for row in values), np.uint64, len(values))
 
 
-def _of_objects(values: Iterable[str | bytes | None]) -> NDArray[np.uint64]:
-    known: dict[str | bytes | None, int] = {}
+def _of_objects(values: Iterable[str | ImageFile | None]) -> NDArray[np.uint64]:
+    known: dict[str | ImageFile | None, int] = {}
     places = [known.setdefault(value, len(known)) for value in values]
     return np.array([_of_object(value) for value in known], np.uint64)[places]
 
 
-def _of_object(value: str | bytes | None) -> int:
-    data = b"none" if value is None else b"b" + value if isinstance(value, bytes) else b"s" + value.encode()
+def _of_object(value: str | bytes | ImageFile | None) -> int:
+    match value:
+        case None:
+            data = b"none"
+        case str():
+            data = b"s" + value.encode()
+        case bytes():
+            data = b"b" + value
+        case _:
+            data = b"i" + value.sha256.encode()
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from pydantic import JsonValue
 from rich.console import Console
 from rich.markup import escape
 
@@ -16,10 +18,13 @@ from bundle import BundleError, ImportRecord, NativeCheck
 from bundle.manifest import MODEL_NAME
 from calibrators import CALIBRATORS
 from importing.build import Scored, make_contents
-from importing.class_order import SHOWN, check_order
+from importing.class_order import SHOWN
 from importing.errors import ImportRefusedError, UnsupportedModelError
+from importing.order_check import check_order
 from importing.policy import PolicyFile
+from importing.report import check_positive
 from importing.rows import Rows
+from importing.split import group_numbers
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,8 @@ class Options:
     out: Path
     allow_reversed: bool
     policy: PolicyFile | None = None
+    positive: str | None = None
+    in_python: bool = False  # messages then name arguments of `candor.import_model`
 
     def __post_init__(self) -> None:
         if not re.fullmatch(MODEL_NAME, self.name):
@@ -46,24 +53,40 @@ class Options:
         if self.calibrator not in CALIBRATORS:
             raise UnsupportedModelError(f"unknown calibrator {self.calibrator!r}", expected=", ".join(CALIBRATORS))
 
+    def check(self, labels: Sequence[str]) -> None:
+        """Refuse a policy or a class that does not fit the labels of the model.
+
+        Raises:
+            ImportRefusedError: `positive` is not a label.
+        """
+        if self.policy is not None:
+            self.policy.check(labels)
+        if self.positive is not None:
+            check_positive(self.positive, labels)
+
 
 @dataclass(frozen=True)
 class Source:
-    """Where a model comes from: its format, the name of its file or class, and the sha256 of its file."""
+    """Where a model comes from: its format, the name of its file or class, and the sha256 of its file.
+
+    `beside` has the sha256 of each document beside the model's file.
+    """
 
     format: str
     name: str
     sha256: str | None
+    beside: Mapping[str, str] = field(default_factory=dict)
 
 
 def record_of(source: Source, rows: Rows, options: Options, check: NativeCheck | None) -> ImportRecord:
     """Return what the manifest says about an import."""
+    beside: dict[str, JsonValue] = {"files": dict(source.beside)} if source.beside else {}
     return ImportRecord(
         format=source.format,
         source=source.name,
         source_sha256=source.sha256,
         rows_sha256=rows.sha256,
-        options={"split": list(options.shares), "seed": options.seed, "calibrator": options.calibrator},
+        options={"split": list(options.shares), "seed": options.seed, "calibrator": options.calibrator} | beside,
         native=check,
     )
 
@@ -81,7 +104,17 @@ def finish(
     named = [key if key == name else f"{key} ({name})" for key, name in zip(keys, labels, strict=True)]
     shown = ", ".join(named[:SHOWN]) + ", …" * (len(named) > SHOWN)
     console.print(escape(f"classes in the order of the scores: {shown}"), soft_wrap=True)
-    warning = check_order(scored.logits, codes, labels, allow_reversed=options.allow_reversed)
+    groups = None if rows.group is None else group_numbers(rows, options.seed)
+    warning = check_order(
+        scored.logits,
+        codes,
+        keys,
+        labels,
+        groups=groups,
+        allow_reversed=options.allow_reversed,
+        fixed=options.labels is None and keys != labels,
+        in_python=options.in_python,
+    )
     if warning is not None:
         console.print(f"[yellow]Warning[/yellow]: {escape(warning)}", soft_wrap=True)
     with console.status("calibrating"):
@@ -94,12 +127,15 @@ def finish(
             calibrator=options.calibrator,
             shares=options.shares,
             seed=options.seed,
+            positive=options.positive,
         )
     sizes = {part: len(getattr(contents.reference, part).labels) for part in ("fit", "certify", "gate")}
     console.print(f"rows: {', '.join(f'{count:,} {part}' for part, count in sizes.items())}")
-    for name in ("nll", "ece"):
-        before, after = (contents.metrics[f"{name}_{side}"] for side in ("before", "after"))
+    for key, name in (("accuracy", "accuracy"), ("nll", "log loss"), ("ece", "calibration error (ECE)")):
+        before, after = (contents.metrics[f"{key}_{side}"] for side in ("before", "after"))
         console.print(f"{name}: {before:.4f} → {after:.4f}")
+    for warning in contents.report["warnings"]:
+        console.print(f"[yellow]Warning[/yellow]: {escape(warning)}", soft_wrap=True)
     positive = contents.report.get("positive")
     if positive is not None:
         told = ", ".join(
@@ -119,5 +155,6 @@ def finish(
     if options.policy is not None:
         options.policy.attach(path)
     elif positive is not None:
-        console.print(f"Next: candor policy suggest {path} --positive {escape(positive['label'])}", soft_wrap=True)
+        following = shlex.join(["candor", "policy", "suggest", str(path), "--positive", positive["label"]])
+        console.print(f"Next: {escape(following)}", soft_wrap=True)
     return path

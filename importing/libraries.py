@@ -17,8 +17,10 @@ EXTRAS = {
     "skl2onnx": "import",
     "skl2onnx.common.data_types": "import",
     "sklearn": "import",
+    "sklearn.ensemble": "import",
     "sklearn.impute": "import",
     "skops.io": "import",
+    "threadpoolctl": "import",
     "xgboost": "xgboost",
     "yaml": "serve",
 }
@@ -37,7 +39,7 @@ def library(name: str) -> Any:
         raise MissingLibraryError(
             f"{name.partition('.')[0]} is not installed",
             found=str(error),
-            remedy=f"Run: pip install 'candor-server[{EXTRAS[name]}]'",
+            remedy=f"In a checkout of Candor, run: python requirements/install.py {EXTRAS[name]}",
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""A limit on the memory of an import: a small file can ask for any amount."""
+"""Limits of an import: the size of a model's file, and memory, of which a small file can ask for any amount."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+MAX_BYTES = 2**31
+"""Maximum size of a model's file, fetched or local; ONNX allows one byte less."""
 
 SHARE = 0.5
 """Share of the machine's memory that an import may take."""

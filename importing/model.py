@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
@@ -12,7 +11,8 @@ import onnxruntime as ort
 
 from bundle import BundleFormatError, external_data, functions
 from bundle.inputs import TensorType
-from importing.errors import UnsupportedModelError
+from bundle.time_limit import within
+from importing.errors import SlowModelError, UnsupportedModelError
 
 TYPES: dict[str, TensorType] = {
     "tensor(bool)": "bool",
@@ -29,8 +29,11 @@ TYPES: dict[str, TensorType] = {
 }
 """Type of a tensor by ONNX Runtime's name."""
 
+OPENING_S = 120.0
+"""Time that the opening of a graph may take: ONNX Runtime computes what depends on constants alone."""
+
 RUN_S = 60.0
-"""Time that one run may take; a graph can loop for ever."""
+"""Time that one run may take; a graph can loop for ever, and one operator can take hours."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,7 @@ class OnnxModel:
 
     Raises:
         UnsupportedModelError: The model has external data or too many nodes, or ONNX Runtime cannot load it.
+        SlowModelError: ONNX Runtime takes longer than `OPENING_S` to load it.
     """
 
     origin: Final = "imported"
@@ -126,7 +130,17 @@ class OnnxModel:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
         try:
-            self._session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+            self._session = within(
+                OPENING_S,
+                lambda: ort.InferenceSession(content, options, providers=["CPUExecutionProvider"]),
+                lambda: options.set_load_cancellation_flag(True),
+            )
+        except TimeoutError as error:
+            raise SlowModelError(
+                f"the model takes longer than {OPENING_S:g} s to open",
+                where=where,
+                remedy="Simplify it where you trust it: compute what depends on constants alone before the export.",
+            ) from error
         except Exception as error:  # ONNX Runtime raises bare C++ exceptions of many types
             raise UnsupportedModelError(
                 "ONNX Runtime cannot load the model",
@@ -146,23 +160,25 @@ class OnnxModel:
         """Run the graph; see `bundle.graph.Run`.
 
         Raises:
-            UnsupportedModelError: The graph fails, or takes longer than `RUN_S`.
+            UnsupportedModelError: The graph fails.
+            SlowModelError: It takes longer than `RUN_S`.
         """
         options = ort.RunOptions()
-        watch = threading.Timer(RUN_S, setattr, (options, "terminate", True))
-        watch.start()
         try:
-            found: Sequence[Any] = self._session.run(names, feeds, options)
+            found: Sequence[Any] = within(
+                RUN_S,
+                lambda: self._session.run(names, feeds, options),
+                lambda: setattr(options, "terminate", True),  # seen between operators
+            )
+        except TimeoutError as error:
+            raise SlowModelError(f"a run takes longer than {RUN_S:g} s", where=self._where) from error
         except Exception as error:  # ONNX Runtime raises bare C++ exceptions of many types
-            slow = options.terminate
             raise UnsupportedModelError(
-                f"a run took longer than {RUN_S:g} s" if slow else "the model cannot run these rows",
+                "the model cannot run these rows",
                 where=self._where,
-                found=None if slow else str(error)[:500],
+                found=str(error)[:500],
                 expected=", ".join(map(str, self.inputs)),
             ) from error
-        finally:
-            watch.cancel()
         return found
 
 

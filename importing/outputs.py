@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.special import softmax
 
 from bundle import GraphOutput
-from bundle.graph import Form
+from bundle.graph import ROUNDING, Form
 from importing.errors import AmbiguousModelError, UnsupportedModelError
 from importing.model import Port
 
@@ -26,11 +26,13 @@ class Candidate:
         port: The output.
         form: What it seems to hold.
         why: The reason, for people.
+        doubtful: Whether another form is as likely.
     """
 
     port: Port
     form: Form
     why: str
+    doubtful: bool = False
 
 
 def choose_output(
@@ -45,7 +47,8 @@ def choose_output(
         wanted: `NAME` or `NAME:FORM` of an output, which ends every doubt; None to find it.
 
     Raises:
-        AmbiguousModelError: Several outputs may score the classes.
+        AmbiguousModelError: Several outputs may score the classes, or the values of one can be logits as well as
+            probabilities.
         UnsupportedModelError: No output does, or not the one that was named.
     """
     name, _, form = (wanted or "").partition(":")
@@ -77,6 +80,13 @@ def choose_output(
             expected=f"one of them: --output {found[0].port.name}",
         )
     chosen = found[0]
+    if chosen.doubtful and not form:
+        raise AmbiguousModelError(
+            f"output {chosen.port.name!r} gives each class a number from 0 to 1, and they do not add up to 1",
+            found=chosen.why,
+            expected=f"--output {chosen.port.name}:probabilities (independent sigmoids, divided by their sum) or "
+            f"--output {chosen.port.name}:logits",
+        )
     keys: tuple[int | str, ...] = ()
     if chosen.form == "maps":
         maps = values[[port.name for port in ports].index(chosen.port.name)]
@@ -95,7 +105,7 @@ def _candidate(port: Port, value: Any, classes: int, *, named: bool) -> Candidat
     if array.dtype.kind != "f" or not array.ndim:
         return None  # labels, and texts
     array = _matrix(array)
-    inside = bool(((array >= 0) & (array <= 1)).all())
+    inside = bool(((array >= -ROUNDING) & (array <= 1 + ROUNDING)).all())
     if array.shape[1] == 1 and classes == 2:
         if not named and np.isin(array, (0.0, 1.0)).all():
             return None  # decisions, not scores
@@ -106,8 +116,11 @@ def _candidate(port: Port, value: Any, classes: int, *, named: bool) -> Candidat
         )
     if array.shape[1] != classes:
         return None
-    if inside and (np.abs(array.sum(axis=1) - 1) < _SUM_TOLERANCE).all():
+    sums = array.sum(axis=1)
+    if inside and (np.abs(sums - 1) < _SUM_TOLERANCE).all():
         return Candidate(port, "probabilities", "rows add up to 1")
+    if inside:
+        return Candidate(port, "logits", f"rows add up to {sums.min():.3g} … {sums.max():.3g}", doubtful=True)
     return Candidate(port, "logits", f"values from {array.min():.3g} to {array.max():.3g}")
 
 
@@ -121,7 +134,7 @@ def _same(found: list[Candidate], values: dict[str, Any]) -> list[Candidate]:
     same = all(
         np.abs(softmax(scores, axis=1) - _matrix(values[each.port.name])).max() < _SUM_TOLERANCE for each in rest
     )
-    return logits if same else found
+    return [replace(logits[0], doubtful=False)] if same else found
 
 
 def _matrix(value: Any) -> npt.NDArray[np.float64]:

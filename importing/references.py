@@ -5,6 +5,7 @@ What is fetched lies in a temporary folder, which is gone at the end of the impo
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -14,14 +15,12 @@ from urllib.parse import unquote, urlsplit
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from bundle import BundleError, remote
-from bundle.references import OCI, Reference, shown
+from bundle import BundleError, mlflow_registry, remote
+from bundle.references import MLFLOW, OCI, Reference, shown
 from bundle.registry import Artifact
-from importing.errors import MissingLibraryError, ModelReferenceError
+from importing.errors import ModelReferenceError
+from importing.limits import MAX_BYTES
 from importing.mlflow import MAX_MLMODEL, MLMODEL_FILE, model_of
-
-MAX_BYTES = 2**31
-"""Maximum size of a model's file."""
 
 MAX_FILES = 64
 """Maximum files of a model's folder."""
@@ -35,7 +34,18 @@ SUFFIXES = {
 }
 """Endings of the names of model files by format."""
 
-_REGISTRY = "models:/"
+
+_BESIDE = (MLMODEL_FILE, "config.json", "tokenizer.json", "tokenizer_config.json", "preprocessor_config.json")
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Return the sha256 of each document in a model's folder that an import reads; empty for a file."""
+    found = {}
+    for name in _BESIDE:
+        if (folder / name).is_file():
+            with (folder / name).open("rb") as stream:
+                found[name] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return found
 
 
 @contextmanager
@@ -49,7 +59,6 @@ def fetched(text: str, file_format: str, console: Console) -> Iterator[tuple[Pat
 
     Raises:
         ModelReferenceError: It does not exist, or cannot be fetched completely.
-        MissingLibraryError: It is in MLflow's registry, and mlflow-skinny is not installed.
     """
     with TemporaryDirectory(prefix="candor-import-") as folder:
         path, digest = _fetch(text, file_format, Path(folder), console)
@@ -60,8 +69,8 @@ def _fetch(text: str, file_format: str, folder: Path, console: Console) -> tuple
     try:
         reference = Reference.parse(text)
         address = reference.address
-        if address.startswith(_REGISTRY):
-            return _registered(address, folder), reference.sha256
+        if address.startswith(MLFLOW):
+            return mlflow_registry.download(address, folder), reference.sha256
         if not reference.is_url:
             return Path(address), reference.sha256
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
@@ -123,21 +132,3 @@ def _logged(url: str, target: Path, bar: Progress) -> None:
     _single(f"{url.rstrip('/')}/{MLMODEL_FILE}", target / MLMODEL_FILE, bar, limit=MAX_MLMODEL)
     _, name = model_of(target)
     _single(f"{url.rstrip('/')}/{name}", target / name, bar)
-
-
-def _registered(address: str, folder: Path) -> Path:
-    try:
-        from mlflow.artifacts import download_artifacts
-    except ImportError as error:
-        raise MissingLibraryError(
-            "mlflow is not installed", found=str(error), remedy="Run: pip install mlflow-skinny"
-        ) from error
-    try:
-        return Path(download_artifacts(artifact_uri=address, dst_path=str(folder)))
-    except Exception as error:  # its stores raise exceptions of many types
-        raise ModelReferenceError(
-            "MLflow cannot fetch the model",
-            where=address,
-            found=f"{type(error).__name__}: {error}"[:500],
-            remedy="Set MLFLOW_TRACKING_URI, and check the name and the alias.",
-        ) from error

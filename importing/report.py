@@ -26,7 +26,12 @@ _NEAR: Final = 1e-12  # a probability of 0 or 1 is drawn as this far from it: it
 
 
 def make_report(
-    reference: Reference, calibrator: Calibrator, labels: Sequence[str], positive: str | None
+    reference: Reference,
+    calibrator: Calibrator,
+    labels: Sequence[str],
+    positive: str | None = None,
+    *,
+    test: LabelledLogits | None = None,
 ) -> dict[str, Any]:
     """Compare the plain softmax with the calibrator on rows that it was not fitted on.
 
@@ -45,6 +50,7 @@ def make_report(
         calibrator: Fitted on `reference.fit`.
         labels: Names of the K classes.
         positive: The class that matters; None: of two classes the one that is rarer among the fit rows.
+        test: Rows that are neither reference nor training rows; None for none.
 
     Returns:
         A JSON-able document of finite numbers.
@@ -52,11 +58,9 @@ def make_report(
     Raises:
         ImportRefusedError: `positive` is not a label.
     """
-    report = reports.make_report(reference, calibrator)
-    if positive is not None and positive not in labels:
-        raise ImportRefusedError(
-            f"Unknown class {positive!r}.", where="positive", found=positive, expected=f"one of {', '.join(labels)}"
-        )
+    report = reports.make_report(reference, calibrator, test)
+    if positive is not None:
+        check_positive(positive, labels)
     if positive is None and len(labels) != 2:
         return report
     ones = int(np.count_nonzero(reference.fit.labels))
@@ -73,6 +77,14 @@ def make_report(
         "after": _found(calibrator, rows, index),
     }
     return report
+
+
+def check_positive(positive: str, labels: Sequence[str]) -> None:
+    """Raise ImportRefusedError unless the class is a label."""
+    if positive not in labels:
+        raise ImportRefusedError(
+            f"Unknown class {positive!r}.", where="positive", found=positive, expected=f"one of {', '.join(labels)}"
+        )
 
 
 def _found(calibrator: Calibrator, rows: LabelledLogits, positive: int) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bundle import Golden, Graph, NativeCheck
 from bundle.graph import feed_all
 from calibrators import softmax
-from importing.build import GOLDEN_ROWS, Scored, digest, score
+from importing.build import GOLDEN_ROWS, Scored, chunk_rows, digest, score
 from importing.class_order import class_order
 from importing.columns import describe, print_report
 from importing.converted import Converted
 from importing.converters import CONVERTERS
+from importing.converters.files import readable
 from importing.documents import read_json
 from importing.errors import (
     ModelReferenceError,
@@ -59,16 +61,18 @@ def import_model_file(
     text: str | None,
     max_length: int | None,
     sha256: str | None,
+    beside: Mapping[str, str],
 ) -> None:
     """Import an ONNX file, a folder that optimum exported, or a file of a library that a converter reads.
 
-    `read` is `read_rows` without `text`, `columns` and `named`, which the model says. `sha256` is the digest that the
-    model's file must have, None for any.
+    `read` is `read_rows` without what the model says, see `import_graph`. `sha256` is the digest that the
+    model's file must have, None for any; `beside` has the digests of the documents beside it.
 
     Raises:
         ImportRefusedError: The model or the rows cannot be used; nothing was written.
     """
     export = _export(path, file_format, tokenizer, max_length)
+    readable(export.model, file_format if file_format in CONVERTERS else "ONNX")
     content = export.model.read_bytes()
     found = digest(content)
     if sha256 not in (None, found):
@@ -81,7 +85,7 @@ def import_model_file(
         read,
         options,
         console,
-        source=Source(file_format, path.name, found),
+        source=Source(file_format, path.name, found, beside),
         converted=converted,
         native=CONVERTERS[_format_of(native)](native) if native is not None else converted,
         order=order,
@@ -115,7 +119,7 @@ def import_graph(
 
     Args:
         model: The graph.
-        read: Reads the rows, given `text`, `columns` and `named`, as `read_rows` takes them.
+        read: Reads the rows, given `text`, `columns`, `categories` and `named`, as `read_rows` takes them.
         options: What every import is told.
         console: Where the steps are told.
         source: Where the model comes from.
@@ -138,15 +142,26 @@ def import_graph(
     export = export or Export(Path(source.name))
     given = {} if categories is None else read_json(categories, "categories", dict)
     columns = None if converted is None else converted.columns
+    if given and columns is not None:
+        raise UnsupportedModelError(
+            "--categories belongs to graphs that came as ONNX, and to models of arrays",
+            found=str(categories),
+            expected="no --categories: the model names its columns and knows its categories",
+        )
     known = given if columns is None else {each.name: each.categories for each in columns.columns if each.categories}
     chosen = order if order is not None or columns is None else [each.name for each in columns.columns]
     if export.texts is None:
-        rows = read(text=text_columns(model.inputs, known), columns=chosen, named=[port.name for port in model.inputs])
+        rows = read(
+            text=text_columns(model.inputs, known),
+            columns=chosen,
+            categories={name: {*map(str, values)} for name, values in known.items()},
+            named=[port.name for port in model.inputs],
+        )
     else:
         rows = read(text=None, columns=None if text is None else [text])
-    keys, labels = class_order(rows, options.labels, export.labels if converted is None else converted.labels)
-    if options.policy is not None:
-        options.policy.check(labels)
+    own = export.labels if converted is None else converted.labels
+    keys, labels = class_order(rows, options.labels, own, allow_reversed=options.allow_reversed)
+    options.check(labels)
     print_report(describe(rows, certify=options.shares[1], categories=known), console)
     split(rows, options.shares, seed=options.seed)  # scoring takes long: refuse first
     if export.texts is None:
@@ -232,6 +247,10 @@ def _graph(
     model: Model, examples: Examples, keys: Sequence[str], output: str | None, converted: Converted | None
 ) -> tuple[Graph, str]:
     if converted is not None:
+        if output is not None:
+            raise UnsupportedModelError(
+                "--output belongs to graphs that came as ONNX", found=output, expected="no --output: it is known here"
+            )
         if converted.classes != len(keys):
             raise UnsupportedModelError(
                 "the model has another number of classes than the rows",
@@ -240,12 +259,24 @@ def _graph(
                 remedy="Name all classes in the order of the model's scores: --labels 0=genuine,1=fraud.",
             )
         return converted.graph, f"output {converted.graph.output.name}: {converted.graph.output.form}"
-    rows = examples.values[: model.batch or _PROBED]
-    if model.batch is not None and len(rows) < model.batch:
-        rows = np.resize(rows, model.batch)
-    names = [port.name for port in model.outputs]
-    found, note = choose_output(model.outputs, model.run(names, feed_all(examples.inputs, rows)), keys, output)
+    found, note = choose_output(model.outputs, _probed(model, examples), keys, output)
     return Graph(inputs=examples.inputs, output=found, batch=model.batch), note
+
+
+def _probed(model: Model, examples: Examples) -> list[Any]:
+    """Return what each output gives for the first rows: arrays, or lists of maps."""
+    names = [port.name for port in model.outputs]
+    size = model.batch or chunk_rows(examples.values)
+    runs = []
+    for start in range(0, min(len(examples.values), max(size, _PROBED // size * size)), size):
+        rows = examples.values[start : start + size]
+        if model.batch is not None:  # the last run repeats rows to fill its batch
+            rows = np.resize(rows, (size, *rows.shape[1:]))
+        runs.append(model.run(names, feed_all(examples.inputs, rows)))
+    return [
+        list(chain.from_iterable(parts)) if isinstance(parts[0], list) else np.concatenate(parts)
+        for parts in zip(*runs, strict=True)
+    ]
 
 
 def _compared(
@@ -253,9 +284,9 @@ def _compared(
 ) -> NativeCheck:
     """Compare with the library; the rows enter its graph by the converter's own description."""
     if len(native.graph.inputs) != 1 or len(graph.inputs) != 1:
-        feeds = native.graph.feeds(examples.values)
+        feeds = native.graph.feeds(examples.values[:])
     else:
-        values = next(iter(graph.feeds(examples.values).values()))
+        values = next(iter(graph.feeds(examples.values[:]).values()))
         if values.shape[1:] != native.graph.inputs[0].shape:
             raise NativeDifferenceError(
                 "the graph and the native model take rows of different shapes",
@@ -284,6 +315,7 @@ def _check_alone(graph: Graph, model: Model, examples: Examples, logits: npt.NDA
 
 
 def _format_of(path: Path) -> str:
+    readable(path, "the library")
     try:
         return _FORMATS[path.suffix]
     except KeyError:

@@ -13,7 +13,7 @@ from importing.rows.values import missing
 
 _MANY_IDS = 50
 _FEW_ROWS = 5
-_SENTENCE = 3  # spaces in an average text that is no identifier
+_SENTENCE = 3  # spaces in an average text that is not an identifier
 _SAMPLE = 10_000  # rows that rule most columns out quickly
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bundle import BundleFormatError, Graph, GraphInput, InputSpec, RowError, TensorSpec, Tokenizer
 from bundle.graph import Run
 from importing.errors import AmbiguousModelError, RowsError, UnsupportedModelError
-from importing.examples import Examples
+from importing.examples import Examples, OnDemand
 from importing.model import Port
 from importing.rows import Rows
 
@@ -33,7 +35,7 @@ class Texts:
 
 
 def text_examples(rows: Rows, ports: Sequence[Port], texts: Texts) -> Examples:
-    """Encode the only input of the rows for the graph. A missing text is an empty one.
+    """Describe texts as the only input of the rows; they are encoded when scored. A missing text is an empty one.
 
     Args:
         rows: The rows.
@@ -43,7 +45,6 @@ def text_examples(rows: Rows, ports: Sequence[Port], texts: Texts) -> Examples:
     Raises:
         AmbiguousModelError: The rows have several inputs, any of which could be the text.
         UnsupportedModelError: The tokenizer does not fill the inputs of the graph.
-        RowsError: The tokenizer fails on a text.
     """
     if len(rows.features) != 1:
         raise AmbiguousModelError(
@@ -61,10 +62,13 @@ def text_examples(rows: Rows, ports: Sequence[Port], texts: Texts) -> Examples:
             error.message, where=error.file, found=error.found, expected=error.expected
         ) from error
     given = np.array([value or "" for value in values], np.object_)
-    try:
-        encoded = tokenizer.encode(given.tolist())
-    except RowError as error:
-        raise _first(rows, name, given.tolist(), tokenizer) from error
+
+    def encoded(places: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        try:
+            return tokenizer.encode(given[places].tolist())
+        except RowError as error:
+            raise _first(rows.take(places), name, given[places].tolist(), tokenizer) from error
+
     empty = int(sum(not text for text in given))
     length = spec.tensors[0].shape[0]
     notes = [f"input {port}" for port in ports]
@@ -72,7 +76,7 @@ def text_examples(rows: Rows, ports: Sequence[Port], texts: Texts) -> Examples:
     if empty:
         notes.append(f"{empty} of {len(given)} rows have no text: they are encoded as empty texts")
     inputs = tuple(GraphInput(name=each.name, dtype=each.dtype, shape=each.shape) for each in spec.tensors)
-    return Examples(spec, inputs, None, encoded, tuple(notes), tokenizer, given)
+    return Examples(spec, inputs, None, OnDemand(len(rows), encoded), tuple(notes), tokenizer, given)
 
 
 def without_padding(graph: Graph, run: Run, examples: Examples, ports: Sequence[Port], classes: int) -> Graph:

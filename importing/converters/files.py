@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from importing.errors import UnsafeFileError, UnsupportedModelError
+from importing.limits import MAX_BYTES
 
 _HEAD = 64
 _PICKLES = (".pkl", ".pickle", ".joblib")
@@ -64,11 +65,15 @@ def readable(path: Path, library: str) -> bytes:
         library: Library that wrote it, for the message.
 
     Raises:
-        UnsupportedModelError: The path is not a file.
+        UnsupportedModelError: The path is not a file, or the file exceeds `MAX_BYTES`.
         UnsafeFileError: The file is a pickle, whatever its name says.
     """
     if not path.is_file():
         raise UnsupportedModelError("no such file", where=str(path), expected=f"a model of {library}")
+    if (size := path.stat().st_size) > MAX_BYTES:
+        raise UnsupportedModelError(
+            "the model's file is too large", where=str(path), found=f"{size:,} bytes", expected=f"at most {MAX_BYTES:,}"
+        )
     with path.open("rb") as file:
         head = file.read(_HEAD)
     if pickled := _pickled(path, head):

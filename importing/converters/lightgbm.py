@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bundle import Column, Columns
-from importing.converted import Converted, Feeds
+from importing.converted import Converted, Feeds, coded_columns, of_booster
 from importing.converters.files import read_model
 from importing.converters.forest import INPUT, Forest, Preparation, assemble
 from importing.errors import UnsupportedModelError
@@ -43,7 +43,7 @@ def convert(source: Path | Any) -> Converted:
     outputs, features = document["num_tree_per_iteration"], document["max_feature_idx"] + 1
     columns = _columns(document)
     forest, zeros = _forest(document, options.get("sigmoid", 1.0))
-    model, graph = assemble(
+    made = assemble(
         forest,
         features,
         [0.0] * outputs,
@@ -57,16 +57,7 @@ def convert(source: Path | Any) -> Converted:
         both = found if found.ndim == 2 else np.column_stack([1.0 - found, found])
         return np.asarray(both / both.sum(1, keepdims=True))
 
-    labels = getattr(source, "classes_", None)
-    return Converted(
-        model=model,
-        graph=graph,
-        classes=max(outputs, 2),
-        columns=columns,
-        labels=None if labels is None else tuple(map(str, labels)),
-        library=named(lightgbm),
-        native=native,
-    )
+    return of_booster(made, outputs, columns, source, named(lightgbm), native)
 
 
 def _read(lightgbm: Any, path: Path) -> Any:
@@ -105,11 +96,11 @@ def _columns(document: dict[str, Any]) -> Columns | None:
             "the model does not say which values belong to which categorical column",
             found=f"values of {len(lists)} columns, and {len(places)} categorical features",
             expected="as many values as features",
-            remedy="Train with columns of whole numbers, or with unordered categories of at least two values.",
+            remedy="Train with feature_pre_filter=False, which keeps columns of rare values; with columns of whole "
+            "numbers; or with unordered categories of at least two values.",
         )
     categories = {place: tuple(map(str, values)) for place, values in zip(places, lists, strict=True)}
-    columns = (Column(name, categories.get(place), first_code=0, absent=math.nan) for place, name in enumerate(names))
-    return Columns(tuple(columns))
+    return coded_columns(names, categories)
 
 
 def _forest(document: dict[str, Any], sigmoid: float) -> tuple[Forest, tuple[int, ...]]:

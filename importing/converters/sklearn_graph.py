@@ -52,7 +52,7 @@ def _convert(model: Any, inputs: Inputs, precision: Precision) -> tuple[Any, str
     onnx, skl2onnx, types = library("onnx"), library("skl2onnx"), library("skl2onnx.common.data_types")
     number = types.DoubleTensorType if precision == "float64" else types.FloatTensorType
     kinds = {"number": number, "integer": types.Int64TensorType, "string": types.StringTensorType}
-    if inputs.names is None and all(field.kind == "number" for field in inputs.fields):
+    if inputs.whole:
         entries = [(MATRIX, number([None, inputs.width]))]
     else:
         entries = [(field.name or f"column{field.place}", kinds[field.kind]([None, 1])) for field in inputs.fields]
@@ -92,7 +92,7 @@ def _front(onnx: Any, inputs: Inputs, precision: Precision, entries: list[tuple[
     elements = {"number": number, "integer": types.INT64, "string": types.STRING}
     outputs = [f"to/{place}" for place in range(len(entries))]
     kinds = [elements[field.kind] for field in inputs.fields]
-    if inputs.matrix and len(entries) == 1 and entries[0][0] == MATRIX:
+    if inputs.whole:
         nodes = [helper.make_node("Identity", [MATRIX], outputs)]
         given = [helper.make_tensor_value_info(MATRIX, number, ["N", inputs.width])]
         taken = [helper.make_tensor_value_info(outputs[0], number, ["N", inputs.width])]

@@ -48,16 +48,23 @@ class Inputs:
         fields: The columns, in order.
         width: Number of columns that the model was trained with, those that it drops included.
         names: Their names; None for a model of a matrix.
+        selected: Whether a ColumnTransformer selects among the columns.
     """
 
     fields: tuple[Field, ...]
     width: int
     names: tuple[str, ...] | None
+    selected: bool
 
     @property
     def matrix(self) -> bool:
         """Whether the graph takes one matrix of numbers."""
         return all(field.kind != "string" for field in self.fields)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the steps take the matrix as it is: most know one input only, but columns are selected by name."""
+        return all(field.kind == "number" for field in self.fields) and not (self.selected and self.names)
 
     @property
     def columns(self) -> Columns | None:
@@ -126,7 +133,8 @@ def inputs(estimator: Any) -> Inputs:
             "the model reads texts from columns without names",
             remedy="Train it with a pandas DataFrame, whose columns have names.",
         )
-    return Inputs(fields, width, names)
+    selected = any(hasattr(part, "transformers") for part in (first, *first.get_params().values()))
+    return Inputs(fields, width, names, selected)
 
 
 def _values(field: Field, values: NDArray[Any]) -> NDArray[Any]:

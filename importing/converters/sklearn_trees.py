@@ -117,11 +117,7 @@ def _boosted(estimator: Any) -> tuple[Forest, list[float], Form]:
 
 
 def _histograms(estimator: Any) -> tuple[Forest, list[float], Form]:
-    if estimator.is_categorical_ is not None and any(estimator.is_categorical_):
-        raise UnsupportedModelError(
-            "histogram gradient boosting keeps categories in a form of its own",
-            remedy="Train it without categorical_features, after a OneHotEncoder or an OrdinalEncoder.",
-        )
+    places = _places(estimator)
     made = Forest(np.float64)
     start = np.atleast_2d(estimator._baseline_prediction)[0]  # noqa: SLF001 — no public name
     for number, tree in enumerate(tree for members in estimator._predictors for tree in members):  # noqa: SLF001
@@ -129,18 +125,41 @@ def _histograms(estimator: Any) -> tuple[Forest, list[float], Form]:
         for place, node in enumerate(nodes):
             if node["is_leaf"]:
                 made.leaf(number, place, [float(node["value"])], first=number % len(start))
+                continue
+            feature = places[int(node["feature_idx"])]
+            left, right, missing = int(node["left"]), int(node["right"]), bool(node["missing_go_to_left"])
+            if node["is_categorical"]:
+                words = tree.raw_left_cat_bitsets[int(node["bitset_idx"])]
+                among = np.flatnonzero(np.unpackbits(words.astype("<u4").view(np.uint8), bitorder="little"))
+                made.among(number, place, feature, among.tolist(), true=left, false=right, missing=missing)
             else:
-                made.split(
-                    number,
-                    place,
-                    int(node["feature_idx"]),
-                    "BRANCH_LEQ",
-                    float(node["num_threshold"]),
-                    true=int(node["left"]),
-                    false=int(node["right"]),
-                    missing=bool(node["missing_go_to_left"]),
-                )
+                threshold = float(node["num_threshold"])
+                made.split(number, place, feature, "BRANCH_LEQ", threshold, true=left, false=right, missing=missing)
     return made, [float(score) for score in start], "margin" if len(start) == 1 else "logits"
+
+
+def _places(estimator: Any) -> list[int]:
+    """Return the column of each feature: histogram gradient boosting puts its categories first.
+
+    Raises:
+        UnsupportedModelError: Categories are not the numbers 0, 1, 2 …: then it renumbers them.
+    """
+    if estimator.is_categorical_ is None or not any(estimator.is_categorical_):
+        return list(range(estimator.n_features_in_))
+    (_, encoder, categorical), *_ = estimator._preprocessor.transformers_  # noqa: SLF001 — no public name
+    chosen = np.zeros(estimator.n_features_in_, np.bool_)
+    chosen[categorical] = True
+    for values in encoder.categories_:
+        known = np.asarray(values)
+        numbers = known[~np.isnan(known)] if known.dtype.kind == "f" else None
+        if numbers is None or not np.array_equal(numbers, np.arange(len(numbers))):
+            raise UnsupportedModelError(
+                "histogram gradient boosting keeps categories in a form of its own",
+                found=", ".join(map(str, known[:10].tolist())),
+                expected="categories that are the numbers 0, 1, 2 …",
+                remedy="Train it on such numbers, or without categorical_features after an OrdinalEncoder.",
+            )
+    return [*np.flatnonzero(chosen).tolist(), *np.flatnonzero(~chosen).tolist()]
 
 
 def _tree(made: Forest, number: int, tree: Any, weights: NDArray[np.float64], first: int = 0) -> None:

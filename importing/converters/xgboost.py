@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit, softmax
 
-from bundle import Column, Columns
-from importing.converted import Converted, Feeds
+from bundle import Columns
+from importing.converted import Converted, Feeds, coded_columns, of_booster
 from importing.converters.files import read_model
 from importing.converters.forest import INPUT, Forest, Preparation, assemble
 from importing.errors import UnsupportedModelError
@@ -49,7 +49,7 @@ def convert(source: Path | Any) -> Converted:
     outputs, features = max(int(parameters["num_class"]), 1), int(parameters["num_feature"])
     rounds = _rounds(booster)
     columns, preparation = _features(learner, getattr(source, "missing", math.nan))
-    model, graph = assemble(
+    made = assemble(
         _forest(learner, outputs, rounds),
         features,
         _base(objective, parameters["base_score"], outputs),
@@ -72,16 +72,7 @@ def convert(source: Path | Any) -> Converted:
         positive = expit(found) if margins else found
         return np.column_stack([1.0 - positive, positive])
 
-    labels = getattr(source, "classes_", None)
-    return Converted(
-        model=model,
-        graph=graph,
-        classes=max(outputs, 2),
-        columns=columns,
-        labels=None if labels is None else tuple(map(str, labels)),
-        library=named(xgboost),
-        native=native,
-    )
+    return of_booster(made, outputs, columns, source, named(xgboost), native)
 
 
 def _booster(source: Any) -> Any:
@@ -117,9 +108,8 @@ def _features(learner: dict[str, Any], missing: float) -> tuple[Columns | None, 
     names = learner["feature_names"]
     lists = _gradient_booster(learner)["model"].get("cats", {}).get("enc", [])
     categories = {place: _categories(entry) for place, entry in enumerate(lists) if entry.get("values")}
-    columns = (Column(name, categories.get(place), first_code=0, absent=math.nan) for place, name in enumerate(names))
     preparation = Preparation(missing=None if math.isnan(missing) else float(missing))
-    return Columns(tuple(columns)) if names else None, preparation
+    return coded_columns(names, categories) if names else None, preparation
 
 
 def _categories(entry: dict[str, Any]) -> tuple[str, ...]:

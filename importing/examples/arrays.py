@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bundle import GraphInput, InputSpec, RowError, TensorSpec, tensors
 from importing.errors import RowsError
-from importing.examples.result import Examples
+from importing.examples.result import Examples, OnDemand
 from importing.model import Port
 from importing.rows import Rows
 
@@ -21,7 +23,7 @@ def array_examples(rows: Rows, ports: Sequence[Port]) -> Examples:
         ports: Inputs of the graph.
 
     Raises:
-        RowsError: The arrays have other names, shapes or values than the inputs.
+        RowsError: The arrays have other names or shapes than the inputs.
     """
     names = {port.name for port in ports}
     if len(ports) == 1 and len(rows.features) == 1:
@@ -53,11 +55,16 @@ def array_examples(rows: Rows, ports: Sequence[Port]) -> Examples:
         assert port.dtype is not None  # noqa: S101 — checked above
         fields.append(TensorSpec(name=port.name, dtype=port.dtype, shape=shape, length=min(longest, 4096)))
     spec = InputSpec(kind="tensors", dtype="record", tensors=tuple(fields))
-    values = np.empty(len(rows), spec.numpy)
-    for tensor in spec.tensors:
-        try:
-            values[tensor.name] = tensors.column(found[tensor.name], tensor)
-        except RowError as error:
-            raise RowsError(error.message, where=str(rows.path), found=error.found, expected=error.expected) from error
     inputs = tuple(GraphInput(name=each.name, dtype=each.dtype, shape=each.shape) for each in fields)
-    return Examples(spec, inputs, None, values, tuple(f"input {port}" for port in ports))
+
+    def records(places: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        values = np.empty(len(places), spec.numpy)
+        for tensor in spec.tensors:
+            try:
+                values[tensor.name] = tensors.column(found[tensor.name][places], tensor)
+            except RowError as error:
+                where = f"{rows.where(int(places[0]))} to {rows.lines[places[-1]]}"
+                raise RowsError(error.message, where=where, found=error.found, expected=error.expected) from error
+        return values
+
+    return Examples(spec, inputs, None, OnDemand(len(rows), records), tuple(f"input {port}" for port in ports))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import ValidationError
 
 from bundle import GraphInput, InputSpec
 from bundle.errors import ImageError
 from bundle.images import decode_image
 from importing.errors import AmbiguousModelError, RowsError, UnsupportedModelError
-from importing.examples.result import Examples
+from importing.examples.result import Examples, OnDemand
 from importing.model import Port
 from importing.rows import Rows
 
@@ -84,17 +86,16 @@ class Wanted:
 
 
 def image_examples(rows: Rows, ports: Sequence[Port], option: Wanted) -> Examples:
-    """Decode images for the only input of the graph.
+    """Describe images as the only input of the graph; they are decoded when they are scored.
 
     Args:
-        rows: Rows of an image folder.
+        rows: Rows of an image folder, or of `.npz` with one array of pixels.
         ports: Inputs of the graph.
         option: What the user says of the input.
 
     Raises:
         AmbiguousModelError: The order of the axes or the size is not clear.
         UnsupportedModelError: The graph does not take images, or not as the user says.
-        RowsError: An image cannot be decoded.
     """
     port = ports[0]
     if len(ports) != 1 or len(port.row) != 3 or port.dtype not in ("uint8", "float16", "float32", "float64"):
@@ -140,13 +141,33 @@ def image_examples(rows: Rows, ports: Sequence[Port], option: Wanted) -> Example
             where=" ".join(map(str, wrong["loc"])) or str(port),
             found=str(option),
         ) from error
-    values = np.empty((len(rows), *shape), np.uint8)
-    for row, data in enumerate(rows.features["image"]):
-        try:
-            values[row] = decode_image(data, spec, max_pixels=_MAX_PIXELS)
-        except ImageError as error:
-            raise RowsError(error.message, where=rows.where(row), found=error.found, expected=error.expected) from error
     note = f"input {port.name}: images of {height} × {width} × {channels} as {layout} {port.dtype}, scale {scale:.4g}"
     if option.mean or option.deviation:
         note += f", mean {option.mean}, deviation {option.deviation}"
+    values = OnDemand(len(rows), partial(_decoded, rows, spec)) if rows.files else _pixels(rows, spec)
     return Examples(spec, (feed,), None, values, (note,))
+
+
+def _pixels(rows: Rows, spec: InputSpec) -> npt.NDArray[np.uint8]:
+    """Return the only array of the rows if it holds images (N, H, W, C) of this shape; raises RowsError."""
+    found = ", ".join(f"{name}: {array.dtype} {array.shape}" for name, array in rows.features.items())
+    pixels, *others = rows.features.values()
+    if others or pixels.dtype != np.uint8 or pixels.shape[1:] != spec.shape:
+        raise RowsError(
+            "The arrays are not the images that --input describes.",
+            where=str(rows.path),
+            found=found,
+            expected=f"one array: uint8 {(len(rows), *spec.shape)}",
+        )
+    return pixels
+
+
+def _decoded(rows: Rows, spec: InputSpec, places: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """Return some images, (n, H, W, C); raises RowsError."""
+    images = np.empty((len(places), *spec.shape), np.uint8)
+    for image, row in zip(images, places.tolist(), strict=True):
+        try:
+            image[:] = decode_image(rows.features["image"][row].read(), spec, max_pixels=_MAX_PIXELS)
+        except ImageError as error:
+            raise RowsError(error.message, where=rows.where(row), found=error.found, expected=error.expected) from error
+    return images

@@ -49,13 +49,17 @@ def make_examples(
         raise UnsupportedModelError(
             f"the model has no input {unknown[0]!r}", expected=", ".join(port.name for port in ports)
         )
-    if rows.files:
+    arrays = rows.path.suffix.lower() == ".npz"
+    if rows.files or (options and arrays):
         return image_examples(rows, ports, options.get(ports[0].name, Wanted()))
     if options:
         raise UnsupportedModelError(
-            "--input describes images", where=str(rows.path), found=", ".join(options), expected="a folder of images"
+            "--input describes images",
+            where=str(rows.path),
+            found=", ".join(options),
+            expected="a folder of images, or an .npz of their pixels",
         )
-    if rows.path.suffix.lower() == ".npz":
+    if arrays:
         return array_examples(rows, ports)
     unnamed = columns is None and order is None and len(ports) == 1
     if columns is None:

@@ -5,7 +5,8 @@
 CSV, Parquet, NDJSON, `.npz` and image folders; each format has its own file here.
 """
 
+from importing.rows.image_folder import ImageFile
 from importing.rows.read import read_rows
 from importing.rows.result import Rows
 
-__all__ = ["Rows", "read_rows"]
+__all__ = ["ImageFile", "Rows", "read_rows"]

@@ -1,18 +1,43 @@
-"""A folder of images: one sub-folder per class; images stay encoded."""
+"""A folder of images: one sub-folder per class; images stay in their files."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from importing.errors import RowsError
 from importing.rows.result import Rows
+from importing.rows.stream import readable
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp")
 _MAX_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFile:
+    """An encoded image in its file; files of the same bytes are equal.
+
+    Attributes:
+        path: The file.
+        size: Number of its bytes.
+        sha256: Their sha256.
+    """
+
+    path: Path = field(compare=False)
+    size: int
+    sha256: str
+
+    def read(self) -> bytes:
+        """Return the bytes; raises RowsError if they are others by now."""
+        with readable(self.path):
+            data = self.path.read_bytes()
+        if hashlib.sha256(data).hexdigest() != self.sha256:
+            raise RowsError("The file changed while it was read.", where=str(self.path))
+        return data
 
 
 def read_folder(path: Path) -> Rows:
@@ -26,7 +51,7 @@ def read_folder(path: Path) -> Rows:
     Raises:
         RowsError: A class has no images, or a file is not a PNG, JPEG or WebP image.
     """
-    files, labels, images, digest = [], [], [], hashlib.sha256()
+    labels, images, digest = [], [], hashlib.sha256()
     for folder in _visible(path):
         if not folder.is_dir():
             raise RowsError("Unexpected file.", where=str(folder), expected="one sub-folder per class")
@@ -34,21 +59,15 @@ def read_folder(path: Path) -> Rows:
         if not within:
             raise RowsError("The class has no images.", where=str(folder))
         for file in within:
-            data = _image(file)
-            files.append(str(file))
+            images.append(image := _image(file))
             labels.append(folder.name)
-            images.append(data)
-            digest.update(
-                f"{hashlib.sha256(data).hexdigest()}  {folder.name}/{file.name}\n".encode("utf-8", "surrogateescape")
-            )
-    if not files:
+            digest.update(f"{image.sha256}  {folder.name}/{file.name}\n".encode("utf-8", "surrogateescape"))
+    if not images:
         raise RowsError("The folder has no images.", where=str(path), expected="one sub-folder per class")
-    encoded = np.empty(len(images), np.object_)
-    encoded[:] = images
     return Rows(
         path=path,
         sha256=digest.hexdigest(),
-        features={"image": encoded},
+        features={"image": np.array(images, np.object_)},
         label=np.array(labels, np.object_),
         label_name="",
         group=None,
@@ -59,7 +78,7 @@ def read_folder(path: Path) -> Rows:
         scores=None,
         lines=np.arange(1, len(images) + 1),
         unit="image",
-        files=tuple(files),
+        files=tuple(str(image.path) for image in images),
     )
 
 
@@ -69,7 +88,7 @@ def _visible(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _image(file: Path) -> bytes:
+def _image(file: Path) -> ImageFile:
     if not file.is_file() or file.suffix.lower() not in ENDINGS:
         raise RowsError("The file is not an image.", where=str(file), expected=f"a file ending in {', '.join(ENDINGS)}")
     if file.stat().st_size > _MAX_BYTES:
@@ -78,4 +97,4 @@ def _image(file: Path) -> bytes:
     if not (data.startswith((b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")) or (data[:4], data[8:12]) == (b"RIFF", b"WEBP")):
         begins = f"bytes that begin with {data[:8].hex(' ')}" if data else "an empty file"
         raise RowsError("The file is not an image.", where=str(file), found=begins, expected="PNG, JPEG or WebP")
-    return data
+    return ImageFile(file, len(data), hashlib.sha256(data).hexdigest())

@@ -122,11 +122,17 @@ def _converted(name: str, values: Any, count: int, dtype: str) -> NDArray[Any]:
 
 
 def _texts(name: str, values: Any, count: int, *, missing: bool = False) -> NDArray[np.object_]:
-    column = _column(name, values, count).tolist()
-    texts = [None if value is None or value != value else str(value) for value in column]
+    column = _column(name, np.asarray(values, object), count).tolist()  # a list with NaN and texts keeps its NaN
+    texts = [None if _lacks(value) else str(value) for value in column]
     if None in texts and not missing:
-        raise RowsError("A value is missing.", where=f"{name}, row {texts.index(None) + 1}")
+        row = texts.index(None)
+        raise RowsError("The label is missing.", where=f"{name}, row {row + 1}", found=str(column[row]))
     return np.array(texts, object)
+
+
+def _lacks(value: Any) -> bool:
+    same = value == value
+    return value is None or not isinstance(same, bool | np.bool_) or not same  # pandas.NA is not even unequal
 
 
 def _digest(columns: Sequence[NDArray[Any]]) -> str:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import math
+import shutil
+import struct
+import tempfile
 import zipfile
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +23,11 @@ from importing.rows.roles import Roles
 
 _MAX_BYTES = 16 << 30
 _MAX_HEADER = 4096
+_LENGTHS = 26  # offset of the lengths of name and extra field in a member's local header
 
 
 def arrays(path: Path, file: io.FileIO, roles: Roles) -> tuple[dict[str, NDArray[Any]], Block]:
-    """Read the inputs (N, …) as stored, and the columns with a role (N,).
+    """Map the inputs (N, …) as stored, and the columns with a role (N,), into memory, as far as they are read.
 
     Args:
         path: The file.
@@ -35,9 +41,10 @@ def arrays(path: Path, file: io.FileIO, roles: Roles) -> tuple[dict[str, NDArray
         with zipfile.ZipFile(file) as archive:
             members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
             roles.check([member.filename.removesuffix(".npy") for member in archive.infolist()], str(path))
-            _check_size(path, sum(member.file_size for member in members.values()))
             inputs, others = roles.inputs(tuple(members)), roles.others()
-            found = {name: _array(path, name, archive.read(members[name])) for name in {*inputs, *others}}
+            used = {name: members[name] for name in {*inputs, *others}}
+            _check_size(path, used.values())
+            found = {name: _array(path, name, file, archive, member) for name, member in used.items()}
     except (RowsError, MemoryError):
         raise
     except Exception as error:  # zipfile and NumPy raise nearly anything on hostile bytes
@@ -57,22 +64,53 @@ def arrays(path: Path, file: io.FileIO, roles: Roles) -> tuple[dict[str, NDArray
     return {name: found[name] for name in inputs}, Block(columns, np.arange(1, len(label) + 1))
 
 
-def _check_size(path: Path, total: int) -> None:
+def _check_size(path: Path, members: Collection[zipfile.ZipInfo]) -> None:
+    total = sum(member.file_size for member in members)
     if total > _MAX_BYTES:
         expected = f"at most {_MAX_BYTES}"
         raise RowsError("The arrays are too large.", where=str(path), found=f"{total} bytes", expected=expected)
-
-
-def _array(path: Path, name: str, member: bytes) -> NDArray[Any]:
-    where = f"{path}, array {name}"
-    stream = io.BytesIO(member)
-    version = npy.read_magic(stream)
-    read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
-    if read is None:
+    folder = tempfile.gettempdir()
+    packed = sum(member.file_size for member in members if member.compress_type != zipfile.ZIP_STORED)
+    if packed > (room := shutil.disk_usage(folder).free // 2):
         raise RowsError(
-            "The array has an unknown format.", where=where, found=f"npy version {version}", expected="1.0 or 2.0"
+            "The compressed arrays are too large to unpack.",
+            where=str(path),
+            found=f"{packed} bytes",
+            expected=f"at most {room}, half of what is free in {folder}",
+            remedy="Save them without compression (numpy.savez), or set TMPDIR to a folder with more room.",
         )
-    shape, fortran, dtype = read(stream, max_header_size=_MAX_HEADER)
+
+
+def _array(path: Path, name: str, file: io.FileIO, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    where = f"{path}, array {name}"
+    with archive.open(member) as stream:
+        version = npy.read_magic(stream)
+        read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
+        if read is None:
+            raise RowsError(
+                "The array has an unknown format.", where=where, found=f"npy version {version}", expected="1.0 or 2.0"
+            )
+        shape, fortran, dtype = read(stream, max_header_size=_MAX_HEADER)
+        begin = stream.tell()
+        _check(where, shape, dtype, member.file_size - begin)
+        if not math.prod(shape):
+            return np.empty(shape, dtype)
+        mapped: Callable[..., NDArray[Any]] = functools.partial(
+            np.memmap, dtype=dtype, mode="r", shape=shape, order="F" if fortran else "C"
+        )
+        if member.compress_type == zipfile.ZIP_STORED:
+            file.seek(member.header_offset + _LENGTHS)
+            lengths = struct.unpack("<HH", file.read(4))
+            array = mapped(file, offset=file.tell() + sum(lengths) + begin)
+        else:
+            with tempfile.TemporaryFile() as unpacked:
+                shutil.copyfileobj(stream, unpacked)
+                unpacked.flush()
+                array = mapped(unpacked)
+    return np.char.decode(array, "utf-8") if dtype.kind == "S" else array
+
+
+def _check(where: str, shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> None:
     if dtype.hasobject:
         raise RowsError(
             "The array is pickled, and unpickling can run code.",
@@ -80,13 +118,7 @@ def _array(path: Path, name: str, member: bytes) -> NDArray[Any]:
             expected="numbers or fixed-width strings",
             remedy="Save it with astype(str) or a number type.",
         )
-    if dtype.kind not in "biufUS":
+    if dtype.kind not in "biufUS" or not dtype.itemsize:  # texts of no characters: a header could claim any number
         raise RowsError("The array has an unknown type.", where=where, found=str(dtype), expected="numbers or strings")
-    body = memoryview(member)[stream.tell() :]
-    if any(size < 0 for size in shape) or math.prod(shape) * dtype.itemsize != len(body):
-        raise RowsError(
-            "The array is damaged.", where=where, found=f"{len(body)} bytes", expected=f"{shape} of {dtype}"
-        )
-    array: NDArray[Any] = np.frombuffer(body, dtype) if dtype.itemsize else np.zeros(math.prod(shape), dtype)
-    array = array.reshape(shape[::-1]).T if fortran else array.reshape(shape)
-    return np.char.decode(array, "utf-8") if dtype.kind == "S" else array
+    if any(length < 0 for length in shape) or math.prod(shape) * dtype.itemsize != size:
+        raise RowsError("The array is damaged.", where=where, found=f"{size} bytes", expected=f"{shape} of {dtype}")

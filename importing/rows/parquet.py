@@ -33,7 +33,9 @@ def blocks(path: Path, file: io.FileIO, roles: Roles) -> Iterator[Block]:
         from arro3.io import read_parquet
     except ImportError as error:
         raise RowsError(
-            "Parquet requires the extra `parquet`.", where=str(path), remedy="Run pip install 'candor-server[parquet]'."
+            "Parquet requires the extra `parquet`.",
+            where=str(path),
+            remedy="In a checkout of Candor, run: python requirements/install.py parquet",
         ) from error
     _check_frame(path, file)
     batches = _attempted(path, lambda: read_parquet(file, batch_size=_BLOCK))

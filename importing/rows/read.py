@@ -6,9 +6,10 @@ import dataclasses
 import hashlib
 import io
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +26,7 @@ from importing.rows.values import Where
 
 _LINES: Final = {".csv": csv_file.blocks, ".tsv": csv_file.blocks, ".ndjson": ndjson.blocks, ".jsonl": ndjson.blocks}
 _ENDINGS: Final = (*_LINES, ".parquet", ".npz")
+_FILE: Final = "file"  # column of `images`
 _MAX_LABEL = 256
 _WHOLE = re.compile(r"(-?\d+)\.0+")
 
@@ -42,13 +44,15 @@ def read_rows(
     columns: Sequence[str] | None = None,
     text: Sequence[str] | None = (),
     drop: Sequence[str] = (),
+    categories: Mapping[str, Collection[str]] = MappingProxyType({}),
     named: Collection[str] = (),
+    images: Path | None = None,
 ) -> Rows:
     r"""Read labelled rows from a file, or from a folder of images.
 
     Columns with a role are not inputs of the model, unless `columns` or `named` contains them. A column of CSV is a
     number if all its values are finite numbers, or all are true or false; in Parquet and NDJSON its type says so. A
-    cell is missing if it is empty, `NA`, `N/A`, `NaN`, `null` or `?`.
+    cell is missing if it is empty, `NA`, `N/A`, `NaN`, `null` or `?`, unless that is one of the column's `categories`.
 
     Args:
         path: A file ending in .csv, .tsv, .ndjson or .jsonl (each also .gz or .bz2), .parquet or .npz; or a folder with
@@ -63,7 +67,10 @@ def read_rows(
         columns: Inputs of the model, in order; None for all columns without a role.
         text: Inputs that are texts even if each value is a number, those of them that exist; None for all inputs.
         drop: Columns to leave out.
+        categories: Texts that the model knows, by column.
         named: Names that the model gives to its inputs.
+        images: Table (CSV, NDJSON, Parquet) of the images of a folder: its column `file` has the path of each image in
+            the folder, such as `cat/1.png`; other columns have a role.
 
     Raises:
         RowsError: The file cannot be read or used; `where` names file, line and column.
@@ -76,11 +83,16 @@ def read_rows(
         >>> rows.features["amount"], rows.features["country"], rows.classes
         (array([9.5, nan]), array(['DE', 'FR'], dtype=object), ('0', '1'))
     """
-    given = {"group": group, "segment": segment, "part": part, "time": time, "weight": weight}
+    given: dict[str, Any] = {"group": group, "segment": segment, "part": part, "time": time, "weight": weight}
     if path.is_dir():
-        _check_no_columns({"label": label, **given, "scores": scores, "columns": columns, "drop": drop}, path)
+        none = {"label": label, "scores": scores, "columns": columns, "drop": drop}
+        _check_no_columns(none if images else none | given, path)
         with readable(path):
             rows = read_folder(path)
+        if images is not None:
+            rows = _described(rows, _read_file(images, Roles(_FILE, **given, columns=())))
+    elif images is not None:
+        raise RowsError("A table of images requires a folder of images.", where=str(path), found=str(images))
     else:
         if label is None:
             raise RowsError("The label column is not given.", where=str(path), expected="the name of a column: --label")
@@ -92,6 +104,7 @@ def read_rows(
             columns=order,
             text=None if text is None else tuple(text),
             drop=tuple(drop),
+            categories=categories,
             named=frozenset(named),
         )
         rows = _read_file(path, roles)
@@ -107,7 +120,32 @@ def _check_no_columns(given: dict[str, Any], path: Path) -> None:
                 f"An image folder has no columns, so `{name}` cannot be given.",
                 where=str(path),
                 expected="classes as sub-folders alone",
+                remedy=None
+                if name in ("label", "scores", "columns", "drop")
+                else f"Give a table with the columns `{_FILE}` and `{value}`: --images-table rows.csv.",
             )
+
+
+def _described(images: Rows, table: Rows) -> Rows:
+    """Return images with the roles of the columns of a table, which may have more rows."""
+    places: dict[str, int] = {}
+    for row, name in enumerate(table.label.tolist()):
+        if places.setdefault(name, row) != row:
+            raise RowsError("The image is listed twice.", where=table.where(row, _FILE), found=name)
+    names = [str(Path(file).relative_to(images.path)) for file in images.files]
+    if lacking := [name for name in names if name not in places]:
+        raise RowsError(
+            f"The table does not list {len(lacking):,} of {len(names):,} images.",
+            where=f"{table.path}, column {_FILE}",
+            found=", ".join(list(places)[:3]),
+            expected=", ".join(lacking[:3]) + ", …" * (len(lacking) > 3),
+        )
+    chosen = table.take(np.array([places[name] for name in names]))
+    return dataclasses.replace(
+        images,
+        sha256=hashlib.sha256(f"{images.sha256}  {table.sha256}".encode()).hexdigest(),
+        **{name: getattr(chosen, name) for name in ("group", "segment", "part", "time", "weight")},
+    )
 
 
 def _read_file(path: Path, roles: Roles) -> Rows:

@@ -24,7 +24,7 @@ class Rows:
         sha256: sha256 of the file; of an image folder, of its listing `sha256  class/file`, sorted by path.
         features: The model's inputs by name. Of CSV, Parquet and NDJSON: float64 (N,) with NaN for missing numbers
             (true and false are 1 and 0), or object (N,) of str, None for missing. Of `.npz`: arrays (N, …) as stored.
-            Of an image folder: `image`, object (N,) of encoded bytes.
+            Of an image folder: `image`, object (N,) of ImageFile.
         label: Name of each row's class, object (N,) of str.
         label_name: Name of the label's column; "" for an image folder.
         group: Group of each row, object (N,) of str, None where it is missing; None without such a column.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from importing.errors import RowsError
 
@@ -28,6 +28,7 @@ class Roles:
         columns: Inputs of the model, in order; None for all columns without a role.
         text: Inputs that are texts even if each value is a number, those of them that exist; None for all inputs.
         drop: Columns to leave out.
+        categories: Texts of columns that are not missing values, even if they are words for it.
         named: Names that the model gives to its inputs: a column with a role is an input too if it is among them.
     """
 
@@ -41,6 +42,7 @@ class Roles:
     columns: tuple[str, ...] | None = None
     text: tuple[str, ...] | None = ()
     drop: tuple[str, ...] = ()
+    categories: Mapping[str, Collection[str]] = field(default_factory=dict)
     named: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:

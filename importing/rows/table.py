@@ -65,7 +65,9 @@ def gather(
                 continue
             if name not in features:
                 features[name] = feature = Feature(
-                    text=roles.text is None or name in roles.text or name in again, spelled=spelled
+                    text=roles.text is None or name in roles.text or name in again,
+                    spelled=spelled,
+                    categories=roles.categories.get(name, ()),
                 )
                 for earlier in lines:
                     feature.add([None] * len(earlier), _nowhere)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle.table import is_missing
+from bundle.table import is_missing, is_plain
 from importing.errors import RowsError
 from importing.rows.block import Values
 
@@ -89,17 +89,18 @@ class Feature:
     Args:
         text: Whether the values are texts even if each is a number.
         spelled: Whether numbers, true and false are written as text.
+        categories: Texts that are not missing, even if they are words for it.
 
     Attributes:
         turned: Whether a text came after numbers, so that the column must be read again as text.
     """
 
-    def __init__(self, *, text: bool, spelled: bool) -> None:
+    def __init__(self, *, text: bool, spelled: bool, categories: Collection[str] = ()) -> None:
         self.turned = False
         self._spelled = spelled
         self._kind: Literal["empty", "number", "boolean", "text"] = "text" if text else "empty"
         self._chunks: list[NDArray[Any]] = []
-        self._cleaned = _Cleaned()
+        self._cleaned = _Cleaned(categories)
 
     def add(self, values: Values, where: Where) -> None:
         """Add a block of cells; raises RowsError."""
@@ -141,7 +142,7 @@ def numbers(values: Values, *, spelled: bool) -> NDArray[np.float64] | None:
 
     Args:
         values: Cells of a column, of which texts are numbers only if `spelled`.
-        spelled: Whether all cells are texts. A spelled number is finite and ASCII, without underscores.
+        spelled: Whether all cells are texts. A spelled number is finite, see also `bundle.table.parse_number`.
     """
     if isinstance(values, np.ndarray) and values.dtype != np.object_:
         return values.astype(np.float64) if values.dtype.kind in "biuf" else None
@@ -174,8 +175,7 @@ def spellings(values: Values) -> list[str | None]:
 
 
 def _spelled_numbers(values: Values) -> NDArray[np.float64] | None:
-    joined = "".join(values)
-    if "_" in joined or not joined.isascii():
+    if not is_plain("".join(values)):
         return None
     try:
         parsed = list(map(float, values if all(values) else [value or "nan" for value in values]))
@@ -185,7 +185,9 @@ def _spelled_numbers(values: Values) -> NDArray[np.float64] | None:
         except ValueError:
             return None
     chunk = np.array(parsed, np.float64)
-    return None if np.isinf(chunk).any() else chunk
+    if np.isinf(chunk).any() or not all(is_missing(values[row]) for row in np.flatnonzero(np.isnan(chunk)).tolist()):
+        return None
+    return chunk
 
 
 def _booleans(values: Values) -> NDArray[np.float64] | None:
@@ -218,7 +220,10 @@ class _Booleans(dict[str, float]):
 
 
 class _Cleaned(dict[str | None, str | None]):
-    """Texts by cell; equal cells share one object."""
+    """Texts by cell; equal cells share one object. Categories are texts even if they are words for a missing value."""
+
+    def __init__(self, categories: Collection[str] = ()) -> None:
+        self._categories = frozenset(categories)
 
     def all(self, values: Values) -> NDArray[np.object_]:
         if len(self) > _MAX_KEPT:
@@ -229,5 +234,8 @@ class _Cleaned(dict[str | None, str | None]):
         return chunk
 
     def __missing__(self, value: str | None) -> str | None:
-        text = self[value] = None if value is None or is_missing(value) else value.strip()
+        text = None if value is None else value.strip()
+        if text not in self._categories and is_missing(text):
+            text = None
+        self[value] = text
         return text

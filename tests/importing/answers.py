@@ -10,6 +10,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+import bundle
 from importing.converted import Converted, Feeds
 
 
@@ -18,6 +19,16 @@ def answer(converted: Converted, feeds: Feeds, model: bytes | None = None) -> ND
     output = converted.graph.output
     found = session.run([output.name], dict(feeds))[0]
     return softmax(output.logits(found, converted.classes).astype(np.float64), axis=1)
+
+
+def answers(found: bundle.Bundle, rows: list[dict[str, Any]]) -> np.ndarray:
+    """Probabilities before calibration of rows as a client sends them."""
+    manifest = found.manifest
+    assert manifest.graph is not None
+    assert found.columns is not None
+    inputs = found.columns.encode(rows, manifest.input)
+    logits = manifest.graph.run(ort.InferenceSession(found.model_bytes).run, inputs, len(manifest.labels))
+    return np.asarray(softmax(logits.astype(np.float64), axis=1))
 
 
 def matrix(converted: Converted, rows: NDArray[Any]) -> Feeds:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,15 @@ def halves() -> bytes:
     return model([SCORES], inputs, outputs, w=WEIGHTS.astype(np.float16))
 
 
+def typed(kind: int) -> bytes:
+    """An input of another type, cast before it is scored."""
+    nodes = [
+        helper.make_node("Cast", ["typed"], ["x"], to=TensorProto.FLOAT),
+        SCORES,
+    ]
+    return model(nodes, [value("typed", kind, 3)], [value("scores", TensorProto.FLOAT, 2)], w=WEIGHTS)
+
+
 def cut(smallest: float) -> bytes:
     """Logarithms of probabilities, −inf for those below the smallest."""
     nodes = [
@@ -75,12 +85,19 @@ def batch_statistics() -> bytes:
     return model(nodes, [FLOATS], [value("scores", TensorProto.FLOAT, 2)], w=WEIGHTS, axes=np.array([0]))
 
 
-def sigmoid(*, squashed: bool = True) -> bytes:
+def sigmoids() -> bytes:
+    """A sigmoid for each class, which do not add up to 1."""
+    nodes = [SCORES, helper.make_node("Sigmoid", ["scores"], ["p"])]
+    return model(nodes, [FLOATS], [value("p", TensorProto.FLOAT, 2)], w=WEIGHTS)
+
+
+def sigmoid(*, squashed: bool = True, batch: int | str = "N") -> bytes:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["margin"])]
     if squashed:
         nodes.append(helper.make_node("Sigmoid", ["margin"], ["p"]))
-    output = value("p" if squashed else "margin", TensorProto.FLOAT, 1)
-    return model(nodes, [FLOATS], [output], w=WEIGHTS[:, 1:] - WEIGHTS[:, :1])
+    inputs = [value("x", TensorProto.FLOAT, 3, batch=batch)]
+    output = value("p" if squashed else "margin", TensorProto.FLOAT, 1, batch=batch)
+    return model(nodes, inputs, [output], w=WEIGHTS[:, 1:] - WEIGHTS[:, :1])
 
 
 def label_and_maps(keys: Sequence[int | str] = (0, 1)) -> bytes:
@@ -126,6 +143,44 @@ def endless() -> bytes:
     )
     nodes = [SCORES, helper.make_node("Loop", ["", "true", "scores"], ["p"], body=body)]
     return model(nodes, [FLOATS], [value("p", TensorProto.FLOAT, 2)], w=WEIGHTS, true=np.array(True))
+
+
+def negating() -> Any:
+    """The body of a Loop that negates a number at each turn, and goes on as long as it is told to."""
+
+    def scalar(name: str, kind: int) -> Any:
+        return helper.make_tensor_value_info(name, kind, [])
+
+    return helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Neg", ["old"], ["new"])],
+        "body",
+        [scalar("turn", TensorProto.INT64), scalar("go", TensorProto.BOOL), scalar("old", TensorProto.FLOAT)],
+        [scalar("on", TensorProto.BOOL), scalar("new", TensorProto.FLOAT)],
+    )
+
+
+def slow_to_open(size: int, times: int) -> bytes:
+    """A few bytes of constants that ONNX Runtime multiplies as it opens the graph: `times` products of size³."""
+    powers = [f"m{number}" for number in range(times + 1)]
+    nodes = [
+        helper.make_node("ConstantOfShape", ["size"], [powers[0]]),
+        *(helper.make_node("MatMul", [last, last], [power]) for last, power in pairwise(powers)),
+        helper.make_node("ReduceSum", [powers[-1]], ["sum"], keepdims=0),
+        SCORES,
+        helper.make_node("Add", ["scores", "sum"], ["p"]),
+    ]
+    return model(nodes, [FLOATS], [value("p", TensorProto.FLOAT, 2)], w=WEIGHTS, size=np.array([size, size]))
+
+
+def slow_to_run(size: int) -> bytes:
+    """One operator that takes long: a product of size³, which depends on the rows."""
+    nodes = [
+        helper.make_node("ReduceMax", ["x"], ["largest"], keepdims=1),
+        helper.make_node("Expand", ["largest", "size"], ["square"]),
+        helper.make_node("MatMul", ["square", "square"], ["product"]),
+        helper.make_node("ReduceMax", ["product"], ["p"], keepdims=1),
+    ]
+    return model(nodes, [FLOATS], [value("p", TensorProto.FLOAT, 1)], size=np.array([size, size]))
 
 
 def enormous(values: int) -> bytes:
@@ -202,9 +257,9 @@ def outside() -> bytes:
     return made.SerializeToString()
 
 
-def photographs(*, channels_last: bool = False) -> bytes:
+def photographs(height: int = 4, width: int = 5, *, channels_last: bool = False) -> bytes:
     """The mean of each channel, scored."""
-    shape = (4, 5, 3) if channels_last else (3, 4, 5)
+    shape = (height, width, 3) if channels_last else (3, height, width)
     axes = np.array([1, 2] if channels_last else [2, 3])
     nodes = [
         helper.make_node("ReduceMean", ["pixels", "axes"], ["means"], keepdims=0),

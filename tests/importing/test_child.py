@@ -41,6 +41,19 @@ def test_a_model_that_crashes_onnx_runtime_is_refused(tmp_path: Path) -> None:
     assert list((tmp_path / "temporary").glob("candor-*")) == []
 
 
+def test_a_model_that_takes_too_long_to_open_is_refused(tmp_path: Path) -> None:
+    model, rows = tmp_path / "slow.onnx", tmp_path / "rows.csv"
+    model.write_bytes(graphs.slow_to_open(2000, 1000))
+    rows.write_text("x,y\n0,a\n1,b\n")
+    options = ["onnx", str(model), "--name", "slow", "--validation", str(rows), "--label", "y"]
+    code = f"import importing.model\nimporting.model.OPENING_S = 0.3\nfrom importing.cli import app\napp({options})"
+    running = begin(code, tmp_path / "temporary")
+    _, told = running.communicate(timeout=60)  # all products take ten minutes
+    assert (running.returncode, told.count("Refused")) == (2, 1)
+    assert "takes longer than 0.3 s to open" in told
+    assert list((tmp_path / "temporary").glob("candor-*")) == []
+
+
 @pytest.mark.parametrize(
     ("code", "status", "told"),
     [

@@ -9,22 +9,24 @@ from typing import Any
 
 import lightgbm
 import numpy as np
-import onnxruntime as ort
 import pandas as pd
 import pytest
 import xgboost
-from scipy.special import softmax
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import OneHotEncoder, PolynomialFeatures, StandardScaler
 
 import bundle
 import candor
-from importing.errors import NativeDifferenceError, RowsError, UnsupportedModelError
+from importing.errors import AmbiguousModelError, NativeDifferenceError, RowsError, UnsupportedModelError
 from importing.rows.memory import rows_in_memory
+
+from .answers import answers
 
 
 def table(rows: int = 400) -> tuple[pd.DataFrame, np.ndarray]:
@@ -38,16 +40,6 @@ def table(rows: int = 400) -> tuple[pd.DataFrame, np.ndarray]:
     )
     score = (frame["country"] == "fr") + frame["hour"] / 24 + np.log(frame["amount in EUR"].fillna(9)) / 3
     return frame, np.where(score + rng.normal(size=rows) / 2 > 2, "fraud", "genuine")
-
-
-def answers(found: bundle.Bundle, rows: list[dict[str, Any]]) -> np.ndarray:
-    """Probabilities before calibration of rows as a client sends them."""
-    manifest = found.manifest
-    assert manifest.graph is not None
-    assert found.columns is not None
-    inputs = found.columns.encode(rows, manifest.input)
-    logits = manifest.graph.run(ort.InferenceSession(found.model_bytes).run, inputs, len(manifest.labels))
-    return np.asarray(softmax(logits.astype(np.float64), axis=1))
 
 
 @pytest.mark.filterwarnings("ignore:Found whitespace in feature_names")
@@ -82,6 +74,39 @@ def test_xgboost_of_a_matrix(tmp_path: Path) -> None:
     assert [column.name for column in found.columns.columns] == ["f0", "f1"]
 
 
+def test_classes_get_the_names_that_people_know(tmp_path: Path) -> None:
+    frame, target = table()
+    rows, codes = frame[["hour"]].to_numpy(), (target == "fraud").astype(int)
+    estimator = lightgbm.LGBMClassifier(n_estimators=5, verbosity=-1, n_jobs=1).fit(rows, codes)
+    named = {True: "fraud, or worse", 0: "genuine"}  # True is 1
+    path = candor.import_model(estimator, rows, codes, name="payments", labels=named, out=tmp_path)
+    reference = bundle.verify(path).reference
+    assert bundle.verify(path).manifest.labels == ("genuine", "fraud, or worse")
+    labels = np.concatenate([part.labels for part in (reference.fit, reference.certify, reference.gate)])
+    assert labels.sum() == codes.sum()
+    for wrong in ({1: "fraud"}, {0: "same", 1: "same"}, {0: "a", 1: "b", 2: "c"}, {0: "", 1: "b"}, {}):
+        with pytest.raises(UnsupportedModelError, match=r"a different name for each of \[0, 1\]"):
+            candor.import_model(estimator, rows, codes, name="payments", labels=wrong, out=tmp_path)
+    listed: Any = ["genuine", "fraud"]
+    with pytest.raises(
+        UnsupportedModelError, match=r"labels is not a mapping.*a dict with a name for each of \[0, 1\]"
+    ):
+        candor.import_model(estimator, rows, codes, name="payments", labels=listed, out=tmp_path)
+
+
+def test_numbers_that_contradict_the_order_of_the_names_are_refused(tmp_path: Path) -> None:
+    frame, target = table()
+    rows = frame[["hour"]].to_numpy()
+    estimator = LogisticRegression().fit(rows, target)  # its classes are fraud, genuine
+    codes = (target == "fraud").astype(int)
+    told = r"rank `genuine` below `fraud`.*probably 1=fraud,0=genuine\. Give y with .*labels=.*allow_reversed=True"
+    with pytest.raises(AmbiguousModelError, match=told):
+        candor.import_model(estimator, rows, codes, name="payments", out=tmp_path)
+    assert not list(tmp_path.iterdir())
+    for y, more in ((target, {}), (codes, {"allow_reversed": True})):
+        assert candor.import_model(estimator, rows, y, name="payments", out=tmp_path, **more).exists()
+
+
 def test_a_pipeline_with_texts(tmp_path: Path) -> None:
     frame, target = table()
     frame = frame.fillna({"amount in EUR": 1.0}).astype({"country": str})
@@ -95,6 +120,41 @@ def test_a_pipeline_with_texts(tmp_path: Path) -> None:
     found = bundle.verify(path)
     sent = [{"amount in EUR": 12.5, "hour": 3, "country": "fr"}, {"amount in EUR": 0.5, "hour": 23, "country": "xx"}]
     assert np.allclose(answers(found, sent), estimator.predict_proba(pd.DataFrame(sent)), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "missing"),
+    [
+        (LogisticRegression(), False),
+        (GaussianNB(), False),
+        (RandomForestClassifier(10, random_state=0), False),
+        (make_pipeline(SimpleImputer(), LogisticRegression()), True),
+        (make_pipeline(StandardScaler(), LogisticRegression()), False),
+        (make_pipeline(PolynomialFeatures(2), LogisticRegression()), False),
+        (CalibratedClassifierCV(LogisticRegression(), cv=2), False),
+        (
+            make_pipeline(
+                make_column_transformer((StandardScaler(), ["hour", "ratio"]), ("passthrough", ["abroad"])),
+                LogisticRegression(),
+            ),
+            False,
+        ),
+    ],
+    ids=lambda value: "-".join(type(step).__name__ for _, step in getattr(value, "steps", [("", value)])),
+)
+def test_a_data_frame_of_numbers(tmp_path: Path, estimator: Any, missing: bool) -> None:
+    rng = np.random.default_rng(4)
+    frame = pd.DataFrame(
+        {"ratio": rng.normal(size=400), "hour": rng.integers(0, 24, 400) / 8, "abroad": rng.random(400) < 0.4}
+    )
+    target = np.where(frame["ratio"] - frame["hour"] + frame["abroad"] + rng.normal(size=400) > 0, "fraud", "genuine")
+    if missing:
+        frame = frame.astype(float).mask(rng.random(frame.shape) < 0.1)
+    estimator.fit(frame, target)
+    path = candor.import_model(estimator, frame, target, name="payments", out=tmp_path, calibrator="temperature")
+    numbers = frame.astype(float).astype(object)
+    sent = numbers.where(frame.notna(), None)[["abroad", "hour", "ratio"]].to_dict("records")  # in any order
+    assert np.allclose(answers(bundle.verify(path), sent), estimator.predict_proba(frame), rtol=0, atol=1e-5)
 
 
 def test_a_lying_conversion_writes_nothing(tmp_path: Path) -> None:
@@ -125,7 +185,7 @@ def test_without_the_application_it_says_what_to_install(monkeypatch: pytest.Mon
 
     own_model = importlib.import_module("candor.own_model")
     monkeypatch.setattr(own_model, "import_module", absent)
-    with pytest.raises(ImportError, match=r"pip install 'candor-server\[import,cpu\]'"):
+    with pytest.raises(ImportError, match=r"'\.\[import,cpu\]'"):
         candor.import_model(None, [[1.0]], [0], name="payments", out=tmp_path)
 
 
@@ -135,7 +195,9 @@ def test_without_the_application_it_says_what_to_install(monkeypatch: pytest.Mon
         (np.ones(3), [0, 1, 0], {}, "not a table"),
         (np.array([["a"]]), [0], {}, "not a table"),
         (np.ones((3, 2)), [0, 1], {}, r"another shape.*Found: \(2,\)"),
-        (np.ones((3, 2)), [0, None, 1], {}, "y, row 2: A value is missing"),
+        (np.ones((3, 2)), [0, None, 1], {}, "y, row 2: The label is missing"),
+        (np.ones((3, 2)), ["a", np.nan, "b"], {}, "y, row 2: The label is missing. Found: nan"),
+        (np.ones((3, 2)), pd.array([0, None, 1], "Int64"), {}, "y, row 2: The label is missing"),
         (np.ones((3, 2)), [0, 1, 0], {"weight": [1, 0, 1]}, "not a positive number"),
         (np.ones((3, 2)), [0, 1, 0], {"names": ["a"]}, "another width"),
         (pd.DataFrame({"at": pd.to_datetime(["2026-01-01"])}), [0], {}, "X, column at: A column is neither"),

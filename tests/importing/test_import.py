@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,17 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
+from onnx import TensorProto
 from PIL import Image
 from typer.testing import CliRunner
 
 import bundle as bundles
 from importing import model as onnx_models
 from importing.cli import app
+from importing.errors import SlowModelError
+from service.errors import NonFiniteLogitsError
+from service.inference.chain import Chain
+from service.inference.session import Session
 
 from . import graphs
 
@@ -111,6 +118,58 @@ def test_every_form_of_scores_is_found_and_gives_the_same_probabilities(
     assert min(sizes) > 0
 
 
+def margin_rows(path: Path, margins: np.ndarray) -> None:
+    """Write rows whose log-odds are these by `graphs.sigmoid`: its weight of the first column is −2."""
+    labels = RANDOM.random(len(margins)) < 1 / (1 + np.exp(-margins))
+    lines = [f"{margin / -2},0,0,{int(label)}" for margin, label in zip(margins, labels, strict=True)]
+    path.write_text("\n".join(["a,b,c,y", *lines]))
+
+
+@pytest.mark.parametrize("batch", [1, 7, "N"])
+def test_the_form_is_found_by_many_rows_however_few_run_at_once(run: Any, tmp_path: Path, batch: int | str) -> None:
+    margin_rows(tmp_path / "margins.csv", np.concatenate([[0.514] * 9, 2 * RANDOM.normal(size=ROWS - 9)]))
+    made = graphs.sigmoid(squashed=False, batch=batch)
+    result, path = run(made, "--label", "y", validation=tmp_path / "margins.csv")
+    assert result.exit_code == 0, result.output + result.stderr
+    graph = bundles.verify(path).manifest.graph
+    assert graph is not None
+    assert graph.output.form == "margin"
+
+
+@pytest.mark.parametrize("batch", [5, "N"])
+def test_a_number_that_is_no_probability_is_refused_with_its_row(run: Any, tmp_path: Path, batch: int | str) -> None:
+    rows, inside = tmp_path / "margins.csv", RANDOM.uniform(0, 1, 600)
+    options = graphs.sigmoid(squashed=False, batch=batch), "--label", "y"
+    margin_rows(rows, np.concatenate([inside, [1.5, -2.0]]))
+    result, path = run(*options, validation=rows)
+    assert result.exit_code == 2, result.output
+    for told in ("line 602", "found: 1.5", "expected: 0 to 1", "--output margin:margin"):
+        assert told in sentence(result.stderr)
+    assert not path.exists()
+    result, _ = run(*options, "--output", "margin:margin", "--dry-run", validation=rows)
+    assert result.exit_code == 0, result.output + result.stderr
+    margin_rows(rows, inside)
+    result, path = run(*options, validation=rows)
+    assert result.exit_code == 0, result.output + result.stderr
+    found = bundles.verify(path)
+    chain = Chain(Session(found, provider="cpu", threads=1), found.calibrator)
+    served = np.zeros((8, 3), np.float32)
+    assert np.isfinite(chain.run(served)[1]).all()
+    served[6, 0] = 1  # a margin of −2
+    with pytest.raises(NonFiniteLogitsError) as caught:
+        chain.run(served, first_row=10)
+    assert (caught.value.where, caught.value.found) == ("/inputs/16", "-2 in output margin")
+
+
+@pytest.mark.parametrize("form", ["probabilities", "logits"])
+def test_sigmoids_of_the_classes_are_read_as_asked(run: Any, table: np.ndarray, form: str) -> None:
+    result, path = run(graphs.sigmoids(), "--output", f"p:{form}")
+    assert result.exit_code == 0, result.output + result.stderr
+    powers = 1 / (1 + np.exp(-table @ graphs.WEIGHTS))
+    powers = np.exp(powers) if form == "logits" else powers
+    np.testing.assert_allclose(answers(bundles.verify(path), table), powers / powers.sum(1, keepdims=True), atol=1e-6)
+
+
 def test_labels_are_renamed_in_the_order_of_the_scores(run: Any, drawn: np.ndarray) -> None:
     result, path = run(graphs.logits(), "--labels", "0=genuine,1=fraud")
     assert result.exit_code == 0, result.output + result.stderr
@@ -163,6 +222,11 @@ def test_groups_segments_and_weights_stay_with_the_reference_rows(run: Any) -> N
     ("made", "options", "told"),
     [
         (graphs.two_heads(), (), "expected: one of them: --output scores"),
+        (
+            graphs.sigmoids(),
+            (),
+            "--output p:probabilities (independent sigmoids, divided by their sum) or --output p",
+        ),
         (graphs.two_heads(), ("--output", "third"), "the model has no output 'third'"),
         (graphs.logits(), ("--output", "scores:odds"), "unknown form 'odds'"),
         (graphs.decisions(), (), "No output scores 2 classes"),
@@ -193,6 +257,58 @@ def test_what_is_wrong_or_not_clear_is_refused_and_nothing_is_written(
     assert result.exit_code == 2, result.output
     assert told.lower() in sentence(result.stderr).lower()
     assert not path.parent.parent.exists()
+
+
+@pytest.mark.parametrize("name", ["uint8", "int32", "bool", "float16"])
+def test_a_table_enters_an_input_of_its_type(run: Any, tmp_path: Path, name: str) -> None:
+    values = RANDOM.integers(0, 2 if name == "bool" else 4, (ROWS, 3)) - (name == "int32")
+    scores = values @ graphs.WEIGHTS
+    labels = np.argmax(scores + RANDOM.gumbel(size=scores.shape), axis=1)
+    rows = tmp_path / "typed.csv"
+    parts = np.resize(["fit", "certify", "gate"], ROWS)  # a type of few values has few different rows
+    lines = [",".join(map(str, row)) for row in zip(*values.T, labels, parts, strict=True)]
+    rows.write_text("\n".join(["a,b,c,y,part", *lines]))
+    kind = getattr(TensorProto, "FLOAT16" if name == "float16" else name.upper())
+    result, path = run(graphs.typed(kind), "--label", "y", "--split-column", "part", validation=rows)
+    assert result.exit_code == 0, result.output + result.stderr
+    found = bundles.verify(path)
+    assert found.manifest.graph is not None
+    assert found.manifest.graph.inputs[0].dtype == name
+    assert found.columns is not None
+    encoded = found.columns.encode([dict(zip("abc", row, strict=True)) for row in values.tolist()])
+    expected = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(answers(found, encoded), expected, atol=1e-6)
+
+
+def test_roles_of_columns_reach_the_reference_rows(run: Any, tmp_path: Path, table: np.ndarray) -> None:
+    rows, known = tmp_path / "roles.csv", tmp_path / "known.json"
+    known.write_text(json.dumps({"c": ["low", "high"]}))
+    parts = RANDOM.choice(["fit", "certify", "gate"], ROWS, p=[0.5, 0.3, 0.2])
+    codes = (table[:, 2] > 0).astype(int)
+    hours = np.datetime64("2026-03-01T00", "us") + np.arange(ROWS) * np.timedelta64(1, "h")
+    labels = np.arange(ROWS) % 2
+    columns = [*table[:, :2].T, np.array(["low", "high"])[codes], labels, 1 + np.arange(ROWS) / 2, hours, parts]
+    rows.write_text("\n".join(["a,b,c,y,w,at,part", *(",".join(map(str, row)) for row in zip(*columns, strict=True))]))
+    roles = ["--label", "y", "--weight", "w", "--time", "at", "--split-column", "part"]
+    options = [*roles, "--categories", str(known), "--refuse-unknown", "--allow-reversed"]
+    result, path = run(graphs.logits(), *options, validation=rows)
+    assert result.exit_code == 0, result.output + result.stderr
+    found = bundles.verify(path)
+    for name in ("fit", "certify", "gate"):
+        part, own = getattr(found.reference, name), np.flatnonzero(parts == name)
+        order = np.argsort(part.weight)
+        np.testing.assert_array_equal(part.weight[order], 1 + own / 2)
+        np.testing.assert_array_equal(part.time[order], hours[own].astype(np.int64))
+        np.testing.assert_array_equal(part.labels[order], labels[own])
+        np.testing.assert_allclose(
+            part.logits[order], np.column_stack([table[own, :2], codes[own]]) @ graphs.WEIGHTS, atol=1e-5
+        )
+    assert found.manifest.imported is not None
+    assert found.manifest.imported.rows_sha256 == hashlib.sha256(rows.read_bytes()).hexdigest()
+    assert found.columns is not None
+    assert [column.on_unknown for column in found.columns.columns][2] == "refuse"
+    with pytest.raises(bundles.RowError, match="'c'"):
+        found.columns.encode([{"a": 0.0, "b": 0.0, "c": "middle"}])
 
 
 def test_a_number_beyond_float16_is_refused_with_its_line(run: Any, rows: Path) -> None:
@@ -242,11 +358,15 @@ def test_a_dry_run_says_what_was_found_and_writes_nothing(run: Any) -> None:
     assert not path.exists()
 
 
-def test_a_graph_without_an_end_is_stopped(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_models, "RUN_S", 0.5)
-    result, path = run(graphs.endless())
-    assert (result.exit_code, "took longer than 0.5 s" in sentence(result.stderr)) == (2, True)
-    assert not path.exists()
+@pytest.mark.parametrize("made", [graphs.endless(), graphs.slow_to_run(2500)])
+def test_a_graph_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch, made: bytes) -> None:
+    model = onnx_models.OnnxModel(made, "slow.onnx")
+    monkeypatch.setattr(onnx_models, "RUN_S", 0.1)
+    with pytest.raises(SlowModelError, match=r"slow.onnx: a run takes longer than 0.1 s"):
+        model.run(["p"], {"x": np.ones((1, 3), np.float32)})
+    for thread in threading.enumerate():  # until the operator ends, a loop after its turn
+        if thread.name == "time limit":
+            thread.join()
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
@@ -281,6 +401,59 @@ def test_a_folder_of_images_feeds_a_network_of_photographs(run: Any, tmp_path: P
             validation=tmp_path / "photos",
         )
         assert (result.exit_code, told in sentence(result.stderr)) == (2, True), result.stderr
+
+
+def test_a_table_says_which_images_belong_together(run: Any, tmp_path: Path) -> None:
+    photos, table = tmp_path / "photos", tmp_path / "table.csv"
+    lines = ["file,patient,ward,note", "old/one.png,p9,A,not in the folder"]
+    for place, image in enumerate(np.random.default_rng(8).integers(0, 256, (90, 4, 5, 3)).astype(np.uint8)):
+        name = f"{'cat' if place % 2 else 'dog'}/{place}.png"
+        (photos / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(photos / name)
+        lines.append(f"{name},p{place // 6},{'AB'[place % 2]},x")
+
+    fixed = *("--group", "patient", "--segment", "ward"), *("--split", "0.4,0.4,0.2", "--allow-reversed")
+
+    def imported(*options: str) -> tuple[Any, Path]:
+        found: tuple[Any, Path] = run(graphs.photographs(), *fixed, *options, validation=photos)
+        return found
+
+    table.write_text("\n".join(lines))
+    result, path = imported("--images-table", str(table))
+    assert result.exit_code == 0, result.output + result.stderr
+    assert "90 rows in 15 groups" in result.output
+    found = bundles.verify(path)
+    parts = [getattr(found.reference, part) for part in ("fit", "certify", "gate")]
+    groups = [set(part.group.tolist()) for part in parts]
+    assert sum(map(len, groups)) == len(set.union(*groups)) == 15
+    labels = np.array(found.manifest.labels)
+    assert all((np.where(labels[part.labels] == "cat", "B", "A") == part.segment).all() for part in parts)
+    for rest, told in (
+        (lines[:-2], "The table does not list 2 of 90 images."),
+        ([*lines, lines[5]], "The image is listed twice. where: " + str(table) + ", line 93, column file"),
+    ):
+        table.write_text("\n".join(rest))
+        result, _ = imported("--images-table", str(table))
+        assert (result.exit_code, told.lower() in sentence(result.stderr).lower()) == (2, True), result.stderr
+    result, _ = imported()
+    assert "Give a table with the columns `file` and `patient`: --images-table rows.csv." in sentence(result.stderr)
+
+
+def test_an_array_of_pixels_is_described_as_images_are(run: Any, tmp_path: Path) -> None:
+    images, file = np.random.default_rng(8).integers(0, 256, (90, 4, 5, 3)).astype(np.uint8), tmp_path / "rows.npz"
+    options = *("--input", "pixels:mean=0.5,std=0.2"), *("--label", "y", "--allow-reversed")
+    np.savez(file, anything=images, y=np.arange(90) % 2)
+    result, path = run(graphs.photographs(), *options, validation=file)
+    assert result.exit_code == 0, result.output + result.stderr
+    found = bundles.verify(path)
+    assert found.manifest.input == bundles.InputSpec(kind="image", dtype="uint8", shape=(4, 5, 3), resize=True)
+    scores = ((images / 255).mean(axis=(1, 2)) - 0.5) / 0.2 @ graphs.WEIGHTS
+    expected = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(answers(found, images), expected, atol=1e-5)
+    np.savez(file, pixels=np.moveaxis(images, -1, 1), y=np.arange(90) % 2)
+    result, _ = run(graphs.photographs(), *options, validation=file)
+    told = "found: pixels: uint8 (90, 3, 4, 5) expected: one array: uint8 (90, 4, 5, 3)"
+    assert (result.exit_code, told in sentence(result.stderr)) == (2, True), result.stderr
 
 
 def test_arrays_feed_several_inputs(run: Any, tmp_path: Path) -> None:
@@ -332,6 +505,31 @@ def test_categories_written_as_numbers_stay_texts(run: Any, rows: Path, tmp_path
             np.testing.assert_allclose(np.sort(logits, axis=0), np.sort(expected, axis=0), atol=1e-5)
 
 
+def test_a_category_that_is_called_na_is_not_missing(tmp_path: Path) -> None:
+    lightgbm, pandas = pytest.importorskip("lightgbm"), pytest.importorskip("pandas")
+    country = np.tile(["AT", "DE", "NA"], ROWS)
+    fraud = (RANDOM.random(len(country)) < np.tile([0.2, 0.4, 0.9], ROWS)).astype(int)
+    frame = pandas.DataFrame({"country": pandas.Categorical(country), "amount": RANDOM.normal(size=len(country))})
+    booster = lightgbm.train(
+        {"objective": "binary", "verbosity": -1, "num_threads": 1}, lightgbm.Dataset(frame, fraud), 20
+    )
+    booster.save_model(tmp_path / "m.txt")
+    rows = tmp_path / "rows.csv"
+    frame.assign(y=fraud).to_csv(rows, index=False)
+    options = ["--validation", str(rows), "--label", "y", "--calibrator", "temperature", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, ["lightgbm", str(tmp_path / "m.txt"), "--name", "countries", *options])
+    assert result.exit_code == 0, result.output + result.stderr
+    found = bundles.verify(tmp_path / "countries" / "1")
+    reference = found.reference
+    logits = np.concatenate([part.logits for part in (reference.fit, reference.certify, reference.gate)])
+    scores = booster.predict(frame, raw_score=True)
+    np.testing.assert_allclose(np.sort(logits[:, 1] - logits[:, 0]), np.sort(scores), atol=1e-5)
+    sent = [{"country": name, "amount": amount} for name, amount in zip(country, frame["amount"], strict=True)][:9]
+    assert found.columns is not None
+    encoded = found.columns.encode(sent, found.manifest.input)
+    np.testing.assert_allclose(answers(found, encoded)[:, 1], booster.predict(frame[:9]), atol=1e-6)
+
+
 def test_only_columns_of_the_model_decide_which_rows_are_equal(tmp_path: Path) -> None:
     lightgbm = pytest.importorskip("lightgbm")
     amount = np.repeat(RANDOM.normal(size=ROWS), 2).round(3)
@@ -366,6 +564,64 @@ def test_scores_alone_make_a_bundle(tmp_path: Path, drawn: np.ndarray) -> None:
         assert (np.diff(found.scores.logits(np.sort(scores))[:, 1]) >= 0).all()
     result = CliRunner().invoke(app, ["scores", str(rows), "--name", "x", "--label", "y", "--out", str(tmp_path)])
     assert (result.exit_code, "either --score or --scores" in sentence(result.stderr)) == (2, True)
+
+
+@pytest.mark.parametrize("form", ["probabilities", "logits"])
+def test_a_score_per_class_makes_a_bundle(tmp_path: Path, table: np.ndarray, drawn: np.ndarray, form: str) -> None:
+    scores = table.astype(np.float64) @ graphs.WEIGHTS
+    expected = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    given = expected if form == "probabilities" else scores
+    rows = tmp_path / "scores.csv"
+    rows.write_text(
+        "\n".join(["a,b,y", *(f"{a!r},{b!r},{y}" for (a, b), y in zip(given.tolist(), drawn, strict=True))])
+    )
+    options = ["--label", "y", "--scores", "a,b", "--calibrator", "temperature", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, ["scores", str(rows), "--name", "each", *options])
+    assert result.exit_code == 0, result.output + result.stderr
+    found = bundles.verify(tmp_path / "each" / "1")
+    assert found.scores is not None
+    assert (found.scores.form, found.manifest.input.shape) == (form, (2,))
+    powers = np.exp(found.scores.logits(given))
+    np.testing.assert_allclose(powers / powers.sum(axis=1, keepdims=True), expected, atol=1e-6)
+
+
+def test_of_many_classes_the_one_that_is_named_is_reported(tmp_path: Path) -> None:
+    rows, scores = tmp_path / "scores.csv", 2 * RANDOM.normal(size=(ROWS, 3))
+    drawn = np.argmax(scores + RANDOM.gumbel(size=scores.shape), axis=1)
+    lines = [f"{','.join(map(str, row))},{'abc'[y]}" for row, y in zip(scores, drawn, strict=True)]
+    rows.write_text("\n".join(["p,q,r,y", *lines]))
+    options = ["--name", "three", "--label", "y", "--scores", "p,q,r", "--calibrator", "temperature"]
+    out = tmp_path / "my [own] bundles"
+    for positive in (None, "b", "d"):
+        words = [*options, "--out", str(out), *(["--positive", positive] if positive else [])]
+        result = CliRunner().invoke(app, ["scores", str(rows), *words])
+        assert (result.exit_code, "Unknown class 'd'. where: positive" in sentence(result.stderr)) == (
+            (2, True) if positive == "d" else (0, False)
+        )
+        if positive == "b":
+            following = f"Next: candor policy suggest '{out}/three/2' --positive b"
+            assert result.stdout.splitlines()[-1] == following
+    plain, found = (bundles.verify(out / "three" / version).report for version in "12")
+    assert "positive" not in plain
+    assert found["positive"]["label"] == "b"
+    assert not (out / "three" / "3").exists()
+
+
+def test_sigmoids_of_the_classes_as_scores_ask_for_their_form(tmp_path: Path, drawn: np.ndarray) -> None:
+    rows = tmp_path / "scores.csv"
+    given = np.column_stack([0.9 - 0.4 * drawn, 0.3 + 0.4 * drawn]) + RANDOM.uniform(-0.1, 0.1, (ROWS, 2))
+    rows.write_text("\n".join(["a,b,y", *(f"{a},{b},{y}" for (a, b), y in zip(given, drawn, strict=True))]))
+    options = ["--name", "each", "--label", "y", "--calibrator", "temperature", "--out", str(tmp_path)]
+    for words, status, told in (
+        ("--scores a,b", 2, "expected: --form logits, or probabilities that add up to 1"),
+        ("--scores a,b --form probabilities", 2, "do not add up to 1"),
+        ("--scores a,b --form margin", 2, "--form found: margin expected: probabilities or logits"),
+        ("--score b --form logits", 2, "expected: positive or margin"),
+        ("--scores a,b --form logits", 0, "scores: logits"),
+        ("--score b --form margin", 0, "scores: margin, centre 0."),
+    ):
+        result = CliRunner().invoke(app, ["scores", str(rows), *options, *words.split()])
+        assert (result.exit_code, told in sentence(result.output + result.stderr)) == (status, True), result.stderr
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import lightgbm
 import numpy as np
+import pandas as pd
 import pytest
 import skl2onnx
 import skops.io
@@ -83,3 +85,43 @@ def test_a_graph_of_skl2onnx_that_lies_is_refused(tmp_path: Path, rows: np.ndarr
     result, path = run(tmp_path, rows, target, "sklearn", "model.skops")  # Candor's own conversion does not
     assert result.exit_code == 0, result.output + result.stderr
     assert path.exists()
+
+
+def test_an_output_is_named_only_of_a_graph_that_came_as_onnx(
+    tmp_path: Path, rows: np.ndarray, target: np.ndarray
+) -> None:
+    path = tmp_path / "model.txt"
+    lightgbm.LGBMClassifier(n_estimators=2, verbosity=-1, n_jobs=1).fit(rows, target).booster_.save_model(path)
+    result, _ = run(tmp_path, rows, target, "lightgbm", "model.txt", "--output", "scores")
+    assert (result.exit_code, "--output belongs to graphs that came as ONNX" in result.stderr) == (2, True)
+
+
+def test_the_names_of_the_model_stay_with_its_scores(tmp_path: Path, rows: np.ndarray, target: np.ndarray) -> None:
+    named = np.array(["genuine", "fraud"])[target]
+    estimator = make_pipeline(StandardScaler(), LogisticRegression()).fit(rows, named)  # its classes: fraud, genuine
+    skops.io.dump(estimator, tmp_path / "model.skops")
+
+    def sklearn(*more: str) -> tuple[int, str]:
+        result, _ = run(tmp_path, rows, target, "sklearn", "model.skops", *more)
+        return result.exit_code, " ".join((result.stderr or result.output).split())
+
+    code, told = sklearn()
+    assert (code, "probably --labels 1=fraud,0=genuine " in told) == (2, True), told
+    code, told = sklearn("--labels", "1=genuine,0=fraud")
+    assert (code, "found: genuine, fraud expected: fraud, genuine, as the scores are" in told) == (2, True), told
+    assert not (tmp_path / "mine").exists()
+    assert sklearn("--labels", "1=genuine,0=fraud", "--allow-reversed")[0] == 0
+    code, told = sklearn("--labels", "1=fraud,0=genuine")
+    assert code == 0, told
+
+
+def test_categories_are_given_only_of_a_model_that_does_not_know_its_columns(
+    tmp_path: Path, rows: np.ndarray, target: np.ndarray
+) -> None:
+    frame = pd.DataFrame(rows, columns=NAMES)
+    model = lightgbm.LGBMClassifier(n_estimators=2, verbosity=-1, n_jobs=1).fit(frame, target)
+    model.booster_.save_model(tmp_path / "model.txt")
+    known = tmp_path / "known.json"
+    known.write_text('{"hour": ["0", "1"]}')
+    result, _ = run(tmp_path, rows, target, "lightgbm", "model.txt", "--categories", str(known))
+    assert (result.exit_code, "--categories belongs to graphs that came as ONNX" in result.stderr) == (2, True)

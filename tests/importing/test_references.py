@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import os
 import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import fsspec
@@ -21,6 +22,8 @@ import bundle as bundles
 from bundle import remote
 from importing import references
 from importing.cli import app
+from tests import mlflow_store
+from tests.hub import hub
 
 from . import graphs
 
@@ -70,6 +73,30 @@ def run(tmp_path: Path, rows: Path) -> Callable[..., tuple[int, str, Path]]:
         return result.exit_code, told, tmp_path / "out" / "mine" / "1"
 
     return call
+
+
+ON_A_HUB = """
+from bundle import BundleError, remote
+from importing.cli import app
+print(remote.names("hf://org/mine"))
+try:
+    remote.read("hf://org/mine/other.onnx", limit=1)
+except BundleError as error:
+    print(error)
+app()
+"""
+
+
+def test_a_repository_of_a_hub_is_listed_and_its_model_imported(rows: Path, tmp_path: Path) -> None:
+    pytest.importorskip("huggingface_hub")
+    fixed = ["--name", "mine", "--validation", str(rows), "--label", "y", "--calibrator", "temperature"]
+    words = ["onnx", f"hf://org/mine/model.onnx@sha256:{DIGEST}", *fixed, "--out", str(tmp_path / "out")]
+    with hub("org/mine", {"config.json": b"{}", "model.onnx": MODEL}) as endpoint:
+        environment = os.environ | {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "home")}  # read at its import
+        done = subprocess.run([sys.executable, "-c", ON_A_HUB, *words], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "['config.json', 'model.onnx']\nhf://org/mine/other.onnx: no such file" in done.stdout
+    assert bundles.verify(tmp_path / "out" / "mine" / "1").model_bytes == MODEL
 
 
 def test_a_url_with_its_digest_is_imported(run: Any, memory: Any) -> None:
@@ -158,26 +185,31 @@ def test_folders_of_mlflow_are_imported_from_both_places(run: Any, memory: Any, 
 
 
 def test_a_registered_model_is_fetched_by_mlflow(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def download_artifacts(*, artifact_uri: str, dst_path: str) -> str:
-        asked.append(artifact_uri)
-        (Path(dst_path) / "MLmodel").write_text(ONNX)
-        (Path(dst_path) / "model.onnx").write_bytes(MODEL)
-        return dst_path
-
-    artifacts = ModuleType("mlflow.artifacts")
-    artifacts.download_artifacts = download_artifacts  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "mlflow", ModuleType("mlflow"))
-    monkeypatch.setitem(sys.modules, "mlflow.artifacts", artifacts)
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    (saved / "MLmodel").write_text(ONNX)
+    (saved / "model.onnx").write_bytes(MODEL)
+    client = mlflow_store.client(tmp_path / "store", monkeypatch)
+    mlflow_store.register(client, "fraud", "champion", saved)
     code, told, path = run("mlflow", f"models:/fraud@champion@sha256:{DIGEST}")
-    assert (code, asked, path.exists()) == (0, ["models:/fraud@champion"], True), told
+    assert code == 0, told
+    record = bundles.verify(path).manifest.imported
+    assert record is not None
+    assert record.options["files"] == {"MLmodel": hashlib.sha256(ONNX.encode()).hexdigest()}
+    (saved / "model.onnx").write_bytes(MODEL + b"\x32\x01x")
+    mlflow_store.register(client, "fraud", "challenger", saved)
+    for address, expected in (
+        (f"models:/fraud@challenger@sha256:{DIGEST}", "differs from its pinned digest"),
+        ("models:/fraud@nobody", "alias nobody not found"),
+    ):
+        code, told, _ = run("mlflow", address)
+        assert (code, expected in told) == (2, True), told
     monkeypatch.setitem(sys.modules, "mlflow.artifacts", None)
     code, told, _ = run("mlflow", "models:/fraud@champion")
     assert (code, "pip install mlflow-skinny" in told) == (2, True)
 
 
-@pytest.mark.parametrize("library", ["lightgbm", "xgboost", "catboost"])
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost", "catboost", "sklearn"])
 def test_models_of_each_flavour_are_read(run: Any, tmp_path: Path, rows: Path, library: str) -> None:
     values = np.loadtxt(rows, delimiter=",", skiprows=1)
     x, y = values[:, :3], values[:, 3].astype(int)
@@ -198,6 +230,12 @@ def test_models_of_each_flavour_are_read(run: Any, tmp_path: Path, rows: Path, l
         matrix = xgboost.DMatrix(x, y, feature_names=names)
         xgboost.train({"objective": "binary:logistic", "nthread": 1}, matrix, 5).save_model(folder / "model.ubj")
         flavour = "{data: model.ubj, model_format: ubj}"
+    elif library == "sklearn":
+        import skops.io
+        from sklearn.linear_model import LogisticRegression
+
+        skops.io.dump(LogisticRegression().fit(x, y), folder / "model.skops")
+        flavour = "{pickled_model: model.skops, serialization_format: skops}"
     else:
         import catboost
 

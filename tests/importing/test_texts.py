@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import re
 import subprocess
@@ -104,6 +105,10 @@ def test_a_folder_of_optimum(tmp_path: Path, run: Any) -> None:
     assert found.manifest.labels == complaints.LABELS
     assert found.manifest.imported is not None
     assert found.manifest.imported.format == "huggingface"
+    files = found.manifest.imported.options["files"]
+    assert isinstance(files, dict)
+    assert {"config.json", "tokenizer.json"} <= files.keys()
+    assert files["tokenizer.json"] == hashlib.sha256(complaints.tokenizer_json()).hexdigest()
 
 
 def test_labels_may_be_numbers_of_the_classes(tmp_path: Path, rows: Path) -> None:

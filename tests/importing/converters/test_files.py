@@ -14,9 +14,13 @@ from typing import Any
 
 import joblib
 import pytest
+from typer.testing import CliRunner
 
+from importing.cli import app
 from importing.converters import CONVERTERS
 from importing.errors import UnsafeFileError
+
+from .. import graphs
 
 OBJECT = {"weights": [1.0, 2.0]}
 
@@ -49,6 +53,48 @@ def test_a_pickle_is_refused(tmp_path: Path, library: str, writer: str) -> None:
     WRITERS[writer](tmp_path / "model.json")
     with pytest.raises(UnsafeFileError, match=r"reading a pickle runs the code.*candor\.import_model\("):
         CONVERTERS[library](tmp_path / "model.json")
+
+
+def refused(*words: str, rows: Path) -> str:
+    rows.write_text("a,y\n" + "1,0\n2,1\n" * 20)
+    result = CliRunner().invoke(app, [*words, "--name", "mine", "--validation", str(rows), "--label", "y"])
+    assert result.exit_code == 2, result.output
+    return " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_an_import_of_onnx_names_the_function_for_pickles(tmp_path: Path, writer: str) -> None:
+    WRITERS[writer](tmp_path / "model.onnx")
+    told = refused("onnx", str(tmp_path / "model.onnx"), rows=tmp_path / "rows.csv")
+    assert "Reading a pickle runs the code in it." in told
+    assert "candor.import_model(model, X, y, name=…, out=…)" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "otherwise"),
+    [
+        ("model.pkl", "a pickle by its name"),
+        ("model.txt", "Not a model of LightGBM"),
+        ("model", "Unknown format of the native model."),
+    ],
+)
+def test_a_pickle_as_the_native_model_names_the_function(tmp_path: Path, name: str, otherwise: str) -> None:
+    (tmp_path / "model.onnx").write_bytes(graphs.logits())
+    WRITERS["joblib"](tmp_path / name)
+    options = "--native", str(tmp_path / name)
+    told = refused("onnx", str(tmp_path / "model.onnx"), *options, rows=tmp_path / "rows.csv")
+    assert "candor.import_model(model, X, y, name=…, out=…)" in told
+    (tmp_path / name).write_text("no pickle")
+    assert otherwise in refused("onnx", str(tmp_path / "model.onnx"), *options, rows=tmp_path / "rows.csv")
+
+
+@pytest.mark.parametrize("library", ["onnx", *CONVERTERS])
+def test_zeros_without_end_are_refused_unread(tmp_path: Path, library: str) -> None:
+    with (tmp_path / "model").open("wb") as file:
+        file.truncate(2**31 + 1)  # a sparse file: it takes no space
+    told = refused(library, str(tmp_path / "model"), rows=tmp_path / "rows.csv")
+    assert "The model's file is too large." in told
+    assert "found: 2,147,483,649 bytes expected: at most 2,147,483,648" in told
 
 
 @pytest.mark.parametrize("name", ["model.pkl", "model.JOBLIB"])

@@ -222,6 +222,19 @@ def test_files_of_skops(tmp_path: Path, estimator: Any) -> None:
     assert np.allclose(answer(converted, feeds), converted.native(feeds), atol=1e-5)
 
 
+def test_a_skops_file_of_a_data_frame_of_numbers(tmp_path: Path) -> None:
+    rows, target = rows_and_labels(3, missing=False)
+    frame = pd.DataFrame(rows[:, :3], columns=["b", "a a", "c"])
+    estimator = make_pipeline(PolynomialFeatures(1), LogisticRegression(max_iter=5000)).fit(frame, target)
+    skops.io.dump(estimator, tmp_path / "model.skops")
+    converted = convert(tmp_path / "model.skops")
+    assert converted.columns is not None
+    assert [column.name for column in converted.columns.columns] == ["b", "a a", "c"]
+    assert [(entry.name, entry.shape) for entry in converted.graph.inputs] == [("features", (3,))]
+    feeds = matrix(converted, frame.to_numpy())
+    assert np.allclose(answer(converted, feeds), estimator.predict_proba(frame), rtol=0, atol=1e-5)
+
+
 def shout(rows: Any) -> Any:
     return rows
 
@@ -265,6 +278,24 @@ def test_a_conversion_of_skl2onnx_that_lies_is_caught() -> None:
         compare(answer(converted, feeds), converted.native(feeds), rows, library=converted.library)
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_categories_of_histogram_boosting_are_sets(classes: int) -> None:
+    random = np.random.default_rng(5)
+    codes = random.integers(0, [40, 3], (900, 2)).astype(np.float64)
+    rows = np.column_stack([random.normal(size=900), codes[:, 0], random.normal(size=900), codes[:, 1]])
+    target = ((codes[:, 0] % 5 < 2).astype(int) + (rows[:, 0] > codes[:, 1] - 1) + random.integers(0, 2, 900)) % classes
+    rows[random.random(rows.shape) < 0.1] = np.nan
+    estimator = HistGradientBoostingClassifier(categorical_features=[1, 3], max_iter=15, random_state=0)
+    converted = convert(estimator.fit(rows, target))
+    feeds = matrix(converted, rows)
+    assert (
+        compare(answer(converted, feeds), estimator.predict_proba(rows), rows, library="scikit-learn").difference < 1e-6
+    )
+    shifted = rows + np.array([0, 2, 0, 0])  # numbers that are not 0, 1, 2 …
+    with pytest.raises(UnsupportedModelError, match="0, 1, 2"):
+        convert(HistGradientBoostingClassifier(categorical_features=[1], max_iter=2).fit(shifted, target))
+
+
 @pytest.mark.parametrize(
     ("estimator", "told"),
     [
@@ -272,10 +303,9 @@ def test_a_conversion_of_skl2onnx_that_lies_is_caught() -> None:
         (make_pipeline(StandardScaler(), RidgeClassifier()), "gives no probabilities"),
         (LogisticRegression(), "not a fitted classifier"),
         (make_pipeline(FunctionTransformer(shout), LogisticRegression(max_iter=5000)), "FunctionTransformer"),
-        (HistGradientBoostingClassifier(categorical_features=[1], max_iter=2), "categorical_features"),
         (GradientBoostingClassifier(init=GaussianNB(), n_estimators=2), "starts from another model"),
     ],
-    ids=["regressor", "no probabilities", "not fitted", "own function", "categories", "init"],
+    ids=["regressor", "no probabilities", "not fitted", "own function", "init"],
 )
 def test_what_cannot_be_converted_is_refused(request: pytest.FixtureRequest, estimator: Any, told: str) -> None:
     rows, target = rows_and_labels(2, missing=False)

@@ -3,8 +3,10 @@
 import gzip
 import io
 import json
+import tracemalloc
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -251,6 +253,20 @@ def test_archives_that_lie_about_sizes(tmp_path: Path, monkeypatch: pytest.Monke
     archive(path, {"x.npy": huge, "y.npy": y})
     with pytest.raises(RowsError, match="array x: The array is damaged"):
         read_rows(path, label="y")
+    nothing = y.replace(b"'<i8'", b"'|S0'").replace(b"'shape': (2,)", b"'shape': (9" + b"9" * 10 + b",)")[:128]
+    archive(path, {"x.npy": nothing, "y.npy": nothing})
+    with pytest.raises(RowsError, match=r"array .: The array has an unknown type\. Found: \|S0"):
+        read_rows(path, label="y")
+    archive(path, {"x.npy": member(np.zeros(2)), "x": member(np.ones(2)), "y.npy": y})
+    with pytest.raises(RowsError, match="Duplicate column `x`"):
+        read_rows(path, label="y")
+    archive(path, {"x.npy": path.read_bytes(), "y.npy": y})
+    with pytest.raises(RowsError, match=r"not a valid \.npz file: the magic string"):
+        read_rows(path, label="y")
+    archive(path, {"x.npy": member(np.zeros(100_000)), "y.npy": y})
+    path.write_bytes(path.read_bytes().replace((800_128).to_bytes(4, "little"), (144).to_bytes(4, "little")))
+    with pytest.raises(RowsError, match=r"array x: The array is damaged|not a valid \.npz file"):  # more than it says
+        read_rows(path, label="y")
     archive(path, {"x.npy": b"garbage", "y.npy": y})
     with pytest.raises(RowsError, match=r"not a valid \.npz file"):
         read_rows(path, label="y")
@@ -261,6 +277,25 @@ def test_archives_that_lie_about_sizes(tmp_path: Path, monkeypatch: pytest.Monke
     path.write_bytes(b"PK\x03\x04")
     with pytest.raises(RowsError, match=r"not a valid \.npz file"):
         read_rows(path, label="y")
+
+
+def test_small_archives_of_large_arrays_are_refused_before_they_are_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rows.npz"
+    archive(path, {"x.npy": member(np.zeros(4_000_000)), "y.npy": member(np.arange(2))})
+    assert path.stat().st_size < 100_000
+    tracemalloc.start()
+    try:
+        monkeypatch.setattr(npz.shutil, "disk_usage", lambda _: SimpleNamespace(free=40_000_000))
+        with pytest.raises(RowsError, match=r"too large to unpack\. Found: 32\d{6} bytes\. Expected: at most 20000000"):
+            read_rows(path, label="y")
+        monkeypatch.setattr(npz, "_MAX_BYTES", 30_000_000)
+        with pytest.raises(RowsError, match=r"The arrays are too large\. Found: 32\d{6} bytes"):
+            read_rows(path, label="y")
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_image_folders(tmp_path: Path) -> None:
