@@ -15,6 +15,19 @@ from training.errors import ConfigurationError
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,@-]{0,149}")
 _OF_THE_MACHINE = ("data",)  # the location of the data does not change what a cell is
+# Left out while unset, so that results from before these settings are still the cell's.
+_LATER = (
+    "model_settings",
+    "pretrained",
+    "image_size",
+    "layer_decay",
+    "frozen_epochs",
+    "class_weights",
+    "sampling",
+    "logit_adjustment",
+)
+_PLAIN = TrainConfig()
+_BY_THE_DATA = {"calibrator": "temperature"}  # what a study's data sets get where a cell names none
 
 
 def _read_only(entries: dict[str, Any]) -> MappingProxyType[str, Any]:
@@ -56,8 +69,9 @@ class Cell:
         config = {
             entry.name: _plain(getattr(self.config, entry.name))
             for entry in fields(self.config)
-            if entry.name not in _OF_THE_MACHINE
+            if entry.name not in _OF_THE_MACHINE and not _unset(self.config, entry.name)
         }
+        config |= {name: value for name, value in _BY_THE_DATA.items() if config[name] is None}
         return {"study": self.study, "key": self.key, "config": config, "extras": _plain(self.extras)}
 
     def folder(self, out: Path) -> Path:
@@ -89,6 +103,10 @@ def differences(found: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
         elif before != now:
             told.append(f"{part} was {before!r} and is {now!r}")
     return "; ".join(told)
+
+
+def _unset(config: TrainConfig, name: str) -> bool:
+    return name in _LATER and getattr(config, name) == getattr(_PLAIN, name)
 
 
 def _plain(value: Any) -> Any:

@@ -1,8 +1,9 @@
 """Claims on cells: workers on one machine, or on several that share a folder, never take the same cell.
 
-A claim is a file that only one worker can create. Its owner touches it regularly. A claim that has not been touched for
-long is stale, and the worker that creates the file with the next number takes the cell over. Numbers only rise: two
-workers that find the same stale claim cannot both succeed, and an owner that was suspended sees that it lost the cell.
+A claim is a file that only one worker can create. Its owner touches it regularly. A claim is stale if it has not been
+touched for long, or if its owner was a process of this machine that has ended; the worker that creates the file with
+the next number takes the cell over. Numbers only rise: two workers that find the same stale claim cannot both succeed,
+and an owner that was suspended sees that it lost the cell.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from training.errors import TrainingError
 HEARTBEAT_S = 5.0
 STALE_S = 120.0
 _PREFIX = "claim."
+_HOST = socket.gethostname()
 
 
 class LostClaimError(TrainingError):
@@ -95,9 +97,10 @@ def claim(folder: Path, *, stale_s: float = STALE_S, heartbeat_s: float = HEARTB
 
 def _take(folder: Path, stale_s: float) -> Claim | None:
     number = _newest(folder)
-    if number and _age(folder / f"{_PREFIX}{number}") <= stale_s:
+    newest = folder / f"{_PREFIX}{number}"
+    if number and _age(newest) <= stale_s and not _has_ended(newest):
         return None
-    owner = json.dumps({"host": socket.gethostname(), "process": os.getpid(), "id": uuid.uuid4().hex})
+    owner = json.dumps({"host": _HOST, "process": os.getpid(), "id": uuid.uuid4().hex})
     path = folder / f"{_PREFIX}{number + 1}"
     try:
         with path.open("x", encoding="utf-8") as stream:
@@ -105,6 +108,26 @@ def _take(folder: Path, stale_s: float) -> Claim | None:
     except FileExistsError:
         return None
     return Claim(path, number + 1, owner)
+
+
+def silent(folder: Path, heartbeat_s: float) -> bool:
+    """Return whether a cell is claimed, but its owner has missed several touches: it may become stale."""
+    number = _newest(folder)
+    return bool(number) and _age(folder / f"{_PREFIX}{number}") > 3 * heartbeat_s
+
+
+def _has_ended(claim: Path) -> bool:
+    """Return whether the owner of a claim was a process of this machine that no longer runs."""
+    try:
+        owner = json.loads(claim.read_text(encoding="utf-8"))
+        if owner["host"] != _HOST:
+            return False
+        os.kill(owner["process"], 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError, TypeError, KeyError):  # finished meanwhile, being written, or of another user
+        return False
+    return False
 
 
 def _newest(folder: Path) -> int:

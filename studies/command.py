@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from studies.cell import Cell
+from studies.declared import ENDINGS, declared
 from studies.grid import Grid
 from studies.registry import STUDIES
 from studies.results import RESULTS, read_results, write_results
@@ -26,13 +27,18 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def study(
-    name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of: {', '.join(STUDIES)}.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help=f"One of: {', '.join(STUDIES)}; or a grid of your own, a .yaml file.")
+    ],
     data: Annotated[Path | None, typer.Option(help="Folder of data sets. Default: CANDOR_DATA.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of studies; each cell has the folder OUT/NAME/CELL.")] = Path(
         "var/studies"
     ),
     scale: Annotated[
-        Scale, typer.Option(help="`small` runs on two cores; `full` is the experiment as published.")
+        Scale,
+        typer.Option(
+            help="`small` runs on two cores; `full` is as close to the published experiment as its description allows."
+        ),
     ] = "small",
     seeds: Annotated[int | None, typer.Option(help="Seeds of each network. Default: depends on the scale.")] = None,
     only: Annotated[str, typer.Option(help="Run only cells whose key contains this text.")] = "",
@@ -46,8 +52,9 @@ def study(
     retry: Annotated[bool, typer.Option("--retry", help="Run failed cells again.")] = False,
 ) -> None:
     """Repeat a published comparison: train a grid of networks, each cell resumable, and report on it."""
-    with reported_errors():
-        chosen = choose("study", STUDIES, name)
+    with reported_errors(left="the same command continues with the cells that have not finished"):
+        chosen = declared(Path(name)) if name.endswith(ENDINGS) else choose("study", STUDIES, name)
+        name = chosen.name
         for setting, value in (("seeds", seeds), ("workers", workers)):
             if value is not None and value < 1:
                 raise ConfigurationError(f"{setting} is {value}, expected at least 1")
@@ -73,7 +80,9 @@ def study(
             write_results(out / name / RESULTS, grid.results())
             typer.echo(report / "README.md")
         states = [work.state(cell) for cell in wanted]
-        typer.echo(f"{states.count('done')} of {len(states)} cells done, {states.count('failed')} failed")
+        elsewhere = len(states) - states.count("done") - states.count("failed")
+        more = f", {elsewhere} left to other workers" if elsewhere and ended and not no_run else ""
+        typer.echo(f"{states.count('done')} of {len(states)} cells done, {states.count('failed')} failed{more}")
         if not ended or (not no_run and states.count("done") < len(states)):
             raise typer.Exit(FAILED)
 

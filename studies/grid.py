@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, Literal
 
 from calibrators import CalibrationError
 from studies.cell import Cell, serves
-from studies.claims import HEARTBEAT_S, STALE_S, Claim, LostClaimError, claim
+from studies.claims import HEARTBEAT_S, STALE_S, Claim, LostClaimError, claim, silent
 from studies.results import FAILURE, check_same, read_result, write_json, write_result
 from studies.run_cell import CHECKPOINT, prepare, run_cell
 from training.epochs import Epoch
@@ -100,7 +101,8 @@ class Grid:
 def work(grid: Grid, tell: Callable[[Event, str, str], None]) -> int:
     """Run the remaining cells of a grid, as one of possibly several workers.
 
-    A cell that fails, for example because its loss diverges, is recorded with the reason; the others continue.
+    A cell that fails, for example because its loss diverges, is recorded with the reason; the others continue. Cells of
+    workers that fell silent are waited for; those of living workers are left to them.
 
     Args:
         grid: The grid.
@@ -109,6 +111,19 @@ def work(grid: Grid, tell: Callable[[Event, str, str], None]) -> int:
     Returns:
         Number of cells that this worker finished.
     """
+    done = _pass(grid, tell)
+    while any(_is_silent(cell, grid) for cell in grid.cells):
+        time.sleep(grid.heartbeat_s)
+        done += _pass(grid, tell)
+    return done
+
+
+def _is_silent(cell: Cell, grid: Grid) -> bool:
+    return grid.state(cell) not in ("done", "failed") and silent(cell.folder(grid.out), grid.heartbeat_s)
+
+
+def _pass(grid: Grid, tell: Callable[[Event, str, str], None]) -> int:
+    """Run each remaining cell that no other worker has; return the number of those finished."""
     done = 0
     for cell in grid.cells:
         if grid.state(cell) in ("done", "failed"):

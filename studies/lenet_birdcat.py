@@ -30,10 +30,12 @@ _DATA: dict[str, Any] = {
     "dataset": "cifar10:bird,cat",
     "train_rows": 0,
     "stratified": True,
+    "validation_rows": 0,
     "reference_rows": 1000,
     "fit_share": 0.98,
     "certify_share": 0.01,
     "epochs": 10,
+    "device": "cpu",
     "threads": 1,
 }
 _LENET: dict[str, Any] = _DATA | {

@@ -20,11 +20,11 @@ from training.data import DataOptions, cifar10h, corrupt, load
 from training.determinism import deterministic
 from training.documents import versions_of
 from training.epochs import Epoch, OnEpoch
-from training.errors import DataError
+from training.errors import ConfigurationError, DataError
 from training.export import logits_of
 from training.logs import log_to
 from training.recipe import Recipe
-from training.trained import Trained, learn, save
+from training.trained import Given, Trained, learn, save
 from training.trained import load as load_trained
 
 CHECKPOINT, WEIGHTS, LOGITS = "checkpoint.pt", "weights.npz", "logits.npz"
@@ -68,13 +68,19 @@ def _trained(cell: Cell, folder: Path, data: Path | None, on_epoch: OnEpoch) -> 
     weights = folder / WEIGHTS
     if weights.exists():
         return load_trained(weights, data)
+    config = replace(cell.config, data=data)
+    whole = config.read()
+    config, notes = config.suited(whole)
+    given = Given(*config.cut(whole), notes=notes)
+    if not len(given.parts.unseen()):
+        raise ConfigurationError(f"{config.dataset} leaves no rows to test on; set test_rows")
     with log_to(folder) as log:
 
         def note(epoch: Epoch) -> None:
             log(epoch)
             on_epoch(epoch)
 
-        trained = learn(replace(cell.config, data=data), keep=folder / CHECKPOINT, on_epoch=note)
+        trained = learn(config, given=given, keep=folder / CHECKPOINT, on_epoch=note)
     save(trained, weights)
     return trained
 

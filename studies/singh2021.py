@@ -37,6 +37,7 @@ SHIFTS = ("cifar10.1", "cifar10.2")
 CORRUPTIONS = ("gaussian_noise@3", "gaussian_blur@5", "brightness@5", "contrast@3", "jpeg@3", "pixelate@5")
 _FULL: dict[str, Any] = CIFAR_RECIPE | {
     "dataset": "cifar10",
+    "validation_rows": 0,
     "reference_rows": 5000,
     "epochs": 300,
     "weight_decay": 5e-4,

@@ -27,6 +27,7 @@ class Study:
         cells: Makes the grid from a scale and a number of seeds (None for the default), most informative cells first.
         reduced: Reductions of the small scale, one sentence each.
         report: Adds tables, figures and findings to a page; returns the source's claims with their comparisons.
+        file: The YAML file that declares it; None for a built-in study.
     """
 
     name: str
@@ -36,3 +37,4 @@ class Study:
     cells: Callable[[Scale, int | None], list[Cell]]
     reduced: Sequence[str]
     report: Callable[[Sequence[Result], Page], Sequence[Question]]
+    file: str | None = None

@@ -29,7 +29,8 @@ def write_report(study: Study, scale: Scale, cells: Sequence[Cell], results: Seq
     page.heading(study.title, 1)
     page.text_block(f"After: {study.source}. Scale: {scale}.")
     page.text_block(
-        f"`candor-train study {study.name} --scale {scale} --report FOLDER` writes this page, its tables and figures. "
+        f"`candor-train study {study.file or study.name} --scale {scale} --report FOLDER` writes this page, its tables "
+        "and figures. "
         f"The numbers of each cell stay in `var/studies/{study.name}/{RESULTS}`; `--from` reads them."
     )
     page.heading("What was done")
@@ -42,7 +43,7 @@ def write_report(study: Study, scale: Scale, cells: Sequence[Cell], results: Seq
         )
     else:
         page.text_block(f"All {len(cells)} cells are done.")
-    if scale == "small":
+    if scale == "small" and study.reduced:
         page.text_block("Reductions compared with the source:")
         page.points(study.reduced)
     if results:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -109,8 +111,32 @@ with claim(Path(sys.argv[1])):
 """
 
 
+def test_a_claim_of_a_process_that_was_killed_is_taken_over_at_once(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", TAKE_AND_DIE, tmp_path], check=True)
+    with claim(tmp_path) as taken:
+        assert taken is not None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"host": "HOST", "process": "1"}'])
+def test_a_claim_that_cannot_be_read_is_not_taken_over(tmp_path: Path, content: str) -> None:
+    (tmp_path / "claim.1").write_text(content.replace("HOST", socket.gethostname()))
+    with claim(tmp_path) as taken:
+        assert taken is None
+
+
+def test_a_silent_worker_of_another_machine_is_waited_for(tmp_path: Path) -> None:
+    grid = Grid([tiny()], tmp_path, stale_s=0.5, heartbeat_s=0.1)
+    folder = grid.cells[0].folder(tmp_path)
+    folder.mkdir(parents=True)
+    (folder / "claim.1").write_text(json.dumps({"host": "elsewhere", "process": 1, "id": "x"}))
+    os.utime(folder / "claim.1", (time.time() - 0.4,) * 2)
+    assert work(grid, silent) == 1
+
+
 def test_a_stale_claim_is_taken_over_and_a_live_one_is_not(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", TAKE_AND_DIE, tmp_path], check=True)
+    owner = json.loads((tmp_path / "claim.1").read_text())
+    (tmp_path / "claim.1").write_text(json.dumps(owner | {"host": "elsewhere"}))
     with claim(tmp_path) as taken:
         assert taken is None  # it may still be alive
     os.utime(tmp_path / "claim.1", (1e9, 1e9))
