@@ -1,6 +1,7 @@
 """Training: data sets, architectures, losses, the loop, calibration, export. The only package that uses torch.
 
     training.train_bundle(training.TrainConfig(dataset="digits"), root) → <root>/digits/1
+    training.candor_train(network, (images, labels), out=root, name="mine") → <root>/mine/1
 
 `training.data` and `training.config` do not import torch, and neither does this module until a bundle is trained.
 """
@@ -11,15 +12,25 @@ from pathlib import Path
 
 from training.config import TrainConfig
 from training.epochs import OnEpoch
-from training.errors import ConfigurationError, DataError, DivergedError, ExportError, TrainingError
+from training.errors import (
+    ConfigurationError,
+    DataError,
+    DivergedError,
+    ExportError,
+    PoorModelError,
+    TrainingError,
+)
+from training.in_memory import candor_train
 
 __all__ = [
     "ConfigurationError",
     "DataError",
     "DivergedError",
     "ExportError",
+    "PoorModelError",
     "TrainConfig",
     "TrainingError",
+    "candor_train",
     "train_bundle",
 ]
 
@@ -31,6 +42,7 @@ def train_bundle(
     weights: Path | None = None,
     keep: Path | None = None,
     on_epoch: OnEpoch | None = None,
+    allow_poor: bool = False,
 ) -> Path:
     """Train, calibrate, export and check a model, and write it as a bundle: all of it or nothing.
 
@@ -40,6 +52,7 @@ def train_bundle(
         weights: File to save the trained network to as well, for `candor-train export`; None for none.
         keep: Checkpoint file, written after each epoch and removed at the end; an interrupted run continues from it.
         on_epoch: Called after every epoch.
+        allow_poor: Whether to write a model that has collapsed, or whose calibrator is at its bound.
 
     Returns:
         The bundle's folder, `<root>/<name>/<version>`.
@@ -47,9 +60,10 @@ def train_bundle(
     Raises:
         ConfigurationError: A setting is invalid.
         DivergedError: The loss became NaN or infinite.
-        ExportError: The exported graph differs from the network.
+        ExportError: The exported graph differs from what was trained.
+        PoorModelError: The model is of no use, and `allow_poor` is false.
         bundle.BundleError, OSError: The bundle could not be written.
     """
     from training.pipeline import run  # imports torch
 
-    return run(config, root, weights=weights, keep=keep, on_epoch=on_epoch)
+    return run(config, root, weights=weights, keep=keep, on_epoch=on_epoch, allow_poor=allow_poor)

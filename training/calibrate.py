@@ -6,8 +6,9 @@ from pathlib import Path
 
 import bundle
 from bundle import BundleContents, LabelledLogits
-from bundle.report import headline, make_report
+from bundle.report import headline
 from calibrators import CALIBRATORS, CalibrationError, Calibrator
+from importing.report import make_report
 from training.config import choose
 from training.diagrams import draw
 from training.errors import ConfigurationError
@@ -25,7 +26,7 @@ def calibrate(name: str, rows: LabelledLogits) -> Calibrator:
     """
     calibrator = choose("calibrator", CALIBRATORS, name)()
     try:
-        return calibrator.fit(rows.logits, rows.labels)
+        return calibrator.fit_grouped(rows.logits, rows.labels, rows.group, rows.weight)
     except CalibrationError as error:
         raise ConfigurationError(f"{name} cannot be fitted on {len(rows.labels)} reference rows: {error}") from error
 
@@ -53,7 +54,7 @@ def calibrate_bundle(path: Path, name: str) -> Path:
             f"the bundle is in folder {folder.name!r}, expected the name of its model, {manifest.model!r}"
         )
     calibrator = calibrate(name, old.reference.fit)
-    report = make_report(old.reference, calibrator)
+    report = make_report(old.reference, calibrator, manifest.labels)
     if "training" in old.report:
         report["training"] = old.report["training"]
     return bundle.write(
@@ -66,6 +67,7 @@ def calibrate_bundle(path: Path, name: str) -> Path:
             calibrator=calibrator,
             reference=old.reference,
             golden=old.golden,
+            graph=manifest.graph,
             architecture=manifest.architecture,
             training=manifest.training,
             versions=manifest.versions,

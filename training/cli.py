@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -25,6 +26,8 @@ from training.console import USAGE, copy_report, fail, progress, reported_errors
 from training.data import describe, settings_of
 from training.epochs import Epoch, OnEpoch
 from training.options import with_options
+from training.own import GROUPS, offered
+from training.tracking import track_to
 
 _RUNS = Path("runs")
 _EXIT_CODES = """Exit codes: 0 success · 1 the run failed · 2 invalid setting · 3 damaged or missing bundle ·
@@ -40,14 +43,27 @@ app = typer.Typer(
 )
 
 PANELS = {
-    "What": ("dataset", "model", "loss", "coefficients", "dropout", "calibrator", "name", "resize"),
+    "What": (
+        "dataset",
+        "model",
+        "model_settings",
+        "pretrained",
+        "image_size",
+        "loss",
+        "coefficients",
+        "dropout",
+        "calibrator",
+        "name",
+        "resize",
+    ),
     "Data": (
         *("data", "data_settings", "rows", "test_rows", "train_rows", "validation_rows", "reference_rows"),
         *("fit_share", "certify_share", "stratified", "centred", "crop", "flip", "cutout", "mixup"),
     ),
+    "Imbalance": (*("class_weights", "sampling", "logit_adjustment"),),
     "Training": (
         *("epochs", "batch_size", "optimiser", "learning_rate", "momentum", "nesterov", "weight_decay", "schedule"),
-        *("milestones", "step_factor", "warm_up", "clip", "patience", "seed"),
+        *("milestones", "step_factor", "warm_up", "layer_decay", "frozen_epochs", "clip", "patience", "seed"),
     ),
     "Machine": ("device", "threads", "precision", "channels_last", "compile"),
 }
@@ -65,6 +81,18 @@ BundleArgument = Annotated[
     Path, typer.Argument(metavar="BUNDLE", help="Folder of a bundle, such as bundles/digits/1.", show_default=False)
 ]
 Out = Annotated[Path, typer.Option(help="Folder of bundles; the new one is OUT/NAME/VERSION.", show_default=False)]
+Track = Annotated[
+    str | None,
+    typer.Option(
+        metavar="mlflow:URI",
+        help="MLflow server or database to log to as well, such as mlflow:http://127.0.0.1:5000.",
+        rich_help_panel="Following",
+        show_default=False,
+    ),
+]
+AllowPoor = Annotated[
+    bool, typer.Option("--allow-poor", help="Write a model that has collapsed, or whose calibrator is at its bound.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, for scripts.")]
 
 
@@ -92,17 +120,22 @@ def train_command(
         ),
     ] = None,
     no_log: Annotated[bool, typer.Option("--no-log", help="Write no log.", rich_help_panel="Following")] = False,
+    track: Track = None,
+    allow_poor: AllowPoor = False,
     as_json: Json = False,
 ) -> None:
-    """Train a network, calibrate it on held-out rows, and write it as a bundle.
+    """Train a network or boosted trees, calibrate them on held-out rows, and write them as a bundle.
 
-    The bundle is written only after the exported graph has reproduced the network's logits on golden inputs. Under
+    Tables get LightGBM by default, or scikit-learn's trees where it is not installed; images and texts get networks.
+    The bundle is written only after the exported graph has given the same answers as what was trained. Under
     `torchrun`, the processes train one network together.
     """
     with reported_errors(keep):
         given = config()
+        what = "the default model" if given.model == "auto" else given.model
         folder = None if no_log or not leads() else log or _run_folder(given, keep)
-        with progress(f"Training {given.model} on {given.dataset}", given.epochs) as advance, ExitStack() as stack:
+        with progress(f"Training {what} on {given.dataset}", given.epochs) as advance, ExitStack() as stack:
+            followers = [advance]
 
             @cache  # from the first epoch on, so that a refused run leaves no folder
             def logged(to: Path) -> OnEpoch:
@@ -111,25 +144,112 @@ def train_command(
                 return stack.enter_context(log_to(to))
 
             def on_epoch(epoch: Epoch) -> None:
-                advance(epoch)
+                for follower in followers:
+                    follower(epoch)
                 if folder is not None:
                     logged(folder)(epoch)
 
-            path = train_bundle(given, out, weights=weights, keep=keep, on_epoch=on_epoch)
+            tracker = stack.enter_context(track_to(track, given, given.model_name)) if track and leads() else None
+            if tracker is not None:
+                followers.append(tracker.epoch)
+            path = train_bundle(given, out, weights=weights, keep=keep, on_epoch=on_epoch, allow_poor=allow_poor)
+            if tracker is not None:
+                tracker.bundle(path)
         if leads():
             show(path, as_json=as_json)
 
 
+@app.command("search")
+@with_options(TrainConfig, PANELS)
+def search_command(
+    config: Callable[[], TrainConfig],
+    tune: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=VALUES",
+            help="Setting to tune: NAME=LOW..HIGH, NAME=LOW..HIGH:log or NAME=A,B,C. NAME is a setting of training, "
+            "model, loss, coefficients.NAME or model_settings.NAME. Repeatable.",
+            rich_help_panel="Search",
+            show_default=False,
+        ),
+    ],
+    trials: Annotated[
+        int, typer.Option(help="Trials in total, with those of earlier calls.", rich_help_panel="Search")
+    ] = 20,
+    storage: Annotated[
+        str,
+        typer.Option(
+            help="Database of the trials: sqlite:///FILE or postgresql://USER@HOST/NAME.",
+            rich_help_panel="Search",
+        ),
+    ] = "sqlite:///search.db",
+    study: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the search in the database. Default: the model's.",
+            rich_help_panel="Search",
+            show_default=False,
+        ),
+    ] = None,
+    objective: Annotated[
+        str,
+        typer.Option(
+            help="Metric of the validation rows: nll, ece, ece_at_temperature, accuracy, refinement_auroc, or auroc "
+            "and average_precision of the rarer of two classes.",
+            rich_help_panel="Search",
+        ),
+    ] = "nll",
+    no_prune: Annotated[
+        bool, typer.Option("--no-prune", help="Train every trial to its end.", rich_help_panel="Search")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of bundles to train the best settings into.", show_default=False),
+    ] = None,
+    track: Track = None,
+    as_json: Json = False,
+) -> None:
+    """Search for settings that do best on validation rows. Needs Optuna.
+
+    All trials share the parts of the data set; reference and test rows stay unseen. A trial that is worse than half of
+    the others at the same epoch stops. The same command continues an interrupted search; several at once share one.
+    """
+    with reported_errors(left="the same command continues the search"):
+        from training.search import Search, configured, parse_knob, run
+        from training.search_console import Following, show_trials
+
+        base = config()
+        search = Search(
+            base,
+            [parse_knob(each) for each in tune],
+            storage,
+            trials,
+            study or base.model_name,
+            objective,
+            prune=not no_prune,
+        )
+        following = Following(search, track)
+        found = run(search, following.trial, following.tell)
+        show_trials(search, found, as_json=as_json)
+        if out is not None:
+            best = configured(base, found[0].settings)
+            with progress(f"Training the best: {best.model} on {best.dataset}", best.epochs) as advance:
+                path = train_bundle(best, out, on_epoch=advance)
+            if not as_json:
+                show(path, as_json=False)
+
+
 @app.command("list")
 def list_command() -> None:
-    """List the data sets, models, losses and calibrators."""
+    """List the data sets, models (networks and trees), losses and calibrators."""
     from training.losses import LOSSES  # imports torch
     from training.models import MODELS
+    from training.trees import TREES
 
     kinds = {
         "data set": {name: _with_settings(line, settings_of(name)) for name, line in describe().items()},
-        "model": {name: _first_line(model) for name, model in MODELS.items()},
-        "loss": {name: _first_line(loss) for name, loss in LOSSES.items()},
+        "model": {name: _first_line(model) for name, model in (MODELS | TREES).items()} | _offered("model"),
+        "loss": {name: _first_line(loss) for name, loss in LOSSES.items()} | _offered("loss"),
         "calibrator": {name: _first_line(calibrator) for name, calibrator in CALIBRATORS.items()},
     }
     console = Console()
@@ -154,6 +274,7 @@ def export_command(
     name: Annotated[
         str | None, typer.Option(help="Name of the model; as trained if omitted.", show_default=False)
     ] = None,
+    allow_poor: AllowPoor = False,
     as_json: Json = False,
 ) -> None:
     """Make a bundle from a network trained earlier, without training it again."""
@@ -164,7 +285,7 @@ def export_command(
         trained = load(weights)
         config = trained.config
         config = replace(config, calibrator=calibrator or config.calibrator, name=name or config.name)
-        show(export_bundle(replace(trained, config=config), out), as_json=as_json)
+        show(export_bundle(replace(trained, config=config), out, allow_poor=allow_poor), as_json=as_json)
 
 
 @app.command("import")
@@ -190,6 +311,7 @@ def import_command(
             help="Deviation that they expect divided by, scale 0 … 1; repeat for each channel.", show_default=False
         ),
     ],
+    allow_poor: AllowPoor = False,
     as_json: Json = False,
 ) -> None:
     """Make a bundle from weights trained and published elsewhere.
@@ -202,13 +324,14 @@ def import_command(
         from training.imported import import_published
         from training.pipeline import export_bundle
 
-        show(export_bundle(import_published(weights, config(), mean, deviation), out), as_json=as_json)
+        trained = import_published(weights, config(), mean, deviation)
+        show(export_bundle(trained, out, allow_poor=allow_poor), as_json=as_json)
 
 
 @app.command("calibrate")
 def calibrate_command(
     path: BundleArgument,
-    calibrator: Annotated[str, typer.Option(help="Calibrator to fit.")] = TrainConfig.calibrator,
+    calibrator: Annotated[str, typer.Option(help="Calibrator to fit.")] = "temperature",
     as_json: Json = False,
 ) -> None:
     """Fit another calibrator on a bundle's held-out rows and write the model's next version."""
@@ -259,13 +382,18 @@ def _with_settings(line: str, settings: Mapping[str, Any]) -> str:
     return f"{line} Settings: {', '.join(settings)}." if settings else line
 
 
+def _offered(kind: str) -> dict[str, str]:
+    """Describe the entry points of installed packages, without importing them."""
+    return {name: f"{point.value}, an entry point of {GROUPS[kind]}." for name, point in offered(kind).items()}
+
+
 def _first_line(thing: object) -> str:
     return (inspect.getdoc(thing) or "").partition("\n")[0]
 
 
 def _run_folder(config: TrainConfig, keep: Path | None) -> Path:
     """Return a new folder for the run's log, or the last one if the run continues from a checkpoint."""
-    name = f"{config.model_name}-{config.model}-{config.loss}-{config.seed}"
+    name = re.sub(r"[^\w.-]+", "_", f"{config.model_name}-{config.model}-{config.loss}-{config.seed}")
     last = max((int(path.name.rpartition(".")[2]) for path in _RUNS.glob(f"{name}.[0-9]*")), default=0)
     continues = last > 0 and keep is not None and keep.exists()
     return _RUNS / f"{name}.{last if continues else last + 1}"

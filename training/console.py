@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,16 +20,19 @@ from rich.table import Table
 import bundle
 from training.epochs import Epoch, OnEpoch
 from training.errors import ConfigurationError, TrainingError
+from training.evaluate import PRECISION, recall_at
 
 FAILED, USAGE, REFUSED, INTERRUPTED = 1, 2, 3, 130
+_BETWEEN_LINES_S = 5.0
 
 
 @contextmanager
-def reported_errors(keep: Path | None = None) -> Iterator[None]:
+def reported_errors(keep: Path | None = None, left: str = "no incomplete bundle was left behind") -> Iterator[None]:
     """Turn expected errors into one sentence and an exit code.
 
     Args:
         keep: Checkpoint file that an interrupted run continues from.
+        left: What an interruption leaves where there is no checkpoint.
     """
     try:
         yield
@@ -39,7 +44,7 @@ def reported_errors(keep: Path | None = None) -> Iterator[None]:
         fail(error, REFUSED)
     except KeyboardInterrupt:
         continues = keep is not None and keep.exists()
-        hint = f"the same command continues from {keep}" if continues else "no incomplete bundle was left behind"
+        hint = f"the same command continues from {keep}" if continues else left
         fail(f"interrupted; {hint}", INTERRUPTED)
 
 
@@ -51,7 +56,10 @@ def fail(message: object, code: int) -> NoReturn:
 
 @contextmanager
 def progress(title: str, epochs: int) -> Iterator[OnEpoch]:
-    """Show a progress bar on a terminal; yield the function that advances it after each epoch."""
+    """Show a progress bar on a terminal, elsewhere lines; yield the function to call after each epoch."""
+    if not sys.stderr.isatty():
+        yield _lines(title)
+        return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -59,14 +67,35 @@ def progress(title: str, epochs: int) -> Iterator[OnEpoch]:
         TextColumn("loss {task.fields[loss]}"),
         TimeRemainingColumn(elapsed_when_finished=True),
     )
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as shown:
+    with Progress(*columns, console=Console(stderr=True)) as shown:
         task = shown.add_task(title, total=epochs, loss="…")
+        yield lambda epoch: shown.update(task, completed=epoch.number, total=epoch.of, loss=_loss(epoch))
 
-        def on_epoch(epoch: Epoch) -> None:
-            validation = "" if epoch.validation is None else f", validation {epoch.validation.accuracy:.1%}"
-            shown.update(task, completed=epoch.number, loss=f"{epoch.loss:.4f}{validation}")
 
-        yield on_epoch
+def _lines(title: str) -> OnEpoch:
+    """Return a function that prints a line for an epoch, at most every few seconds and for the last."""
+    said = -math.inf
+
+    def on_epoch(epoch: Epoch) -> None:
+        nonlocal said
+        if time.monotonic() - said >= _BETWEEN_LINES_S or epoch.number == epoch.of:
+            said = time.monotonic()
+            sys.stderr.write(f"{title}: epoch {epoch.number} of {epoch.of}, loss {_loss(epoch)}\n")
+
+    return on_epoch
+
+
+def _loss(epoch: Epoch) -> str:
+    found = epoch.validation
+    if found is None:
+        return f"{epoch.loss:.4f}"
+    told = f"{epoch.loss:.4f}, validation accuracy {found.accuracy:.1%}"
+    if math.isfinite(found.auroc):
+        told += (
+            f", AUROC {found.auroc:.3f}, average precision {found.average_precision:.3f}, recall "
+            f"{found.recall_at_precision:.1%} at precision {PRECISION:.0%}"
+        )
+    return told
 
 
 def show(path: Path, *, as_json: bool) -> None:
@@ -82,6 +111,12 @@ def show(path: Path, *, as_json: bool) -> None:
     console.print(_table(f"{report['rows']['evaluated']} reference rows that it was not fitted on", report))
     if "test" in report:
         console.print(_table(f"{report['test']['rows']} rows outside the bundle", report["test"]))
+    if positive := report.get("positive"):
+        console.print(_of_class(positive))
+    for note in report.get("training", {}).get("notes", ()):
+        console.print(escape(note), highlight=False, soft_wrap=True)
+    for problem in report.get("warnings", ()):
+        Console(stderr=True).print(f"[bold yellow]warning[/] {escape(problem)}", highlight=False, soft_wrap=True)
     if unseen := report.get("training", {}).get("classes_without_rows"):
         Console(stderr=True).print(
             f"[bold yellow]warning[/] no training rows for {escape(', '.join(unseen))}: the network cannot recognise "
@@ -98,6 +133,26 @@ def copy_report(found: bundle.Bundle, to: Path) -> None:
     (to / "report.json").write_text(json.dumps(found.report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     for name, svg in found.diagrams.items():
         (to / f"{name}.svg").write_bytes(svg)
+
+
+def _of_class(positive: dict[str, Any]) -> Table:
+    """Return how well a class is found, before and after calibration."""
+    title = (
+        f"{positive['label']}: {positive['positives']:,} of {positive['rows']:,} of these rows "
+        f"({positive['base_rate']:.2%})"
+    )
+    table = Table(title=escape(title), title_justify="left", title_style="", show_edge=False, pad_edge=False)
+    table.add_column()
+    sides = [positive["before"], positive["after"]]
+    for heading in ("before", "after"):
+        table.add_column(heading, justify="right")
+    for name, label in (("auroc", "AUROC"), ("average_precision", "average precision")):
+        values = [side[name]["value"] for side in sides]
+        table.add_row(label, *("—" if value is None else f"{value:.4f}" for value in values))
+    for precision in (0.5, 0.8, 0.9):
+        cells = [f"{recall_at(side['precision_recall'], precision):.1%}" for side in sides]
+        table.add_row(f"recall at precision {precision:.0%}", *cells)
+    return table
 
 
 def _table(title: str, comparison: dict[str, Any]) -> Table:

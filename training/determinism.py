@@ -8,10 +8,17 @@ from contextlib import contextmanager
 
 import torch
 
+from training.threads import usable_threads
+
 
 @contextmanager
-def deterministic(seed: int, threads: int) -> Iterator[None]:
-    """Seed PyTorch, select deterministic kernels and the number of threads; restore all of it afterwards."""
+def deterministic(seed: int, threads: int | None) -> Iterator[None]:
+    """Seed PyTorch, select deterministic kernels and the number of threads; restore all of it afterwards.
+
+    Raises:
+        ConfigurationError: More threads than CPUs.
+    """
+    threads = usable_threads(threads)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic with a workspace of its own
     threads_before = torch.get_num_threads()
     strict_before = torch.are_deterministic_algorithms_enabled()

@@ -54,6 +54,10 @@ class Outcome:
 
 
 def epoch_from(document: dict[str, Any]) -> Epoch:
-    """Restore an epoch from the document that `dataclasses.asdict` made of it."""
+    """Restore an epoch from the document that `dataclasses.asdict` made of it; null is NaN in its metrics."""
     validation = document["validation"]
-    return Epoch(**{**document, "validation": None if validation is None else Evaluation(**validation)})
+    if validation is not None:
+        validation = Evaluation(
+            **{name: float("nan") if value is None else value for name, value in validation.items()}
+        )
+    return Epoch(**{**document, "validation": validation})

@@ -4,6 +4,7 @@ TrainingError
 ├── ConfigurationError    an invalid setting, an unknown name, a data set that is too small
 │   └── DataError         missing or damaged files of a data set
 ├── DivergedError         the loss became NaN or infinite
+├── PoorModelError        the model is of no use: collapsed, or a calibrator at its bound
 └── ExportError           the exported graph differs from the network
 
 The command line turns them into one sentence and an exit code.
@@ -26,6 +27,16 @@ class DataError(ConfigurationError):
 
 class DivergedError(TrainingError):
     """The loss became NaN or infinite; the message names the epoch and the step."""
+
+
+class PoorModelError(TrainingError):
+    """The model looks useless, or its calibrator undetermined, so no bundle was written; `problems` has the reasons."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__(
+            " ".join(problems) + " No bundle was written. To write it all the same: --allow-poor (allow_poor=True)"
+        )
+        self.problems = problems
 
 
 class ExportError(TrainingError):

@@ -136,7 +136,7 @@ def check(model: bytes, golden: Golden) -> float:
         os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # it sends telemetry by default
         import onnxruntime
     except ImportError as error:
-        raise ExportError("ONNX Runtime is needed to check the export: pip install 'candor[cpu]'") from error
+        raise ExportError("ONNX Runtime is needed to check the export: python requirements/install.py cpu") from error
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1

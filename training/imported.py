@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from training.models.published import load_published
 from training.trained import Trained
 
 _WHITE = 255.0
+_REFERENCE_ROWS = 2_000
 
 
 def import_published(path: Path, config: TrainConfig, mean: Sequence[float], deviation: Sequence[float]) -> Trained:
@@ -37,6 +39,7 @@ def import_published(path: Path, config: TrainConfig, mean: Sequence[float], dev
         ConfigurationError: A setting is invalid, or the weights do not belong to the model.
         DataError: Files of the data set are missing or damaged.
     """
+    config = replace(config, model="lenet5" if config.model == "auto" else config.model)
     architecture = choose("model", MODELS, config.model)
     data = config.read()
     if data.kind != "image":
@@ -50,10 +53,12 @@ def import_published(path: Path, config: TrainConfig, mean: Sequence[float], dev
     scale, shift = (tuple(_WHITE * value for value in values) for values in (deviation, mean))
     module = assemble(architecture, ImageShape(height, width, scale, shift), len(data.label_names)).eval()
     load_published(module[1], path)
+    if config.reference_rows is None:
+        config = replace(config, reference_rows=min(_REFERENCE_ROWS, len(data.test or data.labels) // 2))
     parts = split_held_out(
         data.labels,
         seed=config.seed,
-        reference_rows=config.reference_rows,
+        reference_rows=config.reference_rows or 0,
         fit_share=config.fit_share,
         certify_share=config.certify_share,
         test=data.test,

@@ -164,6 +164,17 @@ class TableShape:
                     if categories < 0:
                         raise ConfigurationError(f"column {place} has {categories} categories, expected at least 0")
 
+    @property
+    def numbers(self) -> int:
+        """Values per row after preprocessing: one for each column of numbers, and one for each part between knots."""
+        columns = [column for column in self.columns if isinstance(column, NumberColumn)]
+        return sum(1 + max(0, len(column.knots) - 1) for column in columns)
+
+    @property
+    def categories(self) -> tuple[int, ...]:
+        """Number of known categories of each column of categories; codes are 0 … that number."""
+        return tuple(column.categories for column in self.columns if isinstance(column, CategoryColumn))
+
     @classmethod
     def measured(cls, rows: NDArray[np.float32], categories: Sequence[int | None]) -> Self:
         """Measure the means, deviations and knots of training rows, without missing values.

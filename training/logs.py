@@ -42,7 +42,7 @@ def log_to(folder: Path) -> Iterator[OnEpoch]:
             lines.write(json.dumps(without_nan(asdict(epoch)), allow_nan=False) + "\n")
             lines.flush()
             if board is not None:
-                for name, value in _scalars(epoch):
+                for name, value in scalars(epoch):
                     board.add_scalar(name, value, epoch.number)
                 board.flush()
 
@@ -68,7 +68,8 @@ def _board(folder: Path, stack: ExitStack) -> Any:
     return stack.enter_context(SummaryWriter(folder))
 
 
-def _scalars(epoch: Epoch) -> Iterator[tuple[str, float]]:
+def scalars(epoch: Epoch) -> Iterator[tuple[str, float]]:
+    """Yield the numbers of an epoch with their names on a board."""
     yield "train/loss", epoch.loss
     yield "train/accuracy", epoch.accuracy
     yield "train/learning_rate", epoch.learning_rate

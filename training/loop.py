@@ -23,6 +23,7 @@ from training.export import logits_of
 from training.learned_epoch import LearnedEpochs
 from training.losses import Criterion
 from training.mixup import Mixing
+from training.models.pretrained import FineTuned
 from training.optimiser import make_optimiser
 from training.recipe import Recipe
 from training.team import ALONE, Team
@@ -37,10 +38,14 @@ class Rows:
     Attributes:
         inputs: (N, …), in the form that a bundle's graph takes.
         labels: int64 (N,).
+        weights: Weight of each row in the loss, (N,); None where all are equal.
+        chances: Chance of each row to be drawn, (N,), with sum 1; None to take each once per epoch.
     """
 
     inputs: NDArray[Any]
     labels: NDArray[np.int64]
+    weights: NDArray[np.float64] | None = None
+    chances: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -48,7 +53,9 @@ class Rows:
     def digest(self) -> str:
         """Return the first 16 hexadecimal digits of a SHA-256 over inputs and labels."""
         whole = hashlib.sha256()
-        for array in (self.inputs, self.labels):
+        for array in (self.inputs, self.labels, self.weights, self.chances):
+            if array is None:
+                continue
             whole.update(f"{array.dtype}{array.shape}".encode())
             whole.update(np.ascontiguousarray(array).data)
         return whole.hexdigest()[:16]
@@ -76,7 +83,8 @@ def train(
         validation: Rows to evaluate on after each epoch; required for early stopping.
         keep: Checkpoint file, written after each epoch and removed at the end. If it exists, the run continues from it,
             to the same result.
-        on_epoch: Called after every epoch, in the first process of the team; not again for epochs of the checkpoint.
+        on_epoch: Called after every epoch, in the first process of the team; not again for epochs of the checkpoint. It
+            is called twice for an epoch if the process was killed before the checkpoint was written.
         team: The processes that train together.
 
     Raises:
@@ -85,6 +93,11 @@ def train(
     """
     if recipe.patience is not None and validation is None:
         raise ConfigurationError(f"patience is {recipe.patience}, which requires validation rows")
+    if recipe.frozen_epochs and (team.size > 1 or not any(isinstance(each, FineTuned) for each in module.modules())):
+        raise ConfigurationError(
+            f"frozen_epochs is {recipe.frozen_epochs}, which requires a network of timm:, torchvision: or hf: and "
+            "a single process"
+        )
     check_suits(recipe, rows.inputs.shape)
     if min(recipe.batch_size, len(rows)) < team.size:
         raise ConfigurationError(
@@ -98,10 +111,12 @@ def train(
     while not run.finished:
         epoch = run.epoch()
         if team.leads:
-            if keep is not None:
-                checkpoint.write(keep, asked, run.state())
-            if on_epoch is not None:
-                on_epoch(epoch)
+            try:
+                if on_epoch is not None:
+                    on_epoch(epoch)  # before the checkpoint: what ends the process between them loses no line of a log
+            finally:
+                if keep is not None:
+                    checkpoint.write(keep, asked, run.state())
     outcome = run.finish()
     if keep is not None and team.leads:
         keep.unlink(missing_ok=True)
@@ -135,6 +150,8 @@ class _Run:
         self._learned = LearnedEpochs(len(rows)).to(self._device)
         self._inputs = torch.from_numpy(np.ascontiguousarray(rows.inputs)).to(self._device)
         self._labels = torch.from_numpy(rows.labels).to(self._device)
+        self._weights = None if rows.weights is None else torch.from_numpy(rows.weights).float().to(self._device)
+        self._chances = None if rows.chances is None else torch.from_numpy(rows.chances).cumsum(0)
         self._recipe, self._validation, self._team = recipe, validation, team
         self._optimiser = make_optimiser(module, recipe)
         self._order = torch.Generator().manual_seed(recipe.seed)
@@ -152,7 +169,7 @@ class _Run:
     def epoch(self) -> Epoch:
         recipe, number = self._recipe, len(self._epochs) + 1
         count = len(self._labels)
-        order = torch.randperm(count, generator=self._order)
+        order = self._drawn(count)
         self._chance.manual_seed(self._seed(_AUGMENTATION, number))
         mixture = np.random.default_rng(self._seed(_MIXTURE, number))
         if self._team.size > 1:
@@ -162,11 +179,13 @@ class _Run:
         totals = torch.zeros(2, dtype=torch.float64, device=self._device)
         began = time.perf_counter()
         self._module.train()
+        if recipe.frozen_epochs:
+            self._freeze(frozen=number <= recipe.frozen_epochs)
         with self._team.merging([*self._criterion.buffers(), *self._learned.buffers()]):
             for step, batch in enumerate(batches):
                 step_size = recipe.step_size(number - 1 + step / len(batches))
                 for group in self._optimiser.param_groups:
-                    group["lr"] = step_size
+                    group["lr"] = step_size * group.get("scale", 1.0)
                 means[step] = self._step(number, batch, totals, mixture)
                 # Reading a number from a GPU waits for it.
                 if self._device.type == "cpu" or step + 1 == len(batches):
@@ -179,6 +198,18 @@ class _Run:
         self._epochs.append(epoch)
         self._remember_best(epoch)
         return epoch
+
+    def _freeze(self, *, frozen: bool) -> None:
+        for network in self._module.modules():
+            if isinstance(network, FineTuned):
+                network.freeze(frozen=frozen)
+
+    def _drawn(self, count: int) -> Tensor:
+        """Return the rows of an epoch in order: each once, or as many drawn by their chances."""
+        if self._chances is None:
+            return torch.randperm(count, generator=self._order)
+        places = torch.rand(count, dtype=torch.float64, generator=self._order) * self._chances[-1]
+        return torch.searchsorted(self._chances, places, right=True).clamp_max(count - 1)
 
     def _seed(self, stream: int, epoch: int) -> int:
         """Return a seed for each stream, epoch and process."""
@@ -196,6 +227,8 @@ class _Run:
             else:
                 logits, targets = self._network(inputs), labels
         losses = self._criterion(logits, targets, batch)
+        if self._weights is not None:
+            losses = losses * self._weights[batch]
         # Gradients are averaged over the team: each process weighs its rows as if the batch were its own.
         mean: Tensor = losses.mean() if self._team.size == 1 else losses.sum() * self._team.size / whole
         self._optimiser.zero_grad()
@@ -303,9 +336,12 @@ def _identity(
 ) -> dict[str, Any]:
     """Return the plain values that identify a run and its checkpoint."""
     told = {field.name: getattr(recipe, field.name) for field in fields(Recipe)}
+    network = hashlib.sha256(str(module).encode())
+    for name, tensor in module.state_dict().items():  # the seed's, or pretrained ones
+        network.update(name.encode() + tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return told | {
         "loss": criterion.description,
-        "network": hashlib.sha256(str(module).encode()).hexdigest()[:16],
+        "network": network.hexdigest()[:16],
         "training rows": rows.digest(),
         "validation rows": None if validation is None else validation.digest(),
     }

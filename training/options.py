@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -58,6 +59,38 @@ def with_options(
         return wrapped
 
     return decorate
+
+
+def typed(config: object) -> list[str]:
+    """Return the options of a command that give this configuration: those that differ from the defaults.
+
+    Args:
+        config: An instance of the dataclass of `with_options`.
+
+    Example:
+        >>> from training.recipe import Recipe
+        >>> typed(Recipe(flip=True, epochs=3, schedule="step", milestones=(1, 2)))
+        ['--epochs', '3', '--schedule', 'step', '--milestone', '1', '--milestone', '2', '--flip']
+    """
+    plain = type(config)()
+    told: list[str] = []
+    for field in fields(config):  # type: ignore[arg-type]
+        value, name = getattr(config, field.name), field.name.replace("_", "-")
+        if value == getattr(plain, field.name):
+            continue
+        if isinstance(value, bool):
+            told.append(f"--{name}" if value else f"--no-{name}")
+        elif isinstance(value, Mapping):
+            for key, entry in value.items():
+                told += [
+                    f"--{name.removesuffix('s')}",
+                    f"{key}={entry if isinstance(entry, str) else json.dumps(entry)}",
+                ]
+        elif isinstance(value, tuple):
+            told += [part for entry in value for part in (f"--{name.removesuffix('s')}", str(entry))]
+        else:
+            told += [f"--{name}", str(value)]
+    return told
 
 
 def _parameter(field: Field[Any], hint: Any, text: str, panel: str) -> inspect.Parameter:

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import bundle
-from bundle import Architecture, BundleContents, DataRecord, Loss, Part, Profile, Reference, TrainingRecord
-from bundle.report import headline, make_report
+from bundle import Architecture, BundleContents, DataRecord, Part, Profile, Reference, TrainingRecord
+from bundle.report import headline
 from calibrators import CALIBRATORS
-from training import export
+from importing.report import make_report
 from training.calibrate import calibrate
 from training.config import TrainConfig, choose
 from training.determinism import deterministic
 from training.diagrams import draw
 from training.documents import versions_of, without_nan
 from training.epochs import Epoch, OnEpoch
+from training.errors import ConfigurationError, PoorModelError
 from training.loop import device_of
-from training.team import team
-from training.trained import Trained, learn, save
+from training.poor import poor
+from training.team import ALONE, Team, team
+from training.trained import Given, Trained, learn, save
+from training.trees import TREES
+from training.trees.learn import GrownTrees
+from training.trees.learn import learn as grow
 
 _FEWEST_TEST_ROWS = 2
 _PACKAGES = ("candor", "numpy", "onnx", "onnxruntime", "onnxruntime-gpu", "scipy", "torch")
@@ -31,52 +36,87 @@ def run(
     config: TrainConfig,
     root: Path,
     *,
+    given: Given | None = None,
     weights: Path | None = None,
     keep: Path | None = None,
     on_epoch: OnEpoch | None = None,
+    allow_poor: bool = False,
 ) -> Path:
     """See `training.train_bundle`."""
-    choose("calibrator", CALIBRATORS, config.calibrator)
+    if config.calibrator is not None:
+        choose("calibrator", CALIBRATORS, config.calibrator)
     with team(device_of(config).type) as together:
-        trained = learn(config, keep=keep, on_epoch=on_epoch, team=together)
+        if given is None:
+            whole = config.read()
+            config, notes = config.suited(whole)
+            given = Given(*config.cut(whole), notes=notes)
+        else:
+            config, notes = config.suited(given.data, given.parts)
+            given = replace(given, notes=notes)
+        if config.model in TREES and (keep is not None or weights is not None or together.size > 1):
+            raise ConfigurationError(
+                f"{config.model} trains in one piece and in one process: run it without --keep, --weights and "
+                "torchrun. An interruption leaves nothing behind"
+            )
+        trained = fit(config, given, keep=keep, on_epoch=on_epoch, team=together)
 
         def write() -> Path:
-            if weights is not None:
+            if weights is not None and isinstance(trained, Trained):
                 save(trained, weights)
-            return export_bundle(trained, root)
+            return export_bundle(trained, root, allow_poor=allow_poor)
 
         return together.from_leader(write)
 
 
-def export_bundle(trained: Trained, root: Path) -> Path:
-    """Calibrate a trained network on its held-out rows, export and check it, and write it as a bundle.
+def fit(
+    config: TrainConfig,
+    given: Given,
+    *,
+    keep: Path | None = None,
+    on_epoch: OnEpoch | None = None,
+    team: Team = ALONE,
+) -> Trained | GrownTrees:
+    """Train a network or trees; arguments and errors are those of `training.trained.learn`."""
+    config = config.suited(given.data, given.parts)[0]
+    if config.model in TREES:
+        return grow(config, given.data, given.parts, given.notes, on_epoch)
+    return learn(config, given=given, keep=keep, on_epoch=on_epoch, team=team)
+
+
+def export_bundle(trained: Trained | GrownTrees, root: Path, *, allow_poor: bool = False) -> Path:
+    """Calibrate a trained model on its held-out rows, export and check it, and write it as a bundle.
 
     Args:
-        trained: The network with its configuration and data.
+        trained: The model with its configuration and data.
         root: Folder of bundles.
+        allow_poor: Whether to write a model that `training.poor` finds useless.
 
     Returns:
         The bundle's folder, `<root>/<name>/<version>`.
 
     Raises:
         ConfigurationError: The calibrator is unknown, or the held-out rows do not determine it.
-        ExportError: The exported graph differs from the network.
+        ExportError: The exported graph differs from what was trained.
+        PoorModelError: The model is of no use, and `allow_poor` is false.
         bundle.BundleError, OSError: The bundle could not be written.
     """
-    config, data, parts, module = trained.config, trained.data, trained.parts, trained.module
+    config, data, parts = trained.config, trained.data, trained.parts
     with deterministic(config.seed, config.threads):
         reference = Reference(*map(trained.scored, (parts.fit, parts.certify, parts.gate)))
         test = trained.scored(parts.unseen()) if len(parts.unseen()) >= _FEWEST_TEST_ROWS else None
-        golden = export.make_golden(module, data.inputs[parts.fit], data.vocabulary)
-        model_bytes = export.to_onnx(module, golden.inputs)
-    difference = export.check(model_bytes, golden)
-    calibrator = calibrate(config.calibrator, reference.fit)
-    report = make_report(reference, calibrator, test)
+        exported = trained.exported()
+    calibrator = calibrate(config.calibrator or "temperature", reference.fit)
+    report = make_report(reference, calibrator, data.label_names, test=test)
+    problems = poor(reference, calibrator)
+    if problems and not allow_poor:
+        raise PoorModelError(problems)
+    report["warnings"] += problems
     report["training"] = {
         "epochs": [_reported(epoch) for epoch in trained.outcome.epochs],
         "best_epoch": trained.outcome.best,
         "classes_without_rows": _never_seen(trained),
-        "export_difference": difference,
+        "export_difference": exported.difference,
+        "notes": list(trained.notes),
     }
     return bundle.write(
         root,
@@ -84,14 +124,15 @@ def export_bundle(trained: Trained, root: Path) -> Path:
             model=config.model_name,
             labels=data.label_names,
             input=data.spec(resize=config.resize),
-            model_bytes=model_bytes,
+            model_bytes=exported.model,
             calibrator=calibrator,
             reference=reference,
-            golden=golden,
+            golden=exported.golden,
+            graph=exported.graph,
             architecture=Architecture(
                 name=config.model,
-                parameters=sum(parameter.numel() for parameter in module.parameters()),
-                config={"dropout": config.dropout, "centred": config.centred},
+                parameters=exported.parameters,
+                config=exported.architecture,
             ),
             training=_record(trained),
             versions=versions_of(*_PACKAGES),
@@ -105,7 +146,7 @@ def export_bundle(trained: Trained, root: Path) -> Path:
     )
 
 
-def _profile(trained: Trained) -> Profile | None:
+def _profile(trained: Trained | GrownTrees) -> Profile | None:
     data, parts = trained.data, trained.parts
     if data.columns is None:
         return None
@@ -113,31 +154,21 @@ def _profile(trained: Trained) -> Profile | None:
     return Profile.of(data.columns, data.inputs[parts.fit], data.inputs[counted])
 
 
-def _record(trained: Trained) -> TrainingRecord:
+def _record(trained: Trained | GrownTrees) -> TrainingRecord:
     config = trained.config
     parts = trained.parts.sizes_and_digests()
-    how: dict[str, Any] = {"epochs": 0, "weights": trained.weights}
-    if trained.weights is None:
-        how = {
-            "loss": Loss(name=config.loss, coefficients=dict(config.coefficients)),
-            "epochs": config.epochs,
-            "batch_size": config.batch_size,
-            "optimiser": config.optimiser,
-            "learning_rate": config.learning_rate,
-            "recipe": config.recipe(),
-        }
     return TrainingRecord(
         dataset=config.dataset,
         seed=config.seed,
         splits={name: Part(rows=rows, sha256=digest) for name, (rows, digest) in parts.items()},
         data=DataRecord(options=config.data_options(), sources=dict(trained.data.sources)),
-        **how,
+        **trained.described(),
     )
 
 
-def _never_seen(trained: Trained) -> list[str]:
+def _never_seen(trained: Trained | GrownTrees) -> list[str]:
     """Return the classes without training rows, which the network cannot recognise."""
-    if trained.weights is not None:
+    if isinstance(trained, Trained) and trained.weights is not None:
         return []
     seen = set(trained.data.labels[trained.parts.train].tolist())
     return [name for label, name in enumerate(trained.data.label_names) if label not in seen]
@@ -145,7 +176,7 @@ def _never_seen(trained: Trained) -> list[str]:
 
 def _reported(epoch: Epoch) -> dict[str, Any]:
     """Return what depends on the seed alone and not on the speed of the machine."""
-    document: dict[str, Any] = {"loss": epoch.loss, "accuracy": epoch.accuracy}
+    document: dict[str, Any] = without_nan({"loss": epoch.loss, "accuracy": epoch.accuracy})
     if epoch.validation is not None:
         document["validation"] = without_nan(asdict(epoch.validation))
     return document

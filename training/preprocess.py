@@ -22,26 +22,30 @@ class ImageInput(nn.Module):
 
     Args:
         scale: Divisor of each channel on the scale 0 … 255, positive, length C.
-        size: Side of the network's square images; others are resized (bilinear, half-pixel centres).
+        size: Side of the network's square images; others are resized (bilinear, half-pixel centres). None for any size.
         mean: Subtracted from each channel on the scale 0 … 255, length C.
     """
 
     scale: Tensor
     mean: Tensor | None
 
-    def __init__(self, scale: Sequence[float], size: int, mean: Sequence[float] | None = None) -> None:
+    def __init__(self, scale: Sequence[float], size: int | None, mean: Sequence[float] | None = None) -> None:
         super().__init__()
         self.register_buffer("scale", 1.0 / torch.tensor(scale, dtype=torch.float32))
         self.register_buffer("mean", None if mean is None else torch.tensor(mean, dtype=torch.float32))
         self.size = size
 
+    def extra_repr(self) -> str:
+        """Return what the network's description says: a checkpoint belongs to it."""
+        return f"size={self.size}, centred={self.mean is not None}"
+
     def forward(self, images: Tensor) -> Tensor:
-        """Map uint8 (N, H, W, C) to float32 (N, C, size, size)."""
+        """Map uint8 (N, H, W, C) to float32 (N, C, size, size), or (N, C, H, W) without a size."""
         pixels = images.to(torch.float32)
         if self.mean is not None:
             pixels = pixels - self.mean
         scaled = (pixels * self.scale).permute(0, 3, 1, 2)
-        if tuple(scaled.shape[2:]) == (self.size, self.size):
+        if self.size is None or tuple(scaled.shape[2:]) == (self.size, self.size):
             return scaled
         return functional.interpolate(scaled, size=(self.size, self.size), mode="bilinear", align_corners=False)
 
@@ -104,7 +108,7 @@ class TableInput(nn.Module):
         self.register_buffer("part_places", torch.tensor([place for place, _, _ in parts], dtype=torch.int64))
         self.register_buffer("part_starts", torch.tensor([start for _, start, _ in parts]))
         self.register_buffer("part_lengths", torch.tensor([length for _, _, length in parts]))
-        self.numbers = len(numbers) + len(parts)
+        self.numbers = shape.numbers
         self.register_buffer("category_places", torch.tensor([place for place, _ in codes], dtype=torch.int64))
         self.register_buffer("categories", torch.tensor([column.categories for _, column in codes], dtype=torch.int64))
 

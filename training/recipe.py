@@ -32,6 +32,8 @@ class Recipe:
         milestones: Epochs after which `step` divides, ascending.
         step_factor: Divisor of `step`, above 1.
         warm_up: Epochs (may be fractional) of linear rise of the step size from 0.
+        layer_decay: Factor of the learning rate from each layer to the one before it, in (0, 1]; 1 for one rate.
+        frozen_epochs: Epochs at the beginning in which only the head of a pretrained network learns.
         clip: Largest L2 norm of a step's gradient; None for no limit.
         crop: Pixels of black border for random crops of the original size; 0 for none.
         flip: Whether to mirror half of the images left to right.
@@ -44,7 +46,7 @@ class Recipe:
             to the end and keeps the last weights.
         device: `cpu`, `cuda`, or `auto` (CUDA if available).
         seed: Seed of weights, order, dropout and augmentation; 0 … 2**63 − 1.
-        threads: CPU threads of PyTorch.
+        threads: CPU threads of training; by default those that affinity, control group and OMP_NUM_THREADS grant.
 
     Raises:
         ConfigurationError: A value is out of range.
@@ -66,6 +68,8 @@ class Recipe:
     milestones: tuple[int, ...] = ()
     step_factor: float = 10.0
     warm_up: float = 0.0
+    layer_decay: float = 1.0
+    frozen_epochs: int = 0
     clip: float | None = None
     crop: int = 0
     flip: bool = False
@@ -75,15 +79,16 @@ class Recipe:
     channels_last: bool = False
     compile: bool = False
     patience: int | None = None
-    device: Literal["auto", "cpu", "cuda"] = "cpu"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
     seed: int = 0
-    threads: int = 1
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "milestones", tuple(self.milestones))  # a list, where they were read from JSON
         for name in ("epochs", "batch_size", "threads"):
-            require(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
-        for name in ("crop", "cutout", "mixup", "weight_decay", "warm_up"):
+            value = getattr(self, name)
+            require(name, value, (value is None and name == "threads") or value >= 1, "at least 1")
+        for name in ("crop", "cutout", "mixup", "weight_decay", "warm_up", "frozen_epochs"):
             value = getattr(self, name)
             require(name, value, 0 <= value < math.inf, "a number of at least 0")
         for name, choices in (
@@ -102,6 +107,7 @@ class Recipe:
         )
         require("momentum", self.momentum, 0 <= self.momentum < 1, "at least 0 and less than 1")
         require("nesterov", self.nesterov, not self.nesterov or self.momentum > 0, "a positive momentum")
+        require("layer_decay", self.layer_decay, 0 < self.layer_decay <= 1, "a positive number of at most 1")
         require("step_factor", self.step_factor, 1 < self.step_factor < math.inf, "a number above 1")
         ascending = all(a < b for a, b in zip((0, *self.milestones), self.milestones, strict=False))
         require("milestones", self.milestones, ascending, "epochs of at least 1 in ascending order")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 Result = TypeVar("Result")
+
+# How long the threads of a group have to let go of their last tensors.
+_GRACE_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -88,3 +92,6 @@ def team(device: str) -> Iterator[Team]:
         yield Team(distributed.get_rank(), size)
     finally:
         distributed.destroy_process_group()
+        # The group's threads outlive it, since PyTorch keeps a reference. To free a tensor that Python made, they need
+        # the GIL, and a thread that asks for it while Python ends aborts the process (before 3.14): now they get it.
+        time.sleep(_GRACE_S)

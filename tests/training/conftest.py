@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,16 @@ import bundle
 from training import TrainConfig, train_bundle
 
 TINY = TrainConfig(epochs=3, train_rows=100, reference_rows=60)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _operators_read_once() -> Iterator[None]:
+    """PyTorch's exporter reads all operators' sources for every export, in half a second; here it does so once."""
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(cache(ONNXRegistry.from_torchlib)))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -13,13 +15,6 @@ from training import ConfigurationError
 from training.models import MODELS, ImageNetResNet50, LeNet5Original, TableCNN, TextCNN
 from training.models.lenet5_original import CONNECTIONS
 from training.models.resnet_cifar import Block
-
-try:
-    import torchvision.models  # noqa: F401
-except (ImportError, RuntimeError):  # one that is for another PyTorch raises the second
-    TORCHVISION = False
-else:
-    TORCHVISION = True
 
 
 def conv(width: int, planes: int, kernel: int) -> int:
@@ -140,13 +135,13 @@ def test_every_network_is_counted() -> None:
     assert {*PUBLISHED, "lenet5_padded", "text_cnn", "table_cnn", "imagenet_resnet50"} == set(MODELS)
 
 
-@pytest.mark.skipif(not TORCHVISION, reason="torchvision is not installed")
+@pytest.mark.skipif(find_spec("torchvision") is None, reason="torchvision is not installed")
 def test_imagenet_resnet50_has_the_published_parameters() -> None:
     assert count(ImageNetResNet50(3, 1000)) == 25_557_032 == resnet50(7, 1000)
 
 
-@pytest.mark.skipif(TORCHVISION, reason="torchvision is installed")
-def test_imagenet_resnet50_says_what_it_lacks() -> None:
+def test_imagenet_resnet50_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchvision.models", None)
     with pytest.raises(ConfigurationError, match=r"requires torchvision .* pip install torchvision"):
         ImageNetResNet50(3, 1000)
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import bundle
+from bundle import LabelledLogits
+from calibrators import Auto
 from training import ConfigurationError
-from training.calibrate import calibrate_bundle
+from training.calibrate import calibrate, calibrate_bundle
 
 
 @pytest.fixture
@@ -41,3 +45,15 @@ def test_a_bundle_under_another_name_is_refused(trained: Path, tmp_path: Path) -
     with pytest.raises(ConfigurationError, match=r"'other'.*'digits'"):
         calibrate_bundle(elsewhere, "temperature")
     assert [entry.name for entry in elsewhere.parent.iterdir()] == ["1"]
+
+
+def test_folds_keep_groups_together() -> None:
+    # Ten copies of each of 40 rows: only rows that share a group may say so.
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 3, (40, 3))
+    labels = np.argmax(logits / 2 + rng.gumbel(size=(40, 3)), axis=1)
+    rows = LabelledLogits(np.repeat(logits, 10, axis=0).astype(np.float32), np.repeat(labels, 10))
+    grouped = replace(rows, group=np.repeat(np.arange(40), 10))
+    found, alone = (calibrate("auto", one) for one in (grouped, rows))
+    expected = Auto().fit_grouped(rows.logits, rows.labels, grouped.group)
+    assert found.to_dict() == expected.to_dict() != alone.to_dict()

@@ -28,8 +28,9 @@ from training.data import DATASETS, split
 from training.epochs import Epoch, OnEpoch
 from training.losses import LOSSES, cross_entropy
 from training.models import MODELS
+from training.trees import TREES
 
-TINY = ["--epochs", "1", "--train-rows", "60", "--reference-rows", "60", "--no-log"]
+TINY = ["--epochs", "1", "--train-rows", "60", "--reference-rows", "60", "--no-log", "--allow-poor"]
 runner = CliRunner()
 
 
@@ -91,7 +92,7 @@ def test_a_run_is_logged_and_goes_on_where_it_stopped(tmp_path: Path, monkeypatc
     tiny = [part for part in TINY if part != "--no-log"]
     keep = tmp_path / "checkpoint.pt"
     settings = [*tiny, "--epochs", "3", "--validation-rows", "40", "--keep", keep]
-    log = Path("runs/digits-lenet5-cross_entropy-0.1")
+    log = Path("runs/digits-auto-cross_entropy-0.1")
     real = training.logs.log_to
 
     @contextmanager
@@ -126,7 +127,7 @@ def test_a_run_is_logged_and_goes_on_where_it_stopped(tmp_path: Path, monkeypatc
 def test_list_names_what_there_is() -> None:
     code, out, _ = run("list")
     assert code == 0
-    for name in (*DATASETS, *MODELS, *LOSSES, *CALIBRATORS):
+    for name in (*DATASETS, *MODELS, *TREES, *LOSSES, *CALIBRATORS):
         assert name in out
     assert "vocabulary_size" in out
 

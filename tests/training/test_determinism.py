@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
 from training.determinism import deterministic
+from training.errors import ConfigurationError
 
 
 def test_the_seed_decides_and_the_block_leaves_no_trace() -> None:
@@ -21,7 +24,13 @@ def test_the_seed_decides_and_the_block_leaves_no_trace() -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_threads_and_kernels_are_chosen_and_put_back_after_an_error_too() -> None:
+def test_more_threads_than_cpus_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="threads is 100000, expected at most"), deterministic(0, 100_000):
+        pass
+
+
+def test_threads_and_kernels_are_chosen_and_put_back_after_an_error_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
     threads = torch.get_num_threads()
 
     def fail() -> None:

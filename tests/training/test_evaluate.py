@@ -77,6 +77,8 @@ def test_rows_that_are_all_right_or_all_wrong_have_no_refinement(shift: int, acc
     found = asdict(evaluate(logits, (logits.argmax(axis=1) + shift) % 4))
     assert found["accuracy"] == accuracy
     assert math.isnan(found.pop("refinement_auroc"))
+    of_two_classes = [found.pop(name) for name in ("auroc", "average_precision", "recall_at_precision")]
+    assert all(map(math.isnan, of_two_classes))
     assert all(math.isfinite(value) for value in found.values())
 
 

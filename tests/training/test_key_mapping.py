@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 from typer.testing import CliRunner
@@ -95,19 +95,6 @@ def state() -> State:
     return published(3)[0].state_dict()
 
 
-def save_safetensors(state: State, path: Path) -> None:
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    numbers = b""
-    for name, tensor in state.items():
-        data = tensor.numpy().tobytes()
-        dtype = {torch.float32: "F32", torch.int64: "I64"}[tensor.dtype]
-        offsets = [len(numbers), len(numbers) + len(data)]
-        header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": offsets}
-        numbers += data
-    text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + numbers)
-
-
 @pytest.mark.parametrize(("name", "n"), [("resnet20", 3), ("resnet32", 5), ("resnet44", 7), ("resnet56", 9)])
 def test_the_widespread_layout_loads_and_says_the_same(name: str, n: int, tmp_path: Path) -> None:
     network, images, expected = published(n)
@@ -134,8 +121,14 @@ def test_arrays_of_numpy(state: State, tmp_path: Path) -> None:
 
 
 def test_safetensors(state: State, tmp_path: Path) -> None:
-    save_safetensors(state, tmp_path / "weights.safetensors")
+    save_file(state, tmp_path / "weights.safetensors")
     assert_loads(tmp_path / "weights.safetensors", state)
+
+
+def test_safetensors_in_bfloat16(state: State, tmp_path: Path) -> None:
+    rounded = {name: tensor.bfloat16() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
+    save_file(rounded, tmp_path / "weights.safetensors")
+    assert_loads(tmp_path / "weights.safetensors", {name: tensor.to(state[name]) for name, tensor in rounded.items()})
 
 
 def test_counts_of_batches_may_be_missing(state: State, tmp_path: Path) -> None:
@@ -193,7 +186,7 @@ def test_files_that_cannot_be_read_safely_are_refused(
     (tmp_path / "torn.pt").write_bytes(b"PK\x03\x04 and no more")
     (tmp_path / "torn.npz").write_bytes(b"PK\x03\x04 and no more")
     (tmp_path / "torn.safetensors").write_bytes((1000).to_bytes(8, "little") + b"{")
-    save_safetensors(state, tmp_path / "whole.safetensors")
+    save_file(state, tmp_path / "whole.safetensors")
     (tmp_path / "short.safetensors").write_bytes((tmp_path / "whole.safetensors").read_bytes()[:-100])
     for name in ("harmful.pt", "harmful.npz", "torn.pt", "torn.npz", "torn.safetensors", "short.safetensors"):
         with pytest.raises(ConfigurationError, match=f"{name} does not contain weights that can be read safely"):

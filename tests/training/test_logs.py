@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from training.epochs import Epoch, epoch_from
 from training.evaluate import Evaluation
 from training.logs import JSON_LINES, log_to, read_log
 
-EPOCH = Epoch(1, 3, 0.5, 0.8, 1.25, 0.01, Evaluation(0.9, 0.3, 0.05, 1.5, 0.02, 0.01, 0.85))
+EPOCH = Epoch(1, 3, 0.5, 0.8, 1.25, 0.01, Evaluation(0.9, 0.3, 0.05, 1.5, 0.02, 0.01, 0.85, 0.95, 0.6, 0.4))
 
 
 def test_every_epoch_is_a_line_that_reads_back(tmp_path: Path) -> None:
@@ -29,7 +30,12 @@ def test_what_is_no_number_is_null(tmp_path: Path) -> None:
     with log_to(tmp_path) as log:
         log(broken)
     (line,) = (tmp_path / JSON_LINES).read_text().splitlines()
-    assert json.loads(line, parse_constant=pytest.fail)["validation"]["refinement_auroc"] is None
+    document = json.loads(line, parse_constant=pytest.fail)
+    assert document["validation"]["refinement_auroc"] is None
+    restored = epoch_from(document).validation
+    assert restored is not None
+    assert math.isnan(restored.refinement_auroc)
+    assert math.isnan(restored.auroc)
 
 
 def test_a_run_that_goes_on_has_one_log(tmp_path: Path) -> None:
@@ -66,4 +72,4 @@ def test_tensorboard_gets_what_the_lines_say(tmp_path: Path) -> None:
     assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [(1, 0.5), (2, 0.25)]
     (nll,) = events.Scalars("validation/nll")
     assert nll.value == pytest.approx(0.3)
-    assert len(events.Tags()["scalars"]) == 4 + 7
+    assert len(events.Tags()["scalars"]) == 4 + 10

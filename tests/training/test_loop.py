@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from training import ConfigurationError, DivergedError
+from training import ConfigurationError, DivergedError, checkpoint
 from training.determinism import deterministic
 from training.epochs import Epoch, OnEpoch, Outcome
 from training.loop import Rows, train
@@ -126,6 +127,21 @@ def test_an_interrupted_run_goes_on_to_the_same_result(tmp_path: Path, loss: str
     assert list(keep.parent.iterdir()) == []
 
 
+def test_a_kill_before_a_checkpoint_loses_no_epoch_of_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep, seen, real = tmp_path / "checkpoint.pt", [], checkpoint.write
+
+    def killed(*arguments: Any) -> None:
+        if seen == [1, 2]:
+            raise KeyboardInterrupt
+        real(*arguments)
+
+    monkeypatch.setattr(checkpoint, "write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(keep=keep, on_epoch=lambda epoch: seen.append(epoch.number))
+    run(keep=keep, on_epoch=lambda epoch: seen.append(epoch.number))
+    assert seen == [1, 2, *range(2, RECIPE.epochs + 1)]
+
+
 class Normalised(nn.Sequential):
     """Preprocessing, and a network with all that keeps a state: batch normalisation and dropout."""
 
@@ -195,6 +211,8 @@ def test_a_checkpoint_of_another_loss_network_or_data_is_refused(tmp_path: Path)
         run(keep=keep, validation=rows(40, 1), loss="focal")
     with pytest.raises(ConfigurationError, match="network was"):
         run(keep=keep, validation=rows(40, 1), dropout=0.5)
+    with pytest.raises(ConfigurationError, match="network was"):  # the same layers with other weights
+        train(Pixels(), Criterion(LOSSES["cross_entropy"], {}, 50), rows(), RECIPE, validation=rows(40, 1), keep=keep)
     with pytest.raises(ConfigurationError, match="validation rows was"):
         run(keep=keep, validation=rows(40, 2))
     with pytest.raises(ConfigurationError, match="training rows was"):
@@ -396,9 +414,12 @@ def test_validation_logits_that_are_no_numbers_stop_the_run() -> None:
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler here")
 @pytest.mark.parametrize("mixup", [0.0, 0.3])
 def test_a_compiled_network_learns_the_same(mixup: float) -> None:
+    from torch._inductor import config as inductor
+
     recipe = replace(RECIPE, epochs=2, mixup=mixup)
     _, plain = run(recipe, validation=rows(40, 1))
-    module, compiled = run(replace(recipe, compile=True), validation=rows(40, 1))
+    with inductor.patch(compile_threads=1):  # a pool of compilers would import PyTorch in each of its processes
+        module, compiled = run(replace(recipe, compile=True), validation=rows(40, 1))
     for one, other in zip(plain.epochs, compiled.epochs, strict=True):
         assert other.loss == pytest.approx(one.loss, rel=1e-4)
     # Where rows are mixed, its parts are called one by one, and each must have been compiled.

@@ -42,6 +42,8 @@ class Dataset:
         columns: Columns of a table, with the categories behind the codes; 0 is unknown or missing.
         vocabulary: Words behind the tokens.
         vocabulary_size: Largest vocabulary after `learned_from`.
+        weights: Weight of each example, float64 (N,), finite and above 0; None where all are equal.
+        sizes: `train_rows`, `validation_rows` and `reference_rows` of a run that does not name them.
 
     Raises:
         DataError: The parts are inconsistent.
@@ -58,6 +60,8 @@ class Dataset:
     columns: Columns | None = None
     vocabulary: Vocabulary | None = None
     vocabulary_size: int | None = None
+    weights: NDArray[np.float64] | None = None
+    sizes: Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
         dtype, axes = _DTYPES[self.kind]
@@ -96,7 +100,13 @@ class Dataset:
         """Return these rows alone, in ascending order; test rows among them stay set apart."""
         rows = np.sort(rows)
         start, stop = np.searchsorted(rows, [self.test.start, self.test.stop]).tolist() if len(self.test) else (0, 0)
-        return replace(self, inputs=self.inputs[rows], labels=self.labels[rows], test=range(start, stop))
+        return replace(
+            self,
+            inputs=self.inputs[rows],
+            labels=self.labels[rows],
+            weights=None if self.weights is None else self.weights[rows],
+            test=range(start, stop),
+        )
 
     def shape(self, train: Rows, *, centred: bool = False) -> InputShape:
         """Measure the shape and scale of one example on the training rows.

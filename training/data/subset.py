@@ -54,7 +54,11 @@ def with_test_rows(data: Dataset, rows: int, *, seed: int) -> Dataset:
     kept, apart = np.sort(order[rows:]), np.sort(order[:rows])
     rows_in_order = np.concatenate([kept, apart])
     return replace(
-        data, inputs=data.inputs[rows_in_order], labels=data.labels[rows_in_order], test=range(len(kept), len(data))
+        data,
+        inputs=data.inputs[rows_in_order],
+        labels=data.labels[rows_in_order],
+        weights=None if data.weights is None else data.weights[rows_in_order],
+        test=range(len(kept), len(data)),
     )
 
 

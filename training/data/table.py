@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bundle import RowError
-from bundle.table import Column, Columns, is_missing
+from bundle.table import Column, Columns, is_missing, parse_number
 from training.data.dataset import Dataset
 from training.data.distribution import Distribution, Files
 from training.errors import ConfigurationError
@@ -35,6 +35,7 @@ def load(
     drop: Names = (),
     categorical: Names = (),
     label_names: Names = (),
+    weight: str | None = None,
 ) -> Dataset:
     """A table of your own: a CSV file with a label column; the other columns are numbers or categories.
 
@@ -50,6 +51,7 @@ def load(
         categorical: Columns whose numbers are categories, such as postal codes.
         label_names: Names of the classes in the order of the label's values (numeric if all are numbers, else
             alphabetic); by default the values themselves.
+        weight: Column of row weights, positive numbers; no input of the model.
 
     Returns:
         Rows float32 (N, F), NaN for a missing number; labels in the order of their values.
@@ -60,20 +62,30 @@ def load(
     """
     if file is None or label is None:
         raise ConfigurationError("a table requires the settings `file` (its path) and `label` (the label column)")
-    return read_table("table", TABLE.own(root, file), Path(file).name, label, drop, categorical, label_names)
+    files = TABLE.own(root, file)
+    return read_table("table", files, Path(file).name, label, drop, categorical, label_names, weight=weight)
 
 
 def read_table(
-    name: str, files: Files, file: str, label: str, drop: Names, categorical: Names, label_names: Names
+    name: str,
+    files: Files,
+    file: str,
+    label: str,
+    drop: Names,
+    categorical: Names,
+    label_names: Names,
+    *,
+    weight: str | None = None,
 ) -> Dataset:
     """Read a table with known settings; see `load`."""
     header, lines = _read(files, file)
-    unknown = [column for column in (label, *drop, *categorical) if column not in header]
+    weight_column = () if weight is None else (weight,)
+    unknown = [column for column in (label, *drop, *categorical, *weight_column) if column not in header]
     if unknown:
         raise ConfigurationError(f"{file} has no column {unknown[0]!r}; its columns are {', '.join(header)}")
     places = {column: place for place, column in enumerate(header)}
     labels, names = _labels(files, file, [line[places[label]].strip() for line in lines], label_names)
-    left_out = {label, *drop}
+    left_out = {label, *drop, *weight_column}
     columns = Columns(
         tuple(
             _column(column, [line[place] for line in lines], forced=column in categorical)
@@ -85,7 +97,8 @@ def read_table(
         inputs = columns.encode(dict(zip(header, line, strict=True)) for line in lines)
     except RowError as error:
         raise files.problem(f"{file}: {error}") from error
-    return Dataset(name, inputs, labels, names, kind="array", sources=files.digests, columns=columns)
+    weights = None if weight is None else _weights(files, file, [line[places[weight]] for line in lines])
+    return Dataset(name, inputs, labels, names, "array", sources=files.digests, columns=columns, weights=weights)
 
 
 def _read(files: Files, file: str) -> tuple[list[str], list[list[str]]]:
@@ -128,6 +141,15 @@ def _labels(
     return np.array([codes[value] for value in values], np.int64), tuple(names) or tuple(distinct)
 
 
+def _weights(files: Files, file: str, cells: list[str]) -> NDArray[np.float64]:
+    weights = np.array([float(cell) if _is_number(cell) else np.nan for cell in cells])
+    wrong = ~(np.isfinite(weights) & (weights > 0))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise files.problem(f"{files.folder / file}, row {row + 2}: the weight is {cells[row]!r}, expected above 0")
+    return weights
+
+
 def _column(name: str, values: list[str], *, forced: bool) -> Column:
     present = {value.strip() for value in values if not is_missing(value)}
     if not forced and all(_is_number(value) for value in present):
@@ -137,7 +159,7 @@ def _column(name: str, values: list[str], *, forced: bool) -> Column:
 
 def _is_number(value: str) -> bool:
     try:
-        float(value)
+        parse_number(value)
     except ValueError:
         return False
     return True

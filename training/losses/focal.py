@@ -5,16 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from training.errors import ConfigurationError
 from training.losses.targets import expected, log_softmax, require_range
 
 
-def focal(logits: Tensor, labels: Tensor, *, gamma: float = 3.0) -> Tensor:
-    """Cross-entropy that counts less the surer the network is of the true class: −(1 − f_y)^γ log f_y.
+def focal(logits: Tensor, labels: Tensor, *, gamma: float = 3.0, alpha: float = 0.0) -> Tensor:
+    """Cross-entropy that counts less the surer the network is of the true class: −α_y (1 − f_y)^γ log f_y.
 
     Args:
         logits: Pre-softmax scores, floating (N, K).
         labels: Column of the true class, int64 (N,), or weights of the classes, floating (N, K).
         gamma: The exponent, in [0, ∞); 0 gives cross-entropy.
+        alpha: Weight α_1 of the second of two classes, in (0, 1); the first has 1 − α. 0 weights no class. For more
+            classes there are class weights (`TrainConfig.class_weights`).
 
     Returns:
         Losses (N,), in [0, ∞).
@@ -29,8 +32,14 @@ def focal(logits: Tensor, labels: Tensor, *, gamma: float = 3.0) -> Tensor:
         tensor([0.1733])
     """
     require_range("focal", "gamma", gamma, 0.0)
+    require_range("focal", "alpha", alpha, 0.0, 1.0)
     log_f = log_softmax(logits)
-    return -expected(_others(log_f) ** gamma * log_f, labels)
+    losses = -(_others(log_f) ** gamma) * log_f
+    if alpha:
+        if logits.shape[1] != 2:
+            raise ConfigurationError(f"focal: alpha weights two classes, not {logits.shape[1]}; use --class-weight")
+        losses = losses * losses.new_tensor([1.0 - alpha, alpha])
+    return expected(losses, labels)
 
 
 def sample_dependent_focal(

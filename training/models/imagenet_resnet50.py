@@ -9,6 +9,7 @@ from torch import Tensor
 
 from training.errors import ConfigurationError
 from training.models.network import ImageNetwork
+from training.models.torchvision_operators import define_missing_operators
 
 
 class ImageNetResNet50(ImageNetwork):
@@ -34,6 +35,7 @@ class ImageNetResNet50(ImageNetwork):
 
     def __init__(self, channels: int, classes: int, *, dropout: float = 0.0) -> None:
         super().__init__(channels, classes)
+        define_missing_operators()
         try:
             from torchvision.models import resnet50  # optional, and only this network needs it
         except (ImportError, RuntimeError) as error:  # RuntimeError: built for another PyTorch

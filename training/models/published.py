@@ -17,8 +17,6 @@ into the graph (`training.imported`).
 
 from __future__ import annotations
 
-import json
-import math
 import pickle
 import re
 import zipfile
@@ -27,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 
@@ -37,7 +36,6 @@ from training.models.resnet import ResNet
 
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 _FORMATS = ".pt, .pth, .th (PyTorch), .npz (NumPy) or .safetensors"
-_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4"}
 _LISTED = 8
 
 # Pattern and replacement, applied in this order to every name.
@@ -59,7 +57,7 @@ def load_published(network: nn.Module, path: Path) -> None:
         ConfigurationError: The file cannot be read, or weights are missing, unexpected or of another shape; the message
             lists them.
     """
-    there = {_named_here(network, name): tensor for name, tensor in _weights(_read(path), path).items()}
+    there = {_named_here(network, name): tensor for name, tensor in read_weights(path).items()}
     here = network.state_dict()
     counts = {name for name in here if name.endswith("num_batches_tracked")}
     missing = sorted(here.keys() - there.keys() - counts)
@@ -70,7 +68,7 @@ def load_published(network: nn.Module, path: Path) -> None:
         if there[name].shape != here[name].shape
     ]
     problems = [
-        f"{what}: {_first(names)}"
+        f"{what}: {first(names)}"
         for what, names in (("missing", missing), ("unexpected", strange), ("of another shape", shapes))
         if names
     ]
@@ -79,6 +77,15 @@ def load_published(network: nn.Module, path: Path) -> None:
             f"{path} does not contain the weights of {type(network).__name__}; " + "; ".join(problems)
         )
     network.load_state_dict({name: there.get(name, tensor) for name, tensor in here.items()})
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Return the state dictionary in a file; nothing in it is executed.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or is not a state dictionary.
+    """
+    return _weights(_read(path), path)
 
 
 def _named_here(network: nn.Module, name: str) -> str:
@@ -98,14 +105,14 @@ def _read(path: Path) -> Any:
                 with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
                     return {name: torch.from_numpy(archive[name]) for name in archive.files}
             case ".safetensors":
-                return _safetensors(path.read_bytes())
+                return safetensors.torch.load_file(path)
             case ".pt" | ".pth" | ".th":
                 return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise ConfigurationError(f"{path}: no such file, expected weights") from None
     except (
         *(OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError),
-        *(zipfile.BadZipFile, pickle.UnpicklingError),
+        *(zipfile.BadZipFile, pickle.UnpicklingError, safetensors.SafetensorError),
     ) as error:
         raise ConfigurationError(f"{path} does not contain weights that can be read safely: {error}") from error
     raise ConfigurationError(f"{path}: expected a name that ends in {_FORMATS}")
@@ -121,21 +128,7 @@ def _weights(document: Any, path: Path) -> dict[str, Tensor]:
     return {str(name): value for name, value in document.items()}
 
 
-def _safetensors(data: bytes) -> dict[str, Tensor]:
-    """Read the safetensors format: the length of a JSON header, the header, and the numbers one after another."""
-    start = 8 + int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:start])
-    tensors = {}
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        dtype, shape, (begin, end) = np.dtype(_DTYPES[entry["dtype"]]), entry["shape"], entry["data_offsets"]
-        if not 0 <= begin <= end <= len(data) - start or end - begin != dtype.itemsize * math.prod(shape):
-            raise ValueError(f"the numbers of {name} are outside the file")
-        tensors[name] = torch.from_numpy(np.frombuffer(data[start + begin : start + end], dtype).reshape(shape).copy())
-    return tensors
-
-
-def _first(names: list[str]) -> str:
+def first(names: list[str]) -> str:
+    """Return the first of several names, for an error."""
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return ", ".join(names[:_LISTED]) + more

@@ -1,0 +1,45 @@
+"""What makes a trained model useless."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bundle import LabelledLogits, Reference
+from calibrators import CALIBRATORS
+from training.poor import poor
+
+
+def reference(logits: np.ndarray, labels: np.ndarray) -> Reference:
+    third = len(labels) // 3
+    cuts = [slice(0, third), slice(third, 2 * third), slice(2 * third, None)]
+    return Reference(*[LabelledLogits(logits[cut].astype(np.float32), labels[cut]) for cut in cuts])
+
+
+def problems(logits: np.ndarray, labels: np.ndarray, calibrator: str) -> list[str]:
+    rows = reference(logits, labels)
+    return poor(rows, CALIBRATORS[calibrator]().fit(rows.fit.logits, rows.fit.labels))
+
+
+RANDOM = np.random.default_rng(0)
+LABELS = RANDOM.integers(0, 3, 600)
+GOOD = 2.0 * np.eye(3)[LABELS] + RANDOM.normal(size=(600, 3))
+
+
+def test_a_useful_model_has_no_problem() -> None:
+    assert problems(GOOD, LABELS, "temperature") == []
+
+
+def test_equal_scores_are_a_collapse() -> None:
+    assert "collapsed" in problems(np.tile([1.0, 2.0, 3.0], (600, 1)) + np.arange(600)[:, None], LABELS, "identity")[0]
+
+
+def test_scores_without_skill_are_no_better_than_the_frequencies() -> None:
+    (told,) = problems(RANDOM.normal(size=(600, 3)), LABELS, "identity")
+    assert "no better than the class frequencies" in told
+
+
+@pytest.mark.parametrize("calibrator", ["temperature", "ensemble_temperature"])
+def test_a_temperature_at_its_bound_is_a_problem(calibrator: str) -> None:
+    told = problems(0.001 * np.eye(3)[LABELS], LABELS, calibrator)
+    assert any("at its bound" in each for each in told)

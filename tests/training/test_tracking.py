@@ -1,0 +1,106 @@
+"""`--track mlflow:URI`: a run there says what the bundle and the log say."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import bundle
+from training import TrainConfig
+from training.cli import app
+from training.console import USAGE
+from training.epochs import Epoch
+from training.logs import read_log
+from training.tracking import track_to
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of MLflow itself
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A store in files: a database's takes ten seconds to make."""
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    return f"file:{tmp_path}/mlruns"
+
+
+def client(server: str) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from mlflow import MlflowClient
+
+    return MlflowClient(tracking_uri=server)
+
+
+def runs(server: str, experiment: str) -> list[Any]:
+    there = client(server)
+    return list(there.search_runs([there.get_experiment_by_name(experiment).experiment_id]))
+
+
+def test_a_run_has_settings_epochs_and_the_bundle(server: str, tmp_path: Path) -> None:
+    settings = ["--epochs", "2", "--train-rows", "60", "--reference-rows", "60", "--validation-rows", "40"]
+    typed = [*settings, "--allow-poor", "--loss", "focal", "--coefficient", "gamma=2", "--log", str(tmp_path / "log")]
+    done = CliRunner().invoke(app, ["train", "--out", str(tmp_path / "out"), *typed, "--track", f"mlflow:{server}"])
+    assert done.exit_code == 0, done.output
+    made = bundle.verify(tmp_path / "out" / "digits" / "1")
+    (run,) = runs(server, "digits")
+    assert run.info.status == "FINISHED"
+    assert (run.data.params["loss"], run.data.params["coefficients"]) == ("focal", '{"gamma": 2}')
+    assert "data" not in run.data.params
+    assert run.data.tags["candor.bundle"] == made.id
+    logged = read_log(tmp_path / "log" / "epochs.jsonl")
+    history = client(server).get_metric_history(run.info.run_id, "validation/nll")
+    assert [(each.step, each.value) for each in history] == [
+        (epoch["number"], pytest.approx(epoch["validation"]["nll"])) for epoch in logged
+    ]
+    for name, value in made.manifest.metrics.items():
+        assert run.data.metrics[f"bundle/{name}"] == pytest.approx(value)
+    kept = {Path(each.path).name for each in client(server).list_artifacts(run.info.run_id, "report")}
+    assert kept == {path.name for path in (made.path / "report").iterdir()}
+
+
+@pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt, "KILLED"), (ValueError, "FAILED")])
+def test_a_run_that_does_not_finish_says_so(error: type[BaseException], status: str, server: str) -> None:
+    with pytest.raises(error), track_to(f"mlflow:{server}", TrainConfig(), "digits", trial=3):
+        raise error
+    (run,) = runs(server, "digits")
+    assert (run.info.status, run.data.tags["candor.trial"]) == (status, "3")
+
+
+def test_a_server_that_fails_later_ends_no_run(
+    server: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with track_to(f"mlflow:{server}", TrainConfig(), "digits") as tracker:
+        from mlflow.exceptions import MlflowException
+        from mlflow.tracking.client import MlflowClient
+
+        def gone(*_: object, **__: object) -> None:
+            raise MlflowException("API request failed")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(MlflowClient, "log_batch", gone)
+            for number in (1, 2):
+                tracker.epoch(Epoch(number, 2, 0.5, 0.5))
+    assert capsys.readouterr().err.count("MLflow fails, and the run goes on: API request failed") == 1
+    assert runs(server, "digits")[0].info.status == "FINISHED"
+
+
+def test_a_search_has_a_run_for_each_trial(server: str, tmp_path: Path) -> None:
+    settings = ["--epochs", "1", "--train-rows", "60", "--reference-rows", "60", "--validation-rows", "40"]
+    tune = ["--tune", "dropout=0,0.3", "--trials", "2", "--storage", f"sqlite:///{tmp_path}/search.db"]
+    done = CliRunner().invoke(app, ["search", *settings, *tune, "--track", f"mlflow:{server}"])
+    assert done.exit_code == 0, done.output
+    assert {run.data.tags["candor.trial"] for run in runs(server, "digits")} == {"0", "1"}
+
+
+def test_a_server_that_refuses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
+    typed = ["train", "--out", str(tmp_path / "out"), "--epochs", "1", "--no-log"]
+    for uri in (f"file:{tmp_path}/mlruns", "nonsense://x"):
+        done = CliRunner().invoke(app, [*typed, "--track", f"mlflow:{uri}"])
+        assert done.exit_code == USAGE, done.output
+        assert "MLflow refuses" in done.stderr
+    assert not (tmp_path / "out").exists()

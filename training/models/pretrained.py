@@ -1,0 +1,331 @@
+"""Networks of other libraries, with pretrained weights from files: `timm:NAME`, `torchvision:NAME`, `hf:FOLDER`.
+
+Nothing is downloaded. The network's own configuration says how images enter it (size, mean, deviation); that
+preprocessing becomes part of the exported graph. The last linear layer, the head, is replaced, unless the configuration
+names the very classes of the data set: then its rows are put into the data set's order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import inspect
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from training.errors import ConfigurationError
+from training.inputs import ImageShape, InputShape
+from training.models.published import first, read_weights
+from training.models.torchvision_operators import define_missing_operators
+from training.preprocess import ImageInput
+
+LIBRARIES = ("timm", "torchvision", "hf")
+_WHITE = 255.0
+_COUNTS = "num_batches_tracked"
+_EXTRA = "python requirements/install.py finetune"
+
+
+class FineTuned(nn.Module):
+    """A network of another library as a network from images to logits.
+
+    Args:
+        network: The network; it returns logits, or an object with `logits`.
+        head: Names of the head's parameters.
+        options: Keyword arguments of its `forward`.
+    """
+
+    def __init__(self, network: nn.Module, head: frozenset[str], options: Mapping[str, bool]) -> None:
+        super().__init__()
+        self.network, self.head, self.options = network, head, dict(options)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map float32 (N, 3, side, side) to logits float32 (N, K)."""
+        found = self.network(images, **self.options)
+        logits: Tensor = found if isinstance(found, Tensor) else found.logits
+        return logits
+
+    def freeze(self, *, frozen: bool) -> None:
+        """Let the head alone learn, with the other modules in evaluation mode, or let all parameters learn again."""
+        for name, parameter in self.network.named_parameters():
+            parameter.requires_grad_(not frozen or name in self.head)
+        for name, module in self.network.named_modules():
+            if frozen and name and not any(each.startswith(f"{name}.") for each in self.head):
+                module.eval()
+
+
+@dataclass
+class _Found:
+    """A network of a library, with a new head.
+
+    Attributes:
+        network: The network.
+        side: Side of its square images.
+        mean: Subtracted from each channel, on the scale 0 … 1.
+        deviation: Divisor of each channel after that.
+        labels: Classes of its pretrained head; () if unknown.
+        state: Its pretrained weights; empty for none.
+        source: Where they are from.
+        options: Keyword arguments of the network's `forward`.
+    """
+
+    network: nn.Module
+    side: int
+    mean: Sequence[float]
+    deviation: Sequence[float]
+    labels: tuple[str, ...] = ()
+    state: Mapping[str, Tensor] = field(default_factory=dict)
+    source: str = ""
+    options: Mapping[str, bool] = field(default_factory=dict)
+
+
+def names_library(model: str) -> bool:
+    """Return whether a model's name is a reference to another library's network."""
+    return model.partition(":")[0] in LIBRARIES and ":" in model
+
+
+def weights_of(model: str, given: Path | None) -> Path | None:
+    """Return the file of a model's pretrained weights: the one given, or that in a folder of Hugging Face."""
+    library, _, name = model.partition(":")
+    return Path(name) / "model.safetensors" if library == "hf" and given is None else given
+
+
+def fine_tuned(
+    model: str,
+    shape: InputShape,
+    label_names: Sequence[str],
+    *,
+    weights: Path | None = None,
+    side: int | None = None,
+    load: bool = True,
+) -> nn.Sequential:
+    """Chain the preprocessing of a pretrained network with that network.
+
+    Args:
+        model: `timm:NAME`, `torchvision:NAME`, or `hf:FOLDER`: a folder with `config.json` and `model.safetensors`, of
+            transformers or timm.
+        shape: Shape of the stored images, 1 or 3 channels.
+        label_names: Names of the K classes.
+        weights: File of pretrained weights; None for those in the folder, or none.
+        side: Side of the network's square images; None for its own.
+        load: Whether to load weights; otherwise the caller will.
+
+    Returns:
+        A module from stored images to logits float32 (N, K): preprocessing `[0]`, a `FineTuned` `[1]`.
+
+    Raises:
+        ConfigurationError: The library is missing, the network unknown, or the weights do not fit it.
+    """
+    if not isinstance(shape, ImageShape):
+        raise ConfigurationError(f"the model {model} requires images")
+    library, _, name = model.partition(":")
+    make: dict[str, Callable[..., _Found]] = {"timm": _timm, "torchvision": _torchvision, "hf": _folder}
+    with _offline():
+        found = make[library](name, len(label_names), weights_of(model, weights) if load else None, side)
+    head = _load(found, label_names) if found.state else _head(found.network, len(label_names))
+    preprocessing = ImageInput(
+        [_WHITE * value for value in found.deviation], found.side, [_WHITE * value for value in found.mean]
+    )
+    return nn.Sequential(preprocessing, FineTuned(found.network.float(), head, found.options))
+
+
+def _timm(
+    name: str, classes: int, weights: Path | None, side: int | None, told: Mapping[str, Any] | None = None
+) -> _Found:
+    timm = _imported("timm")
+    kind = name.partition(".")[0]
+    if not timm.is_model(kind):
+        raise ConfigurationError(f"timm has no model {name!r}{_close(kind, timm.list_models())}")
+    config = {**(timm.get_pretrained_cfg(name) or timm.get_pretrained_cfg(kind)).to_dict(), **(told or {})}
+    own = config["input_size"][-1]
+    sized = {"img_size": side} if config.get("fixed_input_size") and side not in (None, own) else {}
+    network = timm.create_model(name, pretrained=False, num_classes=classes, **sized)
+    state: Mapping[str, Tensor] = {}
+    if weights is not None:
+        # Among others, it resamples position embeddings to another image size.
+        convert = getattr(sys.modules[type(network).__module__], "checkpoint_filter_fn", None)
+        state = read_weights(weights) if convert is None else convert(read_weights(weights), network)
+    labels = tuple(config.get("label_names") or ())
+    return _Found(network, side or own, config["mean"], config["std"], labels, state, str(weights))
+
+
+def _torchvision(name: str, classes: int, weights: Path | None, side: int | None) -> _Found:
+    models = _imported("torchvision").models
+    known = models.list_models(module=models)
+    if name not in known:
+        raise ConfigurationError(f"torchvision has no classifier {name!r}{_close(name, known)}")
+    published = models.get_model_weights(name).DEFAULT
+    transforms = published.transforms()
+    own = transforms.crop_size[0]
+    sized = {"image_size": side} if name.startswith("vit_") and side not in (None, own) else {}
+    network = models.get_model(name, weights=None, num_classes=classes, **sized)
+    state = {} if weights is None else read_weights(weights)
+    labels = tuple(published.meta["categories"])
+    return _Found(network, side or own, transforms.mean, transforms.std, labels, state, str(weights))
+
+
+def _folder(name: str, classes: int, weights: Path | None, side: int | None) -> _Found:
+    folder = Path(name)
+    config = _document(folder / "config.json")
+    if "architecture" in config:
+        told = {**config.get("pretrained_cfg", {}), "label_names": config.get("label_names")}
+        return _timm(config["architecture"], classes, weights, side, told)
+    kind = "".join(config.get("architectures") or ["a model without `architectures`"])
+    if not kind.endswith("ForImageClassification"):
+        raise ConfigurationError(f"{folder} has {kind}, expected a classifier of images, …ForImageClassification")
+    image = _document(folder / "preprocessor_config.json")
+    transformers = _imported("transformers")
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    own = _side(image.get("size", config.get("image_size")), folder)
+    made = transformers.AutoConfig.from_pretrained(folder, num_labels=classes, local_files_only=True)
+    network = transformers.AutoModelForImageClassification.from_config(made)
+    options = {}
+    if side not in (None, own) and "image_size" in config:  # the positions of its patches are learned
+        if "interpolate_pos_encoding" not in inspect.signature(network.forward).parameters:
+            raise ConfigurationError(f"{folder} takes images of {own} × {own} pixels; leave out image_size")
+        options = {"interpolate_pos_encoding": True}
+    state = {} if weights is None else _weights_of_folder(folder, weights, type(network), classes)
+    mean, deviation = ([0.0], [1.0])
+    if image.get("do_normalize", True):
+        try:
+            mean, deviation = image["image_mean"], image["image_std"]
+        except KeyError as error:
+            raise ConfigurationError(
+                f"{folder}/preprocessor_config.json has no {error.args[0]}, which `do_normalize` requires"
+            ) from None
+    labels = config.get("id2label") or {}
+    return _Found(
+        network,
+        side or own,
+        mean * 3 if len(mean) == 1 else mean,
+        deviation * 3 if len(deviation) == 1 else deviation,
+        tuple(labels[key] for key in sorted(labels, key=int)),
+        state,
+        str(weights),
+        options,
+    )
+
+
+def _side(size: Any, folder: Path) -> int:
+    found = size.get("shortest_edge") or size.get("height") if isinstance(size, dict) else size
+    if not isinstance(found, int):
+        raise ConfigurationError(f"{folder} does not say the size of its images, expected preprocessor_config.json")
+    return found
+
+
+def _weights_of_folder(folder: Path, weights: Path, kind: Any, classes: int) -> dict[str, Tensor]:
+    """Return the weights under the names of this version of transformers, which renames older ones."""
+    if weights.parent != folder:
+        return read_weights(weights)
+    if not (weights.is_file() or weights.with_name(f"{weights.name}.index.json").is_file()):
+        raise ConfigurationError(f"{weights}: no such file, expected weights; those in .bin files are not read")
+    network, told = kind.from_pretrained(
+        folder,
+        num_labels=classes,
+        ignore_mismatched_sizes=True,
+        local_files_only=True,
+        use_safetensors=True,
+        output_loading_info=True,
+        dtype=torch.float32,
+    )
+    new = {*told["missing_keys"], *(name for name, *_ in told["mismatched_keys"])}
+    return {name: tensor for name, tensor in network.state_dict().items() if name not in new}
+
+
+def _head(network: nn.Module, classes: int) -> frozenset[str]:
+    """Return the names of the parameters of the last linear layer, or of a convolution in its place."""
+    names = [
+        name
+        for name, module in network.named_modules()
+        if getattr(module, "out_features", getattr(module, "out_channels", None)) == classes
+    ]
+    if not names:
+        raise ConfigurationError(f"{type(network).__name__} has no linear layer with {classes} outputs to replace")
+    return frozenset(f"{names[-1]}.{name}" for name, _ in network.get_submodule(names[-1]).named_parameters())
+
+
+def _load(found: _Found, label_names: Sequence[str]) -> frozenset[str]:
+    """Load the pretrained weights, all but the head's or with it; return the names of what is new."""
+    here = found.network.state_dict()
+    there = {
+        name.removeprefix("module."): tensor.float() if tensor.is_floating_point() else tensor
+        for name, tensor in found.state.items()
+    }
+    head = _head(found.network, len(label_names))
+    order = _order(found.labels, label_names) if head <= there.keys() else None
+    for name in head & there.keys():
+        if order is None or len(there[name]) != len(order):
+            del there[name]
+        else:
+            there[name] = there[name][order]
+    missing = sorted(name for name in here.keys() - there.keys() - head if not name.endswith(_COUNTS))
+    strange = sorted(there.keys() - here.keys())
+    shapes = [
+        f"{name} {tuple(there[name].shape)}, expected {tuple(here[name].shape)}"
+        for name in sorted(here.keys() & there.keys())
+        if here[name].shape != there[name].shape
+    ]
+    problems = [
+        f"{what}: {first(names)}"
+        for what, names in (("missing", missing), ("unexpected", strange), ("of another shape", shapes))
+        if names
+    ]
+    if problems:
+        raise ConfigurationError(
+            f"{found.source} does not contain the weights of {type(found.network).__name__}; " + "; ".join(problems)
+        )
+    found.network.load_state_dict({**here, **there})
+    return head
+
+
+def _order(before: Sequence[str], now: Sequence[str]) -> list[int] | None:
+    """Return the pretrained column of each class of the data set; None where the classes differ."""
+    if len(set(before)) != len(before) or set(before) != set(now):
+        return None
+    return [list(before).index(name) for name in now]
+
+
+def _close(name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, known, 5)
+    return f"; similar names: {', '.join(close)}" if close else ""
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigurationError(f"{path}: no such file, expected a folder that save_pretrained wrote") from None
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}") from error
+    if not isinstance(document, dict):
+        raise ConfigurationError(f"{path} holds {type(document).__name__}, expected an object")
+    return document
+
+
+@contextlib.contextmanager
+def _offline() -> Iterator[None]:
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecations inside the libraries
+        yield
+
+
+def _imported(library: str) -> Any:
+    define_missing_operators()
+    try:
+        return import_module(library)
+    except (ImportError, RuntimeError) as error:  # RuntimeError: built for another PyTorch
+        raise ConfigurationError(
+            f"this model requires {library} for PyTorch {torch.__version__}: {_EXTRA} ({error})"
+        ) from error

@@ -1,0 +1,92 @@
+"""Networks and losses of your own: `package.module:name`, or an entry point of an installed package.
+
+A network is a factory, called as `make(classes, shape, **settings)`:
+
+- `classes`: number of classes, K.
+- `shape`: `ImageShape`, `TokenShape` or `TableShape` (`training.inputs`): the inputs of the data set, measured on the
+  training rows.
+- `settings`: `TrainConfig.model_settings`.
+
+It returns a `torch.nn.Module` from preprocessed inputs to logits, floating (N, K). Preprocessing is Candor's, and part
+of the exported graph: images arrive as float32 (N, channels, height, width), scaled; tokens as int64 (N, length); rows
+of a table as a pair, numbers float32 (N, shape.numbers) and codes int64 (N, len(shape.categories)). A subclass of
+`training.models.Network` is used as the built-in networks are.
+
+A loss is a function of logits and labels with coefficients as keyword-only arguments (`training.losses.Loss`).
+
+`training.checks` tries both before the first epoch. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from training.errors import ConfigurationError
+
+GROUPS = {"model": "candor.models", "loss": "candor.losses"}
+
+
+def look_up(kind: str, registry: Mapping[str, Any], name: str) -> Any:
+    """Return a network or a loss by the name of a built-in one, of an entry point, or as `package.module:name`.
+
+    The current folder is searched last for modules.
+
+    Args:
+        kind: `model` or `loss`.
+        registry: The built-in ones; they precede entry points of the same name.
+        name: What to look up.
+
+    Raises:
+        ConfigurationError: The name is unknown, or leads to nothing that can be called.
+
+    Example:
+        >>> look_up("loss", {}, "torch.nn.functional:cross_entropy").__name__
+        'cross_entropy'
+    """
+    if name in registry:
+        return registry[name]
+    points = offered(kind)
+    if name in points:
+        module, _, attribute = points[name].value.partition(":")
+    else:
+        module, colon, attribute = name.partition(":")
+        if not colon:
+            known = ", ".join(sorted({*registry, *points}))
+            raise ConfigurationError(f"unknown {kind} {name!r}, expected one of: {known}; or package.module:name")
+    return _object(kind, module.strip(), attribute.strip())
+
+
+def offered(kind: str) -> dict[str, EntryPoint]:
+    """Return the entry points of installed packages for a kind, `model` or `loss`, by name."""
+    return {point.name: point for point in entry_points(group=GROUPS[kind])}
+
+
+def _object(kind: str, module: str, attribute: str) -> Any:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)  # last: a file here hides no installed module
+    if not _exists(module):
+        raise ConfigurationError(
+            f"the {kind} {module}:{attribute}: no module {module!r}, expected an installed one or a file in {here}"
+        )
+    found = import_module(module)
+    for part in attribute.split("."):
+        found = getattr(found, part, None)  # type: ignore[assignment]
+    if not callable(found):
+        raise ConfigurationError(f"the {kind} {module}:{attribute}: {module} has no function or class {attribute!r}")
+    return found
+
+
+def _exists(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # a package above it is missing
+        return False
+    except ValueError:  # no name of a module
+        return False

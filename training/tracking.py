@@ -1,0 +1,149 @@
+"""Logging a run to MLflow: settings, epochs, and the bundle at the end."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import bundle
+from training.config import TrainConfig
+from training.epochs import Epoch
+from training.errors import ConfigurationError
+from training.logs import scalars
+
+_SCHEME = "mlflow:"
+_LONGEST = 500  # characters of a value that every server takes
+_LEFT_OUT = ("data",)  # where the data lie is the machine's
+
+
+class Tracker:
+    """One run of an MLflow experiment. A server that fails during the run is told once, and ends nothing.
+
+    Args:
+        client: `mlflow.MlflowClient`.
+        run: Its id.
+    """
+
+    def __init__(self, client: Any, run: str) -> None:
+        self._client, self._run = client, run
+        self._told = False
+
+    def epoch(self, epoch: Epoch) -> None:
+        """Log an epoch's metrics under the names that TensorBoard shows, with the epoch as step."""
+        self.metrics(dict(scalars(epoch)), epoch.number)
+
+    def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
+        """Log metrics by name."""
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        with self._tolerant():
+            self._client.log_batch(
+                self._run, metrics=[Metric(name, value, now, step) for name, value in values.items()]
+            )
+
+    def tags(self, **values: object) -> None:
+        """Set tags `candor.NAME`."""
+        for name, value in values.items():
+            with self._tolerant():
+                self._client.set_tag(self._run, f"candor.{name}", str(value)[:_LONGEST])
+
+    def bundle(self, path: Path) -> None:
+        """Log a written bundle: its headline metrics, name, version and id, its report and diagrams."""
+        found = bundle.verify(path)
+        self.metrics({f"bundle/{name}": value for name, value in found.manifest.metrics.items()})
+        self.tags(model=found.manifest.model, version=found.manifest.version, bundle=found.id)
+        with self._tolerant():
+            self._client.log_artifacts(self._run, str(path / "report"), "report")
+
+    def end(self, status: str) -> None:
+        """End the run as FINISHED, FAILED or KILLED."""
+        with self._tolerant():
+            self._client.set_terminated(self._run, status)
+
+    @contextmanager
+    def _tolerant(self) -> Iterator[None]:
+        from mlflow.exceptions import MlflowException
+
+        try:
+            yield
+        except MlflowException as error:
+            if not self._told:
+                sys.stderr.write(f"warning: MLflow fails, and the run goes on: {_reason(error)}\n")
+            self._told = True
+
+
+@contextmanager
+def track_to(where: str, config: TrainConfig, experiment: str, **tags: object) -> Iterator[Tracker]:
+    """Log a run for the length of a block; it ends as finished, failed, or killed by an interruption.
+
+    Args:
+        where: `mlflow:URI`, such as `mlflow:http://127.0.0.1:5000` or `mlflow:sqlite:///mlflow.db`.
+        config: The run's settings, its parameters there.
+        experiment: Name of the experiment; created if missing.
+        **tags: Tags of the run, as `candor.NAME`.
+
+    Raises:
+        ConfigurationError: `where` has another form, MLflow is not installed, or it refuses.
+    """
+    make = _client(where)
+    from mlflow.entities import Param
+    from mlflow.exceptions import MlflowException
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about its own use of SQLAlchemy
+            client = make()
+            found = client.get_experiment_by_name(experiment)
+            number = client.create_experiment(experiment) if found is None else found.experiment_id
+            run = client.create_run(number, run_name=f"{config.model} {config.loss} {config.seed}").info.run_id
+        told = {field.name: str(getattr(config, field.name)) for field in fields(config)}
+        told |= {
+            name: json.dumps(dict(getattr(config, name)))
+            for name in ("coefficients", "data_settings", "model_settings")
+        }
+        params = [Param(name, value[:_LONGEST]) for name, value in told.items() if name not in _LEFT_OUT]
+        client.log_batch(run, params=params)
+    except MlflowException as error:
+        raise ConfigurationError(f"{where}: MLflow refuses: {_reason(error)}") from error
+    tracker = Tracker(client, run)
+    tracker.tags(**tags)
+    status = "FAILED"
+    try:
+        yield tracker
+        status = "FINISHED"
+    except KeyboardInterrupt:
+        status = "KILLED"
+        raise
+    finally:
+        tracker.end(status)
+
+
+def _reason(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _client(where: str) -> Callable[[], Any]:
+    """Return what connects to MLflow."""
+    uri = where.removeprefix(_SCHEME)
+    if uri in ("", where):
+        raise ConfigurationError(f"track is {where!r}, expected mlflow:URI, such as mlflow:http://127.0.0.1:5000")
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it sends telemetry by default
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # of 7, with minutes between
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from mlflow import MlflowClient
+    except ImportError as error:
+        raise ConfigurationError("--track needs MLflow: python requirements/install.py track") from error
+    logging.getLogger("mlflow").setLevel(logging.WARNING)
+    return lambda: MlflowClient(tracking_uri=uri)
