@@ -1,4 +1,7 @@
-"""The audit log: who did what, and when. Entries are written in the transaction that they record, and never change."""
+"""The audit log: who did what, and when. Entries are written in the transaction that they record, and never change.
+
+`Database.begin` links them to the hash chain at the end of the transaction.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,12 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
-from service.state.database import Database, now_us
+from service.state.database import UNLINKED, Database, now_us
+from service.state.notices import announce
 from service.state.tables import audit
+
+ROUTINE = ("predict",)
+"""Actions of which busy services write an entry a minute: which keys were used, and for what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,7 @@ def append(
     subject: str,
     detail: dict[str, Any] | None = None,
 ) -> None:
-    """Record an action in its own transaction.
+    """Record an action in its own transaction, and announce it to all replicas.
 
     Args:
         connection: Connection of the transaction.
@@ -53,15 +60,16 @@ def append(
         subject: Object of the action, such as "r7".
         detail: JSON-able details.
     """
-    connection.execute(
-        insert(audit).values(at=now_us(), model=model, by=by, action=action, subject=subject, detail=detail or {})
-    )
+    values = {"model": model, "by": by, "action": action, "subject": subject, "detail": detail or {}}
+    entry = connection.execute(insert(audit).values(at=now_us(), **values).returning(audit.c.id)).scalar_one()
+    connection.info[UNLINKED].append(entry)
+    announce(connection)
 
 
 def read(
     database: Database, model: str | None = None, *, limit: int = 100, before: int | None = None
 ) -> list[AuditEntry]:
-    """Return the newest entries, newest first.
+    """Return the newest entries, newest first, without those of `ROUTINE`.
 
     Args:
         database: The state.
@@ -72,7 +80,7 @@ def read(
     Raises:
         StateUnavailableError: The database does not answer.
     """
-    query = select(audit).order_by(audit.c.id.desc()).limit(limit)
+    query = select(audit).where(audit.c.action.not_in(ROUTINE)).order_by(audit.c.id.desc()).limit(limit)
     if model is not None:
         query = query.where(audit.c.model == model)
     if before is not None:

@@ -7,7 +7,8 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Self
@@ -17,8 +18,9 @@ from sqlalchemy import URL, Connection, Engine, QueuePool, make_url, select, tex
 from sqlalchemy import exc as database_errors
 
 from service.errors import ConfigurationError, StateUnavailableError
-from service.state import migrations, postgresql, sqlite
+from service.state import audit_chain, migrating, postgresql, sqlite
 from service.state.insertion import insert_for
+from service.state.numbering import take_number
 from service.state.server_lock import ServerLock, lock_file
 from service.state.shared_lock import ByteLock, SharedLock
 from service.state.tables import secrets
@@ -31,6 +33,7 @@ MIGRATION_LOCK = 0x63616E646F72  # "candor": a number that no other user of the 
 SET_BACK_US = 86_400_000_000
 """Maximum plausible clock correction in microseconds; times further in the future come from a broken clock."""
 
+UNLINKED = "unlinked"  # of a write transaction's `Connection.info`: ids of its entries in the audit log
 LOCK_RETRY_S = 0.05
 _SCHEMA_RETRY_S = 0.5
 _TELL_AGAIN_S = 10.0
@@ -39,8 +42,13 @@ WRITING = 2**62  # the byte of the lock file that a write holds; names have thos
 LEAVE_S = 5.0
 SCRUB_WAIT_MS = 1_000
 _FILES_BESIDE_BYTES = 128 << 10
+_EXPECTED = {
+    "sqlite": "sqlite:////absolute/path/state.db",
+    "postgresql": "postgresql://user:password@host/name",
+}
 
 READ_ONLY_TRANSACTION = "25006"  # SQLSTATE of a standby server, for example after a fail-over
+NO_PRIVILEGE = "42501"  # of a role that may not change the schema, for example where a partition is missing
 
 
 def now_us() -> int:
@@ -73,6 +81,7 @@ class Database:
         *,
         readonly: bool = False,
         beside_server: bool = False,
+        existing: bool = False,
         lock_is_held: bool = False,
         schema_of_another: bool = False,
     ) -> Self:
@@ -83,6 +92,7 @@ class Database:
             readonly: Take no lock and change nothing; for child processes.
             beside_server: Allow a running server on the same SQLite file, which then owns the schema; for the command
                 line.
+            existing: Neither create it nor update its schema; for commands on what a server has stored.
             lock_is_held: The process that started this one has locked the SQLite file for both; see `lock_server`.
             schema_of_another: Another process creates and updates the schema: wait for that. PostgreSQL only.
 
@@ -91,12 +101,14 @@ class Database:
                 server, or a newer program wrote it.
             StateUnavailableError: The database server does not answer.
         """
-        parsed = _parse(url)
+        parsed = parse(url)
         lock, shared = None, None
         if schema_of_another and parsed.get_backend_name() == "sqlite":
             raise one_server_only("CANDOR_BACKGROUND")
         if parsed.get_backend_name() == "sqlite":
             file = sqlite.file_of(parsed)
+            if (readonly or existing) and not file.is_file():
+                raise _no_schema(parsed, "no file")
             if not readonly:
                 sqlite.prepare(file)
                 try:
@@ -104,8 +116,6 @@ class Database:
                 except ConfigurationError:
                     if not beside_server:
                         raise
-            elif not file.is_file():
-                raise _no_schema(parsed, "no file")
             shared = lock_file(file) if lock_is_held else None
             engine = sqlite.make_engine(file, readonly=readonly)
         else:
@@ -115,7 +125,7 @@ class Database:
             owns = lock is not None or lock_is_held or engine.dialect.name == "postgresql"
             if schema_of_another:
                 database._await_schema()
-            database._load_secret(migrate=owns and not readonly and not schema_of_another)
+            database._load_secret(migrate=owns and not (readonly or existing or schema_of_another))
         except BaseException as error:
             database.close()
             if isinstance(error, StateUnavailableError) and engine.dialect.name == "sqlite":
@@ -134,7 +144,10 @@ class Database:
                 transaction may or may not have happened.
         """
         with _translated(self.engine), self._turn, self._writing_engine.begin() as connection:
+            entries = connection.info[UNLINKED] = list[int]()
             yield connection
+            if entries and connection.in_transaction():
+                audit_chain.seal(connection, entries)  # last: others wait for the end of this transaction then
 
     @contextmanager
     def connect(self) -> Iterator[Connection]:
@@ -185,6 +198,23 @@ class Database:
         finally:
             del self._held[name]
 
+    def unwritable(self) -> str | None:
+        """Write a number; return why that is not possible although the state can be read, None otherwise."""
+        why: Exception | None = None
+        for _ in range(2):  # the first attempt may use a connection that was lost
+            try:
+                with self.begin() as connection:
+                    take_number(connection, "written")
+            except (StateUnavailableError, database_errors.DatabaseError) as error:
+                why = error
+            else:
+                return None
+        with suppress(StateUnavailableError, database_errors.DatabaseError), self.connect() as connection:
+            connection.execute(select(secrets.c.name))
+            logger.error("the state cannot be written", error=str(why))
+            return "The state can be read but not written."
+        return None
+
     def scrub(self) -> None:
         """Remove deleted data from SQLite's write-ahead log, unless a reader needs it; PostgreSQL does so itself."""
         if self.engine.dialect.name == "sqlite":
@@ -217,27 +247,27 @@ class Database:
         told_at = -math.inf
         while True:
             with self.connect() as connection:
-                schema = migrations.current(connection)
-            if schema is not None and schema >= migrations.newest():
+                schema = migrating.current(connection)
+            if schema is not None and schema >= migrating.newest():
                 return
             if time.monotonic() >= told_at + _TELL_AGAIN_S:
                 logger.warning(
-                    "waiting for `candor worker` to update the state", found=schema, expected=migrations.newest()
+                    "waiting for `candor worker` to update the state", found=schema, expected=migrating.newest()
                 )
                 told_at = time.monotonic()
             time.sleep(_SCHEMA_RETRY_S)
 
     def _load_secret(self, *, migrate: bool) -> None:
-        if migrate:
+        while migrate:
             with self.begin() as connection:
                 if self.engine.dialect.name == "postgresql":
                     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})
-                migrations.upgrade(connection)
+                migrate = not migrating.upgrade(connection)
                 insert = insert_for(connection, secrets).values(name="hash", value=os.urandom(SECRET_BYTES))
                 connection.execute(insert.on_conflict_do_nothing())
         with self.connect() as connection:
-            schema = migrations.current(connection)
-            if schema != migrations.newest():
+            schema = migrating.current(connection)
+            if schema != migrating.newest():
                 raise _no_schema(self.engine.url, f"schema {schema}")
             self.secret = connection.execute(select(secrets.c.value).where(secrets.c.name == "hash")).scalar_one()
 
@@ -245,25 +275,30 @@ class Database:
 class _Turn:
     """A lock among the threads of this process, and of those that share the file, with SQLite's own timeout.
 
-    SQLite's own way to wait for another process sleeps for up to 0.1 s at a time, and others pass it meanwhile.
+    Threads get it in the order in which they ask. SQLite's own way to wait for another process sleeps for up to 0.1 s
+    at a time, and others pass it meanwhile.
 
     Args:
         shared: Lock file of the processes; None if there is only this one.
     """
 
     def __init__(self, shared: Path | None) -> None:
-        self._lock = threading.Lock()
+        self._waiting: deque[threading.Event] = deque()  # the first one has it
+        self._changed = threading.Lock()
         self._byte = None if shared is None else ByteLock(shared, WRITING)
 
     def __enter__(self) -> None:
         until = time.monotonic() + sqlite.BUSY_TIMEOUT_S
-        taken = self._lock.acquire(timeout=sqlite.BUSY_TIMEOUT_S)
+        mine = threading.Event()
+        with self._changed:
+            self._waiting.append(mine)
+            self._waiting[0].set()
+        taken = mine.wait(sqlite.BUSY_TIMEOUT_S)
         while taken and self._byte is not None and not self._byte.take():
-            if time.monotonic() > until:
-                self._lock.release()
-                taken = False
+            taken = time.monotonic() <= until
             time.sleep(TURN_RETRY_S)
         if not taken:
+            self._leave(mine)
             raise StateUnavailableError(
                 "Another write to the state database takes too long.",
                 found=f"no turn within {sqlite.BUSY_TIMEOUT_S} s",
@@ -273,7 +308,13 @@ class _Turn:
     def __exit__(self, *_: object) -> None:
         if self._byte is not None:
             self._byte.give()
-        self._lock.release()
+        self._leave(self._waiting[0])
+
+    def _leave(self, mine: threading.Event) -> None:
+        with self._changed:
+            self._waiting.remove(mine)
+            if self._waiting:
+                self._waiting[0].set()
 
 
 def lock_server(url: str) -> ServerLock | None:
@@ -282,7 +323,7 @@ def lock_server(url: str) -> ServerLock | None:
     Raises:
         ConfigurationError: The URL, the file or its folder cannot be used, or another server holds the lock.
     """
-    parsed = _parse(url)
+    parsed = parse(url)
     if parsed.get_backend_name() != "sqlite":
         return None
     file = sqlite.file_of(parsed)
@@ -290,18 +331,23 @@ def lock_server(url: str) -> ServerLock | None:
     return ServerLock(file)
 
 
-def _parse(url: str) -> URL:
+def parse(url: str, where: str = "CANDOR_DATABASE_URL", backends: Collection[str] = _EXPECTED) -> URL:
+    """Return the parts of a URL of a state.
+
+    Raises:
+        ConfigurationError: It is not the URL of one of these databases.
+    """
     try:
         parsed = make_url(url)
         backend = parsed.get_backend_name()
     except database_errors.ArgumentError:
         backend = "no URL"
-    if backend not in ("sqlite", "postgresql"):
+    if backend not in backends:
         raise ConfigurationError(
             "The state URL cannot be used.",
-            where="CANDOR_DATABASE_URL",
+            where=where,
             found=backend,
-            expected="sqlite:////absolute/path/state.db or postgresql://user:password@host/name",
+            expected=" or ".join(_EXPECTED[name] for name in backends),
         )
     return parsed
 
@@ -321,7 +367,7 @@ def _no_schema(url: URL, found: str) -> ConfigurationError:
     return ConfigurationError(
         f"{url.render_as_string()} does not contain a state that this program can read.",
         found=found,
-        expected=f"schema {migrations.newest()}",
+        expected=f"schema {migrating.newest()}",
         remedy="Start the server of the same version once to create or update the state.",
     )
 
@@ -343,8 +389,7 @@ def _translated(engine: Engine) -> Iterator[None]:
         raise _unavailable(engine, error) from error  # rows that are read from the driver directly
     except database_errors.DatabaseError as error:
         damaged = type(error.orig) is sqlite3.DatabaseError
-        standby = getattr(error.orig, "sqlstate", None) == READ_ONLY_TRANSACTION
-        if damaged or standby:
+        if damaged or getattr(error.orig, "sqlstate", None) in (READ_ONLY_TRANSACTION, NO_PRIVILEGE):
             raise _unavailable(engine, error) from error
         raise
 
@@ -353,7 +398,11 @@ def _unavailable(engine: Engine, error: Exception) -> StateUnavailableError:
     """Return the error with cause and remedy for a driver's error."""
     cause = str(getattr(error, "orig", None) or error).strip()
     name = engine.url.render_as_string()
-    if engine.dialect.name == "postgresql":
+    expected = "a database that answers"
+    if getattr(getattr(error, "orig", None), "sqlstate", None) == NO_PRIVILEGE:
+        cause, expected = cause.partition("\n")[0], "a role that may do this"
+        remedy = "Run `candor state migrate` with the role that owns the tables; grant the other one what it needs."
+    elif engine.dialect.name == "postgresql":
         remedy = "Start PostgreSQL, or check the state URL's host, name, user and password."
     elif "malformed" in cause or "not a database" in cause:
         remedy = "The file is damaged. Restore it from a backup, or move it away to start with an empty state."
@@ -365,12 +414,16 @@ def _unavailable(engine: Engine, error: Exception) -> StateUnavailableError:
         remedy = "Close the other program that writes to the file."
     else:
         remedy = "Check the disk of the state folder."
-    return StateUnavailableError(
-        f"The state database {name} cannot be used: {cause}.",
-        found=cause,
-        expected="a database that answers",
-        remedy=remedy,
+    found = StateUnavailableError(
+        f"The state database {name} cannot be used: {cause}.", found=cause, expected=expected, remedy=remedy
     )
+    if engine.dialect.name == "postgresql":  # its causes name host, port and user
+        told = "The state database cannot be used."
+        found.public = StateUnavailableError(told, expected=expected, remedy=remedy)
+    else:
+        told = f"The state database cannot be used: {cause}."
+        found.public = StateUnavailableError(told, found=cause, expected=expected, remedy=remedy)
+    return found
 
 
 def _no_room(engine: Engine) -> bool:

@@ -1,26 +1,37 @@
-"""Delete predictions with their inputs and the labels that belong to them alone."""
+"""Delete predictions with their inputs, challengers' scores, and the labels that belong to them alone."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
 
 from sqlalchemy import ColumnElement, Connection, CursorResult, delete, exists, select
 
-from service.state.tables import feedback, feedback_batches, inputs, origins, predictions
+from service.state.tables import (
+    cases,
+    challenger_scores,
+    feedback,
+    feedback_batches,
+    inputs,
+    origins,
+    predictions,
+)
 from service.state.window import FOUND_OTHERWISE
 
-ROWS_PER_TRANSACTION = 2_000  # about 50 ms of SQLite's single writer
+ROWS_PER_TRANSACTION = 500  # about 15 ms of SQLite's single writer
+PAUSE_S = 0.005  # between transactions: other processes of the service ask for their turn every millisecond
 
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """Numbers of deleted rows: predictions, stored inputs, labels, and receipts of feedback requests."""
+    """Numbers of deleted rows: predictions, stored inputs, labels, receipts of feedback requests, and cases."""
 
     predictions: int = 0
     inputs: int = 0
     labels: int = 0
     receipts: int = 0
+    cases: int = 0
 
     def __add__(self, other: Deleted) -> Deleted:
         return Deleted(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
@@ -32,7 +43,7 @@ class Deleted:
 def delete_predictions(
     connection: Connection, model: str, rows: Sequence[tuple[str, str | None]], *, receipts: bool
 ) -> Deleted:
-    """Delete predictions of one model, their inputs, and their labels.
+    """Delete predictions of one model, their inputs, their cases, and their labels.
 
     A label by reference is deleted with the last prediction that carries the reference.
 
@@ -45,11 +56,13 @@ def delete_predictions(
     ids = [id_ for id_, _ in rows]
     count = _count(connection.execute(delete(predictions).where(predictions.c.id.in_(ids))))
     kept = _count(connection.execute(delete(inputs).where(inputs.c.id.in_(ids))))
+    reviewed = _count(connection.execute(delete(cases).where(cases.c.id.in_(ids))))
+    connection.execute(delete(challenger_scores).where(challenger_scores.c.id.in_(ids)))
     named = {reference for _, reference in rows if reference is not None}
     still = select(predictions.c.reference).join(origins, origins.c.id == FOUND_OTHERWISE)
     named -= set(connection.scalars(still.where(origins.c.model == model, predictions.c.reference.in_(named))))
     return (
-        Deleted(predictions=count, inputs=kept)
+        Deleted(predictions=count, inputs=kept, cases=reviewed)
         + delete_labels(connection, model, 0, ids, receipts=receipts)
         + delete_labels(connection, model, 1, named, receipts=receipts)
     )
@@ -98,10 +111,10 @@ def unknown_target(by_reference: int) -> ColumnElement[bool]:
 
 
 def in_parts(step: Callable[[], tuple[Deleted, bool]], stopped: Callable[[], bool]) -> Deleted:
-    """Add up the deletions of steps until the last step or a stop."""
-    total = Deleted()
-    more = True
+    """Add up the deletions of steps until the last step or a stop; between two steps, others write."""
+    total, more = step() if not stopped() else (Deleted(), False)
     while more and not stopped():
+        time.sleep(PAUSE_S)
         part, more = step()
         total += part
     return total

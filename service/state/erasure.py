@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Literal, NamedTuple
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, delete, select
 
 from bundle.split import group_hash
 from service.state import audit
 from service.state.database import Database
 from service.state.deletion import ROWS_PER_TRANSACTION, Deleted, delete_labels, delete_predictions
-from service.state.tables import origins, predictions
+from service.state.tables import compared_groups, origins, predictions
 from service.state.window import FOUND_OTHERWISE
 
 Kind = Literal["group", "reference", "prediction_id"]
@@ -49,7 +49,10 @@ def erase(database: Database, model: str, subject: Subject, *, by: str) -> Delet
             part = rows[start : start + ROWS_PER_TRANSACTION]
             total += delete_predictions(connection, model, part, receipts=True)
     with database.begin() as connection:
-        if subject.kind != "group":  # labels without a known prediction
+        if subject.kind == "group":
+            group = compared_groups.c.cluster == group_hash(database.secret, subject.name)
+            connection.execute(delete(compared_groups).where(group))
+        else:  # labels without a known prediction
             named_by_reference = int(subject.kind == "reference")
             total += delete_labels(connection, model, named_by_reference, [subject.name], receipts=True)
         audit.append(

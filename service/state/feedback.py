@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, insert, select
 
-from service.errors import FeedbackError, IdempotencyConflictError
+from service.errors import CandorError, FeedbackError, IdempotencyConflictError
+from service.state.cases import close_labelled
 from service.state.database import SET_BACK_US, Database, now_us
-from service.state.numbering import take_number
-from service.state.resolution import rank
+from service.state.grouping import GroupedWrites
+from service.state.numbering import take_numbers
+from service.state.resolution import rank, weight
 from service.state.tables import feedback, feedback_batches, predictions
 from service.state.unlabelled import count_labelled
 from service.state.window import Window, origins_of
@@ -48,7 +51,8 @@ class ItemStatus:
 
     Attributes:
         status: stored; pending (stored, but its prediction is not known yet); duplicate (not stored: its source already
-            sent this label); conflict (stored, and differs from the current label).
+            sent this label, and it is still the last word of that priority); conflict (stored, and differs from the
+            current label).
     """
 
     status: Status
@@ -61,7 +65,7 @@ class FeedbackReceipt:
     Attributes:
         stored: Stored items, pending and conflicting ones included.
         pending: Stored items whose prediction is not known yet.
-        duplicates: Items that were not stored, because their source already sent the same label.
+        duplicates: Items that were not stored, because their source already sent the same label and nothing changed it.
         conflicts: Stored items that differ from the current label.
         items: Status of each item, in the request's order.
         batch: Number of the request among the model's; None for a repeated receipt.
@@ -89,11 +93,26 @@ class _Label(NamedTuple):
     position: int
 
 
+Within = Callable[[Connection], None]
+"""Called inside the transaction that stores a request; a CandorError that it raises refuses the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    items: list[tuple[_Target, FeedbackItem]]
+    by: str
+    by_key: str | None
+    key: str | None
+    digest: bytes | None
+    within: Within | None
+
+
 class FeedbackStore:
     """Labels of all models. All methods raise StateUnavailableError when the database does not answer."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._groups = GroupedWrites[_Request, FeedbackReceipt](self._store, at_most=TARGETS_PER_QUERY)
 
     def add(
         self,
@@ -104,7 +123,23 @@ class FeedbackStore:
         idempotency_key: str | None = None,
         body_digest: bytes | None = None,
     ) -> FeedbackReceipt:
-        """Store labels durably.
+        """Store labels durably; see `submit`."""
+        return self.submit(model, items, by=by, idempotency_key=idempotency_key, body_digest=body_digest).result()
+
+    def submit(
+        self,
+        model: str,
+        items: Sequence[FeedbackItem],
+        *,
+        by: str,
+        idempotency_key: str | None = None,
+        body_digest: bytes | None = None,
+        within: Within | None = None,
+        by_key: str | None = None,
+    ) -> Future[FeedbackReceipt]:
+        """Store labels; the future is done when they are durable.
+
+        Requests for a model that wait for each other share one transaction; each is stored whole, or not at all.
 
         Args:
             model: The model.
@@ -113,35 +148,64 @@ class FeedbackStore:
             idempotency_key: The caller's key for the request: a repetition returns the first receipt. Without a key no
                 receipt is kept.
             body_digest: Digest of the request's body, to detect a key that is used for another body.
+            within: Called in the same transaction, before the labels are stored.
+            by_key: Prefix of the actor's API key: names are used again, prefixes are not.
 
         Raises:
             FeedbackError: An item does not name exactly one prediction or reference or has text that cannot be stored,
-                or the references match more than `MOST_NAMED` predictions; nothing is stored.
-            IdempotencyConflictError: `by` used the key for another body.
+                or (by the future) the references match more than `MOST_NAMED` predictions; nothing is stored.
+            IdempotencyConflictError: By the future: `by` used the key for another body.
         """
         targets = [_target(position, item) for position, item in enumerate(items)]
+        request = _Request(list(zip(targets, items, strict=True)), by, by_key, idempotency_key, body_digest, within)
+        return self._groups.submit(model, request, len(items))
+
+    def _store(self, model: str, requests: Sequence[_Request]) -> list[FeedbackReceipt | Exception]:
+        """Store requests in their order in one transaction, and return a receipt or an error for each."""
+        receipts: list[FeedbackReceipt | Exception] = []
+        rows: list[dict[str, Any]] = []
+        batches: list[dict[str, Any]] = []
         with self._database.begin() as connection:
-            batch = take_number(connection, f"feedback/{model}")
-            if idempotency_key is not None:
-                receipt = _replay(connection, model, by, idempotency_key, body_digest)
-                if receipt is not None:
-                    return receipt
+            number = take_numbers(connection, f"feedback/{model}", len(requests))
             received_at = _received_at(connection, model)
-            rows, receipt = _judge(connection, model, batch, received_at, list(zip(targets, items, strict=True)))
+            earlier = _earlier(connection, model, requests)
+            items = [item for request in requests if (request.by, request.key) not in earlier for item in request.items]
+            known = _Known.of(connection, model, {target for target, _ in items})
+            for batch, request in enumerate(requests, number):
+                if (first := earlier.get((request.by, request.key))) is not None:
+                    receipts.append(_replayed(request, *first))
+                    continue
+                if request.within is not None:
+                    try:
+                        request.within(connection)
+                    except CandorError as error:
+                        receipts.append(error)
+                        continue
+                added, receipt = _judge(known, model, batch, received_at, request.items)
+                receipts.append(receipt)
+                rows += added
+                kept = None if request.key is None else _receipt_document(receipt)
+                if kept is not None:
+                    earlier[request.by, request.key] = request.digest, kept
+                batches.append(
+                    {
+                        "model": model,
+                        "batch": batch,
+                        "by": request.by,
+                        "by_key": request.by_key,
+                        "received_at": received_at,
+                        "idempotency_key": request.key,
+                        "body_digest": request.digest,
+                        "receipt": kept,
+                    }
+                )
             if rows:
                 connection.execute(insert(feedback), rows)
-            connection.execute(
-                insert(feedback_batches).values(
-                    model=model,
-                    batch=batch,
-                    by=by,
-                    received_at=received_at,
-                    idempotency_key=idempotency_key,
-                    body_digest=body_digest,
-                    receipt=None if idempotency_key is None else _receipt_document(receipt),
-                )
-            )
-        return receipt
+                senders = {row["batch"]: row["by"] for row in batches}
+                close_labelled(connection, _labelled(rows, known.names, senders), received_at)
+            if batches:
+                connection.execute(insert(feedback_batches), batches)
+        return receipts
 
     def count_labelled(self, window: Window, *, at_most: int, input_spec: str | None = None) -> int:
         """Return how many predictions have a label, counting no further than `at_most`; see `count_labelled`."""
@@ -190,50 +254,73 @@ def _storable(text: str) -> bool:
         return False
 
 
-def _replay(connection: Connection, model: str, by: str, key: str, digest: bytes | None) -> FeedbackReceipt | None:
-    query = select(feedback_batches.c.body_digest, feedback_batches.c.receipt).where(
-        feedback_batches.c.model == model,
-        feedback_batches.c.by == by,
-        feedback_batches.c.idempotency_key == key,
+_Earlier = dict[tuple[str, str | None], tuple[bytes | None, dict[str, Any]]]
+
+
+def _earlier(connection: Connection, model: str, requests: Sequence[_Request]) -> _Earlier:
+    """Return the digests and receipts of earlier requests with the same keys, by caller and key."""
+    keys = {request.key for request in requests if request.key is not None}
+    if not keys:
+        return {}
+    batches = feedback_batches.c
+    query = select(batches.by, batches.idempotency_key, batches.body_digest, batches.receipt).where(
+        batches.model == model,
+        batches.by.in_({request.by for request in requests}),
+        batches.idempotency_key.in_(keys),
     )
-    first = connection.execute(query).one_or_none()
-    if first is None:
-        return None
-    if first.body_digest != digest:
-        raise IdempotencyConflictError(
-            f"The idempotency key {key!r} was already used for another body.",
-            where="Idempotency-Key",
-            found="another body",
-            expected="the same body as in the first request with this key",
-            remedy="Send new content with a new key.",
-        )
-    return _receipt_from(first.receipt)
+    return {(by, key): (digest, receipt) for by, key, digest, receipt in connection.execute(query)}
+
+
+def _replayed(
+    request: _Request, digest: bytes | None, receipt: dict[str, Any]
+) -> FeedbackReceipt | IdempotencyConflictError:
+    if request.digest == digest:
+        return _receipt_from(receipt)
+    return IdempotencyConflictError(
+        f"The idempotency key {request.key!r} was already used for another body.",
+        where="Idempotency-Key",
+        found="another body",
+        expected="the same body as in the first request with this key",
+        remedy="Send new content with a new key.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of targets: the other targets of each known prediction, and the labels of all."""
+
+    names: dict[_Target, list[_Target]]
+    labels: dict[_Target, list[_Label]]
+
+    @classmethod
+    def of(cls, connection: Connection, model: str, targets: set[_Target]) -> _Known:
+        names = _other_names(connection, model, targets)
+        return cls(names, _labels(connection, model, targets | {name for others in names.values() for name in others}))
 
 
 def _judge(
-    connection: Connection,
+    known_before: _Known,
     model: str,
     batch: int,
     received_at: int,
     items: list[tuple[_Target, FeedbackItem]],
 ) -> tuple[list[dict[str, Any]], FeedbackReceipt]:
-    """Return the outcome of each item; the caller holds the model's lock."""
-    names = _other_names(connection, model, {target for target, _ in items})
-    asked = {target for target, _ in items} | {name for others in names.values() for name in others}
-    labels = _labels(connection, model, asked)
+    """Return the outcome of each item, and add its labels to those known; the caller holds the model's lock."""
+    names, labels = known_before.names, known_before.labels
     rows: list[dict[str, Any]] = []
     statuses: list[Status] = []
     pending = 0
     for position, (target, item) in enumerate(items):
         new = _Label(item.label, item.source, item.labelled_at, received_at, batch, position)
-        own = [label for label in labels[target] if label.source == new.source]
-        if own and (_current(own).label == new.label or _said_before(new, own)):
+        own = labels[target]
+        others = [labels[name] for name in names.get(target, ())] or [[]]
+        if _repeated(new, own, others):
             statuses.append("duplicate")
             continue
-        known = labels[target] + [label for name in names.get(target, ()) for label in labels[name]]
         unknown = target not in names
         pending += unknown
-        if known and _current(known).label != new.label:
+        last = [_current(own)] if own else []
+        if any(_current(known).label != new.label for row in others if (known := [*last, *row])):
             statuses.append("conflict")
         else:
             statuses.append("pending" if unknown else "stored")
@@ -251,15 +338,43 @@ def _judge(
     return rows, receipt
 
 
+def _labelled(
+    rows: list[dict[str, Any]], names: dict[_Target, list[_Target]], senders: dict[int, str]
+) -> dict[str, tuple[str, str]]:
+    """Return label and sender of each known prediction that new labels are about, by its id."""
+    found: dict[str, tuple[str, str]] = {}
+    for row in rows:
+        target = _Target(row["by_reference"], row["target"])
+        about = [target] if not target.by_reference else names.get(target, [])
+        found |= {one.key: (row["label"], senders[row["batch"]]) for one in about if target in names}
+    return found
+
+
 def _current(labels: Iterable[_Label]) -> _Label:
     return max(labels, key=lambda label: rank(*label[1:]))
 
 
-def _said_before(new: _Label, own: list[_Label]) -> bool:
-    """Return whether a timed label is a repetition, sent after its source had already changed it."""
-    return new.labelled_at is not None and any(
-        (label.label, label.labelled_at) == (new.label, new.labelled_at) for label in own
-    )
+def _repeated(new: _Label, own: list[_Label], others: list[list[_Label]]) -> bool:
+    """Return whether a label's source has said it already, and no equally strong source has said otherwise since.
+
+    Args:
+        new: The label.
+        own: Earlier labels of its target.
+        others: Labels under the other name of each prediction that the target names.
+    """
+    same = [label for label in own if label.source == new.source]
+    if not same:
+        return False
+    if new.labelled_at is not None and any(
+        (label.label, label.labelled_at) == (new.label, new.labelled_at) for label in same
+    ):
+        return True  # sent again after its source had changed it
+    if _current(same).label != new.label:
+        return False
+    strength = weight(new.source)
+    last = _current(label for label in own if weight(label.source) == strength)
+    rows = ([last, *(label for label in row if weight(label.source) == strength)] for row in others)
+    return all(_current(row).label == new.label for row in rows)
 
 
 def _other_names(connection: Connection, model: str, targets: set[_Target]) -> dict[_Target, list[_Target]]:

@@ -1,8 +1,8 @@
-"""Predictions first labelled by a given feedback request, as numpy columns."""
+"""Predictions first labelled by given feedback requests, as numpy columns."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,15 +44,17 @@ class FirstLabels:
     delay_s: NDArray[np.float64]
 
 
-def first_labels(connection: Connection, model: str, batch: int, targets: Sequence[tuple[int, str]]) -> FirstLabels:
-    """Return the predictions among these targets that feedback request number `batch` labelled first.
+def first_labels(
+    connection: Connection, model: str, batches: Collection[int], targets: Collection[tuple[int, str]]
+) -> FirstLabels:
+    """Return the predictions among these targets that one of some feedback requests labelled first.
 
     Each prediction is returned for at most one request.
 
     Args:
         connection: Inside a read transaction.
         model: The model.
-        batch: Number of the request.
+        batches: Numbers of the requests.
         targets: Distinct (0, prediction id) or (1, reference).
     """
     # Separate queries: for a join SQLite would scan all predictions of the model.
@@ -70,7 +72,7 @@ def first_labels(connection: Connection, model: str, batch: int, targets: Sequen
                     rows[key] = (*row, *made_here[origin])
                     found.add((by_reference, reference if by_reference else key))
     firsts = _firsts(connection, model, rows)
-    ours = [(*row, *firsts[key][2:]) for key, row in rows.items() if key in firsts and firsts[key][0] == batch]
+    ours = [(*row, *firsts[key][2:]) for key, row in rows.items() if key in firsts and firsts[key][0] in batches]
     columns = list(zip(*ours, strict=True)) if ours else [()] * (len(_COLUMNS) + 3)
     ids, _, created_at, predicted, confidence, logits, propensity, sought, revision, digest, named, received = columns
     return FirstLabels(

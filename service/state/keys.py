@@ -15,9 +15,10 @@ from sqlalchemy import Connection, Row, insert, select, update
 from service.errors import ConfigurationError
 from service.state import audit
 from service.state.database import Database, now_us
+from service.state.sessions import Session, digest_of, read_sessions
 from service.state.tables import api_keys
 
-SCOPES = ("predict", "feedback", "calibrate", "approve", "admin")
+SCOPES = ("predict", "feedback", "review", "read", "calibrate", "approve", "metrics", "admin")
 LONGEST_NAME = 100
 _TEXT = re.compile(r"cnd_[0-9a-f]{12}_[\w-]{40,200}", re.ASCII)
 RANDOM_BYTES = 32  # like the digest, so that guessing the text is as hard as inverting the digest
@@ -35,6 +36,8 @@ class ApiKey:
         expires_at: When it expires; None for never.
         revoked_at: When it was revoked; None if it was not.
         requests_per_s: Its own rate limit; None for the settings' limit.
+        models: The only models that it may reach; None for all.
+        source: The only source of the labels that it sends; None for any.
     """
 
     prefix: str
@@ -44,6 +47,8 @@ class ApiKey:
     expires_at: int | None
     revoked_at: int | None
     requests_per_s: float | None = None
+    models: frozenset[str] | None = None
+    source: str | None = None
 
     def valid_at(self, at: int) -> bool:
         """Return whether the key is valid at a time, in microseconds since the epoch."""
@@ -52,14 +57,16 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """A snapshot of all keys.
+    """A snapshot of all keys and sessions.
 
     Attributes:
         by_digest: All keys, also revoked and expired ones, by the SHA-256 of the secret text. The time of a look-up
             tells an attacker nothing, because nobody can steer a digest towards another.
+        sessions: All sessions, by the SHA-256 of their text.
     """
 
     by_digest: Mapping[bytes, ApiKey]
+    sessions: Mapping[bytes, Session]
 
     def authenticate(self, text: str) -> ApiKey | None:
         """Return the valid key with this secret text; None without one."""
@@ -69,6 +76,11 @@ class KeyRing:
     def valid(self, prefix: str) -> ApiKey | None:
         """Return the valid key with this prefix; None without one."""
         return next((key for key in self.by_digest.values() if key.prefix == prefix and key.valid_at(now_us())), None)
+
+    def session(self, text: str) -> Session | None:
+        """Return the open session with this text whose key is valid; None without one."""
+        found = self.sessions.get(digest_of(text))
+        return found if found is not None and found.valid_at(now_us()) and self.valid(found.key) else None
 
 
 class KeyStore:
@@ -84,6 +96,8 @@ class KeyStore:
         expires_at: int | None = None,
         *,
         requests_per_s: float | None = None,
+        models: Iterable[str] | None = None,
+        source: str | None = None,
         text: str | None = None,
         by: str = "local",
     ) -> tuple[ApiKey, str]:
@@ -94,6 +108,8 @@ class KeyStore:
             scopes: One or more of `SCOPES`.
             expires_at: When it expires, in microseconds since the epoch.
             requests_per_s: Its own rate limit, > 0; None for the settings' limit.
+            models: Names of the only models that it may reach; None for all.
+            source: The only source of the labels that it sends; None for any.
             text: Its secret text where another program made it; None makes one.
             by: Actor.
 
@@ -101,8 +117,9 @@ class KeyStore:
             The key, and its secret text "cnd_<prefix>_<random>", which is not stored.
 
         Raises:
-            ConfigurationError: A scope is unknown or missing; the name is empty, too long or taken; the rate is not a
-                positive number; the text is not that of a key, or its prefix is taken.
+            ConfigurationError: A scope is unknown or missing; there are no models; the source is empty or too long; the
+                name is empty, too long or taken; the rate is not a positive number; the text is not that of a key, or
+                its prefix is taken.
         """
         wanted = frozenset(scopes)
         if not wanted or not wanted.issubset(SCOPES):
@@ -115,6 +132,18 @@ class KeyStore:
                 where="name",
                 found=name[:LONGEST_NAME],
                 expected=f"1 to {LONGEST_NAME} printable characters",
+            )
+        limited = None if models is None else frozenset(models)
+        if limited is not None and not all(limited or [""]):
+            raise ConfigurationError(
+                "A key limited to models requires their names.", where="model", found=sorted(limited), expected="a name"
+            )
+        if source is not None and not (source.isprintable() and 0 < len(source.strip()) <= LONGEST_NAME):
+            raise ConfigurationError(
+                "This is not a source of labels.",
+                where="source",
+                found=source[:LONGEST_NAME],
+                expected=f"1 to {LONGEST_NAME} printable characters, such as reviewer",
             )
         if requests_per_s is not None and not 0 < requests_per_s < math.inf:
             raise ConfigurationError(
@@ -137,7 +166,7 @@ class KeyStore:
                     expected="a name that no valid key has",
                     remedy=f"Choose another name, or replace the key: candor keys rotate {taken.prefix}",
                 )
-            key, text = _new(name, wanted, expires_at, requests_per_s, text)
+            key, text = _new(name, wanted, expires_at, requests_per_s, limited, source, text)
             if any(other.prefix == key.prefix for other in _read(connection)):
                 raise ConfigurationError(
                     f"A key with the prefix {key.prefix} already exists.",
@@ -147,11 +176,13 @@ class KeyStore:
                 )
             _insert(connection, key, text)
             detail = {"name": name, "scopes": sorted(wanted), "expires_at": expires_at}
+            detail |= {} if limited is None else {"models": sorted(limited)}
+            detail |= {} if source is None else {"source": source}
             audit.append(connection, model=None, by=by, action="create_key", subject=key.prefix, detail=detail)
         return key, text
 
     def rotate(self, prefix: str, *, grace_us: int, by: str = "local") -> tuple[ApiKey, str]:
-        """Replace a key by a new one with the same name, scopes, rate and lifetime.
+        """Replace a key by a new one with the same name, scopes, models, source, rate and lifetime.
 
         Args:
             prefix: Prefix of the old key.
@@ -176,7 +207,8 @@ class KeyStore:
                     remedy="List the keys with `candor keys list`.",
                 )
             lifetime = None if old.expires_at is None else old.expires_at - old.created_at
-            key, text = _new(old.name, old.scopes, None if lifetime is None else now + lifetime, old.requests_per_s)
+            until = None if lifetime is None else now + lifetime
+            key, text = _new(old.name, old.scopes, until, old.requests_per_s, old.models, old.source)
             _insert(connection, key, text)
             until = now + grace_us if old.expires_at is None else min(now + grace_us, old.expires_at)
             connection.execute(update(api_keys).where(api_keys.c.prefix == prefix).values(expires_at=until))
@@ -185,9 +217,10 @@ class KeyStore:
         return key, text
 
     def ring(self) -> KeyRing:
-        """Return a snapshot of all keys, for look-ups without the database."""
+        """Return a snapshot of all keys and sessions, for look-ups without the database."""
         with self._database.connect() as connection:
-            return KeyRing({row.digest: _key(row) for row in connection.execute(select(api_keys))})
+            keys = {row.digest: _key(row) for row in connection.execute(select(api_keys))}
+            return KeyRing(keys, {session.digest: session for session in read_sessions(connection)})
 
     def list(self) -> tuple[ApiKey, ...]:
         """Return all keys, also revoked and expired ones, oldest first."""
@@ -226,6 +259,8 @@ def _key(row: Row[Any]) -> ApiKey:
         row.expires_at,
         row.revoked_at,
         row.requests_per_s,
+        None if row.models is None else frozenset(row.models),
+        row.source,
     )
 
 
@@ -235,12 +270,18 @@ def _read(connection: Connection) -> tuple[ApiKey, ...]:
 
 
 def _new(
-    name: str, scopes: frozenset[str], expires_at: int | None, requests_per_s: float | None, text: str | None = None
+    name: str,
+    scopes: frozenset[str],
+    expires_at: int | None,
+    requests_per_s: float | None,
+    models: frozenset[str] | None,
+    source: str | None,
+    text: str | None = None,
 ) -> tuple[ApiKey, str]:
     if text is None:
         text = f"cnd_{secrets.token_hex(6)}_{secrets.token_urlsafe(RANDOM_BYTES)}"
     prefix = text.split("_")[1]
-    return ApiKey(prefix, name, scopes, now_us(), expires_at, None, requests_per_s), text
+    return ApiKey(prefix, name, scopes, now_us(), expires_at, None, requests_per_s, models, source), text
 
 
 def _insert(connection: Connection, key: ApiKey, text: str) -> None:
@@ -253,5 +294,7 @@ def _insert(connection: Connection, key: ApiKey, text: str) -> None:
             created_at=key.created_at,
             expires_at=key.expires_at,
             requests_per_s=key.requests_per_s,
+            models=None if key.models is None else sorted(key.models),
+            source=key.source,
         )
     )

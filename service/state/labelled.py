@@ -8,16 +8,21 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Select, distinct, exists, func, select, union_all
+from sqlalchemy import Connection, Select, distinct, func, select, union_all
 
-from service.decisions.rows import Rows
+from service.decisions.rows import NO_LABEL, Rows
 from service.state.columns import Codes, integers
+from service.state.database import SET_BACK_US
+from service.state.feedback import TARGETS_PER_QUERY
+from service.state.looked_up import by_look_up, looked_up
+from service.state.partitions import first_id, time_of_id
 from service.state.rescoring import Rescoring, with_inputs
 from service.state.resolution import PRIORITY, weight
 from service.state.rows import RowReader
 from service.state.tables import feedback, predictions
-from service.state.window import FOUND_OTHERWISE, Window, origins_of
+from service.state.window import FOUND_OTHERWISE, Arising, Window, labels_of, origins_of
 
+_PENDING_AMONG = 20_000
 _POSITIONS = 1 << 32  # more than a batch of feedback can have, so that batch and position make one sortable number
 
 
@@ -27,10 +32,11 @@ class LabelledRows:
 
     Attributes:
         rows: N rows, oldest first; labels are indices into `label_names`.
-        pending: Targets of the model's labels without a known prediction.
+        pending: Targets without a known prediction, among the newest labels since the window's start.
         conflicts: Predictions with different labels.
         unknown_labels: Predictions left out because their current label is not among `label_names`.
         since_us: Time from which no row is left out, in microseconds since the epoch; None if none is.
+        silent: Whether silence would have been a label of each row, bool (N,); None if of no row.
     """
 
     rows: Rows
@@ -38,6 +44,7 @@ class LabelledRows:
     conflicts: int
     unknown_labels: int
     since_us: int | None = None
+    silent: NDArray[np.bool_] | None = None
 
 
 def load_labelled_rows(
@@ -70,14 +77,17 @@ def load_labelled_rows(
         >>> found.rows.logits.shape, found.pending
         ((0, 2), 0)
     """
-    since_us = None
-    reading = _Reading(label_names, priority, again)
-    labels = reading.read(connection, window, at_most)
-    if at_most is not None and len(labels["label"]) > at_most:
-        since_us = reading.time_of(connection, window, at_most) + 1
-        labels = reading.read(connection, replace(window, since_us=since_us), None)
-    found = reading.resolved(labels, pending=_pending(connection, window.model, len(labels["label"])))
-    return replace(found, since_us=since_us)
+    reading = _Reading(label_names, priority, again, window.arising)
+    last = None if at_most is None else reading.time_of_newest(connection, window, at_most)
+    if last is None:
+        labels = reading.read(connection, window, at_most)
+        if at_most is None or len(labels["label"]) <= at_most:
+            return reading.resolved(labels, pending=_pending(connection, window))
+        last = reading.time_of(connection, window, at_most)
+        assert last is not None  # noqa: S101
+    window = replace(window, since_us=last + 1)
+    found = reading.resolved(reading.read(connection, window, None), pending=_pending(connection, window))
+    return replace(found, since_us=last + 1)
 
 
 def load_current_labels(connection: Connection, window: Window, *, label_names: Sequence[str]) -> Rows:
@@ -92,18 +102,39 @@ def load_current_labels(connection: Connection, window: Window, *, label_names: 
     return reading.resolved(reading.read(connection, window, None), pending=0).rows
 
 
+def load_labels_of(connection: Connection, model: str, ids: NDArray[np.bytes_], *, label_names: Sequence[str]) -> Rows:
+    """Return the labelled ones among a model's predictions, each with its current label; see `load_current_labels`.
+
+    Args:
+        connection: Inside a read transaction.
+        model: The model.
+        ids: Ids of its predictions, ASCII bytes of shape (N,).
+        label_names: The model's K labels.
+    """
+    reading = _Reading(label_names, PRIORITY, None)
+    return reading.resolved(reading.read_of(connection, model, ids.astype(np.str_).tolist()), pending=0).rows
+
+
 class _Reading:
     """Reads every label of a window with its prediction, and reduces them to one label per prediction."""
 
-    def __init__(self, label_names: Sequence[str], priority: Sequence[str], again: Rescoring | None) -> None:
+    def __init__(
+        self,
+        label_names: Sequence[str],
+        priority: Sequence[str],
+        again: Rescoring | None,
+        arising: Sequence[Arising] = (),
+    ) -> None:
         self._classes = len(label_names)
         self._priority = priority
         self._again = again
+        self._arising = arising
         self._sources = Codes()
         self._reader = RowReader(
             self._classes,
             again=again,
             ids=True,
+            arising=arising,
             others={
                 "label": (feedback.c.label, Codes(label_names)),
                 "source": (feedback.c.source, self._sources),
@@ -123,27 +154,63 @@ class _Reading:
             queries = [query.limit(at_most + 1) for query in queries]
         return self._reader.read(connection, queries)
 
-    def time_of(self, connection: Connection, window: Window, place: int) -> int:
-        """Return the time of the labelled prediction at `place`, counted from the newest."""
-        created_at = predictions.c.created_at
-        times = union_all(
-            *(query.with_only_columns(created_at) for query in self._queries(connection, window))
-        ).subquery()
+    def read_of(self, connection: Connection, model: str, ids: Sequence[str]) -> dict[str, NDArray[Any]]:
+        """Return the labels of some predictions."""
+        by_id, by_reference = ((feedback.c.model == model, feedback.c.by_reference == kind) for kind in (0, 1))
+        queries: list[Select[Any]] = []
+        for start in range(0, len(ids), TARGETS_PER_QUERY):
+            some = ids[start : start + TARGETS_PER_QUERY]
+            found = looked_up(connection, self._reader.query(), feedback, feedback.c.target)
+            queries.append(found.where(feedback.c.target.in_(some), *by_id))
+            here = predictions.c.id.in_(some)
+            reference = predictions.c.reference
+            names = list(connection.scalars(select(reference).where(here, reference.is_not(None))))
+            if names:
+                named = self._reader.query().join_from(predictions, feedback, feedback.c.target == reference)
+                queries.append(named.where(here, feedback.c.target.in_(names), *by_reference))
+        return self._reader.read(connection, queries)
+
+    def time_of_newest(self, connection: Connection, window: Window, place: int) -> int | None:
+        """Return what `time_of` returns if that shows from the labels of the newest ids alone; None otherwise."""
+        ids = select(feedback.c.target).where(feedback.c.model == window.model, feedback.c.by_reference == 0)
+        if window.until_us is not None:
+            ids = ids.where(feedback.c.target < first_id(window.until_us + SET_BACK_US))
+        id_ = connection.execute(ids.order_by(feedback.c.target.desc()).limit(1).offset(place)).scalar()
+        since_us = 0 if id_ is None else time_of_id(id_) - SET_BACK_US
+        if since_us <= (window.since_us or 0):
+            return None
+        return self.time_of(connection, replace(window, since_us=since_us), place)
+
+    def time_of(self, connection: Connection, window: Window, place: int) -> int | None:
+        """Return the time of the labelled prediction at `place`, counted from the newest; None if there are fewer."""
+        queries = self._queries(connection, window)
+        times = union_all(*(query.with_only_columns(query.selected_columns.created_at) for query in queries)).subquery()
         newest_first = select(times.c.created_at).order_by(times.c.created_at.desc()).limit(1).offset(place)
-        return int(connection.execute(newest_first).scalar_one())
+        return connection.execute(newest_first).scalar()
 
     def _queries(self, connection: Connection, window: Window) -> list[Select[Any]]:
         """Return the queries for labels by prediction id and by reference."""
-        origin = FOUND_OTHERWISE if window.since_us is None else predictions.c.origin
         again = self._again
         made_here = window.origins(connection) if again is None else again.origins(connection, window)
-        queries = [
+        by_id, by_reference = ((feedback.c.model == window.model, feedback.c.by_reference == kind) for kind in (0, 1))
+        origin = FOUND_OTHERWISE if window.since_us is None else predictions.c.origin
+        named = (
             self._reader.query()
-            .join_from(feedback, predictions, name == feedback.c.target)
-            .where(feedback.c.model == window.model, feedback.c.by_reference == by_reference)
-            .where(origin.in_(made_here), *window.times())
-            for by_reference, name in enumerate((predictions.c.id, predictions.c.reference))
-        ]
+            .join_from(feedback, predictions, predictions.c.reference == feedback.c.target)
+            .where(*by_reference, origin.in_(made_here), *window.times())
+        )
+        if again is None and connection.dialect.name == "postgresql":
+            here = FOUND_OTHERWISE.in_(made_here), *window.times()
+            identified = looked_up(connection, self._reader.query(), feedback, feedback.c.target, *here).where(*by_id)
+            if window.since_us is not None:  # nobody knows an id before its prediction is answered
+                identified = identified.where(feedback.c.received_at >= window.since_us - SET_BACK_US)
+        else:
+            identified = (
+                self._reader.query()
+                .join_from(feedback, predictions, predictions.c.id == feedback.c.target)
+                .where(*by_id, origin.in_(made_here), *window.times())
+            )
+        queries = [identified, named]
         return queries if again is None else [with_inputs(query) for query in queries]
 
     def resolved(self, labels: dict[str, NDArray[Any]], *, pending: int) -> LabelledRows:
@@ -171,23 +238,23 @@ class _Reading:
             pending=pending,
             conflicts=int(disagree.sum()),
             unknown_labels=int((~known).sum()),
+            silent=self._reader.silence(labels, which)[0] != NO_LABEL if self._arising else None,
         )
 
 
-def _pending(connection: Connection, model: str, found: int) -> int:
-    """Count the targets of a model's labels without a known prediction; `found` labels have one."""
-    about = select(func.count(), func.sum(feedback.c.by_reference)).where(feedback.c.model == model)
-    labels, by_reference = connection.execute(about).one()
-    if labels == found and not by_reference:  # every label by id has found its prediction
-        return 0
-    here = origins_of(connection, model)
+def _pending(connection: Connection, window: Window) -> int:
+    """Count targets without a known prediction, among the newest labels of each kind since the window's start."""
+    here = origins_of(connection, window.model)
     count = 0
     for by_reference, name in enumerate((predictions.c.id, predictions.c.reference)):
-        known = exists().where(name == feedback.c.target, FOUND_OTHERWISE.in_(here))
-        query = select(func.count(distinct(feedback.c.target))).where(
-            feedback.c.model == model, feedback.c.by_reference == by_reference, ~known
+        labels = select(feedback.c.target).where(labels_of(window.model, by_reference))
+        if window.since_us is not None:
+            labels = labels.where(feedback.c.received_at >= window.since_us - SET_BACK_US)
+        newest = labels.order_by(feedback.c.received_at.desc()).limit(_PENDING_AMONG).subquery("newest")
+        known = by_look_up(
+            connection, select(predictions.c.id).where(name == newest.c.target, FOUND_OTHERWISE.in_(here))
         )
-        count += connection.execute(query).scalar_one()
+        count += connection.execute(select(func.count(distinct(newest.c.target))).where(~known)).scalar_one()
     return count
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from service.errors import LabelledSetStateError, UnknownLabelledSetError
 from service.state import audit
@@ -126,10 +127,18 @@ ReadColumn = Callable[[str, int, int], bytes]
 
 
 class LabelledSetStore:
-    """Uploaded sets of all models. All methods raise StateUnavailableError when the database does not answer."""
+    """Uploaded sets of all models. All methods raise StateUnavailableError when the database does not answer.
 
-    def __init__(self, database: Database) -> None:
+    Args:
+        database: The state.
+        max_sets: Maximum number of sets of one uploader.
+        max_bytes: Maximum size of all sets of one uploader together.
+    """
+
+    def __init__(self, database: Database, *, max_sets: float = math.inf, max_bytes: float = math.inf) -> None:
         self._database = database
+        self._max_sets = max_sets
+        self._max_bytes = max_bytes
 
     def find(self, model: str, model_digest: str, sha256: str, represents: Represents | None) -> LabelledSet | None:
         """Return the existing set with these bytes; None if they are new.
@@ -139,6 +148,15 @@ class LabelledSetStore:
         """
         with self._database.connect() as connection:
             return _same(connection, model, model_digest, sha256, represents)
+
+    def check_room(self, by: str, bytes: int) -> None:  # noqa: A002
+        """Refuse a set early that `add` would refuse.
+
+        Raises:
+            LabelledSetStateError: This uploader's sets, of all models, would be too many or too large together.
+        """
+        with self._database.connect() as connection:
+            self._check_room(connection, by, bytes)
 
     def add(
         self,
@@ -168,7 +186,8 @@ class LabelledSetStore:
             by: Actor.
 
         Raises:
-            LabelledSetStateError: The same bytes were stored meanwhile with another declaration.
+            LabelledSetStateError: The same bytes were stored meanwhile with another declaration, or the uploader's sets
+                would be too many or too large together.
         """
         with self._database.locked(_lock(model)):
             self._remove_remains(model)
@@ -180,7 +199,8 @@ class LabelledSetStore:
             row |= {"model": model, "model_digest": model_digest, "sha256": sha256, "bytes": bytes}
             row |= {"represents": represents, "by": by}
             with self._database.begin() as connection:
-                number = take_number(connection, "labelled set")
+                number = take_number(connection, "labelled set")  # other uploads wait, so that none is counted late
+                self._check_room(connection, by, bytes)
                 connection.execute(insert(labelled_sets).values(number=number, created_at=now_us(), whole=False, **row))
             try:
                 self._write_rows(number, content, read)
@@ -273,6 +293,18 @@ class LabelledSetStore:
             with self._database.try_lock(_lock(model)) as taken:
                 if taken:
                     self._remove_remains(model)
+
+    def _check_room(self, connection: Connection, by: str, size: int) -> None:
+        query = select(func.count(), func.coalesce(func.sum(labelled_sets.c.bytes), 0))
+        sets, kept = connection.execute(query.where(labelled_sets.c.by == by)).one()
+        if sets >= self._max_sets or kept + size > self._max_bytes:
+            raise LabelledSetStateError(
+                f"The state keeps as many labelled sets of {by!r} as it may.",
+                found=f"{sets} sets with {kept} bytes, and {size} bytes more",
+                expected=f"at most {self._max_sets} sets and {self._max_bytes} bytes",
+                remedy="Delete some (candor labelled-sets delete), or raise CANDOR_MAX_LABELLED_SETS_PER_KEY or "
+                "CANDOR_MAX_LABELLED_BYTES_PER_KEY.",
+            )
 
     def _write_rows(self, number: int, content: Content, read: ReadColumn) -> None:
         size = max(1, _BYTES_PER_CHUNK // content.row_type.itemsize)

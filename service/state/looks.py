@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from sqlalchemy import and_, func, insert, select
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select
 
 from candor.contract.certificates import Basis
 from service.state import audit
 from service.state.database import SET_BACK_US, Database
 from service.state.numbering import take_number
 from service.state.tables import exposures, feedback_batches
+from service.times import start_of_year_us
+
+_GROUPS = np.dtype("<i8")
+
+
+class Look(NamedTuple):
+    """A recorded look.
+
+    Attributes:
+        number: 1 + the number of earlier looks that may have shown one of its rows.
+        ordinal: Its number among all looks at this model, for the seed of its draws.
+        spent: Its number among the looks of its year (UTC) with the same rows' role, basis and scope, at any rows.
+    """
+
+    number: int
+    ordinal: int
+    spent: int = 1
 
 
 def record_look(
@@ -23,13 +42,16 @@ def record_look(
     *,
     earliest_row_us: int,
     at: int,
+    groups: NDArray[np.int64] | None = None,
+    reference: str | None = None,
     by: str = "system",
-) -> int:
-    """Record a look before its result is computed, and return its number (statistics.md, "Looks").
+) -> Look:
+    """Record a look before its result is computed, and return its numbers (statistics.md, "Looks").
 
-    Every earlier look that is not before the oldest of the rows counts, because it may have used some of them. Looks at
-    reference rows count per model file. Looks at traffic or uploads count over all files of a model, because their
-    labels stay the same.
+    An earlier look counts if it was not before the oldest of the rows, because it may have used some of them, or if it
+    showed one of their groups, because the same inputs may return under new ids. Looks at traffic or uploads count over
+    all files of a model, because their labels stay the same; looks at reference rows over all bundles and models that
+    have these rows.
 
     Args:
         database: Open state.
@@ -40,26 +62,60 @@ def record_look(
         scope: Purpose: a policy's positive class; "" for the gate.
         earliest_row_us: Time of the oldest row; 0 for reference rows, so that every look counts.
         at: Time of this look.
+        groups: Groups of the rows; None if every look counts.
+        reference: `fingerprint` of reference rows; None for others.
         by: Actor.
-
-    Returns:
-        1 + the number of earlier looks with this model, role, basis and scope (for reference rows also this digest)
-        that were not before `earliest_row_us`.
     """
     key = {"model": model, "model_digest": model_digest, "rows": rows, "basis": basis, "scope": scope}
-    counted = key if basis == "reference" else {name: key[name] for name in key if name != "model_digest"}
-    same = and_(*(exposures.c[name] == value for name, value in counted.items()))
+    same = _same(key, reference)
     with database.begin() as connection:
-        take_number(connection, f"exposure/{model}")
+        ordinal = take_number(connection, f"exposure/{model}")
+        if reference is not None:
+            take_number(connection, f"exposure/{reference}")  # other models may have the same rows
         last = connection.execute(select(func.max(exposures.c.at)).where(same)).scalar()
         # A clock that was set back must not make a look disappear, whether its rows are old or labelled since.
         received = feedback_batches.c.received_at
         known = (feedback_batches.c.model == model, received <= at + SET_BACK_US)
         labelled = connection.execute(select(func.max(received)).where(*known)).scalar()
         at = max(at, last or 0, labelled or 0)
-        count = select(func.count()).where(same, exposures.c.at >= earliest_row_us)
-        look = connection.execute(count).scalar_one() + 1
-        connection.execute(insert(exposures).values(**key, look=look, earliest_row=earliest_row_us, at=at))
+        counted, packed = exposures.c.at >= earliest_row_us, None
+        if groups is not None:
+            first, new = _first_shown(connection, same, groups)
+            packed = new.astype(_GROUPS).tobytes()
+            if first is not None:
+                counted = or_(counted, exposures.c.id >= first)
+        look = connection.execute(select(func.count()).where(same, counted)).scalar_one() + 1
+        alike = [exposures.c[name] == key[name] for name in ("model", "rows", "basis", "scope")]
+        year = select(func.count()).where(*alike, exposures.c.at >= start_of_year_us(at))
+        spent = connection.execute(year).scalar_one() + 1
+        shown = {"groups": packed, "reference": reference}
+        connection.execute(insert(exposures).values(**key, look=look, earliest_row=earliest_row_us, at=at, **shown))
         detail = {"basis": basis, "scope": scope, "model_digest": model_digest, "look": look}
         audit.append(connection, model=model, by=by, action="look", subject=rows, detail=detail)
-    return look
+    return Look(look, ordinal, spent)
+
+
+def _same(key: dict[str, str], reference: str | None) -> ColumnElement[bool]:
+    """Return the condition on looks that may have shown the same rows."""
+    purpose = [exposures.c[name] == key[name] for name in ("rows", "basis", "scope")]
+    if key["basis"] != "reference":
+        return and_(exposures.c.model == key["model"], *purpose)
+    before_fingerprints = [exposures.c[name] == key[name] for name in ("model", "model_digest")]
+    known = and_(exposures.c.reference.is_(None), *before_fingerprints)
+    return and_(known if reference is None else or_(known, exposures.c.reference == reference), *purpose)
+
+
+def _first_shown(
+    connection: Connection, same: ColumnElement[bool], groups: NDArray[np.int64]
+) -> tuple[int | None, NDArray[np.int64]]:
+    """Return the first look that showed one of these groups, and the groups that none has shown.
+
+    Each look keeps the groups that it was the first to show, so the state holds every group once.
+    """
+    new, first = np.unique(groups), None
+    columns = select(exposures.c.id, exposures.c.groups).where(same, exposures.c.groups.is_not(None))
+    for look, packed in connection.execute(columns.order_by(exposures.c.id)):
+        seen = np.isin(new, np.frombuffer(packed, _GROUPS))
+        if seen.any():
+            first, new = first or look, new[~seen]
+    return first, new

@@ -7,22 +7,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import Connection, func, insert, or_, select, update
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
 from service.decisions.levels import level_of
+from service.decisions.voided import ALARM as VOID
+from service.decisions.voided import PROPENSITY
 from service.state import audit
+from service.state.challengers import add_groups
 from service.state.database import Database, now_us
 from service.state.insertion import insert_for
 from service.state.jobs import insert_job
 from service.state.numbering import take_number
-from service.state.tables import activations, estimates, monitors
+from service.state.tables import activations, compared_groups, estimates, monitors
 from service.state.tables import audit as audit_log
 
-Kind = Literal["certificate", "calibration"]
+Kind = Literal["certificate", "calibration", "propensity", "challenger"]
 BY = "monitor"
 """Actor of alarms and proposals in the audit log."""
 ALARM = "alarm"
 """Action of alarms in the audit log."""
+DECIDED = "challenger_decided"
+"""Action in the audit log when a comparison with a challenger first tells which is better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +38,18 @@ class Watched:
 
     Attributes:
         kind: Kind of the monitor.
-        name: Display name: "auto-read/accept", with segments "auto-read/accept/DE", or "calibration".
+        name: Display name: "auto-read/accept", with segments "auto-read/accept/DE", "calibration", or that of a
+            challenger. The audit of a certificate's propensities adds "/propensity".
         subject: Digest of the whole statement: a monitor continues while this stays active.
-        certificate: Key of the certificate; None for the calibration.
+        certificate: Key of the certificate; None for all others.
+        since: Earliest start, microseconds since the epoch, UTC; no monitor starts before the activation.
     """
 
     kind: Kind
     name: str
     subject: str
     certificate: str | None = None
+    since: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +103,7 @@ class Counted:
         rows: Whether the cohort had rows.
         fired_at: As in `StoredMonitor`.
         refit: Recalibration to request if the alarm fired in this cohort; None for none.
+        groups: Groups whose label a comparison has counted in this cohort; None for other monitors.
     """
 
     before: StoredMonitor
@@ -102,6 +113,7 @@ class Counted:
     rows: bool
     fired_at: int | None
     refit: dict[str, Any] | None = None
+    groups: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +131,16 @@ class MonitorStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def voided(self) -> dict[str, frozenset[str]]:
-        """Return the keys of voided certificates by model."""
-        query = select(monitors.c.model, monitors.c.certificate).where(
-            monitors.c.fired_at.is_not(None), monitors.c.certificate.is_not(None)
-        )
-        found = defaultdict(set)
+    def voided(self) -> dict[str, Mapping[str, str]]:
+        """Return the keys of voided certificates with the reason of the first alarm, by model."""
         with self._database.connect() as connection:
-            for model, certificate in connection.execute(query):
-                found[model].add(certificate)
-        return {model: frozenset(keys) for model, keys in found.items()}
+            return voided_in(connection)
+
+    def last_void(self, model: str) -> int:
+        """Return when an alarm last voided one of a model's certificates, in microseconds since the epoch; or 0."""
+        of_it = monitors.c.model == model, monitors.c.certificate.is_not(None)
+        with self._database.connect() as connection:
+            return int(connection.scalar(select(func.max(monitors.c.fired_at)).where(*of_it)) or 0)
 
     def last_alarm(self, model: str) -> int | None:
         """Return the time of a model's last alarm, None without one.
@@ -178,6 +190,7 @@ class MonitorStore:
             ended = [one.id for one in running if one.subject not in wanted]
             if ended:
                 connection.execute(update(monitors).where(monitors.c.id.in_(ended)).values(ended_at=now_us()))
+                connection.execute(delete(compared_groups).where(compared_groups.c.monitor.in_(ended)))
             there = {one.subject for one in running}
             for subject, (one, document) in wanted.items():
                 if subject in there:
@@ -185,8 +198,9 @@ class MonitorStore:
                 place = take_number(connection, f"monitors/{model}/{one.kind}")
                 level = level_of(alpha, place)
                 row = {"model": model, "kind": one.kind, "name": one.name, "subject": subject, "place": place}
-                row |= {"certificate": one.certificate, "revision": revision, "since": since, "through": since}
-                row |= {"cohorts": 0, "evidence": 0.0, "document": {**document, "level": level, "through": since}}
+                start = max(since, one.since)
+                row |= {"certificate": one.certificate, "revision": revision, "since": start, "through": start}
+                row |= {"cohorts": 0, "evidence": 0.0, "document": {**document, "level": level, "through": start}}
                 connection.execute(insert(monitors).values(**row))
             return _running(connection, model)
 
@@ -223,6 +237,17 @@ class MonitorStore:
             connection.execute(upsert.on_conflict_do_update(index_elements=["model"], set_=values))
 
 
+def voided_in(connection: Connection) -> dict[str, Mapping[str, str]]:
+    """Return what `MonitorStore.voided` does, inside a transaction."""
+    query = select(monitors.c.model, monitors.c.certificate, monitors.c.kind).where(
+        monitors.c.fired_at.is_not(None), monitors.c.certificate.is_not(None)
+    )
+    found: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for model, certificate, kind in connection.execute(query.order_by(monitors.c.fired_at, monitors.c.id)):
+        found[model].setdefault(certificate, PROPENSITY if kind == "propensity" else VOID)
+    return dict(found)
+
+
 _SELECT = select(*(monitors.c[name] for name in StoredMonitor.__slots__))
 
 
@@ -247,6 +272,8 @@ def _count(connection: Connection, model: str, one: Counted) -> None:
     }
     if connection.execute(update(monitors).where(*same).values(**values)).rowcount != 1:
         raise _MovedError
+    if one.groups is not None:
+        add_groups(connection, was.id, one.groups)
     if fired:
         detail = {
             "kind": was.kind,
@@ -258,7 +285,8 @@ def _count(connection: Connection, model: str, one: Counted) -> None:
             "fired_at": one.fired_at,
             "job": job,
         }
-        audit.append(connection, model=model, by=BY, action=ALARM, subject=was.name, detail=detail)
+        action = DECIDED if was.kind == "challenger" else ALARM
+        audit.append(connection, model=model, by=BY, action=action, subject=was.name, detail=detail)
 
 
 def _running(connection: Connection, model: str) -> list[StoredMonitor]:

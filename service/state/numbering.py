@@ -11,18 +11,24 @@ from service.state.tables import numbers
 
 
 def take_number(connection: Connection, series: str) -> int:
-    """Return the next number of a series, starting at 1.
+    """Return the next number of a series, starting at 1; see `take_numbers`."""
+    return take_numbers(connection, series, 1)
+
+
+def take_numbers(connection: Connection, series: str, count: int) -> int:
+    """Take the next `count` numbers of a series, which starts at 1; return the first of them.
 
     The series stays locked until the transaction ends; the next taker, on any replica, waits and then sees everything
-    that this transaction wrote. A rollback returns the number.
+    that this transaction wrote. A rollback returns the numbers.
 
     Args:
         connection: Inside a write transaction.
         series: Name of the series.
+        count: How many, at least 1.
     """
-    insert = insert_for(connection, numbers).values(series=series, last=1)
-    upsert = insert.on_conflict_do_update(index_elements=["series"], set_={"last": numbers.c.last + 1})
-    return int(connection.execute(upsert.returning(numbers.c.last)).scalar_one())
+    insert = insert_for(connection, numbers).values(series=series, last=count)
+    upsert = insert.on_conflict_do_update(index_elements=["series"], set_={"last": numbers.c.last + count})
+    return int(connection.execute(upsert.returning(numbers.c.last)).scalar_one()) - count + 1
 
 
 def number_in(letter: str, name: str) -> int | None:

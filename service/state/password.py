@@ -31,15 +31,7 @@ def with_password(url: str, file: Path) -> str:
             expected="postgresql://user@host/name",
             remedy=f"Unset {WHERE}, or set CANDOR_DATABASE_URL.",
         )
-    try:
-        password = file.read_bytes().decode().removesuffix("\n").removesuffix("\r")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigurationError(
-            f"The database's password cannot be read from {file}: {reason}.",
-            where=WHERE,
-            remedy="Grant the service's user read access to the file.",
-        ) from error
+    password = read_secret(file, "database's password", where=WHERE).removesuffix("\n").removesuffix("\r")
     if not password or "\0" in password or "\n" in password:
         raise ConfigurationError(
             f"{file} must contain one line with the database's password.",
@@ -48,3 +40,25 @@ def with_password(url: str, file: Path) -> str:
             expected="the password alone",
         )
     return parsed.set(password=password).render_as_string(hide_password=False)
+
+
+def read_secret(file: Path, name: str, *, where: str) -> str:
+    """Return the text of a file that holds a secret.
+
+    Args:
+        file: The file.
+        name: Name of the secret in the message of an error.
+        where: Setting that names the file.
+
+    Raises:
+        ConfigurationError: The file is missing, cannot be read, or is not UTF-8.
+    """
+    try:
+        return file.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigurationError(
+            f"The {name} cannot be read from {file}: {reason}.",
+            where=where,
+            remedy="Grant the service's user read access to the file.",
+        ) from error

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
 
 from sqlalchemy import Connection, insert, select
 
 from service.errors import EpochRequiredError, EpochStaleError
-from service.state import audit
+from service.state import audit, guards
 from service.state.database import now_us
 from service.state.tables import activations
+
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,13 @@ def pointer_in(connection: Connection, model: str) -> Pointer | None:
     )
     row = connection.execute(query).one_or_none()
     return None if row is None else Pointer(row.active, row.previous, row.epoch)
+
+
+def activations_in(connection: Connection, model: str, span: tuple[int, int], at_most: int) -> list[tuple[int, str]]:
+    """Return time and revision of a model's newest activations in a span, oldest first."""
+    here = activations.c.model == model, activations.c.at >= span[0], activations.c.at < span[1]
+    query = select(activations.c.at, activations.c.active).where(*here).order_by(activations.c.epoch.desc())
+    return [(row.at, row.active) for row in connection.execute(query.limit(at_most))][::-1]
 
 
 def checked_pointer(connection: Connection, model: str, expected: int | None) -> Pointer | None:
@@ -75,9 +87,11 @@ def move(
     action: str,
     reason: str | None,
     from_: Pointer | None,
+    detail: Mapping[str, Any] = _NOTHING,
 ) -> None:
-    """Point a model at another revision and record it in the audit log."""
+    """Point a model at another revision, end its guard, and record it in the audit log, with further details."""
+    guards.end(connection, model)
     row = {"model": model, "active": to.active, "previous": to.previous, "epoch": to.epoch}
     connection.execute(insert(activations).values(**row, at=now_us(), by=by, reason=reason))
-    detail = {"epoch": to.epoch, "from": from_.active if from_ else None, "reason": reason}
-    audit.append(connection, model=model, by=by, action=action, subject=to.active, detail=detail)
+    moved = {"epoch": to.epoch, "from": from_.active if from_ else None, "reason": reason}
+    audit.append(connection, model=model, by=by, action=action, subject=to.active, detail={**moved, **detail})

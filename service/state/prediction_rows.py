@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import random
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass, replace
 from itertools import compress, repeat
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from bundle.split import group_hash
+from candor.contract.conditions import REVIEW
+from service.errors import StateUnavailableError
 from service.state.database import Database
 from service.state.inputs import packed
 from service.state.insertion import insert_for, insert_new
-from service.state.tables import inputs, origins, predictions
+from service.state.partitions import cover, day_of
+from service.state.reviewed import COLUMNS as CASE_COLUMNS
+from service.state.reviewed import Reviewed, Undecided, case_rows, select_reviews
+from service.state.tables import cases, inputs, origins, predictions
 
 DIGEST_BYTES = 16
 
 KeepInputs = Literal["off", "sought", "all"]
+_LOG = np.uint64(0x9E3779B97F4A7C15)
+CHALLENGERS = np.uint64(0xD1B54A32D192ED03)
+"""Salt of the sample of challengers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +51,12 @@ class PredictionBatch:
         confidence: Float (N,) in [0, 1].
         actions: N actions, None without a policy.
         propensities: N probabilities in [0, 1] that a label is sought; None if unknown.
-        sought: Whether each row's label is sought.
+        sought: Whether each row's label is sought; None if unknown.
         segments: N segments of the client, each may be None; None without any.
+        amounts: N amounts at stake, each may be None; None without any.
         input_spec: The model's input, see `service.inference.specification`; None if not needed.
+        reviewed: What the review queue needs; None without one. Where it has a daily capacity, the propensities of rows
+            sent to review are None, and whether they are sought is None: the writer decides.
     """
 
     model: str
@@ -61,9 +73,11 @@ class PredictionBatch:
     confidence: NDArray[np.floating]
     actions: Sequence[str | None]
     propensities: Sequence[float | None]
-    sought: Sequence[bool]
+    sought: Sequence[bool | None]
     segments: Sequence[str | None] | None = None
+    amounts: Sequence[float | None] | None = None
     input_spec: str | None = None
+    reviewed: Reviewed | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -72,6 +86,10 @@ class PredictionBatch:
     def nbytes(self) -> int:
         """Bytes of the inputs and logits."""
         return self.inputs.nbytes + self.logits.nbytes
+
+
+After = Callable[[PredictionBatch, Sequence[int], Sequence[int]], None]
+"""Called with a batch once it is durable, the rows that were written, and the groups' numbers of all its rows."""
 
 
 class RowWriter:
@@ -87,12 +105,33 @@ class RowWriter:
         self._database = database
         self._sample = sample
         self._keep_inputs = keep_inputs
+        self.after: After | None = None
         self._origins: dict[tuple[str, str, str, str], int] = {}
+        self._covered: set[int] = set()
+        self._draw = random.Random()  # noqa: S311 — keeps no secret
+        self._selected: dict[str, PredictionBatch] = {}  # by first id, until their rows are written
 
     def write(self, batches: Sequence[PredictionBatch]) -> int:
-        """Write the sampled rows in one transaction; return their number."""
+        """Write the sampled rows, and the cases among them, in one transaction; return their number.
+
+        Rows for a review queue with a daily capacity are selected before, in a transaction of its own: what an attempt
+        has selected stays when it is repeated.
+        """
+        try:
+            written = self._write(self._select(batches))
+        except StateUnavailableError:
+            raise  # the same batches come again
+        except BaseException:
+            self._selected.clear()
+            raise
+        self._selected.clear()
+        return written
+
+    def _write(self, batches: Sequence[PredictionBatch]) -> int:
         rows: list[tuple[Any, ...]] = []
         kept: list[tuple[str, int, bytes]] = []
+        waiting: list[tuple[Any, ...]] = []
+        written: list[tuple[PredictionBatch, Sequence[int], list[int]]] = []
         names: Sequence[str] = ()
         for batch in batches:
             columns, group = self._columns(batch)
@@ -103,6 +142,10 @@ class RowWriter:
                 chosen = in_sample(np.array(group, dtype=np.int64), self._sample)
                 table, which = compress(table, chosen.tolist()), np.flatnonzero(chosen).tolist()
             rows += table
+            if batch.reviewed is not None:
+                waiting += case_rows(batch.model, batch.reviewed, batch.ids, batch.created_at, group, which)
+            if self.after is not None:
+                written.append((batch, which, group))
             if self._keep_inputs != "off":
                 kept += [
                     (batch.ids[row], batch.created_at, packed(batch.inputs[row]))
@@ -111,10 +154,59 @@ class RowWriter:
                 ]
         if rows:
             with self._database.begin() as connection:
+                days = self._cover(connection, batches)
                 insert_new(connection, predictions, names, rows)
                 if kept:
                     insert_new(connection, inputs, ("id", "created_at", "content"), kept)
+                if waiting:
+                    insert_new(connection, cases, CASE_COLUMNS, waiting)
+            self._covered |= days  # after the commit, which may fail
+        if self.after is not None:
+            for batch, which, group in written:
+                self.after(batch, which, group)
         return len(rows)
+
+    def _select(self, batches: Sequence[PredictionBatch]) -> list[PredictionBatch]:
+        """Return the batches with the reason of each case, and with what their rows still lack."""
+        new = [batch for batch in batches if batch.reviewed is not None and batch.ids[0] not in self._selected]
+        limited = {batch.ids[0]: rows for batch in new if (rows := self._undecided(batch)) is not None}
+        if limited:
+            with self._database.begin() as connection:
+                found = dict(zip(limited, select_reviews(connection, list(limited.values()), self._draw), strict=True))
+        for batch in new:
+            propensities, sought = list(batch.propensities), list(batch.sought)
+            arising: Set[str] = frozenset() if batch.reviewed is None else batch.reviewed.arising
+            whys: list[str | None] = [
+                None if not wanted else "all" if action == REVIEW else None if action in arising else "explored"
+                for action, wanted in zip(batch.actions, sought, strict=True)
+            ]
+            if (rows := limited.get(batch.ids[0])) is not None:
+                for row, propensity, why in zip(rows.rows, *found[batch.ids[0]], strict=True):
+                    seeks = (1.0, True) if REVIEW in arising else (propensity, why is not None)
+                    (propensities[row], sought[row]), whys[row] = seeks, why
+            reviewed = None if batch.reviewed is None else replace(batch.reviewed, selected=whys)
+            self._selected[batch.ids[0]] = replace(batch, propensities=propensities, sought=sought, reviewed=reviewed)
+        return [self._selected.get(batch.ids[0], batch) for batch in batches]
+
+    def _undecided(self, batch: PredictionBatch) -> Undecided | None:
+        """Return the rows that wait for a decision whether a label is sought, None without any."""
+        rows = [row for row, sought in enumerate(batch.sought) if sought is None]
+        if rows and self._sample < 1:
+            groups = group_numbers(self._database.secret, batch.groups, batch.inputs)
+            logged = in_sample(np.array(groups, dtype=np.int64), self._sample)
+            rows = [row for row in rows if logged[row]]
+        if not rows or batch.reviewed is None:
+            return None
+        return Undecided(batch.model, batch.reviewed, rows, batch.created_at)
+
+    def _cover(self, connection: Connection, batches: Sequence[PredictionBatch]) -> set[int]:
+        """Make the partitions that are missing, which should be there; return the days of the rows."""
+        if connection.dialect.name != "postgresql":
+            return set()
+        days = {day_of(start) for start in {id_[:10] for batch in batches for id_ in batch.ids}}
+        if days - self._covered:
+            cover(connection, days)
+        return days
 
     def _columns(self, batch: PredictionBatch) -> tuple[dict[str, Iterable[Any]], list[int]]:
         """Return the values of each table column, and the groups' numbers."""
@@ -135,6 +227,7 @@ class RowWriter:
             "propensity": batch.propensities,
             "sought": batch.sought,
             "segment": repeat(None, count) if batch.segments is None else batch.segments,
+            "amount": repeat(None, count) if batch.amounts is None else batch.amounts,
         }, group
 
     def _origin(self, batch: PredictionBatch) -> int:
@@ -152,7 +245,7 @@ class RowWriter:
         return self._origins[key]
 
 
-def in_sample(groups: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
+def in_sample(groups: NDArray[np.int64], share: float, *, salt: np.uint64 = _LOG) -> NDArray[np.bool_]:
     """Return which groups are in the sample; a larger share contains every smaller one.
 
     The groups' numbers also determine roles in a recalibration, so they are mixed (SplitMix64): the sample is
@@ -161,6 +254,7 @@ def in_sample(groups: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
     Args:
         groups: int64 (N,), from `group_hash`.
         share: Share of the groups, in [0, 1].
+        salt: Samples of different salts are independent.
 
     Returns:
         bool (N,).
@@ -169,7 +263,7 @@ def in_sample(groups: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
         >>> round(float(in_sample(np.arange(100_000), 0.25).mean()), 2)
         0.25
     """
-    mixed = groups.view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = groups.view(np.uint64) + salt
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed ^= mixed >> np.uint64(31)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from service.errors import CandorError, OverloadedError, StateUnavailableError
 from service.state.database import Database
-from service.state.prediction_rows import KeepInputs, PredictionBatch, RowWriter
+from service.state.prediction_rows import After, KeepInputs, PredictionBatch, RowWriter
 
 ROWS_PER_COMMIT = 10_000
 CAPACITY_BYTES = 256 << 20
@@ -75,6 +75,10 @@ class PredictionLog:
         self.left_out = 0
         self._thread = threading.Thread(target=self._run, name="prediction-log", daemon=True)
         self._thread.start()
+
+    def then(self, after: After) -> None:
+        """Call `after` with each durable batch, on the thread that writes; it must neither block nor raise."""
+        self._writer.after = after
 
     @property
     def depth(self) -> int:

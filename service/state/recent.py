@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-from sqlalchemy import Connection
+from numpy.typing import NDArray
+from sqlalchemy import ColumnElement, Connection, select, union_all
 
+from bundle.split import LAST_FIT_GROUP
 from service.decisions.rows import NO_LABEL, Rows
+from service.state.columns import integers
 from service.state.labelled import load_current_labels
 from service.state.rows import RowReader
-from service.state.tables import predictions
+from service.state.tables import inputs, predictions
 from service.state.window import Window
 
 _LOGITS_BYTES: Final = 64 << 20
 _FEWEST_ROWS: Final = 256
+_MOST_ORIGINS: Final = 400  # SQLite takes 500 parts in a query
 
 
 def rows_at_once(classes: int, at_most: int, logits_bytes: int = _LOGITS_BYTES) -> int:
@@ -44,10 +49,42 @@ def load_recent_rows(
         label_names: The model's K labels.
         at_most: Maximum rows; None for all.
     """
-    reader = RowReader(len(label_names), ids=True)
+    reader = RowReader(len(label_names), ids=True, arising=window.arising)
+    return _load(connection, window, reader, label_names, at_most, ())[0]
+
+
+def load_recent_fit_rows(
+    connection: Connection, window: Window, *, label_names: tuple[str, ...], at_most: int
+) -> tuple[Rows, NDArray[np.int64]]:
+    """Return the newest predictions of a window whose role is fit, oldest first, and their origins.
+
+    Args:
+        connection: Inside a read transaction.
+        window: Window of predictions.
+        label_names: The model's K labels.
+        at_most: Maximum rows.
+    """
+    others = {"origin": (predictions.c.origin, integers)}
+    reader = RowReader(len(label_names), ids=True, others=others, arising=window.arising)
+    fits = (predictions.c.cluster >= 0, predictions.c.cluster <= LAST_FIT_GROUP)
+    rows, columns = _load(connection, window, reader, label_names, at_most, fits)
+    return rows, columns["origin"][::-1]
+
+
+def _load(
+    connection: Connection,
+    window: Window,
+    reader: RowReader,
+    label_names: tuple[str, ...],
+    at_most: int | None,
+    also: Sequence[ColumnElement[bool]],
+) -> tuple[Rows, dict[str, NDArray[Any]]]:
+    made_here = window.origins(connection)
+    if at_most is not None:
+        window = _newest(connection, window, made_here, at_most, also)
     query = (
         reader.query()
-        .where(predictions.c.origin.in_(window.origins(connection)), *window.times())
+        .where(predictions.c.origin.in_(made_here), *window.times(), *also)
         .order_by(predictions.c.created_at.desc(), predictions.c.id.desc())
         .limit(at_most)
     )
@@ -56,12 +93,83 @@ def load_recent_rows(
     label, labelled_at = np.full(len(ids), NO_LABEL), np.zeros(len(ids), dtype=np.int64)
     if len(ids):
         since = replace(window, since_us=int(predicted_at[0]))
-        labelled = load_current_labels(connection, since, label_names=label_names)
-        order = np.argsort(ids)
-        places = np.searchsorted(ids, labelled.id, sorter=order)
-        here = places < len(ids)  # a row of the oldest microsecond may be left out
-        found = order[places[here]]
-        same = ids[found] == labelled.id[here]
-        label[found[same]] = labelled.label[here][same]
-        labelled_at[found[same]] = labelled.labelled_at[here][same]
-    return reader.rows(columns, slice(None, None, -1), label=label, labelled_at=labelled_at)
+        label, labelled_at = matched(ids, load_current_labels(connection, since, label_names=label_names))
+    return reader.rows(columns, slice(None, None, -1), label=label, labelled_at=labelled_at), columns
+
+
+def matched(ids: NDArray[Any], labelled: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return label and time of the first label of predictions; `NO_LABEL` and 0 without one.
+
+    Args:
+        ids: Prediction ids, (N,).
+        labelled: Labelled predictions, some of these among them.
+    """
+    label, labelled_at = np.full(len(ids), NO_LABEL), np.zeros(len(ids), dtype=np.int64)
+    order = np.argsort(ids)
+    places = np.searchsorted(ids, labelled.id, sorter=order)
+    here = places < len(ids)  # a row of the oldest microsecond may be left out
+    found = order[places[here]]
+    same = ids[found] == labelled.id[here]
+    label[found[same]] = labelled.label[here][same]
+    labelled_at[found[same]] = labelled.labelled_at[here][same]
+    return label, labelled_at
+
+
+def load_recent_inputs(
+    connection: Connection, window: Window, *, classes: int, at_most: int
+) -> tuple[Rows, NDArray[np.object_]]:
+    """Return the newest predictions of a window back to the first without a stored input, oldest first.
+
+    Args:
+        connection: Inside a read transaction.
+        window: Window of predictions.
+        classes: Number K of the model's labels.
+        at_most: Maximum rows.
+
+    Returns:
+        N rows without labels, and their stored inputs, shape (N,).
+    """
+    made_here = window.origins(connection)
+    window = _newest(connection, window, made_here, at_most)
+    reader = RowReader(classes, others={"content": (inputs.c.content, _objects)})
+    query = (
+        reader.query()
+        .outerjoin_from(predictions, inputs, inputs.c.id == predictions.c.id)
+        .where(predictions.c.origin.in_(made_here), *window.times())
+        .order_by(predictions.c.created_at.desc(), predictions.c.id.desc())
+        .limit(at_most)
+    )
+    columns = reader.read(connection, [query])
+    absent = np.flatnonzero(np.array([content is None for content in columns["content"]], np.bool_))
+    kept = slice(0, int(absent[0]) if len(absent) else None)
+    return reader.rows(columns, kept).take(slice(None, None, -1)), columns["content"][kept][::-1]
+
+
+def _objects(values: Sequence[bytes | None]) -> NDArray[np.object_]:
+    found = np.empty(len(values), dtype=np.object_)
+    found[:] = values
+    return found
+
+
+def _newest(
+    connection: Connection,
+    window: Window,
+    made_here: list[int],
+    at_most: int,
+    also: Sequence[ColumnElement[bool]] = (),
+) -> Window:
+    """Return the part of a window with its `at_most` newest rows, found in the index of each origin.
+
+    PostgreSQL would else sort all rows of several origins.
+    """
+    if not 1 < len(made_here) <= _MOST_ORIGINS:
+        return window
+    time = predictions.c.created_at
+    of_each = [
+        select(time).where(predictions.c.origin == origin, *window.times(), *also).order_by(time.desc()).limit(at_most)
+        for origin in made_here
+    ]
+    times = union_all(*(select(newest.subquery()) for newest in of_each)).subquery()
+    last = select(times.c.created_at).order_by(times.c.created_at.desc()).offset(at_most - 1).limit(1)
+    since_us = connection.execute(last).scalar_one_or_none()
+    return window if since_us is None else replace(window, since_us=since_us)

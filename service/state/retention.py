@@ -20,10 +20,11 @@ from service.state.deletion import (
     in_parts,
     unknown_target,
 )
-from service.state.tables import feedback, feedback_batches, inputs, origins, predictions
+from service.state.expiry import cover_ahead, drop_before
+from service.state.partitions import DAY_US
+from service.state.tables import cases, feedback, feedback_batches, inputs, origins, predictions
 from service.times import iso
 
-DAY_US = 86_400 * 1_000_000
 LOCK = "retention"
 
 Step = Callable[[Connection], tuple[Deleted, bool]]
@@ -40,6 +41,7 @@ def prune(
     """Delete old predictions with their labels and inputs, old labels without a prediction, and old receipts.
 
     Transactions are small, so other writers do not wait long. After a stop or a crash the next run deletes the rest.
+    PostgreSQL drops partitions without a younger row whole.
     The audit log gets the counts.
 
     Args:
@@ -62,6 +64,8 @@ def prune(
     if inputs_before_us is not None:
         steps.append(_inputs(inputs_before_us))
     total = Deleted()
+    if database.engine.dialect.name == "postgresql":
+        total += drop_before(database, before_us, inputs_before_us, stopped)
     for step in steps:
 
         def in_transaction(step: Step = step) -> tuple[Deleted, bool]:
@@ -95,12 +99,14 @@ def count_older(database: Database, before_us: int) -> Deleted:
         def count(query: Select[Any]) -> int:
             return int(connection.execute(query).scalar_one())
 
-        rows = inputs_of_rows = labels = 0
+        rows = inputs_of_rows = labels = reviewed = 0
         for origin, model in made_by:
             old = (predictions.c.origin == origin, predictions.c.created_at < before_us)
             rows += count(select(func.count()).select_from(predictions).where(*old))
             beside = predictions.join(inputs, inputs.c.id == predictions.c.id)
             inputs_of_rows += count(select(func.count()).select_from(beside).where(*old))
+            queued = predictions.join(cases, cases.c.id == predictions.c.id)
+            reviewed += count(select(func.count()).select_from(queued).where(*old))
             for by_reference, name in enumerate((predictions.c.id, predictions.c.reference)):
                 about = predictions.join(feedback, feedback.c.target == name)
                 of_model = (feedback.c.by_reference == by_reference, feedback.c.model == model)
@@ -112,11 +118,13 @@ def count_older(database: Database, before_us: int) -> Deleted:
         receipts = count(
             select(func.count()).select_from(feedback_batches).where(feedback_batches.c.received_at < before_us)
         )
-    return Deleted(rows, inputs_of_rows, labels, receipts)
+    return Deleted(rows, inputs_of_rows, labels, receipts, reviewed)
 
 
 class Retention:
-    """Deletes old rows, on one replica at a time.
+    """Deletes old rows, on one replica at a time; makes PostgreSQL's partitions ahead.
+
+    On PostgreSQL, rows go with the last of their day (UTC), so that whole partitions are dropped.
 
     Args:
         database: The state.
@@ -131,27 +139,30 @@ class Retention:
         self._database = database
         self._days = days
         self._inputs_days = inputs_days
+        self._partitioned = database.engine.dialect.name == "postgresql"
         self._stopping = threading.Event()
         self._running = threading.Lock()
         self.deleted = Deleted()
 
     @property
     def needed(self) -> bool:
-        """Whether a maximum age is set."""
-        return self._days is not None or self._inputs_days is not None
+        """Whether there is something to do: a maximum age is set, or there are partitions."""
+        return self._days is not None or self._inputs_days is not None or self._partitioned
 
     def run(self) -> None:
-        """Delete old rows, unless another replica does.
+        """Delete old rows and make partitions, unless another replica does.
 
         Raises:
             StateUnavailableError: The database does not answer.
         """
         with self._running, self._database.try_lock(LOCK) as mine:
-            if mine and self.needed:
+            if mine and self._partitioned:
+                cover_ahead(self._database)
+            if mine:
                 self.deleted += prune(
                     self._database,
-                    _ago(self._days),
-                    inputs_before_us=_ago(self._inputs_days),
+                    self._ago(self._days),
+                    inputs_before_us=self._ago(self._inputs_days),
                     by="retention",
                     stopped=self._stopping.is_set,
                 )
@@ -162,9 +173,11 @@ class Retention:
         with self._running:
             pass
 
-
-def _ago(days: float | None) -> int | None:
-    return None if days is None else now_us() - round(days * DAY_US)
+    def _ago(self, days: float | None) -> int | None:
+        if days is None:
+            return None
+        ago = now_us() - round(days * DAY_US)
+        return ago - ago % DAY_US if self._partitioned else ago
 
 
 def old_predictions(origin: int, before_us: int) -> Select[str, str | None]:

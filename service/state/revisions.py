@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,14 +11,16 @@ from sqlalchemy import Connection, Row, func, insert, select
 
 from calibrators import CalibrationError
 from calibrators import from_dict as calibrator_from_dict
+from service.decisions.begun import Made
 from service.decisions.revision import Revision
 from service.decisions.solved import SolvedPolicy
 from service.errors import PolicyError, RevisionStateError, UnknownRevisionError
-from service.state import audit
+from service.state import audit, guards
 from service.state.database import Database, now_us
+from service.state.guards import Watch
 from service.state.numbering import number_in, take_number
 from service.state.pointers import Pointer, checked_pointer, move, pointer_in
-from service.state.tables import activations, rejections, revisions
+from service.state.tables import activations, approvals, challengers, rejections, revisions
 
 _SOLUTIONS_PER_FETCH = 20  # the match is nearly always among the newest
 
@@ -119,12 +121,17 @@ class RevisionStore:
             return set(connection.scalars(query))
 
     def bundles_needed(self) -> set[tuple[str, int]]:
-        """Return model and version of the bundles of all active, previous and proposed revisions."""
+        """Return model and version of the bundles of all active, previous and proposed revisions and challengers."""
         with self._database.connect() as connection:
             query = select(revisions.c.model, revisions.c.number, revisions.c.bundle_version)
             rows = [(model, f"r{number}", version) for model, number, version in connection.execute(query)]
+            beside = set(map(tuple, connection.execute(select(challengers.c.model, challengers.c.revision))))
         states = {model: self.states(model) for model in {row[0] for row in rows}}
-        return {(model, version) for model, id_, version in rows if states[model].get(id_) in _NEEDED}
+        return {
+            (model, version)
+            for model, id_, version in rows
+            if states[model].get(id_) in _NEEDED or (model, id_) in beside
+        }
 
     def solutions(self, model: str, bundle_id: str) -> Iterator[Solution]:
         """Yield the solved policies of a bundle's revisions, newest first."""
@@ -140,6 +147,20 @@ class RevisionStore:
         with self._database.connect() as connection:
             for row in connection.execute(query):
                 yield Solution(f"r{row.number}", row.parent, row.cause, row.calibrator, row.policies)
+
+    def made(self, model: str) -> tuple[Made, ...]:
+        """Return what the promises of a model's revisions depend on, oldest first."""
+        columns = (revisions.c.number, revisions.c.bundle_id, revisions.c.created_at)
+        query = select(*columns, revisions.c.calibrator, revisions.c.policies).where(revisions.c.model == model)
+        with self._database.connect() as connection:
+            rows = connection.execute(query.order_by(revisions.c.number))
+            return tuple(Made(f"r{row.number}", *row[1:]) for row in rows)
+
+    def activations(self, model: str) -> tuple[tuple[int, str], ...]:
+        """Return when revisions of a model became active, in microseconds since the epoch, and their ids, in order."""
+        query = select(activations.c.at, activations.c.active).where(activations.c.model == model)
+        with self._database.connect() as connection:
+            return tuple((row.at, row.active) for row in connection.execute(query.order_by(activations.c.epoch)))
 
     def new_policy_version(self, model: str, policy: str) -> int:
         """Return a new, unique version of a policy."""
@@ -196,6 +217,26 @@ class RevisionStore:
             connection.execute(insert(rejections).values(**row))
             audit.append(connection, model=model, by=by, action="reject", subject=id, detail={"reason": reason})
 
+    def approve(self, model: str, id: str, *, by: str, by_key: str | None, reason: str | None) -> bool:  # noqa: A002
+        """Record that a key wants a revision active; return whether a key of another person wants it too.
+
+        Args:
+            model: The model.
+            id: The revision.
+            by: Name of the key. Keys of one name are one person's.
+            by_key: Prefix of the key; None without one.
+            reason: Reason for the audit log.
+        """
+        with self._database.begin() as connection:
+            take_number(connection, f"approval/{model}")  # of two at once, the second sees the first
+            of_it = (approvals.c.model == model, approvals.c.revision == id)
+            found = {row.by: row.by_key for row in connection.execute(select(approvals).where(*of_it))}
+            if by not in found:
+                row = {"model": model, "revision": id, "by": by, "by_key": by_key, "at": now_us(), "reason": reason}
+                connection.execute(insert(approvals).values(**row))
+                audit.append(connection, model=model, by=by, action="approve", subject=id, detail={"reason": reason})
+        return any(name != by and (key is None or key != by_key) for name, key in found.items())
+
     def pointer(self, model: str) -> Pointer | None:
         """Return the model's pointer; None before its first activation."""
         with self._database.connect() as connection:
@@ -230,6 +271,8 @@ class RevisionStore:
         expected_epoch: int | None,
         by: str,
         reason: str | None = None,
+        accepted: Sequence[str] = (),
+        watch: Watch | None = None,
     ) -> Pointer:
         """Activate a revision; among concurrent calls with the same epoch exactly one succeeds.
 
@@ -240,6 +283,8 @@ class RevisionStore:
                 model's first activation only.
             by: Actor.
             reason: Reason for the audit log.
+            accepted: Changes of the traffic that the actor accepts, for the audit log.
+            watch: The guard to start with it; None for none, as for a first activation.
 
         Raises:
             EpochStaleError: The epoch moved on; `found` is the current one, `expected` the caller's.
@@ -256,10 +301,23 @@ class RevisionStore:
                     f"Revision {id} of {model} is already active.", found="active", expected="any other state"
                 )
             moved = Pointer(id, pointer.active if pointer else None, epoch)
-            move(connection, model, moved, by=by, action="activate", reason=reason, from_=pointer)
+            detail: dict[str, Any] = {"accepted": list(accepted)} if accepted else {}
+            if watch is not None:
+                detail["guard"] = {"window": watch.window_us / 1e6, "max_change": watch.max_change}
+            move(connection, model, moved, by=by, action="activate", reason=reason, from_=pointer, detail=detail)
+            if watch is not None and moved.previous is not None:
+                guards.begin(connection, model, watch, epoch=epoch, revision=id, previous=moved.previous)
         return moved
 
-    def rollback(self, model: str, *, expected_epoch: int | None, by: str, reason: str | None = None) -> Pointer:
+    def rollback(
+        self,
+        model: str,
+        *,
+        expected_epoch: int | None,
+        by: str,
+        reason: str | None = None,
+        guard: Mapping[str, Any] | None = None,
+    ) -> Pointer:
         """Activate the pointer's `previous`; a second rollback goes back one further, never forward.
 
         Args:
@@ -267,6 +325,7 @@ class RevisionStore:
             expected_epoch: The pointer's epoch as the caller read it.
             by: Actor.
             reason: Reason for the audit log.
+            guard: Document of the guard that is the cause; None without one.
 
         Raises:
             EpochStaleError: The epoch moved on; `found` is the current one, `expected` the caller's.
@@ -290,7 +349,10 @@ class RevisionStore:
                 .limit(1)
             )
             moved = Pointer(pointer.previous, connection.execute(before).scalar_one(), epoch)
-            move(connection, model, moved, by=by, action="rollback", reason=reason, from_=pointer)
+            if guard is not None:
+                guards.fire(connection, model, pointer.epoch, guard)
+            detail = {"cause": "guard"} if guard is not None else {}
+            move(connection, model, moved, by=by, action="rollback", reason=reason, from_=pointer, detail=detail)
         return moved
 
 

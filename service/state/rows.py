@@ -22,6 +22,7 @@ from service.state.columns import (
 )
 from service.state.rescoring import Rescoring
 from service.state.tables import inputs, predictions
+from service.state.window import Arising
 
 
 class RowReader:
@@ -32,6 +33,7 @@ class RowReader:
         again: Scores stored inputs again; None for the logged logits.
         ids: Whether to read prediction ids.
         others: Further columns by name, beyond those of `Rows`.
+        arising: Rows whose silence is a label.
     """
 
     def __init__(
@@ -41,7 +43,9 @@ class RowReader:
         again: Rescoring | None = None,
         ids: bool = False,
         others: Mapping[str, tuple[ColumnElement[Any], Converter]] | None = None,
+        arising: Sequence[Arising] = (),
     ) -> None:
+        self._silent = [one for one in arising if one.silence is not None]
         self._texts = {"segment": Codes(), "action": Codes()}
         logged = predictions.c
         self._columns: dict[str, tuple[ColumnElement[Any], Converter]] = {
@@ -50,9 +54,11 @@ class RowReader:
             "group": (logged.cluster, integers),
             "propensity": (logged.propensity, numbers),
             "sought": (logged.sought, booleans),
+            "amount": (logged.amount, numbers),
             "segment": (logged.segment, self._texts["segment"]),
             "action": (logged.action, self._texts["action"]),
             "predicted_at": (logged.created_at, integers),
+            **({"origin": (logged.origin, integers)} if self._silent else {}),
             **(others or {}),
         }
 
@@ -64,6 +70,25 @@ class RowReader:
         """Return the concatenated columns of queries by name; texts as codes."""
         arrays = read_columns(connection, queries, [converter for _, converter in self._columns.values()])
         return dict(zip(self._columns, arrays, strict=True))
+
+    def silence(
+        self, columns: Mapping[str, NDArray[Any]], which: NDArray[Any] | slice = slice(None)
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the label that silence is, `NO_LABEL` where it is none, and the age from which it is, int64 (N,).
+
+        Args:
+            columns: From `read`.
+            which: Index or slice of them; N rows.
+        """
+        action = self._texts["action"].values_of(columns["action"][which])
+        found, ages = np.full(len(action), NO_LABEL), np.zeros(len(action), np.int64)
+        for one in self._silent:
+            mature = columns["predicted_at"][which] < one.before_us
+            covered = mature & (columns["origin"][which] == one.origin)
+            if one.actions:
+                covered &= np.isin(action.astype(np.str_), list(one.actions))
+            found[covered], ages[covered] = one.silence, one.age_us
+        return found, ages
 
     def rows(
         self,
@@ -88,5 +113,10 @@ class RowReader:
             label = np.broadcast_to(np.int64(NO_LABEL), len(own["group"]))
         if labelled_at is not None:
             own["labelled_at"] = labelled_at
+        if self._silent:
+            silence, age = self.silence(columns, which)
+            presumed = (label == NO_LABEL) & (silence != NO_LABEL)
+            label = np.where(presumed, silence, label)
+            own["labelled_at"] = np.where(presumed, own["predicted_at"] + age, own.get("labelled_at", 0))
         labelled = came(label, own["sought"], own["propensity"])
         return Rows(**{**own, "label": label, "labelled": labelled})

@@ -15,8 +15,8 @@ from sqlalchemy import exc as database_errors
 
 from service.state.server_lock import lock_file
 
-_GIVE = text("SELECT pg_advisory_unlock(:key)")
-_TAKE = text("SELECT pg_try_advisory_lock(:key)")
+_TAKE = text("SELECT pg_try_advisory_xact_lock(:key)")
+_STAY = text("SET LOCAL idle_in_transaction_session_timeout = 0")
 _FLOCK = "hhqqi4x"  # Linux's struct flock: type, whence, start, length, process
 _LARGEST_PLACE = 2**62 - 1
 
@@ -31,8 +31,8 @@ class SharedLock:
     def take(cls, engine: Engine, name: str) -> SharedLock | None:
         """Take the lock called `name`; return None at once if another holder has it.
 
-        On PostgreSQL it is an advisory lock on a separate connection, on SQLite a byte of the file beside the database;
-        the name's hash says which.
+        On PostgreSQL it is an advisory lock of a transaction that stays open, on a connection of its own. On SQLite it
+        is a byte of the file beside the database. The name's hash says which.
 
         Raises:
             OSError: The file beside the SQLite database cannot be opened.
@@ -90,8 +90,9 @@ def _byte(engine: Engine, key: int) -> Callable[[], None] | None:
 
 
 def _advisory(engine: Engine, key: int) -> Callable[[], None] | None:
-    connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+    connection = engine.connect()
     try:
+        connection.execute(_STAY)
         taken = connection.execute(_TAKE, {"key": key}).scalar_one()
     except BaseException:
         connection.close()
@@ -104,7 +105,7 @@ def _advisory(engine: Engine, key: int) -> Callable[[], None] | None:
     def release() -> None:
         with contextlib.suppress(database_errors.DBAPIError):  # a lost connection has already lost the lock
             # The server notices a closed connection with a delay; the next holder need not wait for that.
-            connection.execute(_GIVE, {"key": key})
+            connection.rollback()
         with contextlib.suppress(database_errors.DBAPIError):
             connection.close()
 

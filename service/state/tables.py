@@ -12,7 +12,7 @@ from sqlalchemy import (
     Boolean,
     Column,
     Double,
-    ForeignKey,
+    ForeignKeyConstraint,
     Identity,
     Index,
     Integer,
@@ -62,12 +62,13 @@ origins = Table(
 )
 
 # Logits as little-endian float32; cluster is the keyed hash of the group, else of the input's digest; segment is the
-# request's name for a part of the traffic.
+# request's name for a part of the traffic; amount is what is at stake in the row. On PostgreSQL, predictions and inputs
+# have partitions.
 predictions = Table(
     "predictions",
     metadata,
     Column("id", KEY, primary_key=True),
-    Column("origin", BigInteger, ForeignKey("origins.id", name="predictions_origin"), nullable=False),
+    Column("origin", BigInteger, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("reference", KEY),
     Column("cluster", BigInteger, nullable=False),
@@ -78,6 +79,9 @@ predictions = Table(
     Column("propensity", Double),
     Column("sought", Boolean, nullable=False),
     Column("segment", Text),
+    Column("amount", Double),
+    # On PostgreSQL, its check would cost as much as the rest of the insertion; no origin is ever deleted.
+    ForeignKeyConstraint(["origin"], ["origins.id"], name="predictions_origin").ddl_if(dialect="sqlite"),
     Index("predictions_by_time", "origin", "created_at"),
     Index(
         "predictions_by_reference",
@@ -88,7 +92,17 @@ predictions = Table(
     Index(
         "predictions_sought", "origin", "created_at", sqlite_where=text("sought = 1"), postgresql_where=text("sought")
     ),
+    Index(  # a sixteenth of the groups, see `thinning`
+        "predictions_drawn",
+        "origin",
+        "created_at",
+        "cluster",
+        "id",
+        sqlite_where=text("(cluster & 15) = 0"),
+        postgresql_where=text("(cluster & 15) = 0"),
+    ),
     sqlite_with_rowid=False,
+    postgresql_partition_by="RANGE (id)",
 )
 
 # Stored inputs: little-endian values as a zlib stream. Row ids are those of the predictions.
@@ -100,10 +114,74 @@ inputs = Table(
     Column("content", LargeBinary, nullable=False),
     Index("inputs_by_time", "created_at"),
     sqlite_with_rowid=False,
+    postgresql_partition_by="RANGE (id)",
+)
+
+UNTOLD = "coalesce(told, -1) <> coalesce(done_at, 0)"  # cases whose state a webhook has not been told
+
+# Rows whose label people are to find; id is that of the prediction. place sorts them, smallest first. A case is done
+# from done_at on; before, it is claimed until lease_until. lease counts its claims.
+# told is the done_at that a webhook was told, 0 for none yet.
+cases = Table(
+    "cases",
+    metadata,
+    Column("id", KEY, primary_key=True),
+    Column("model", KEY, nullable=False),
+    Column("policy", KEY, nullable=False),
+    Column("selected", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("due_at", BigInteger, nullable=False),
+    Column("cluster", BigInteger, nullable=False),
+    Column("place", Double, nullable=False),
+    Column("probability", Double, nullable=False),
+    Column("amount", Double),
+    Column("assignee", KEY),
+    Column("claimed_by", Text),
+    Column("lease_until", BigInteger),
+    Column("lease", BigInteger, nullable=False, server_default="0"),
+    Column("outcome", Text),
+    Column("label", Text),
+    Column("reason", Text),
+    Column("done_by", Text),
+    Column("done_at", BigInteger),
+    Column("told", BigInteger),
+    *(
+        Index(name, "model", *columns, sqlite_where=text(where), postgresql_where=text(where))
+        for name, columns, where in (
+            ("cases_by_place", ("place", "id"), "done_at IS NULL"),
+            ("cases_by_policy", ("policy", "place", "id"), "done_at IS NULL"),
+            ("cases_by_due", ("due_at", "id"), "done_at IS NULL"),
+            ("cases_assigned", ("assignee", "place", "id"), "done_at IS NULL AND assignee IS NOT NULL"),
+            ("cases_claimed", ("lease_until",), "done_at IS NULL AND lease_until IS NOT NULL"),
+            ("cases_done", ("done_at", "id"), "done_at IS NOT NULL"),
+        )
+    ),
+    Index("cases_by_group", "cluster", "id"),
+    Index("cases_untold", "id", sqlite_where=text(UNTOLD), postgresql_where=text(UNTOLD)),
+    sqlite_with_rowid=False,
+)
+
+# Rows of an hour among which a policy with a daily capacity selects, see `service.decisions.capacity`.
+review_hours = Table(
+    "review_hours",
+    metadata,
+    Column("model", KEY, primary_key=True),
+    Column("policy", KEY, primary_key=True),
+    Column("priority", KEY, primary_key=True),
+    Column("hour", BigInteger, primary_key=True, autoincrement=False),
+    Column("slots", BigInteger, nullable=False),
+    Column("cut", Integer, nullable=False),
+    Column("tie", Double, nullable=False),
+    Column("usual", BigInteger, nullable=False),
+    Column("before", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("ranked", BigInteger, nullable=False),
+    Column("counts", JSON, nullable=False),
 )
 
 # One row per label; target is a prediction id (by_reference 0) or a client's reference (1). It comes first in the key:
-# after the model, PostgreSQL without fresh statistics would read all labels of the model to find a few targets.
+# after the model, PostgreSQL without fresh statistics would read all labels of the model to find a few targets. So the
+# index by model is that of an expression, which only queries for many labels have, see `window.labels_of`.
 feedback = Table(
     "feedback",
     metadata,
@@ -117,6 +195,8 @@ feedback = Table(
     Column("labelled_at", BigInteger),
     Column("received_at", BigInteger, nullable=False),
     Index("feedback_by_time", "received_at"),
+    Index("feedback_by_batch", "model", "batch", "position"),
+    Index("feedback_of_model", text("(model || '')"), "by_reference", "received_at"),
     sqlite_with_rowid=False,
 )
 
@@ -131,6 +211,7 @@ feedback_batches = Table(
     Column("idempotency_key", KEY),
     Column("body_digest", LargeBinary),
     Column("receipt", JSON(none_as_null=True)),
+    Column("by_key", Text),
     UniqueConstraint("model", "by", "idempotency_key", name="feedback_batches_key"),
     Index("feedback_batches_by_time", "received_at"),
 )
@@ -165,6 +246,18 @@ rejections = Table(
     Column("reason", Text, nullable=False),
 )
 
+# Keys that approved a bundle's proposal, where four eyes require two.
+approvals = Table(
+    "approvals",
+    metadata,
+    Column("model", KEY, primary_key=True),
+    Column("revision", KEY, primary_key=True),
+    Column("by", KEY, primary_key=True),
+    Column("by_key", Text),
+    Column("at", BigInteger, nullable=False),
+    Column("reason", Text),
+)
+
 # The pointer's history; a model's row with the largest epoch is its pointer.
 activations = Table(
     "activations",
@@ -188,7 +281,8 @@ desired = Table(
     Column("change", BigInteger, nullable=False),
 )
 
-# Looks of a gate or a certification; scope is the policy's positive class, or empty.
+# Looks of a gate or a certification; scope is the policy's positive class, or empty. groups are those that no earlier
+# look showed (int64), reference the fingerprint of reference rows.
 exposures = Table(
     "exposures",
     metadata,
@@ -201,6 +295,8 @@ exposures = Table(
     Column("look", BigInteger, nullable=False),
     Column("earliest_row", BigInteger, nullable=False),
     Column("at", BigInteger, nullable=False),
+    Column("groups", LargeBinary),
+    Column("reference", Text),
     Index("exposures_by_rows", "model", "model_digest", "rows", "basis", "scope"),
 )
 
@@ -243,6 +339,41 @@ monitors = Table(
     ),
 )
 
+# Revisions that are scored beside a model's active one. number identifies what was put under a name, since its last
+# change; it counts over all models.
+challengers = Table(
+    "challengers",
+    metadata,
+    Column("model", KEY, primary_key=True),
+    Column("name", KEY, primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    Column("revision", Text, nullable=False),
+    Column("share", Double, nullable=False),
+    Column("since", BigInteger, nullable=False),
+    Column("by", Text, nullable=False),
+)
+
+# What challengers of other bundles made of predictions: logits as in predictions, whose id and time these are.
+challenger_scores = Table(
+    "challenger_scores",
+    metadata,
+    Column("id", KEY, primary_key=True),
+    Column("challenger", BigInteger, primary_key=True, autoincrement=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("logits", LargeBinary, nullable=False),
+    Index("challenger_scores_by_time", "challenger", "created_at"),
+    sqlite_with_rowid=False,
+)
+
+# Groups with a label that a challenger's comparison has counted; monitor is the comparison's row there.
+compared_groups = Table(
+    "compared_groups",
+    metadata,
+    Column("monitor", BigInteger, primary_key=True, autoincrement=False),
+    Column("cluster", BigInteger, primary_key=True, autoincrement=False),
+    sqlite_with_rowid=False,
+)
+
 # Latest estimates of a model's traffic.
 estimates = Table(
     "estimates",
@@ -263,6 +394,24 @@ drift = Table(
     Column("level", Double, nullable=False),
     Column("revision", Text, nullable=False),
     Column("change", BigInteger, nullable=False),
+    Column("document", JSON, nullable=False),
+)
+
+# The latest guard of each model's activations: since and until bound its window, rows are the groups of its last test.
+guards = Table(
+    "guards",
+    metadata,
+    Column("model", KEY, primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("revision", Text, nullable=False),
+    Column("previous", Text, nullable=False),
+    Column("since", BigInteger, nullable=False),
+    Column("until", BigInteger, nullable=False),
+    Column("max_change", Double, nullable=False),
+    Column("claims", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("looks", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
     Column("document", JSON, nullable=False),
 )
 
@@ -338,6 +487,16 @@ audit = Table(
     Index("audit_by_model", "model", "id"),
 )
 
+# The hash chain over the audit log, see `audit_chain`; append-only too.
+audit_links = Table(
+    "audit_links",
+    metadata,
+    Column("position", BigInteger, primary_key=True, autoincrement=False),
+    Column("entry", BigInteger, nullable=False),
+    Column("head", LargeBinary, nullable=False),
+    UniqueConstraint("entry", name="audit_links_entry"),
+)
+
 # digest is the SHA-256 of the whole secret text.
 api_keys = Table(
     "api_keys",
@@ -350,4 +509,16 @@ api_keys = Table(
     Column("expires_at", BigInteger),
     Column("revoked_at", BigInteger),
     Column("requests_per_s", Double),
+    Column("models", JSON(none_as_null=True)),
+    Column("source", Text),
+)
+
+# Sessions of the dashboard; digest is the SHA-256 of the text in the browser's cookie.
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("digest", LargeBinary, primary_key=True),
+    Column("key", KEY, nullable=False),
+    Column("opened_at", BigInteger, nullable=False),
+    Column("used_at", BigInteger, nullable=False),
 )

@@ -2,50 +2,73 @@
 
 from __future__ import annotations
 
+import numpy as np
 from sqlalchemy import ColumnElement, Connection, Exists, select
 
 from service.decisions.rows import Rows
+from service.state.looked_up import by_look_up, looked_up
 from service.state.rescoring import Rescoring, other_origins, with_inputs
 from service.state.rows import RowReader
 from service.state.tables import feedback, predictions
-from service.state.window import FOUND_OTHERWISE, Window
+from service.state.thinning import INDEXED_BITS, in_draw
+from service.state.window import FOUND_OTHERWISE, Window, labels_of
 
-# Older ones are left out and reported: a claim about all traffic is then about the traffic since.
 MOST_ROWS = 500_000
+"""Number of unlabelled rows above which a recalibration reads those of a sample of the groups."""
 
 
 def load_unlabelled_rows(
-    connection: Connection, window: Window, *, classes: int, at_most: int | None = None, again: Rescoring | None = None
-) -> tuple[Rows, int | None]:
-    """Return the most recent unlabelled predictions of a window.
+    connection: Connection, window: Window, *, classes: int, bits: int = 0, ids: bool = False
+) -> Rows:
+    """Return the unlabelled predictions of a window, oldest first; where silence is a label, they have it.
 
     Args:
         connection: Inside a read transaction.
         window: Window of predictions.
         classes: Number K of the model's labels.
-        at_most: Maximum rows; None for `MOST_ROWS`.
-        again: Read rows of earlier models that can be scored again, instead of the window's own.
+        bits: Only those of a sample of the groups, see `thinning`.
+        ids: Whether to keep their ids.
+    """
+    reader = RowReader(classes, ids=True, arising=window.arising)
+    here = predictions.c.origin.in_(window.origins(connection)), *window.times(), *in_draw(bits)
+    without = [~label for label in _labels(connection, window.model)]
+    if bits < INDEXED_BITS:
+        query = reader.query().where(*here, *without)
+    else:
+        drawn = select(predictions.c.id).where(*here, *without).subquery("drawn")
+        query = looked_up(connection, reader.query(), drawn, drawn.c.id)
+    rows = reader.rows(reader.read(connection, [query]))
+    rows = rows.take(np.lexsort((rows.id, rows.predicted_at)))
+    return rows if ids else rows.without("id")
+
+
+def load_scored_again(
+    connection: Connection, window: Window, again: Rescoring, *, classes: int, at_most: int
+) -> tuple[Rows, int | None]:
+    """Return the most recent unlabelled predictions of earlier models, scored again.
+
+    Args:
+        connection: Inside a read transaction.
+        window: Window of predictions.
+        again: Scores the inputs.
+        classes: Number K of the model's labels.
+        at_most: Maximum rows.
 
     Returns:
         The rows, oldest first, and the time from which none is left out, in microseconds since the epoch; None if none
         is.
     """
-    at_most = MOST_ROWS if at_most is None else at_most
-    made_here = window.origins(connection) if again is None else again.origins(connection, window)
     newest = (
         select(predictions.c.id)
-        .where(predictions.c.origin.in_(made_here), *window.times())
+        .where(predictions.c.origin.in_(again.origins(connection, window)), *window.times())
         .where(*(~label for label in _labels(connection, window.model)))
         .order_by(predictions.c.created_at.desc(), predictions.c.id.desc())
         .limit(at_most)
         .subquery()
     )
-    reader = RowReader(classes, again=again)
-    query = reader.query().join_from(predictions, newest, newest.c.id == predictions.c.id)
-    if again is not None:
-        query = with_inputs(query)
-    query = query.order_by(predictions.c.created_at, predictions.c.id)
-    rows = reader.rows(reader.read(connection, [query]))
+    reader = RowReader(classes, again=again, arising=window.arising)
+    query = with_inputs(reader.query().join_from(predictions, newest, newest.c.id == predictions.c.id))
+    rows = reader.rows(reader.read(connection, [query.order_by(predictions.c.created_at, predictions.c.id)]))
     # Other rows of the oldest row's microsecond may be left out.
     return rows, int(rows.predicted_at[0]) + 1 if len(rows) == at_most else None
 
@@ -58,9 +81,9 @@ def _labels(connection: Connection, model: str) -> list[Exists]:
     by_id, by_reference = (
         select(feedback.c.target).where(feedback.c.model == model, feedback.c.by_reference == kind) for kind in (0, 1)
     )
-    labels = [by_id.where(feedback.c.target == predictions.c.id).exists()]
-    if connection.execute(by_reference.limit(1)).first() is not None:
-        labels.append(by_reference.where(feedback.c.target == predictions.c.reference).exists())
+    labels = [by_look_up(connection, by_id.where(feedback.c.target == predictions.c.id))]
+    if connection.execute(select(feedback.c.target).where(labels_of(model, 1)).limit(1)).first() is not None:
+        labels.append(by_look_up(connection, by_reference.where(feedback.c.target == predictions.c.reference)))
     return labels
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, select
+from sqlalchemy import ColumnElement, Connection, and_, literal_column, or_, select
 
-from service.state.tables import origins, predictions
+from service.state.database import SET_BACK_US
+from service.state.partitions import first_id
+from service.state.tables import feedback, origins, predictions
 
 FOUND_OTHERWISE: Final = predictions.c.origin + 0
 """A prediction's origin in queries by id or reference: "+ 0" prevents SQLite from using the index of origins.
@@ -16,9 +18,33 @@ SQLite expects few rows per origin and would scan all predictions of a model.
 """
 
 
+def labels_of(model: str, by_reference: int) -> ColumnElement[bool]:
+    """Return the condition of a model's labels of a kind, as their index by time has it."""
+    return and_(feedback.c.model.concat(literal_column("''")) == model, feedback.c.by_reference == by_reference)
+
+
 def origins_of(connection: Connection, model: str) -> list[int]:
     """Return the numbers of a model's origins, for all its files."""
     return list(connection.scalars(select(origins.c.id).where(origins.c.model == model)))
+
+
+@dataclass(frozen=True, slots=True)
+class Arising:
+    """Rows whose labels arise by themselves, see `maturing`.
+
+    Attributes:
+        origin: Their origin.
+        age_us: Age at which their labels are mature, in microseconds.
+        before_us: Rows predicted before this time have it, in microseconds since the epoch.
+        silence: Index of the label of mature rows for which none has come; None if silence says nothing.
+        actions: Their actions; empty for all.
+    """
+
+    origin: int
+    age_us: int
+    before_us: int
+    silence: int | None
+    actions: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +56,14 @@ class Window:
         model_digest: Digest of the model file.
         since_us: Microseconds since the epoch; None for no start.
         until_us: Microseconds since the epoch; None for no end.
+        arising: Rows whose labels arise by themselves: only mature ones are in the window.
     """
 
     model: str
     model_digest: str
     since_us: int | None = None
     until_us: int | None = None
+    arising: tuple[Arising, ...] = ()
 
     def origins(self, connection: Connection) -> list[int]:
         """Return the numbers of the model file's origins."""
@@ -43,10 +71,18 @@ class Window:
         return list(connection.scalars(query))
 
     def times(self) -> list[ColumnElement[bool]]:
-        """Return the conditions on the time of prediction."""
+        """Return the conditions on the time of prediction.
+
+        An id starts with the time at which it was made, up to a request's wait before that of its prediction. A bound
+        of ids, with a day for clocks that were set back, leaves PostgreSQL the partitions of the window.
+        """
         conditions: list[ColumnElement[bool]] = []
         if self.since_us is not None:
             conditions.append(predictions.c.created_at >= self.since_us)
+            conditions.append(predictions.c.id >= first_id(max(self.since_us - SET_BACK_US, 0)))
         if self.until_us is not None:
             conditions.append(predictions.c.created_at < self.until_us)
+        for one in self.arising:
+            others: ColumnElement[bool] = predictions.c.origin + 0 != one.origin  # as `FOUND_OTHERWISE`
+            conditions.append(or_(others, predictions.c.created_at < one.before_us))
         return conditions

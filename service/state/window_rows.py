@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
-from service.decisions.rows import Rows
-from service.errors import TooFewLabelsError
-from service.state.labelled import load_labelled_rows
+from service.decisions.rows import NO_LABEL, Rows
+from service.state import unlabelled
+from service.state.labelled import LabelledRows, load_labelled_rows
 from service.state.rescoring import Rescoring
-from service.state.unlabelled import load_unlabelled_rows
+from service.state.thinning import bits_for, drawn
 from service.state.window import Window
-from service.times import iso
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,6 +26,7 @@ class WindowRows:
         unknown_labels: Predictions left out because the model lacks their label.
         rescored: Number of labelled rows of earlier models.
         left_out_before: Time before which some rows are left out, in microseconds since the epoch; None if none are.
+        bits: Unlabelled rows are those of a sample of the groups, see `thinning`.
     """
 
     rows: Rows
@@ -35,47 +35,51 @@ class WindowRows:
     unknown_labels: int = 0
     rescored: int = 0
     left_out_before: int | None = None
+    bits: int = 0
+
+    @property
+    def share(self) -> float:
+        """Share of the groups whose unlabelled rows were read."""
+        return 2.0**-self.bits
 
 
-def load_window_rows(
-    connection: Connection, window: Window, *, label_names: Sequence[str], at_least: int, at_most: int
-) -> WindowRows:
-    """Read the predictions of a window; if there are too many, the newest.
+def load_window_rows(connection: Connection, window: Window, *, label_names: Sequence[str], at_most: int) -> WindowRows:
+    """Read all labelled predictions of a window, and the unlabelled ones of all its groups or of a sample.
 
     Args:
         connection: Inside a single read transaction, so that a new label cannot put a row into both parts.
         window: Window of predictions.
         label_names: The model's K labels, in the order of its logits.
-        at_least: Minimum labelled predictions.
-        at_most: Maximum labels.
-
-    Raises:
-        TooFewLabelsError: Unlabelled newer predictions leave room for fewer than `at_least` labelled ones.
+        at_most: Maximum labels; if there are more, those of the newest predictions.
     """
-    unlabelled, since_us = load_unlabelled_rows(connection, window, classes=len(label_names))
-    started = window
-    if since_us is not None:  # else labelled rows would stand for rows that are left out
-        window = replace(window, since_us=since_us)
-        unlabelled = unlabelled.since(since_us)
     labelled = load_labelled_rows(connection, window, label_names=label_names, at_most=at_most)
-    if since_us is not None and len(labelled.rows) < at_least:
-        raise TooFewLabelsError(
-            "The newest predictions fill the row limit, but too few of them are labelled yet.",
-            where="/source/feedback/until",
-            found=f"{len(labelled.rows)} labelled among {len(labelled.rows) + len(unlabelled)} since {iso(since_us)}",
-            expected=f"at least {at_least}",
-            remedy='End the window where labels are complete: {"source": {"feedback": {"until": "…"}}}.',
-        )
-    if labelled.since_us is not None:
+    if labelled.since_us is not None:  # else unlabelled rows would stand for labelled ones that are left out
         window = replace(window, since_us=labelled.since_us)
-        unlabelled = unlabelled.since(labelled.since_us)
+    bits = bits_for(connection, window, window.origins(connection), labelled.rows.group, at_most=unlabelled.MOST_ROWS)
+    others = unlabelled.load_unlabelled_rows(connection, window, classes=len(label_names), bits=bits)
     return WindowRows(
-        Rows.concat([labelled.rows.without("id"), unlabelled]),
+        thinned(Rows.concat([_as_drawn(labelled, bits).without("id"), others]), bits),
         pending=labelled.pending,
         conflicts=labelled.conflicts,
         unknown_labels=labelled.unknown_labels,
-        left_out_before=window.since_us if window.since_us != started.since_us else None,
+        left_out_before=labelled.since_us,
+        bits=bits,
     )
+
+
+def _as_drawn(labelled: LabelledRows, bits: int) -> Rows:
+    """Return labelled rows; where silence is a label, those of the sample whose silent rows are here as well."""
+    if not bits or labelled.silent is None:
+        return labelled.rows
+    return labelled.rows.take(drawn(labelled.rows.group, bits) | ~labelled.silent)
+
+
+def thinned(rows: Rows, bits: int) -> Rows:
+    """Return the labelled rows and those of a sample of the groups, and mark the latter as `drawn`."""
+    if not bits:
+        return rows
+    sample = drawn(rows.group, bits)
+    return replace(rows, drawn=sample).take(sample | (rows.label != NO_LABEL))
 
 
 def with_earlier_rows(
@@ -101,20 +105,20 @@ def with_earlier_rows(
     """
     whole_since = again.whole_since_us(connection, window)
     whole = window if whole_since is None else replace(window, since_us=whole_since)
-    unlabelled, since_us = load_unlabelled_rows(
-        connection, whole, classes=len(label_names), at_most=unlabelled_at_most, again=again
+    others, since_us = unlabelled.load_scored_again(
+        connection, whole, again, classes=len(label_names), at_most=unlabelled_at_most
     )
     labelled = load_labelled_rows(connection, window, label_names=label_names, at_most=labelled_at_most, again=again)
     if labelled.since_us is not None:
         since_us = max(labelled.since_us, since_us or 0)
-        unlabelled = unlabelled.since(since_us)
-    earlier = Rows.concat([labelled.rows.without("id"), unlabelled])
+        others = others.since(since_us)
+    earlier = Rows.concat([_as_drawn(labelled, found.bits).without("id"), others])
     starts = [time for time in (whole_since, since_us) if time is not None]
     if starts:
         earlier = replace(earlier, whole=earlier.predicted_at >= max(starts))
     return replace(
         found,
-        rows=Rows.concat([found.rows, earlier]),
+        rows=Rows.concat([found.rows, thinned(earlier, found.bits)]),
         conflicts=found.conflicts + labelled.conflicts,
         rescored=len(labelled.rows),
     )

@@ -5,18 +5,26 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
-from sqlalchemy import func, select, text
+import numpy as np
+from sqlalchemy import func, select, text, update
 
+from candor.contract.policies import Review
 from service.state import audit
+from service.state.cases import CaseStore
 from service.state.database import Database
+from service.state.feedback import FeedbackItem, FeedbackStore
 from service.state.labelled import load_labelled_rows
+from service.state.predictions import PredictionLog
+from service.state.reviewed import Reviewed
 from service.state.revisions import RevisionStore
-from service.state.tables import feedback, predictions
+from service.state.tables import cases, feedback, predictions
 from service.state.window import Window
+from tests.waiting import until
 
-from .conftest import DIGEST, LABELS
+from .conftest import DIGEST, LABELS, batch, prediction_id
 
 FEEDBACK = """
 import sys
@@ -133,4 +141,55 @@ def test_a_folder_moved_with_its_write_ahead_log_is_whole(tmp_path: Path) -> Non
     with database.connect() as connection:
         rows = connection.execute(select(func.count()).select_from(feedback)).scalar_one()
     assert rows >= (acknowledged + 1) * 5
+    database.close()
+
+
+CLAIMS = """
+import sys
+from functools import partial
+from service.state.cases import CaseStore
+from service.state.database import Database
+from service.state.feedback import FeedbackItem, FeedbackStore
+
+database = Database.open(sys.argv[1])
+queue, store, done = CaseStore(database), FeedbackStore(database), 0
+while claimed := queue.claim_next("pets", "ann", count=5, lease_us=600_000_000):
+    for case in claimed[:3]:  # the others stay claimed
+        items = [FeedbackItem(case.id, None, "cat", "reviewer")]
+        within = partial(queue.label_within, model="pets", id_=case.id, by="ann", label="cat", lease=case.lease)
+        store.submit("pets", items, by="ann", within=within).result()
+        done += 1
+        print(done, flush=True)
+"""
+
+
+def test_claimed_cases(url: str) -> None:
+    database = Database.open(url)
+    log = PredictionLog(database)
+    ids = [prediction_id(number) for number in range(100)]
+    n = len(ids)
+    queued = Reviewed("all", Review(), np.linspace(0, 1, n))
+    assert log.append(batch(ids, actions=["review"] * n, reviewed=queued))
+    log.close()
+    database.close()
+    acknowledged = killed_after(CLAIMS, url, 20)
+    database = Database.open(url)
+    queue, store = CaseStore(database), FeedbackStore(database)
+    assert queue.counts()["pets"].claimed >= 2
+    with database.begin() as connection:  # until the claims have expired
+        connection.execute(update(cases).values(lease_until=cases.c.lease_until - 600_000_000))
+
+    def finish() -> bool:
+        for case in queue.claim_next("pets", "bob", count=20, lease_us=60_000_000):
+            items = [FeedbackItem(case.id, None, "dog", "reviewer")]
+            within = partial(queue.label_within, model="pets", id_=case.id, by="bob", label="dog", lease=case.lease)
+            assert store.submit("pets", items, by="bob", within=within).result().stored == 1
+        return not queue.counts()
+
+    until(finish)
+    with database.connect() as connection:
+        labels = connection.execute(select(feedback.c.target, feedback.c.label)).all()
+    assert sorted(target for target, _ in labels) == ids  # each once
+    assert sum(label == "cat" for _, label in labels) >= acknowledged
+    assert clean(database)
     database.close()

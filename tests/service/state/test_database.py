@@ -225,6 +225,17 @@ class TestSqliteFile:
         database.close()
         Database.open(sqlite_url(file)).close()
 
+    def test_a_server_that_was_refused_has_not_ended_the_locks_of_this_one(self, tmp_path: Path) -> None:
+        file = tmp_path / "state.db"
+        database = Database.open(sqlite_url(file))
+        write(database, "a")
+        with pytest.raises(ConfigurationError, match="Another server"):
+            Database.open(sqlite_url(file))
+        look = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT * FROM numbers').fetchall()"
+        subprocess.run([sys.executable, "-c", look, file], check=True)  # the last of all would delete the log
+        assert file.with_name("state.db-wal").exists()
+        database.close()
+
     def test_another_name_of_the_same_file_is_the_same_file(self, tmp_path: Path) -> None:
         (tmp_path / "real").mkdir()
         (tmp_path / "alias").symlink_to(tmp_path / "real")

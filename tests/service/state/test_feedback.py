@@ -103,6 +103,51 @@ def test_a_label_by_reference_can_conflict_with_one_by_id(database: Database, lo
     assert statuses(store.add("pets", [by_id(A, "dog", "system")], by="till")) == ["stored"]
 
 
+def current(database: Database) -> list[str]:
+    """The labels that a recalibration reads, in order of the predictions."""
+    with database.connect() as connection:
+        rows = load_labelled_rows(connection, Window("pets", DIGEST), label_names=LABELS).rows
+    return [LABELS[label] for label in rows.label]
+
+
+def test_the_last_word_counts_under_whatever_name_it_comes(database: Database, logged: Write) -> None:
+    logged([A], references=["tx-1"])
+    store = FeedbackStore(database)
+    for item, status in (
+        (by_id(A, "cat"), "stored"),
+        (by_reference("tx-1", "dog"), "conflict"),
+        (by_id(A, "cat"), "conflict"),
+        (by_id(A, "cat"), "duplicate"),
+        (by_reference("tx-1", "dog"), "conflict"),
+        (by_reference("tx-1", "dog"), "duplicate"),
+    ):
+        assert statuses(store.add("pets", [item], by="till")) == [status]
+        assert current(database) == [item.label]
+    assert statuses(store.add("pets", [by_id(A, "cat"), by_reference("tx-1", "dog")], by="till")) == ["conflict"] * 2
+    assert current(database) == ["dog"]
+
+
+def test_a_reference_is_repeated_only_if_all_its_predictions_have_its_label(database: Database, logged: Write) -> None:
+    logged([A, B], references=["tx-1", "tx-1"])
+    store = FeedbackStore(database)
+    store.add("pets", [by_reference("tx-1", "cat"), by_id(A, "dog"), by_id(B, "cat")], by="till")
+    assert current(database) == ["dog", "cat"]
+    assert statuses(store.add("pets", [by_reference("tx-1", "cat")], by="till")) == ["conflict"]
+    assert current(database) == ["cat", "cat"]
+    assert statuses(store.add("pets", [by_reference("tx-1", "cat")], by="till")) == ["duplicate"]
+
+
+def test_sources_of_one_priority_have_one_last_word(database: Database, logged: Write) -> None:
+    logged([A])
+    store = FeedbackStore(database)
+    for source, label, status in (("a", "cat", "stored"), ("b", "dog", "conflict"), ("a", "cat", "conflict")):
+        assert statuses(store.add("pets", [by_id(A, label, source)], by="till")) == [status]
+        assert current(database) == [label]
+    store.add("pets", [by_id(A, "dog", "reviewer")], by="till")
+    assert statuses(store.add("pets", [by_id(A, "cat", "a")], by="till")) == ["duplicate"]  # it changes nothing
+    assert current(database) == ["dog"]
+
+
 def test_another_models_prediction_is_unknown(database: Database, logged: Write) -> None:
     logged([A], references=["tx-1"])
     receipt = FeedbackStore(database).add("cars", [by_id(A, "cat"), by_reference("tx-1", "cat")], by="till")

@@ -83,6 +83,20 @@ def test_admin_may_do_everything_and_others_what_they_are_for(database: Database
     assert [scope for scope in SCOPES if till.allows(scope)] == ["predict"]
 
 
+def test_a_limit_that_limits_nothing_is_refused(database: Database) -> None:
+    store = KeyStore(database)
+    for models, source, where in (
+        ([], None, "model"),
+        ([""], None, "model"),
+        (None, " ", "source"),
+        (None, "a\nb", "source"),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            store.create("till", ["feedback"], models=models, source=source)
+        assert caught.value.where == where
+    assert not store.any()
+
+
 def test_unknown_scopes_are_refused(database: Database) -> None:
     store = KeyStore(database)
     for scopes in ([], ["root"], ["predict", "everything"]):
@@ -118,10 +132,13 @@ def test_a_rate_is_a_positive_number(database: Database, rate: float) -> None:
 def test_a_rotated_key_goes_on_for_its_grace_and_no_longer(database: Database) -> None:
     store = KeyStore(database)
     hour = 3_600_000_000
-    old, old_text = store.create("till", ["predict", "feedback"], now_us() + 10 * hour, requests_per_s=3.0)
+    old, old_text = store.create(
+        "till", ["predict", "feedback"], now_us() + 10 * hour, requests_per_s=3.0, models=["pets"], source="till"
+    )
     new, text = store.rotate(old.prefix, grace_us=hour)
     assert text != old_text
     assert (new.name, new.scopes, new.requests_per_s) == (old.name, old.scopes, 3.0)
+    assert (new.models, new.source) == (frozenset({"pets"}), "till")
     assert lifetime(new) == lifetime(old)
     ring = store.ring()
     assert ring.authenticate(text) == new

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -16,15 +15,27 @@ from hypothesis import strategies as st
 from sqlalchemy import BOOLEAN, TEXT, column, func, select, values
 from sqlalchemy.dialects.postgresql import BIGINT, BYTEA, DOUBLE_PRECISION
 
-from service.decisions.rows import NO_LABEL, Rows
-from service.errors import StateUnavailableError, TooFewLabelsError
+from bundle.split import roles
+from calibrators import Identity
+from candor.contract.certificates import SolvedBand
+from service.decisions.policy import parse_policy
+from service.decisions.rows import Rows
+from service.decisions.solved import SolvedPolicy
+from service.errors import StateUnavailableError
 from service.state import unlabelled
 from service.state.columns import read_columns
 from service.state.database import Database, now_us
 from service.state.feedback import FeedbackItem, FeedbackStore
+from service.state.label_times import label_times
 from service.state.labelled import LabelledRows, load_labelled_rows
+from service.state.maturing import settled
+from service.state.prediction_rows import in_sample
 from service.state.predictions import PredictionLog
+from service.state.recent import load_recent_rows
 from service.state.resolution import weight
+from service.state.revisions import RevisionStore
+from service.state.slices import load_sought_sample
+from service.state.thinning import drawn
 from service.state.unlabelled import load_unlabelled_rows
 from service.state.window import Window
 from service.state.window_rows import load_window_rows
@@ -53,7 +64,25 @@ def named(found: LabelledRows) -> list[str]:
     return [id_.decode() for id_ in found.rows.id]
 
 
-def unlabelled_rows(database: Database, window: Window) -> tuple[Rows, int | None]:
+def propose_policy(database: Database, document: dict[str, Any]) -> None:
+    """Store revision r1 with version 1 of a policy."""
+    bands = tuple(SolvedBand(action=band["action"], threshold=None, certificate=None) for band in document["bands"])
+    RevisionStore(database).propose(
+        model="pets",
+        bundle_id="b",
+        bundle_version=1,
+        model_digest=DIGEST,
+        calibrator=Identity().fit(np.zeros((2, 3), np.float32), np.array([0, 1])),
+        policies={document["id"]: SolvedPolicy(parse_policy(document), 1, bands, review_all=False)},
+        parent=None,
+        cause="policy",
+        by="till",
+        gate="not_run",
+        report={},
+    )
+
+
+def unlabelled_rows(database: Database, window: Window) -> Rows:
     with database.connect() as connection:
         return load_unlabelled_rows(connection, window, classes=3)
 
@@ -261,13 +290,13 @@ def test_what_has_no_label_is_found_and_counted(database: Database, store: Feedb
     logged([A, B, C, D], logits=logits, references=[None, "b", "c", None], **known)
     label(store, (A, None, "dog", "client"), (None, "b", "dog", "client"))
     window = Window("pets", DIGEST)
-    rows = unlabelled_rows(database, window)[0]
+    rows = unlabelled_rows(database, window)
     assert rows.logits.tolist() == logits[2:].tolist()
     np.testing.assert_array_equal(rows.propensity, [np.nan, 0.5])
     assert rows.sought.tolist() == [False, True]
     assert rows.segment.tolist() == [None, "DE"]
     assert len(rows) == len(rows.group) == 2
-    assert len(unlabelled_rows(database, Window("pets", "another"))[0]) == 0
+    assert len(unlabelled_rows(database, Window("pets", "another"))) == 0
     assert [store.count_labelled(window, at_most=most) for most in (0, 1, 2, 9)] == [0, 1, 2, 2]
     assert store.count_labelled(Window("cars", DIGEST), at_most=9) == 0
 
@@ -284,42 +313,58 @@ def test_a_label_that_comes_meanwhile_puts_no_row_into_both(store: FeedbackStore
     label(store, (A, None, "cat"))
     reader = Database.open(url, readonly=True)
     with reader.connect() as connection:  # as a refit reads
-        without, _ = load_unlabelled_rows(connection, Window("pets", DIGEST), classes=3)
+        without = load_unlabelled_rows(connection, Window("pets", DIGEST), classes=3)
         label(store, (B, None, "cat"))
         found = load_labelled_rows(connection, Window("pets", DIGEST), label_names=LABELS)
     reader.close()
     assert (len(without), named(found)) == (1, [A])
 
 
-def test_of_too_many_unlabelled_rows_the_most_recent_are_taken(
-    database: Database, store: FeedbackStore, logged: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(unlabelled, "MOST_ROWS", 2)
-    for at, id_ in enumerate((C, A, D, B)):
-        logged([id_], created_at=1_000 + at, propensities=[at / 10])
-    label(store, (B, None, "cat"))
-    rows, since_us = unlabelled_rows(database, Window("pets", DIGEST))
-    assert rows.propensity.tolist() == [0.1, 0.2]
-    assert rows.predicted_at.tolist() == [1_001, 1_002]
-    assert since_us == 1_002
+GROUPS = 4_000
 
 
-def test_where_the_newest_rows_have_no_label_yet_a_refit_says_where_to_end_its_window(
-    database: Database, store: FeedbackStore, logged: Write, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def crowded(database: Database, store: FeedbackStore) -> Database:
+    """Two rows of each of many groups; every fifth of the older rows has a label."""
+    database.secret = bytes(32)  # else the size of a sample varies
+    ids = [prediction_id(row) for row in range(2 * GROUPS)]
+    log = PredictionLog(database, commit_interval_s=0.001)
+    for start in range(0, len(ids), GROUPS):
+        names = [f"card-{row % GROUPS}" for row in range(start, start + GROUPS)]
+        log.append(batch(ids[start : start + GROUPS], groups=names, created_at=1_000 + start, sought=[True] * GROUPS))
+    log.close()
+    label(store, *((ids[row], None, "cat", "client") for row in range(0, GROUPS, 5)))
+    return database
+
+
+@pytest.mark.parametrize(("at_most", "bits"), [(8_000, 0), (6_000, 1), (700, 4), (180, 6)])
+def test_of_many_rows_a_refit_reads_every_label_and_the_other_rows_of_a_sample_of_the_groups(
+    crowded: Database, monkeypatch: pytest.MonkeyPatch, at_most: int, bits: int
 ) -> None:
-    monkeypatch.setattr(unlabelled, "MOST_ROWS", 2)
-    for at, id_ in enumerate((C, A, D, B)):
-        logged([id_], created_at=1_000 + at)
-    label(store, (C, None, "cat"))
-    window = Window("pets", DIGEST)
-    with database.connect() as connection:
-        with pytest.raises(TooFewLabelsError, match="too few of them are labelled yet") as refused:
-            load_window_rows(connection, window, label_names=LABELS, at_least=1, at_most=10)
-        assert refused.value.found == "0 labelled among 1 since 1970-01-01T00:00:00.001003Z"
-        found = load_window_rows(
-            connection, replace(window, until_us=1_002), label_names=LABELS, at_least=1, at_most=10
-        )
-    assert (found.rows.label.tolist(), found.left_out_before) == ([0, NO_LABEL], None)
+    monkeypatch.setattr(unlabelled, "MOST_ROWS", at_most)
+    with crowded.connect() as connection:
+        found = load_window_rows(connection, Window("pets", DIGEST), label_names=LABELS, at_most=10_000)
+        every = load_window_rows(connection, Window("pets", DIGEST, 0), label_names=LABELS, at_most=10_000)
+        old = load_window_rows(connection, Window("pets", DIGEST, None, 1_001), label_names=LABELS, at_most=300)
+    rows = found.rows
+    assert (found.bits, found.share) == (bits, 2.0**-bits)
+    assert int((rows.label == 0).sum()) == int((every.rows.label == 0).sum()) == GROUPS / 5
+    assert (rows.drawn == drawn(rows.group, bits)).all()
+    assert (rows.label[~rows.drawn] == 0).all()
+    sizes = np.unique(rows.group[rows.drawn], return_counts=True)[1]
+    assert (sizes == 2).all()  # with all their rows
+    assert at_most / 2 < rows.drawn.sum() <= at_most
+    assert int((old.rows.label == 0).sum()) == 0  # too many of one time
+    assert old.left_out_before == 1_001
+
+
+def test_a_sample_of_the_groups_contains_smaller_ones_and_has_every_role() -> None:
+    groups = np.random.default_rng(3).integers(-(2**63), 2**63 - 1, 200_000)
+    for bits in (1, 4, 6):
+        chosen = drawn(groups, bits)
+        assert drawn(groups, bits + 1)[~chosen].sum() == 0
+        assert np.bincount(roles(groups[chosen])) == pytest.approx([len(groups) / 3 * 2.0**-bits] * 3, rel=0.06)
+        assert in_sample(groups[chosen], 0.25).mean() == pytest.approx(0.25, rel=0.06)
 
 
 def test_a_database_that_goes_while_rows_are_read_is_said_to_be_gone(postgresql_url: str) -> None:
@@ -373,3 +418,76 @@ def test_streamed_rows_are_those_of_an_ordinary_query(
             expected = [tuple(row) for row in connection.execute(query)] * 2
             assert list(zip(*found, strict=True)) == expected
     database.close()
+
+
+def test_labels_that_arise_by_themselves_count_from_their_age_on(
+    database: Database, store: FeedbackStore, logged: Write
+) -> None:
+    """Younger rows are left out; of older ones silence is a label, for the named actions."""
+    day = 86_400_000_000
+    document = {
+        "id": "auto",
+        "bands": [{"action": "block", "when": {"min_probability": 0.9}}, {"action": "accept"}],
+        "labels": {"mature_in": "60d", "silence": "cat", "actions": ["accept"]},
+    }
+    propose_policy(database, document)
+    ids = [prediction_id(number) for number in range(6)]
+    now = 100 * day
+    actions = ["accept", "accept", "block"]
+    known = {"propensities": [1.0, 1.0, 0.0], "sought": [True, True, False], "actions": actions}
+    logged(ids[:3], created_at=now - 61 * day, **known)
+    logged(ids[3:], created_at=now - 59 * day, **known)
+    label(store, (ids[0], None, "dog", "chargeback"), (ids[3], None, "dog", "chargeback"))
+    with database.connect() as connection:
+        window = settled(connection, Window("pets", DIGEST), now, LABELS)
+        found = load_window_rows(connection, window, label_names=LABELS, at_most=100).rows
+        recent = load_recent_rows(connection, window, label_names=LABELS)
+        sample = load_sought_sample(connection, window, [(0, now)], label_names=LABELS, at_most=100).rows
+        every = load_window_rows(connection, Window("pets", DIGEST), label_names=LABELS, at_most=100).rows
+    for rows in (found, recent):
+        assert sorted(zip(rows.label.tolist(), rows.known().tolist(), strict=True)) == [
+            (-1, False),
+            (0, True),
+            (1, True),
+        ]
+        silent = rows.label == 0
+        assert rows.labelled_at[silent].tolist() == (rows.predicted_at[silent] + 60 * day).tolist()
+    assert sorted(sample.label.tolist()) == [-1, 0, 1, 1]  # of the young ones, what has come
+    assert sorted(every.label.tolist()) == [-1, -1, -1, -1, 1, 1]
+
+
+def test_where_silence_is_a_label_labels_are_of_the_same_groups(
+    database: Database, store: FeedbackStore, logged: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a sample of the groups would be all of the labels that came, and a part of those that silence gives."""
+    terms = {"mature_in": "1d", "silence": "cat"}
+    propose_policy(database, {"id": "auto", "bands": [{"action": "accept"}], "labels": terms})
+    ids = [prediction_id(number) for number in range(400)]
+    inputs = np.arange(1600, dtype=np.uint16).reshape(400, 4)
+    logged(ids, inputs=inputs, logits=np.zeros((400, 3), np.float32))
+    label(store, *((id_, None, "dog", "chargeback") for id_ in ids[::2]))
+    monkeypatch.setattr(unlabelled, "MOST_ROWS", 60)
+    with database.connect() as connection:
+        window = settled(connection, Window("pets", DIGEST), now_us(), LABELS)
+        found = load_window_rows(connection, window, label_names=LABELS, at_most=1000)
+    assert found.bits > 0
+    assert found.rows.drawn.all()
+    assert 0 < len(found.rows) < 200
+    assert set(found.rows.label.tolist()) == {0, 1}
+
+
+def test_label_times_are_the_first_of_each_source_by_id_and_reference(
+    database: Database, store: FeedbackStore, logged: Write
+) -> None:
+    ids = [prediction_id(number) for number in range(3)]
+    logged(ids, references=[None, "tx-1", None], created_at=5_000)
+    label(store, (ids[0], None, "dog", "reviewer"), (None, "tx-1", "cat", "bank"), (ids[1], None, "cat", "bank"))
+    label(store, (ids[0], None, "cat", "reviewer"), (ids[0], None, "cat", "bank"), (ids[2], None, "cat", "reviewer"))
+    with database.connect() as connection:
+        source, made, came = label_times(connection, "pets", at_most=100)
+        assert sorted(source) == ["bank", "bank", "reviewer", "reviewer"]
+        assert set(made) == {5_000}
+        assert (came > made).all()
+        assert label_times(connection, "birds", at_most=100)[0].tolist() == []
+        # With the newest two labels alone, every prediction is older than the first of them: none is whole.
+        assert label_times(connection, "pets", at_most=2)[1].tolist() == []

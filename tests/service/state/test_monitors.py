@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -95,14 +96,18 @@ def test_an_alarm_voids_its_certificate_for_good_and_is_in_the_audit_log(
     assert store.voided() == {}
     document = promise.document | {"peak": 4.0}
     assert store.count("pets", [counted(promise, fired_at=promise.since + 3, document=document)])
-    assert store.voided() == {"pets": frozenset({"key-1"})}
+    assert store.voided() == {"pets": {"key-1": "alarm"}}
     follow(store)
-    assert store.voided() == {"pets": frozenset({"key-1"})}
+    assert store.voided() == {"pets": {"key-1": "alarm"}}
     (kept,) = store.of("pets")
     assert (kept.fired_at, kept.ended_at is None) == (promise.since + 3, False)
     (entry,) = [entry for entry in audit.read(database, "pets") if entry.action == "alarm"]
     assert (entry.by, entry.subject) == ("monitor", "auto/accept")
     assert entry.detail["evidence"] == 4.0
+    other = replace(PROMISE, kind="propensity", subject="audited", certificate="key-2")
+    (audited,) = follow(store, other)
+    assert store.count("pets", [counted(audited, fired_at=audited.since, document=audited.document | {"peak": 4.0})])
+    assert store.voided() == {"pets": {"key-1": "alarm", "key-2": "propensity"}}
 
 
 def test_an_alarm_and_its_refit_are_written_together_and_once(store: MonitorStore, database: Database) -> None:

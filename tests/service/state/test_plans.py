@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
+from service.state import postgresql
 from service.state.database import Database
 from service.state.erasure import Subject, erase
 from service.state.feedback import FeedbackItem, FeedbackStore
@@ -17,18 +18,28 @@ from service.state.first_labels import first_labels
 from service.state.labelled import load_labelled_rows
 from service.state.predictions import PredictionLog
 from service.state.retention import prune
-from service.state.unlabelled import count_labelled
+from service.state.retraction import Labels, retract
+from service.state.slices import load_sample, load_sought_sample
+from service.state.unlabelled import count_labelled, load_unlabelled_rows
 from service.state.window import Window
+from service.state.window_rows import load_window_rows
 
 from .conftest import DIGEST, LABELS, batch, prediction_id
 
 WINDOW = Window("pets", DIGEST)
-FOUND = ("(id=?)", "(reference=?)", "(origin=? AND created_at")
+SPANS = [(1_000_000, 1_000_050), (1_000_050, 1_000_100)]
+MANY = 40_000
+FOUND = ("(id=?)", "(reference=?)", "(origin=? AND created_at", "INDEX predictions_drawn (origin=?", "(origin=?)")
 USES: dict[str, Callable[[Database], Any]] = {
     "feedback": lambda state: FeedbackStore(state).add("pets", items(range(20, 40)), by="till"),
-    "first labels": lambda state: _read(state, lambda here: first_labels(here, "pets", 1, targets(range(20)))),
+    "first labels": lambda state: _read(state, lambda here: first_labels(here, "pets", {1}, targets(range(20)))),
     "counting labels": lambda state: _read(state, lambda here: count_labelled(here, WINDOW, at_most=30)),
+    "thinned rows": lambda state: _read(state, lambda here: load_unlabelled_rows(here, WINDOW, classes=3, bits=5)),
     "labelled rows": lambda state: _read(state, lambda here: load_labelled_rows(here, WINDOW, label_names=LABELS)),
+    "a sample": lambda state: _read(state, lambda here: load_sample(here, WINDOW, SPANS, classes=3, at_most=8)),
+    "a sought sample": lambda state: _read(
+        state, lambda here: load_sought_sample(here, WINDOW, SPANS, label_names=LABELS, at_most=8)
+    ),
     "erasing a prediction": lambda state: erase(state, "pets", Subject("prediction_id", prediction_id(3)), by="dpo"),
     "erasing a reference": lambda state: erase(state, "pets", Subject("reference", "tx-4"), by="dpo"),
     "pruning": lambda state: prune(state, 1_000_050, by="ops"),
@@ -63,6 +74,11 @@ def statements(state: Database) -> Iterator[list[tuple[str, Any]]]:
     event.remove(state.engine, "before_cursor_execute", note)
 
 
+def plan(state: Database, sql: str, parameters: Any) -> list[str]:
+    with state.connect() as connection:
+        return [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", parameters)]
+
+
 @pytest.mark.parametrize("use", USES)
 def test_sqlite_finds_predictions_by_id_reference_or_time(tmp_path: Path, use: str) -> None:
     """On SQLite, which has no statistics to plan with; PostgreSQL counts for itself."""
@@ -77,8 +93,99 @@ def test_sqlite_finds_predictions_by_id_reference_or_time(tmp_path: Path, use: s
     asked = [(sql, parameters) for sql, parameters in sent if " predictions" in sql and not sql.startswith("INSERT")]
     assert asked
     for sql, parameters in asked:
-        with state.connect() as connection:
-            plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", parameters).all()
-        ways = [row[3] for row in plan if row[3].split()[1].startswith("predictions")]
+        ways = [way for way in plan(state, sql, parameters) if way.split()[1].startswith("predictions")]
         assert all(any(found in way for found in FOUND) for way in ways), (sql, ways)
     state.close()
+
+
+@pytest.mark.parametrize("labels", [Labels("pets"), Labels("pets", by="till"), Labels("pets", key="cnd_1")])
+def test_sqlite_takes_labels_back_along_their_requests(tmp_path: Path, labels: Labels) -> None:
+    state = Database.open(f"sqlite:///{tmp_path / 'state.db'}")
+    FeedbackStore(state).submit("pets", items(range(20)), by="till", by_key="cnd_1").result()
+    with statements(state) as sent:
+        assert retract(state, labels, by="ops", reason="lies") == 20
+    assert any("feedback_by_batch" in "".join(plan(state, *one)) for one in sent)
+    for sql, parameters in sent:
+        if "feedback" in sql and not sql.startswith("INSERT"):
+            ways = plan(state, sql, parameters)
+            assert not [way for way in ways if way.startswith("SCAN feedback") or "TEMP B-TREE" in way], (sql, ways)
+            assert sql.startswith("SELECT") or "batch=?" in ways[0], (sql, ways)
+    state.close()
+
+
+@pytest.fixture
+def just_loaded(postgresql_url: str) -> Iterator[Database]:
+    """Many predictions, a quarter of them labelled, of which PostgreSQL has no statistics yet."""
+    state = Database.open(postgresql_url)
+    log = PredictionLog(state)
+    log.append(batch([prediction_id(0)]))
+    log.close()
+    with state.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE predictions_before SET (autovacuum_enabled = off)")
+        connection.exec_driver_sql("ALTER TABLE feedback SET (autovacuum_enabled = off)")
+        connection.exec_driver_sql(
+            "INSERT INTO predictions (id, origin, created_at, cluster, logits, label, confidence, sought) "
+            "SELECT '01J1' || lpad(n::text, 22, '0'), (SELECT id FROM origins), n, n * 2654435761, "
+            f"decode(repeat('00', 12), 'hex'), 1, 0.5, true FROM generate_series(1, {MANY}) n"
+        )
+        connection.exec_driver_sql(
+            'INSERT INTO feedback (target, by_reference, model, batch, "position", label, source, received_at) '
+            "SELECT id, 0, 'pets', 1, created_at, 'cat', 'client', created_at FROM predictions "
+            f"WHERE created_at <= {MANY // 4} AND id >= '01J1'"
+        )
+    yield state
+    state.close()
+
+
+def test_postgresql_reads_samples_along_indexes(just_loaded: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for an origin without predictions in the window."""
+    log = PredictionLog(just_loaded)
+    log.append(batch([prediction_id(1)], revision="r2", created_at=1))
+    log.close()
+    with just_loaded.begin() as connection:
+        connection.exec_driver_sql("ANALYZE")
+    asked: list[str] = []
+    real = postgresql.stream
+
+    def noted(connection: Any, query: Any, at_once: int) -> Any:
+        asked.append(str(query.compile(connection, compile_kwargs={"literal_binds": True})).replace("%%", "%"))
+        return real(connection, query, at_once)
+
+    monkeypatch.setattr(postgresql, "stream", noted)
+    window = Window(WINDOW.model, WINDOW.model_digest, MANY // 2)
+    spans = [(MANY // 2, MANY // 4 * 3), (MANY // 4 * 3, MANY)]
+    with statements(just_loaded) as sent, just_loaded.connect() as connection:
+        found = load_sample(connection, window, spans, classes=3, at_most=40)
+        load_sought_sample(connection, window, spans, label_names=LABELS, at_most=40)
+    assert set(found.revision.tolist()) == {"r1"}
+    with just_loaded.connect() as connection:
+        for sql, parameters in [*sent, *((sql, None) for sql in asked)]:
+            plan = "\n".join(connection.exec_driver_sql(f"EXPLAIN {sql}", parameters).scalars())
+            assert "Seq Scan on predictions" not in plan, (sql, plan)
+
+
+def test_without_statistics_postgresql_looks_labels_and_drawn_rows_up(
+    just_loaded: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the first recalibration after a first bulk of labels would take minutes."""
+    monkeypatch.setattr("service.state.unlabelled.MOST_ROWS", MANY // 64)
+    plans: list[str] = []
+    real = postgresql.stream
+
+    def explained(connection: Any, query: Any, at_once: int) -> Any:
+        sql = str(query.compile(connection, compile_kwargs={"literal_binds": True})).replace("%%", "%")
+        plans.append("\n".join(connection.exec_driver_sql(f"EXPLAIN {sql}").scalars()))
+        return real(connection, query, at_once)
+
+    monkeypatch.setattr(postgresql, "stream", explained)
+    with just_loaded.connect() as connection:
+        found = load_window_rows(connection, WINDOW, label_names=LABELS, at_most=MANY)
+    assert int((found.rows.label == 0).sum()) == MANY // 4
+    assert found.bits >= 4
+    labelled, _, others = plans
+    assert "Index Scan using predictions_before_pkey on predictions_before" in labelled, labelled
+    assert "Seq Scan on predictions" not in labelled, labelled
+    assert "predictions_before_drawn" in others, others
+    assert "Index Scan using predictions_before_pkey on predictions_before" in others, others
+    assert "Seq Scan" not in others, others
+    assert "feedback_pkey" in others, others
