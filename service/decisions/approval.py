@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from service.decisions.revision import Revision
 from service.decisions.solved import SolvedPolicy
@@ -12,22 +13,38 @@ from service.times import iso
 def needs_other_key(chosen: Revision, *, name: str, prefix: str | None) -> bool:
     """Tell whether four eyes forbid a caller to activate a proposal: it made the proposal itself.
 
-    The name counts beside the key: a rotated key keeps its name, and its holder.
+    The name counts beside the key: a rotated key keeps its name, and its holder. A proposal is also made by the key
+    that uploaded the rows that it was fitted on. No key made a bundle's proposal: see `needs_two_keys`.
 
     Args:
         chosen: The proposal.
         name: Name of the caller's key.
         prefix: Public part of that key, None without one.
     """
-    return chosen.cause != "bundle" and (chosen.by == name or (prefix is not None and chosen.by_key == prefix))
+    if chosen.cause == "bundle":
+        return False
+    return name in (chosen.by, _uploaded(chosen).get("uploaded_by")) or (prefix is not None and chosen.by_key == prefix)
 
 
-def doubt(chosen: Revision, active: Revision, *, rejected: bool, alarm_us: int | None) -> str | None:
-    """Return why a revision may do harm in place of the active one, None when nothing says so.
+def needs_two_keys(chosen: Revision) -> bool:
+    """Tell whether four eyes require two keys to activate a proposal: no key and no signature says who made it."""
+    return chosen.cause == "bundle" and "signed_by" not in chosen.report
+
+
+def doubt(
+    chosen: Revision,
+    active: Revision,
+    policies: Mapping[str, SolvedPolicy],
+    *,
+    rejected: bool,
+    alarm_us: int | None,
+) -> str | None:
+    """Return why a person must give a reason to activate a revision; None when nothing says that it may do harm.
 
     Args:
         chosen: The revision, neither the active nor the previous one.
         active: The active revision.
+        policies: Its policies in force, with voided certificates marked.
         rejected: Whether somebody rejected it.
         alarm_us: Time of the model's last alarm, in microseconds since the epoch; None without one.
     """
@@ -40,17 +57,44 @@ def doubt(chosen: Revision, active: Revision, *, rejected: bool, alarm_us: int |
         return f"Revision {chosen.id} breaks a cap: {gate['unattended_reason']}"
     if chosen.model_digest != active.model_digest:
         return f"Revision {chosen.id} brings another model, which no gate has compared with the active one."
+    if chosen.bundle_id != active.bundle_id:
+        return (
+            f"Revision {chosen.id} brings another bundle of the same model file. No gate has compared its calibrator, "
+            "and its certificates rest on its own reference rows."
+        )
     if chosen.cause == "prior_shift":
         return f"Revision {chosen.id} assumes other class frequencies, and no label has shown it to be better."
     # A dry run that is proposed later has looked at the rows before.
     if alarm_us is not None and chosen.report.get("read_at", iso(chosen.created_at)) < iso(alarm_us):
         return f"Revision {chosen.id} was made before the alarm of {iso(alarm_us)}, and so were its tests."
+    if uploaded := _uploaded(chosen):
+        whose = f" by {uploaded['uploaded_by']!r}" if "uploaded_by" in uploaded else ""
+        outputs = "labels and the model's outputs are" if uploaded.get("kind") == "logits" else "labels are"
+        return (
+            f"Revision {chosen.id} was fitted on {uploaded['labelled_set']}, which was uploaded{whose}: its {outputs} "
+            "the uploader's word."
+        )
     if chosen.parent != active.id:
         return (
             f"Revision {chosen.id} was made from {chosen.parent or 'nothing'}, but {active.id} is active: what came in "
             "between would be lost, and nothing has compared the two."
         )
-    return None
+    return " ".join(lost_certificates(chosen, active, policies)) or None
+
+
+def source_of(chosen: Revision) -> str | None:
+    """Return where the labels of a recalibration came from, in one sentence; None for other revisions."""
+    if uploaded := _uploaded(chosen):
+        scored = {"inputs": ", scored by the model here", "logits": ", with the model's outputs as uploaded"}
+        known = f", uploaded by {uploaded['uploaded_by']} at {uploaded['uploaded_at']}" if "rows" in uploaded else ""
+        return f"Labels: labelled set {uploaded['labelled_set']}{known}{scored.get(uploaded.get('kind', ''), '')}."
+    return "Labels: feedback on predictions of this service." if chosen.cause == "recalibrate" else None
+
+
+def _uploaded(chosen: Revision) -> dict[str, Any]:
+    """Return the source of a revision that was fitted on a labelled set; empty for others."""
+    source: dict[str, Any] = chosen.report.get("source") or {}
+    return source if chosen.cause == "recalibrate" and source.get("labelled_set") is not None else {}
 
 
 def lost_certificates(chosen: Revision, active: Revision, policies: Mapping[str, SolvedPolicy]) -> tuple[str, ...]:
@@ -69,6 +113,9 @@ def lost_certificates(chosen: Revision, active: Revision, policies: Mapping[str,
         for segment, action in sorted(_held(before) - _held(chosen.policies[key])):
             of = f" for segment {segment!r}" if segment else ""
             found.append(f"Policy {key!r} loses the certificate of {action!r}{of} that {active.id} has.")
+        for segment in sorted(_held_sets(before) - _held_sets(chosen.policies[key])):
+            of = f" for segment {segment!r}" if segment else ""
+            found.append(f"Policy {key!r} loses the certified prediction sets{of} that {active.id} has.")
     return tuple(found)
 
 
@@ -81,3 +128,8 @@ def _held(solved: SolvedPolicy) -> set[tuple[str, str]]:
         for band in part.bands
         if not part.review_all and band.certificate is not None and band.certificate.valid
     }
+
+
+def _held_sets(solved: SolvedPolicy) -> set[str]:
+    """Return the segments whose prediction sets are certified; "" stands for all rows."""
+    return {segment for segment, one in solved.sets.items() if one.valid}

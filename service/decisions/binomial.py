@@ -37,7 +37,7 @@ def critical_errors(n: NDArray[np.int64], tolerance: float, level: float) -> NDA
         critical += up.astype(np.float64) - down
 
 
-def p_value(errors: NDArray[Any], n: NDArray[Any], tolerance: float) -> NDArray[np.float64]:
+def p_value(errors: NDArray[Any], n: NDArray[Any], tolerance: float | NDArray[np.float64]) -> NDArray[np.float64]:
     """Return P(Binomial(n, q) ≤ errors); 1 without rows. Shapes broadcast."""
     rows = np.maximum(n, 1).astype(np.int64)
     return np.where(n > 0, bdtr(np.maximum(errors, 0.0), rows, tolerance), 1.0)
@@ -89,7 +89,12 @@ def upper_share(count: int, of: int, level: float) -> float:
         >>> round(upper_share(0, 59, 0.05), 3), upper_share(3, 3, 0.05)
         (0.05, 1.0)
     """
-    return float(betaincinv(count + 1, of - count, 1.0 - level)) if count < of else 1.0
+    return float(upper_shares(np.array(count), of, level))
+
+
+def upper_shares(count: NDArray[Any], of: NDArray[Any] | int, level: float) -> NDArray[np.float64]:
+    """Return `upper_share` of each count. Shapes broadcast."""
+    return np.where(count < of, betaincinv(count + 1.0, np.maximum(of - count, 1.0), 1.0 - level), 1.0)
 
 
 def lower_share(count: int, of: int, level: float) -> float:

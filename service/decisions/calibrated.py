@@ -49,8 +49,9 @@ class Calibrated:
         """Calibrate rows, and decide them under each policy."""
         probabilities = calibrator.predict_proba(rows.logits)
         predicted, confidence = calibrator.top_label(rows.logits, probabilities)
+        given = rows.segment, rows.amount
         decided = {
-            key: decide_rows(solved, names, rows.logits, probabilities, predicted, confidence, rows.segment)
+            key: decide_rows(solved, names, rows.logits, probabilities, predicted, confidence, *given)
             for key, solved in policies.items()
         }
         return cls(rows, names, probabilities, predicted, confidence, policies, decided)

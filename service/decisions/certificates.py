@@ -8,6 +8,8 @@ from typing import Any
 from candor.contract.certificates import SolvedBand
 from service.decisions.solved import SolvedPolicy
 
+_MOST_NAMES = 5
+
 
 def certificates(solved: SolvedPolicy) -> dict[str, Any]:
     """Return the certificates of a policy.
@@ -22,6 +24,8 @@ def certificates(solved: SolvedPolicy) -> dict[str, Any]:
     document: dict[str, Any] = {"review_all": decides_nothing(solved), "certified": solved.certified}
     if solved.segments:
         document["segments"] = {value: of_segment(part) for value, part in solved.parts.items()}
+    if solved.sets:
+        document["sets"] = solved.certified_sets
     return document
 
 
@@ -40,6 +44,14 @@ def lost(before: SolvedPolicy, after: SolvedPolicy) -> Iterator[str | None]:
 
     This includes a threshold that still decides, but without its former certificate.
     """
+    for value, one in before.sets.items():
+        if one.valid and (value not in after.sets or not after.sets[value].valid):
+            yield value or None
+    yield from lost_bands(before, after)
+
+
+def lost_bands(before: SolvedPolicy, after: SolvedPolicy) -> Iterator[str | None]:
+    """Yield the segments whose bands lost a certificate, as `lost` does; lost prediction sets do not count."""
     if not before.segments:
         if (after.review_all and not before.review_all) or _fewer(before.bands, after.bands):
             yield None
@@ -83,4 +95,11 @@ def warnings(solved: SolvedPolicy) -> list[str]:
         of = "" if value is None else f" of segment {value!r}"
         happens = f"Every row{of} gets {solved.policy.fallback!r}" if part.review_all else f"Thresholds{of} stay"
         found += [f"{happens}: {action} is not certified, because {reason}." for action, reason in objections(part)]
+    for value, one in solved.sets.items():
+        of = "" if not value else f" of segment {value!r}"
+        if one.reason is not None:
+            found.append(f"Prediction sets{of} have every label: they are not certified, because {one.reason}.")
+        elif one.always:
+            some = ", ".join(map(repr, one.always[:_MOST_NAMES])) + (" …" if len(one.always) > _MOST_NAMES else "")
+            found.append(f"{some} are in every prediction set{of}: each needs {one.needed} labelled rows.")
     return found

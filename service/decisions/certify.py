@@ -18,12 +18,14 @@ from candor.contract.conditions import Metric
 from candor.contract.policies import Certify, Policy
 from service.decisions.binomial import labels_needed, p_value
 from service.decisions.claims import Outcome, Shown, absent_rows, certificate, objection, refusal
+from service.decisions.clustered import Clustered, clustered
 from service.decisions.counting import Counts, Sample
 from service.decisions.grid import Grid, make_grid
 from service.decisions.kept import kept_bands, retest
 from service.decisions.rows import ScoredRows
 from service.decisions.sequence import BAND_POINTS, band, choose_in_band, choose_start, walk
 from service.decisions.solved import SolvedPolicy
+from service.decisions.standing import Standing
 
 
 def solve(
@@ -39,6 +41,9 @@ def solve(
     keep: SolvedPolicy | None = None,
     fresh: bool | None = None,
     void: Mapping[Metric, str] | None = None,
+    windows: float = 1.0,
+    spent: int = 1,
+    stays: Standing | None = None,
 ) -> SolvedPolicy:
     """Find and certify the thresholds of a policy.
 
@@ -57,6 +62,9 @@ def solve(
         fresh: Whether nobody has been shown any of the certify rows so far. None: on a first look. At a later one it
             may be so where several policies are solved at once: each has its share of delta, and no answer was seen.
         void: Metrics that these rows cannot certify, and why.
+        windows: Number of windows that this one counts as the best of, from `windows.windows`; 1 if a rule chose it.
+        spent: Number of this look among those of its year, at any rows of this kind; from 1.
+        stays: Bands that are certified already, from `standing.standing`; they are not tested.
 
     Returns:
         The solved policy; under `review_all` when a promise could not be certified.
@@ -80,15 +88,23 @@ def solve(
     """
     if look < 1:
         raise ValueError(f"looks are counted from 1, found {look}")
-    shown = Shown(look, basis, window, fresh=look == 1 if fresh is None else fresh, void=void or {})
+    shown = Shown(
+        look,
+        basis,
+        window,
+        fresh=look == 1 if fresh is None else fresh,
+        void={str(metric): why for metric, why in (void or {}).items()},
+        windows=windows,
+        spent=spent,
+    )
     if policy.segments is None:
-        bands = _solve_part(policy, fit, certify, shown, seed, kept_bands(keep))
+        bands = _solve_part(policy, fit, certify, shown, seed, kept_bands(keep), stays or {})
         return SolvedPolicy(policy, version, bands, _uncertified(bands))
     segments = {}
     for value in policy.segments.values:
         of_it = replace(shown, segment=value)
         rows = fit.of_segment(value), certify.of_segment(value)
-        bands = _solve_part(policy, *rows, of_it, seed, kept_bands(keep, value))
+        bands = _solve_part(policy, *rows, of_it, seed, kept_bands(keep, value), stays or {})
         segments[value] = SolvedSegment(bands=bands, certified=not _uncertified(bands))
     nothing = tuple(SolvedBand(action=band.action, threshold=None, certificate=None) for band in policy.bands)
     return SolvedPolicy(policy, version, nothing, review_all=True, segments=segments)
@@ -106,6 +122,7 @@ def _solve_part(
     shown: Shown,
     seed: int,
     kept: tuple[SolvedBand, ...] | None,
+    stays: Standing,
 ) -> tuple[SolvedBand, ...]:
     """Solve the bands on the rows of one segment, or on all rows."""
     if kept is not None:
@@ -114,44 +131,63 @@ def _solve_part(
     bands: list[SolvedBand] = []
     for index, wanted in enumerate(policy.bands):
         when = wanted.condition
+        if (shown.segment, index) in stays:
+            bands.append(stays[shown.segment, index])
+            continue
         if when is None or when.metric is None:
-            fixed = None if when is None else Threshold.at(float(np.float32(when.value)), -math.inf)
+            fixed = None if when is None or when.by_amount else Threshold.at(float(np.float32(when.value)), -math.inf)
             bands.append(SolvedBand(action=wanted.action, threshold=fixed, certificate=None))
             continue
         if grid is None:
             grid = make_grid(fit, certify)
             sample = Sample(certify, grid.cells(certify), grid.floor, seed)
+            groups = clustered(policy, grid, fit, certify, seed)
             missing = certify.missing_share()
             absent = absent_rows(fit, certify, shown)
-        share = policy.certify.delta / policy.claims
-        outcome = _test(grid, sample, when.metric, policy.certify, policy.tolerance(index), share, shown)
-        reason = objection(policy, index, when, shown, missing, absent, outcome)
+        share = policy.certify.for_looks / policy.claims
+        outcome = _test(grid, groups or sample, when.metric, policy.certify, policy.tolerance(index), share, shown)
+        reason = objection(policy, index, when, shown, missing, absent, outcome, certify)
         if reason is not None and policy.on_uncertifiable == "fail":
             raise refusal(wanted.action, index, when, outcome, reason, shown.segment)
         bands.append(
             SolvedBand(
                 action=wanted.action,
                 threshold=outcome.threshold if reason is None else None,
-                certificate=certificate(when, when.metric, outcome, shown, reason),
+                certificate=certificate(when, when.metric, outcome, shown, reason, policy.certify.unit),
             )
         )
     return tuple(bands)
 
 
 def _test(
-    grid: Grid, sample: Sample, metric: Metric, certify: Certify, tolerance: float, share: float, shown: Shown
+    grid: Grid,
+    sample: Sample | Clustered,
+    metric: Metric,
+    certify: Certify,
+    tolerance: float,
+    share: float,
+    shown: Shown,
 ) -> Outcome:
-    """Test one promise: along a fixed sequence on rows not shown before, in a simultaneous band on others."""
+    """Test one promise: along a fixed sequence on rows not shown before, in a simultaneous band on others.
+
+    Rows of a chosen window count as shown: the caller who chose it may have seen them.
+    """
     once = certify.looks == "once"
-    share = share / (1 if once else shown.look * (shown.look + 1))
+    share = share / shown.divisor(certify)
     points = len(grid.keys)
     if not points:
         return Outcome(share, None, False, 0, 0, 0, labels_needed(0, 0, tolerance, share))
-    counts = sample.count(metric)
-    # From the candidate that keeps the promise most surely to the one that risks it most: loosest first for a recall.
+    # From the safest candidate to the boldest: loosest first for a recall.
     order = np.arange(points)[::-1] if metric == "recall" else np.arange(points)
+    if isinstance(sample, Clustered):
+        first = (once or shown.fresh) and shown.windows == 1
+        test, level = (sample.walk, share) if first else (sample.band, share / BAND_POINTS)
+        closest, chosen = test(metric, order, tolerance, share)
+        at = int(order[chosen if chosen >= 0 else closest])
+        return sample.outcome(metric, grid, at, tolerance, level, share, succeeded=chosen >= 0, alone=first)
+    counts = sample.count(metric)
     n, errors = counts.n[order], counts.errors[order]
-    if once or shown.fresh:
+    if (once or shown.fresh) and shown.windows == 1:
         level = share
         closest = _start(grid, sample, metric, tolerance, level)
         chosen = int(walk(n, errors, closest, tolerance, level))

@@ -6,14 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+
 from candor.contract.certificates import Basis, Certificate, Threshold
-from candor.contract.conditions import Condition, Metric
-from candor.contract.policies import Policy
+from candor.contract.conditions import Condition, Metric, Per
+from candor.contract.policies import Certify, Policy
 from service.decisions.rows import ScoredRows
 from service.errors import PolicyError
+from service.times import iso
+
+_DAY_US: Final = 86_400_000_000
 
 MAX_MISSING_SHARE: Final = 0.05
 """Largest share of missing labels at which labels can certify."""
+
+MAX_WITHOUT_AMOUNT: Final = 0.05
+"""Largest share of rows without an amount at which amounts can be certified, whatever stands for a missing one."""
 
 DENOMINATORS: Final[dict[Metric, tuple[str, str]]] = {
     "precision": ("rows", "labelled rows at or above the threshold"),
@@ -23,6 +31,15 @@ DENOMINATORS: Final[dict[Metric, tuple[str, str]]] = {
     "flag_rate": ("rows", "rows"),
 }
 
+
+_CHOSEN: Final = "`since` and `until`"
+_DIVIDED: Final = (
+    f". The request chose the window, which divides delta by {{:.3g}}: leave out {_CHOSEN}, or use whole UTC days"
+)
+
+_YEAR: Final = (
+    ". Delta is shared among the looks of a year, and this is number {}: recalibrate less often, or use looks: anytime"
+)
 
 _AMONG: Final[Mapping[Basis, str]] = {
     "reference": "the bundle's reference rows",
@@ -41,7 +58,9 @@ class Shown:
         window: Their first and last time (ISO 8601).
         segment: Segment that they belong to; None for all traffic.
         fresh: Whether none of them was shown before.
-        void: Metrics that these rows cannot certify, and why.
+        void: Metrics that these rows cannot certify, and why; "set" stands for prediction sets.
+        windows: Number of windows that this one counts as the best of, see `windows`; 1 if a rule chose it.
+        spent: Number of this look among those of its year, at any rows of this kind.
     """
 
     look: int
@@ -49,7 +68,16 @@ class Shown:
     window: tuple[str, str] | None = None
     segment: str | None = None
     fresh: bool = False
-    void: Mapping[Metric, str] = field(default_factory=dict)
+    void: Mapping[str, str] = field(default_factory=dict)
+    windows: float = 1.0
+    spent: int = 1
+
+    def divisor(self, certify: Certify) -> float:
+        """Return by how much a promise's part of delta is divided at this look."""
+        if certify.looks == "once":
+            return self.windows
+        place = max(self.look, self.spent) if certify.horizon == "year" else self.look
+        return self.windows * place * (place + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +91,12 @@ class Outcome:
         n: Rows in the denominator at the threshold.
         errors: Errors among them.
         unlabelled: Rows among them without a label.
-        needed: Minimum number of additional rows, none of them an error; None if it succeeded.
+        needed: Minimum number of additional rows, none of them an error; None if it succeeded. Where groups repeat,
+            about this number.
+        groups: Groups of these rows, where groups repeat; None otherwise.
+        limit: What a group counts with at most, where groups repeat; None otherwise.
+        beyond: Share of the denominator that lies beyond this limit.
+        allowed: Share beyond it that the test counts as errors; with a larger one, nothing is certified.
     """
 
     share: float
@@ -73,6 +106,10 @@ class Outcome:
     errors: int
     unlabelled: int
     needed: int | None
+    groups: int | None = None
+    limit: float | None = None
+    beyond: float = 0.0
+    allowed: float = 0.0
 
 
 def absent_rows(fit: ScoredRows, certify: ScoredRows, shown: Shown) -> str | None:
@@ -85,8 +122,53 @@ def absent_rows(fit: ScoredRows, certify: ScoredRows, shown: Shown) -> str | Non
     return None if len(certify) else f"{among} contain no certify rows"
 
 
+def counted(certify: ScoredRows, metric: Metric, outcome: Outcome, shown: Shown) -> str:
+    """Return what makes fewer rows count than are labelled, as the end of a sentence; empty if nothing does.
+
+    Args:
+        certify: The rows that certify.
+        metric: The metric.
+        outcome: Result of its tests.
+        shown: The rows that certify.
+    """
+    known = certify.known() & (certify.propensity > 0)
+    where = ""
+    if metric in ("precision", "selective_risk") and outcome.threshold is not None:
+        known &= certify.probability >= outcome.threshold.probability
+        where = " at or above the threshold"
+    rows = certify.take(known)
+    groups = len(np.unique(rows.group))
+    if not groups:
+        return ""
+    said = ""
+    if groups < len(rows) and outcome.limit is None:
+        said = f"; of {len(rows):,} labelled rows{where}, one of each of {groups:,} groups counts"
+    floor = float(rows.propensity.min())
+    if floor == 1:
+        return said
+    said += f"; rows are thinned to the smallest probability with which a label was sought, {floor:.2%}"
+    # From each time on: the smallest probability, and the rows that are left when all are thinned to it.
+    order = np.argsort(rows.predicted_at, kind="stable")[::-1]
+    lowest = np.minimum.accumulate(rows.propensity[order])[::-1]
+    worth = np.cumsum(1 / rows.propensity[order])[::-1] * lowest
+    order = order[::-1]
+    best = int(worth.argmax())
+    day = -(-int(rows.predicted_at[order[best]]) // _DAY_US) * _DAY_US  # a window of whole days costs nothing
+    later = int(np.searchsorted(rows.predicted_at[order], day))
+    if shown.basis != "traffic" or later == len(rows) or worth[later] < 2 * worth[0]:
+        return said
+    return f"{said}: since {iso(day)} it is at least {lowest[later]:.2%}, so recalibrate with `since`"
+
+
 def objection(
-    policy: Policy, index: int, when: Condition, shown: Shown, missing: float, absent: str | None, outcome: Outcome
+    policy: Policy,
+    index: int,
+    when: Condition,
+    shown: Shown,
+    missing: float,
+    absent: str | None,
+    outcome: Outcome,
+    certify: ScoredRows,
 ) -> str | None:
     """Return why the promise of a band is not certified; None if it is.
 
@@ -98,10 +180,13 @@ def objection(
         missing: Share of their sought labels that have not arrived.
         absent: Which rows are missing, from `absent_rows`.
         outcome: Result of the tests.
+        certify: The rows that certify.
     """
     metric = when.metric
     if metric is not None and metric in shown.void:
         return shown.void[metric]
+    if policy.certify.looks == "once" and shown.windows > 1:
+        return f"looks is once, but the request chose the window: only a window without {_CHOSEN} can certify"
     if policy.certify.looks == "once" and shown.look > 1:
         if shown.fresh:
             return (
@@ -113,6 +198,20 @@ def objection(
         return (
             f"{missing:.1%} of the sought labels have not arrived; above {MAX_MISSING_SHARE:.0%}, nothing is certified"
         )
+    if metric is not None and policy.certify.unit == "amount":
+        without = _without_amount(metric, outcome, certify)
+        if without > MAX_WITHOUT_AMOUNT:
+            return (
+                f"{without:.1%} of the certify rows have no amount; above {MAX_WITHOUT_AMOUNT:.0%}, nothing is "
+                "certified per amount, whatever amount_when_missing is. Send `amount` with predictions, or certify "
+                "per row"
+            )
+    if outcome.beyond > outcome.allowed:
+        return (
+            f"{outcome.beyond:.2%} of the certify rows lie beyond the first {_limit(policy, outcome)} of their group, "
+            f"and at most {outcome.allowed:.2%} may: groups are larger than those of the fit rows. Collect more fit "
+            "rows, or certify per group"
+        )
     if outcome.succeeded or metric is None:
         return None
     denominator, labels = DENOMINATORS[metric]
@@ -122,17 +221,42 @@ def objection(
     tolerance = policy.tolerance(index)
     explored = "" if tolerance == when.tolerance else f" ({tolerance:.4g} without the explored rows)"
     return (
-        f"{outcome.errors} errors{unknown} among {outcome.n} {denominator} do not show {_promise(when)}{explored}; at "
-        f"least {outcome.needed} more {labels} are needed, if none of them is an error"
+        f"{outcome.errors} errors{unknown} among {outcome.n} {denominator} do not show {promise_of(when)}{explored}; "
+        f"at least {outcome.needed} more {labels} are needed, if none of them is an error"
         + (", and more if they are added to rows already shown" if outcome.n else "")
+        + (f"; a group counts with at most {_limit(policy, outcome)}" if outcome.limit is not None else "")
+        + ("" if metric == "flag_rate" else counted(certify, metric, outcome, shown))
+        + (_DIVIDED.format(shown.windows) if shown.windows > 1 else "")
+        + (_YEAR.format(shown.spent) if policy.certify.horizon == "year" and shown.spent > shown.look else "")
     )
 
 
-def _promise(when: Condition) -> str:
+def _limit(policy: Policy, outcome: Outcome) -> str:
+    """Return the limit of a group in words."""
+    limit = outcome.limit or 0.0
+    return f"{limit:,.0f} rows" if policy.certify.unit == "row" else f"{limit:,.6g} of the amount"
+
+
+def _without_amount(metric: Metric, outcome: Outcome, certify: ScoredRows) -> float:
+    """Return the share of rows without an amount among those that a metric counts; 0 if it counts none."""
+    counts = np.ones(len(certify), np.bool_)
+    if metric != "flag_rate":
+        counts = certify.was_sought() & (certify.propensity > 0)
+    if metric in ("precision", "selective_risk") and outcome.threshold is not None:
+        counts &= certify.probability >= outcome.threshold.probability
+    elif metric in ("recall", "false_positive_rate"):
+        counts &= ~certify.known() | (certify.positive == (metric == "recall"))
+    return int((counts & np.isnan(certify.amount)).sum()) / max(int(counts.sum()), 1)
+
+
+def promise_of(when: Condition) -> str:
+    """Return a promise in words."""
     return f"a {(when.metric or '').replace('_', ' ')} of {'at least' if when.at_least else 'at most'} {when.value:g}"
 
 
-def certificate(when: Condition, metric: Metric, outcome: Outcome, shown: Shown, reason: str | None) -> Certificate:
+def certificate(
+    when: Condition, metric: Metric, outcome: Outcome, shown: Shown, reason: str | None, per: Per
+) -> Certificate:
     """Return the certificate of one promise; `reason` says why it is not valid, None if it is."""
     return Certificate(
         metric=metric,
@@ -148,6 +272,9 @@ def certificate(when: Condition, metric: Metric, outcome: Outcome, shown: Shown,
         reason=reason,
         needed=outcome.needed,
         segment=shown.segment,
+        per=per,
+        groups=outcome.groups,
+        group_limit=outcome.limit,
     )
 
 
@@ -160,6 +287,6 @@ def refusal(
         f"The band {action!r} cannot be certified{of}: {reason}",
         where=f"/bands/{index}/when/{when.name}",
         found={"n": outcome.n, "errors": outcome.errors},
-        expected=_promise(when).removeprefix("a "),
+        expected=promise_of(when).removeprefix("a "),
         remedy="Collect more labels, promise less, or set on_uncertifiable: review_all.",
     )

@@ -18,6 +18,16 @@ from service.decisions.grid import at_or_above
 from service.decisions.rows import ScoredRows
 
 
+def seed_of(seed: int, look: int) -> int:
+    """Return the seed of one look's draws, so that no installation keeps an unlucky one for ever.
+
+    Args:
+        seed: The installation's.
+        look: Number of the look among all of its model; fixed before any label is seen.
+    """
+    return int(np.random.SeedSequence([seed, look]).generate_state(1, np.uint64)[0])
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
     """Rows that test one metric at each of G candidates.

@@ -13,7 +13,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from candor.contract.conditions import REVIEW
 from candor.contract.policies import TOP, Policy
+from service.decisions.amounts import amounts_of
 from service.decisions.solved import SolvedPolicy
 
 _FLOAT32_MAX: Final = float(np.finfo(np.float32).max)
@@ -105,6 +107,7 @@ def decide(
     probability: NDArray[np.float32],
     score: NDArray[np.float32],
     segments: Sequence[str | None] | NDArray[np.str_] | NDArray[np.object_] | None = None,
+    amounts: Sequence[float | None] | NDArray[np.float64] | None = None,
 ) -> NDArray[np.intp]:
     """Return each row's index into `solved.actions`.
 
@@ -113,12 +116,15 @@ def decide(
         probability: From `score_rows`, float32 of shape (N,).
         score: From `score_rows`, float32 of shape (N,).
         segments: The request's segment of each row, N of them; None where it names none.
+        amounts: Amount of each row, N of them, None or NaN where unknown; None where the request gives none.
 
     Returns:
         Band indices, shape (N,); that of the policy's fallback for every row under `review_all`. Treat as read-only.
     """
     if solved.segments and segments is not None:
-        return _decide_segments(solved, probability, score, segments)
+        return _decide_segments(solved, probability, score, segments, amounts)
+    if solved.by_amount and not solved.review_all:
+        return _decide_amounts(solved, probability, score, amounts)
     if solved.review_all:
         fallback = solved.actions.index(solved.policy.fallback)
         return solved.single[fallback] if len(probability) == 1 else np.full(len(probability), fallback, dtype=np.intp)
@@ -131,8 +137,35 @@ def decide(
         return solved.single[len(solved.cuts)]
     indices = np.full(len(probability), len(solved.cuts), dtype=np.intp)
     for index in range(len(solved.cuts) - 1, -1, -1):
-        cut32, tie32 = np.float32(solved.cuts[index][0]), np.float32(solved.cuts[index][1])
-        indices[(probability > cut32) | ((probability == cut32) & (score >= tie32))] = index
+        indices[_at_or_above(solved.cuts[index], probability, score)] = index
+    return indices
+
+
+def _at_or_above(
+    cut: tuple[float, float], probability: NDArray[np.float32], score: NDArray[np.float32]
+) -> NDArray[np.bool_]:
+    cut32, tie32 = np.float32(cut[0]), np.float32(cut[1])
+    above: NDArray[np.bool_] = (probability > cut32) | ((probability == cut32) & (score >= tie32))
+    return above
+
+
+def _decide_amounts(
+    solved: SolvedPolicy,
+    probability: NDArray[np.float32],
+    score: NDArray[np.float32],
+    amounts: Sequence[float | None] | NDArray[np.float64] | None,
+) -> NDArray[np.intp]:
+    """Decide by amounts: a row without one that no earlier band takes goes to review."""
+    given = amounts_of(amounts, len(probability), solved.policy.amount_when_missing)
+    unknown, exact = np.isnan(given), probability.astype(np.float64)
+    indices = np.full(len(probability), len(solved.cuts), dtype=np.intp)
+    first = min(solved.by_amount)
+    for index in range(len(solved.cuts) - 1, -1, -1):
+        rule = solved.by_amount.get(index)
+        taken = _at_or_above(solved.cuts[index], probability, score) if rule is None else rule.takes(exact, given)
+        indices[taken] = index
+        if index == first:
+            indices[unknown] = solved.actions.index(REVIEW)
     return indices
 
 
@@ -141,14 +174,17 @@ def _decide_segments(
     probability: NDArray[np.float32],
     score: NDArray[np.float32],
     segments: Sequence[str | None] | NDArray[np.str_] | NDArray[np.object_],
+    amounts: Sequence[float | None] | NDArray[np.float64] | None,
 ) -> NDArray[np.intp]:
     if len(probability) == 1:
-        return decide(solved.parts.get(segments[0] or "", solved), probability, score)
-    indices = np.array(decide(solved, probability, score))
+        return decide(solved.parts.get(segments[0] or "", solved), probability, score, None, amounts)
+    given = None if amounts is None else np.array(amounts, dtype=np.float64)
+    indices = np.array(decide(solved, probability, score, None, given))
     names = segments if isinstance(segments, np.ndarray) else np.array(segments, dtype=np.object_)
     for value in solved.parts.keys() & set(names.tolist()):
         rows = names == value
-        indices[rows] = decide(solved.parts[value], probability[rows], score[rows])
+        of_them = None if given is None else given[rows]
+        indices[rows] = decide(solved.parts[value], probability[rows], score[rows], None, of_them)
     return indices
 
 
@@ -160,6 +196,7 @@ def decide_rows(
     top_labels: NDArray[np.int64],
     confidence: NDArray[np.floating[Any]],
     segments: Sequence[str | None] | NDArray[np.str_] | NDArray[np.object_] | None = None,
+    amounts: Sequence[float | None] | NDArray[np.float64] | None = None,
 ) -> NDArray[np.intp]:
     """Return what `decide` gives on `score_rows`, computing raw scores only for rows that stand on a threshold.
 
@@ -171,6 +208,7 @@ def decide_rows(
         top_labels: Predicted label per row, shape (N,).
         confidence: Its calibrated probability, shape (N,).
         segments: The request's segment of each row, N of them; None where it names none.
+        amounts: Amount of each row, as in `decide`.
 
     Returns:
         Band indices, shape (N,). Treat as read-only.
@@ -179,9 +217,10 @@ def decide_rows(
     values = confidence if column is None else probabilities[:, column]
     probability = values if values.dtype == np.float32 else values.astype(np.float32)
     if len(probability) == 1 and probability.item() not in solved.ties:
-        return decide(solved, probability, probability, segments)
-    tied = np.flatnonzero(np.isin(probability, np.array(solved.ties, dtype=np.float32)))
+        return decide(solved, probability, probability, segments, amounts)
     score = np.zeros(len(probability), dtype=np.float32)
-    if len(tied):
-        score[tied] = log_odds(logits[tied], top_labels[tied] if column is None else column)
-    return decide(solved, probability, score, segments)
+    if solved.ties:
+        tied = np.flatnonzero(np.isin(probability, np.array(solved.ties, dtype=np.float32)))
+        if len(tied):
+            score[tied] = log_odds(logits[tied], top_labels[tied] if column is None else column)
+    return decide(solved, probability, score, segments, amounts)

@@ -35,6 +35,7 @@ def compare(
     brier_margin: float = 0.001,
     propensity: NDArray[np.float64] | None = None,
     traffic: tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]] | None = None,
+    elsewhere: tuple[float, float] = (0.0, 0.0),
     seed: int = 0,
 ) -> Gate:
     """Return the verdict on a candidate, compared with the active revision on gate rows.
@@ -54,6 +55,7 @@ def compare(
             propensity are excluded, and the others thinned to the smallest one. None if every label was sought.
         traffic: Probabilities (candidate, active) on other recent rows, each of shape (M, K), without labels. Their
             worst possible labels show harm in regions that the gate rows miss.
+        elsewhere: The same of rows with other roles, from `potential`.
         seed: Seed of the thinning; fixed before any label is seen.
 
     Returns:
@@ -92,10 +94,9 @@ def compare(
     level = alpha / (attempt * (attempt + 1))
     new, old = _mixed(candidate), _mixed(active)
     nll_worst, brier_worst = _log_worst(new, old), _brier_worst(new, old)
-    elsewhere = (0.0, 0.0)
     if traffic is not None:
-        sides = _mixed(traffic[0]), _mixed(traffic[1])
-        elsewhere = _log_worst(*sides).max(initial=0.0), _brier_worst(*sides).max(initial=0.0)
+        found = potential(*traffic, np.arange(len(traffic[0])))
+        elsewhere = max(elsewhere[0], found[0]), max(elsewhere[1], found[1])
     rows = np.arange(len(labels))
     nll_losses = -np.log(new[rows, labels]), -np.log(old[rows, labels])
     brier_losses = _brier(new, labels), _brier(old, labels)
@@ -124,6 +125,31 @@ def compare(
         unattended=False,
         unattended_reason="Not judged yet.",
     )
+
+
+def potential(
+    candidate: NDArray[np.floating[Any]], active: NDArray[np.floating[Any]], groups: NDArray[np.int64]
+) -> tuple[float, float]:
+    """Return the largest difference of any group, in log loss and in Brier score, if its labels were the worst.
+
+    Args:
+        candidate: The candidate's probabilities, shape (N, K).
+        active: The active revision's probabilities on the same rows, shape (N, K).
+        groups: Group numbers, shape (N,).
+
+    Example:
+        >>> certain, undecided = np.array([[1.0, 0.0]]), np.array([[0.5, 0.5]])
+        >>> nll, brier = potential(certain, undecided, np.array([0]))
+        >>> round(nll, 1), round(brier, 1)
+        (9.2, 1.5)
+    """
+    if not len(groups):
+        return 0.0, 0.0
+    new, old, group = _mixed(candidate), _mixed(active), np.unique(groups, return_inverse=True)[1]
+    nll, brier = (
+        float(np.bincount(group, np.maximum(worst(new, old), 0.0)).max()) for worst in (_log_worst, _brier_worst)
+    )
+    return nll, brier
 
 
 def even_sample(propensity: NDArray[np.float64], seed: int) -> NDArray[np.intp]:

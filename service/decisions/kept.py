@@ -7,13 +7,16 @@ whole level. It is not tested on rows already shown, which may have influenced i
 
 from __future__ import annotations
 
+import numpy as np
+
 from candor.contract.certificates import SolvedBand, Threshold
 from candor.contract.conditions import Metric
 from candor.contract.policies import Policy
 from service.decisions.binomial import labels_needed, p_value
 from service.decisions.claims import Outcome, Shown, absent_rows, certificate, objection
+from service.decisions.clustered import Clustered, clustered
 from service.decisions.counting import Sample
-from service.decisions.grid import grid_at
+from service.decisions.grid import Grid, grid_at
 from service.decisions.rows import ScoredRows
 from service.decisions.solved import SolvedPolicy
 
@@ -50,7 +53,7 @@ def retest(
     """
     cuts = [band.threshold for band in kept if band.threshold is not None]
     grid = grid_at(cuts, fit, certify)
-    sample = Sample(certify, grid.cells(certify), grid.floor, seed)
+    sample = clustered(policy, grid, fit, certify, seed) or Sample(certify, grid.cells(certify), grid.floor, seed)
     missing, absent = certify.missing_share(), absent_rows(fit, certify, shown)
     share = policy.certify.delta / policy.claims
     bands = []
@@ -59,22 +62,22 @@ def retest(
         if when is None or when.metric is None or band.threshold is None:
             bands.append(band)
             continue
-        outcome = _test(sample, when.metric, grid.index(band.threshold), band.threshold, policy, index, share, shown)
-        reason = objection(policy, index, when, shown, missing, absent, outcome)
+        outcome = _test(sample, when.metric, grid, band.threshold, policy, index, share, shown)
+        reason = objection(policy, index, when, shown, missing, absent, outcome, certify)
         if not shown.fresh:
             reason = f"{_CHANGED}; only rows that were never shown can test it, and these were (look {shown.look})"
         elif reason is not None:
             reason = f"{_CHANGED}; {reason}"
         stays = reason is None or policy.on_invalid == "keep"
-        claim = certificate(when, when.metric, outcome, shown, reason)
+        claim = certificate(when, when.metric, outcome, shown, reason, policy.certify.unit)
         bands.append(SolvedBand(action=band.action, threshold=band.threshold if stays else None, certificate=claim))
     return tuple(bands)
 
 
 def _test(
-    sample: Sample,
+    sample: Sample | Clustered,
     metric: Metric,
-    at: int,
+    grid: Grid,
     threshold: Threshold,
     policy: Policy,
     index: int,
@@ -82,10 +85,13 @@ def _test(
     shown: Shown,
 ) -> Outcome:
     once = policy.certify.looks == "once"
-    level = share if once else share / (shown.look * (shown.look + 1))
+    level = share / shown.divisor(policy.certify)
+    at, tolerance = grid.index(threshold), policy.tolerance(index)
+    if isinstance(sample, Clustered):
+        shows = shown.fresh and bool(sample.test(metric, np.array([at]), tolerance, level)[0])
+        return sample.outcome(metric, grid, at, tolerance, level, level, succeeded=shows, alone=True)
     counts = sample.count(metric)
     n, errors = int(counts.n[at]), int(counts.errors[at])
-    tolerance = policy.tolerance(index)
     succeeded = shown.fresh and float(p_value(counts.errors[at], counts.n[at], tolerance)) <= level
     # No number of further labels helps on rows already shown: it takes a first look at other rows.
     needed = labels_needed(n, errors, tolerance, level)

@@ -63,6 +63,7 @@ def lint(
         At least 72 labelled rows at or above the threshold certify this, if none of them is an error.
     """
     findings = [*_unreachable(policy, classes), *_needs(policy), *_unexplored(policy), *_unkept(policy, classes)]
+    findings += _unsampled(policy)
     if fit is not None and policy.segments is not None and not set(fit.segment.tolist()) - {None, ""}:
         findings += _nameless()
     elif fit is not None:
@@ -80,7 +81,7 @@ def _unreachable(policy: Policy, classes: int | None) -> Iterator[Finding]:
         return
     for index, band in enumerate(policy.bands[:-1]):
         when = band.condition
-        if when is not None and when.metric is None and when.value <= 1 / classes:
+        if when is not None and when.metric is None and not when.by_amount and when.value <= 1 / classes:
             yield Finding(
                 "problem",
                 f"/bands/{index}/when/{when.name}",
@@ -124,6 +125,18 @@ def _needs(policy: Policy) -> Iterator[Finding]:
         )
 
 
+def _unsampled(policy: Policy) -> Iterator[Finding]:
+    """Find a review queue whose labels all come from the top of its order."""
+    if policy.review is not None and policy.review.max_per_day is not None and not policy.review.random_share:
+        yield Finding(
+            "problem",
+            "/review/random_share",
+            "Labels are sought for reviews of the highest priority only: nothing is learned about the others, and "
+            "estimates from the labels are biased.",
+            "Draw some at random: review.random_share: 0.1",
+        )
+
+
 def _unexplored(policy: Policy) -> Iterator[Finding]:
     """Find actions whose labels are never sought."""
     blind = [band.action for band in policy.bands if not policy.propensity(band.action)]
@@ -162,7 +175,7 @@ def _of_data(policy: Policy, fit: ScoredRows, certify_rows: float, of: str) -> I
     reached: list[tuple[int, Condition, int]] = []
     for index, band in enumerate(policy.bands[:-1]):
         when = band.condition
-        if when is None:
+        if when is None or when.by_amount:
             continue
         if when.metric is None:
             place: int | None = _last_at_or_above(grid, when.value)
@@ -246,7 +259,7 @@ def _last_at_or_above(grid: Grid, probability: float) -> int | None:
 
 
 def _level(policy: Policy) -> float:
-    share = policy.certify.delta / policy.claims
+    share = policy.certify.for_looks / policy.claims
     return share if policy.certify.looks == "once" else share / 2
 
 

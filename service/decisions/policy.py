@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 from candor.contract.policies import TOP, Policy, ValidationError
 from service.errors import PolicyError
+
+_SHOWN: Final = 200  # characters of what was found
 
 
 def parse_policy(document: Any) -> Policy:
@@ -22,7 +25,7 @@ def parse_policy(document: Any) -> Policy:
         >>> bands = [{"action": "accept", "when": {"min_precision": 0.95}}, {"action": "review"}]
         >>> policy = parse_policy({"id": "auto-read", "bands": bands})
         >>> policy.bands[0].condition
-        Condition(name='min_precision', value=0.95)
+        Condition(name='min_precision', value=0.95, costs=None)
         >>> parse_policy(policy.to_dict()) == policy
         True
     """
@@ -43,10 +46,14 @@ def parse_policy(document: Any) -> Policy:
             expected, message, remedy = "a list", "Expected a list.", "Write a list in [ ], even of one item."
         case "too_short":
             expected, message, remedy = "at least one item", "The list is empty.", "Add an item."
+    found = told.get("found", found)
+    with suppress(RecursionError):  # nested too deeply for a text: the transport says so
+        if len(text := str(found)) > _SHOWN:  # such as a whole file of another kind
+            found = f"{text[:_SHOWN]}…"
     raise PolicyError(
         message,
         where="".join(f"/{part}" for part in path),
-        found=told.get("found", found),
+        found=found,
         expected=expected,
         remedy=remedy,
     )
@@ -60,8 +67,17 @@ def check_labels(policy: Policy, labels: Sequence[str]) -> None:
         labels: The model's labels.
 
     Raises:
-        PolicyError: `positive` is neither "top" nor a label, or it is "top" and so is a label.
+        PolicyError: `positive` is neither "top" nor a label, or it is "top" and so is a label, or `labels.silence` is
+            not a label.
     """
+    if policy.labels is not None and policy.labels.silence not in (None, *labels):
+        raise PolicyError(
+            f"The model has no label {policy.labels.silence!r}, which silence is to mean.",
+            where="/labels/silence",
+            found=policy.labels.silence,
+            expected=list(labels),
+            remedy="Name one of the model's labels.",
+        )
     if policy.positive == TOP and TOP in labels:
         raise PolicyError(
             'This model has a label "top": the policy could mean that class or the predicted label.',

@@ -50,11 +50,14 @@ class Rows:
         labelled: Whether the row's label was sought and has come, bool of shape (N,); None when all rows are labelled.
             Where labels are sought for some rows only, a claim about traffic needs the others here as well.
         segment: The request's segment, str or object of shape (N,), "" or None where it named none.
+        amount: Amount at stake, float64 of shape (N,), NaN where unknown.
         action: What a policy decided, object of shape (N,), None where none did.
         predicted_at: Time of the prediction in microseconds since the epoch, int64 of shape (N,).
         labelled_at: When the row's first label was received, int64 of shape (N,); 0 where none has come.
         whole: Whether the row is from a time from which every row is here, bool of shape (N,). Others are a selection:
             with their inverse propensities they fit, and are used for nothing else.
+        drawn: Whether the row's group is in a sample of the groups whose rows are all here, bool of shape (N,). Of the
+            other groups only labelled rows are here: they fit and gate, and stand for no unlabelled row.
         weight: Weight of the row in a fit and in estimates from fit rows, above 0, shape (N,). Certify rows are never
             weighted.
 
@@ -73,10 +76,12 @@ class Rows:
     sought: NDArray[np.bool_] | None = None
     labelled: NDArray[np.bool_] | None = None
     segment: NDArray[np.str_] | NDArray[np.object_] = _column(np.full(1, None))
+    amount: NDArray[np.float64] = _column(np.full(1, np.nan))
     action: NDArray[np.object_] = _column(np.full(1, None))
     predicted_at: NDArray[np.int64] = _column(np.zeros(1, np.int64))
     labelled_at: NDArray[np.int64] = _column(np.zeros(1, np.int64))
     whole: NDArray[np.bool_] = _column(np.ones(1, np.bool_))
+    drawn: NDArray[np.bool_] = _column(np.ones(1, np.bool_))
     weight: NDArray[np.float64] = _column(
         np.ones(1), (_SMALLEST, _LARGEST, "Leave out rows that are to count for nothing.")
     )

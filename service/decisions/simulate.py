@@ -85,7 +85,7 @@ def simulate(
 
 
 def _decided(solved: SolvedPolicy, rows: ScoredRows) -> NDArray[np.intp]:
-    return decide(solved, rows.probability, rows.score, rows.segment)
+    return decide(solved, rows.probability, rows.score, rows.segment, rows.amount)
 
 
 def _forecasts(solved: SolvedPolicy, decided: NDArray[np.intp], rows: ScoredRows, seed: int) -> tuple[Forecast, ...]:

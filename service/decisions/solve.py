@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import get_args
 
@@ -11,12 +13,15 @@ import numpy as np
 from bundle import Bundle, LabelledLogits
 from calibrators import Calibrator, PriorShift
 from candor.contract.conditions import Metric
-from candor.contract.policies import Policy
+from candor.contract.policies import Policy, PredictionSet
 from service.decisions.calibrated import Calibrated
 from service.decisions.certify import solve
+from service.decisions.claims import Shown
 from service.decisions.policy import check_labels
 from service.decisions.rows import Rows
+from service.decisions.sets import solve_sets
 from service.decisions.solved import SolvedPolicy
+from service.decisions.standing import Standing
 
 
 def solve_on_reference(
@@ -26,8 +31,11 @@ def solve_on_reference(
     bundle: Bundle,
     calibrator: Calibrator,
     look: int,
+    seed: int = 0,
     keep: SolvedPolicy | None = None,
     broken: Mapping[Metric, str] = MappingProxyType({}),
+    stays: Standing | None = None,
+    spent: int = 1,
 ) -> SolvedPolicy:
     """Solve `policy` on the bundle's reference rows: grid from its fit rows, certificates from its certify rows.
 
@@ -40,8 +48,11 @@ def solve_on_reference(
         bundle: Its reference rows are used.
         calibrator: Fitted calibrator.
         look: How often the certify rows have been looked at for this policy, this time included.
+        seed: Seed of the draws; fixed before any label is seen.
         keep: The policy with thresholds that stay; None to solve it anew.
         broken: Metrics of which the traffic has shown that these rows do not speak for it, and how.
+        stays: Bands that are certified already, from `standing.standing`; they are not tested.
+        spent: Number of this look among those of its year, at any reference rows.
 
     Raises:
         PolicyError: A label is unknown, or it fails when it cannot be certified and it cannot.
@@ -49,19 +60,54 @@ def solve_on_reference(
     names = bundle.manifest.labels
     check_labels(policy, names)
     fit, certify = (
-        Calibrated.of(calibrator, names, Rows.of_reference(rows)).scored(policy)
+        Calibrated.of(calibrator, names, Rows.of_reference(rows))
         for rows in (bundle.reference.fit, bundle.reference.certify)
     )
-    return solve(
+    void = {**_void(calibrator), **_void_weights(bundle.reference.certify), **broken}
+    solved = solve(
         policy,
         version=version,
-        fit=fit,
-        certify=certify,
+        fit=fit.scored(policy),
+        certify=certify.scored(policy),
         look=look,
         basis="reference",
+        seed=seed,
         keep=keep,
-        void={**_void(calibrator), **_void_weights(bundle.reference.certify), **broken},
+        stays=stays,
+        void=void,
+        spent=spent,
     )
+    shown = Shown(look, "reference", void={} if policy.set is None else _void_sets(policy.set, void), spent=spent)
+    return replace(solved, sets=solve_sets(policy, certify, shown, seed))
+
+
+def fingerprint(rows: LabelledLogits) -> str:
+    """Return what identifies reference rows in the ledger of looks.
+
+    It is made of the labels' frequencies and the shape of the logits' distribution: it stays the same if a model is
+    exported again, and in another order, scale or rounding of the rows.
+
+    Example:
+        >>> logits, labels = np.random.default_rng(0).normal(size=(99, 3)).astype(np.float32), np.arange(99) % 3
+        >>> again = LabelledLogits(2 * logits[::-1] + np.float32(1e-6), labels[::-1])
+        >>> fingerprint(again) == fingerprint(LabelledLogits(logits, labels))
+        True
+    """
+    logits = rows.logits.astype(np.float64)
+    lowest = logits.min(where=np.isfinite(logits), initial=0.0)
+    logits = np.maximum(logits, lowest)  # −inf is a probability of zero
+    size = np.abs(logits - logits.mean(axis=1, keepdims=True))
+    largest = size.max(initial=1e-300)
+    size /= largest
+    shape = np.sqrt(np.mean(size**2)) / size.mean() if size.any() else 0.0
+    content = f"{np.bincount(rows.labels).tolist()} {logits.shape} {shape:.4e}"
+    return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+
+
+def _void_sets(wanted: PredictionSet, void: Mapping[Metric, str]) -> dict[str, str]:
+    """Return why reference rows cannot certify sets: for each class they can under other shares of the classes."""
+    why = void.get("recall" if wanted.per_class else "precision")
+    return {} if why is None else {"set": why}
 
 
 def _void_weights(certify: LabelledLogits) -> dict[Metric, str]:

@@ -11,9 +11,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from candor.contract.certificates import SolvedBand, SolvedSegment
+from candor.contract.certificates import SolvedBand, SolvedSegment, SolvedSet
 from candor.contract.conditions import REVIEW
 from candor.contract.policies import Policy
+from service.decisions.amounts import TakenByCost, TakenByLoss, rule_of
 from service.decisions.policy import parse_policy
 
 
@@ -28,6 +29,7 @@ class SolvedPolicy:
         review_all: Whether rows without a segment go to review (with segments: to the fallback), because a promise
             could not be certified.
         segments: Solved segments by value; empty without segments.
+        sets: Prediction sets by segment, "" for all rows; empty without any.
     """
 
     policy: Policy
@@ -35,6 +37,7 @@ class SolvedPolicy:
     bands: tuple[SolvedBand, ...]
     review_all: bool
     segments: Mapping[str, SolvedSegment] = field(default_factory=dict)
+    sets: Mapping[str, SolvedSet] = field(default_factory=dict)
 
     @cached_property
     def actions(self) -> tuple[str, ...]:
@@ -56,9 +59,25 @@ class SolvedPolicy:
         return np.array([self.policy.propensity(action) for action in self.actions])
 
     @cached_property
+    def arising(self) -> frozenset[str]:
+        """Actions whose labels arise by themselves."""
+        return frozenset(filter(self.policy.arises, self.actions))
+
+    @cached_property
+    def selects_reviews(self) -> bool:
+        """Whether only some of the rows sent to review become cases; the log decides which."""
+        return self.policy.review is not None and self.policy.review.max_per_day is not None
+
+    @cached_property
     def cuts(self) -> tuple[tuple[float, float], ...]:
         """Threshold pairs of all bands but the last, as Python floats with float32 values."""
         return tuple(band.threshold.pair if band.threshold else (math.inf, math.inf) for band in self.bands[:-1])
+
+    @cached_property
+    def by_amount(self) -> Mapping[int, TakenByCost | TakenByLoss]:
+        """Rules of the bands that take rows by their amounts, by index; usually none."""
+        rules = {index: rule_of(band) for index, band in enumerate(self.policy.bands)}
+        return {index: rule for index, rule in rules.items() if rule is not None}
 
     @cached_property
     def certified(self) -> Mapping[str, Mapping[str, Any]]:
@@ -66,6 +85,11 @@ class SolvedPolicy:
         return {
             band.action: band.certificate.model_dump(mode="json") for band in self.bands if band.certificate is not None
         }
+
+    @cached_property
+    def certified_sets(self) -> Mapping[str, Mapping[str, Any]]:
+        """Certificates of the prediction sets by segment, made once."""
+        return {value: one.model_dump(mode="json", exclude={"thresholds"}) for value, one in self.sets.items()}
 
     @cached_property
     def ties(self) -> tuple[float, ...]:
@@ -83,15 +107,19 @@ class SolvedPolicy:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able document."""
-        return {
-            "policy": self.policy.to_dict(),
-            "version": self.version,
-            "bands": [band.model_dump(mode="json") for band in self.bands],
-            "review_all": self.review_all,
-        } | (
-            {"segments": {value: part.model_dump(mode="json") for value, part in self.segments.items()}}
-            if self.segments
-            else {}
+        return (
+            {
+                "policy": self.policy.to_dict(),
+                "version": self.version,
+                "bands": [band.model_dump(mode="json") for band in self.bands],
+                "review_all": self.review_all,
+            }
+            | (
+                {"segments": {value: part.model_dump(mode="json") for value, part in self.segments.items()}}
+                if self.segments
+                else {}
+            )
+            | ({"sets": {value: one.model_dump(mode="json") for value, one in self.sets.items()}} if self.sets else {})
         )
 
     @classmethod
@@ -103,4 +131,5 @@ class SolvedPolicy:
             tuple(SolvedBand.model_validate(band) for band in document["bands"]),
             document["review_all"],
             {value: SolvedSegment.model_validate(part) for value, part in document.get("segments", {}).items()},
+            {value: SolvedSet.model_validate(one) for value, one in document.get("sets", {}).items()},
         )

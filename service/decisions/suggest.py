@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
+from candor.contract.certificates import Threshold
 from candor.contract.conditions import REVIEW
 from candor.contract.policies import TOP, Policy
 from service.decisions.binomial import critical_errors
 from service.decisions.counting import Sample
-from service.decisions.grid import make_grid, pairs
+from service.decisions.grid import Grid, grid_at, make_grid, pairs
 from service.decisions.lint import furthest
 from service.decisions.policy import parse_policy
 from service.decisions.rows import ScoredRows
@@ -59,6 +60,21 @@ class Rung:
 
 
 @dataclass(frozen=True, slots=True)
+class Plateau:
+    """Fit rows of one probability: a fixed threshold takes all of them, or none.
+
+    Attributes:
+        probability: The probability.
+        share: Their share of the fit rows.
+        taken: Whether the threshold takes them, since no other takes fewer rows.
+    """
+
+    probability: float
+    share: float
+    taken: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Suggestion:
     """A first policy, and what the fit rows say about it.
 
@@ -72,6 +88,7 @@ class Suggestion:
         flagged: Share of the fit rows at or above the last threshold, at most.
         precision: Share of positives among the fit rows that are there; None without rows.
         recall: Share of the positives among the fit rows that are there; None without positives.
+        plateau: Rows of one probability that keep a fixed threshold far from the review share; None without these.
     """
 
     policy: Policy
@@ -83,6 +100,7 @@ class Suggestion:
     flagged: float
     precision: float | None
     recall: float | None
+    plateau: Plateau | None
 
     @property
     def promised(self) -> float | None:
@@ -169,6 +187,7 @@ def suggest(
             chosen = draft
         more = 0 if likely else rows.more(precision, labelled_rows)
         rungs.append(Rung(precision, round(draft.chance, 3), more))
+    flagged, right, recall = rows.flagged(chosen)
     return Suggestion(
         policy=chosen.policy,
         rungs=tuple(rungs),
@@ -176,9 +195,10 @@ def suggest(
         positives=rows.positives,
         certify_rows=certify_rows,
         blocked=rows.share(chosen.blocked),
-        flagged=rows.share(chosen.flagged),
-        precision=rows.precision(chosen.flagged),
-        recall=rows.recall(chosen.flagged),
+        flagged=flagged,
+        precision=right,
+        recall=recall,
+        plateau=chosen.plateau,
     )
 
 
@@ -191,7 +211,8 @@ class _Draft:
         precision: The precision that it promises, if any.
         chance: Estimated probability in [0, 1] that all its promises are certified at a first look.
         blocked: The last candidate that `block` may take; None for none.
-        flagged: The last candidate that `block` or `review` may take.
+        flagged: The last candidate that `block` or `review` may take; None for a fixed threshold.
+        plateau: See `Suggestion`.
     """
 
     policy: Policy
@@ -199,6 +220,12 @@ class _Draft:
     chance: float
     blocked: int | None
     flagged: int | None
+    plateau: Plateau | None
+
+    @property
+    def fixed(self) -> float:
+        """The fixed threshold of `review`."""
+        return next(band.condition.value for band in self.policy.bands if band.action == REVIEW and band.condition)
 
 
 class _FitRows:
@@ -210,8 +237,10 @@ class _FitRows:
         self._fit, self._positive, self._delta, self._seed = fit, positive, delta, seed
         self._certify, self._review = certify_rows, review_share
         self._grid = make_grid(fit, fit)
-        sample = Sample(fit, self._grid.cells(fit), self._grid.floor, seed)
+        sample = self._sample(self._grid)
         self._precision, self._recall = sample.count("precision"), sample.count("recall")
+        values, counts = np.unique(fit.probability, return_counts=True)
+        self._values, self._counts = values[::-1], counts[::-1]
         self.size = sample.size
         self.positives = int(self._recall.known[-1])
         self.base_rate = self.positives / self.size
@@ -219,21 +248,22 @@ class _FitRows:
         n, errors = self._precision.n, self._precision.errors
         self._rate: NDArray[np.float64] = np.asarray(betaincinv(errors + 0.5, n - errors + 0.5, 0.5), np.float64)
 
+    def _sample(self, grid: Grid) -> Sample:
+        return Sample(self._fit, grid.cells(self._fit), grid.floor, self._seed)
+
     def share(self, place: int | None) -> float:
         """Return the share of the rows at or above a candidate."""
         return 0.0 if place is None else float(self._share[place])
 
-    def precision(self, place: int | None) -> float | None:
-        """Return the share of positives among the rows at or above a candidate; None without rows."""
-        if place is None or not self._precision.n[place]:
-            return None
-        return 1 - float(self._precision.errors[place] / self._precision.n[place])
-
-    def recall(self, place: int | None) -> float | None:
-        """Return the share of the positives at or above a candidate; None without positives."""
-        if not self.positives:
-            return None
-        return 0.0 if place is None else 1 - float(self._recall.known_errors[place]) / self.positives
+    def flagged(self, draft: _Draft) -> tuple[float, float | None, float | None]:
+        """Return `flagged`, `precision` and `recall` of a suggestion."""
+        place, precision, recall = draft.flagged, self._precision, self._recall
+        if place is None:
+            sample = self._sample(grid_at([Threshold.at(draft.fixed, -math.inf)], self._fit, self._fit))
+            place, precision, recall = 0, sample.count("precision"), sample.count("recall")
+        n = int(precision.n[place])
+        right = 1 - float(precision.errors[place]) / n if n else None
+        return n / self.size, right, 1 - float(recall.known_errors[place]) / self.positives if self.positives else None
 
     def draft(self, precision: float | None, times: float = 1.0) -> _Draft:
         """Return the policy with a precision for `block`, or without that band.
@@ -250,7 +280,9 @@ class _FitRows:
         digits = 1 - math.floor(math.log10(self._review))
         limit, explored = round(self.share(blocked) + self._review, digits), round(self._review * _EXPLORED, digits + 1)
         level = self._delta / (1 if precision is None else 2) / 2  # of each promise, at a first look
-        when, flagged, flags = self._reviewed(blocked, limit, (limit - explored) / (1 - explored), level, times)
+        when, flagged, flags, plateau = self._reviewed(
+            blocked, limit, (limit - explored) / (1 - explored), level, times
+        )
         bands += [{"action": REVIEW}] if when is None else [{"action": REVIEW, "when": when}, {"action": "allow"}]
         actions = [band["action"] for band in bands if band["action"] != REVIEW]
         policy = parse_policy(
@@ -266,7 +298,7 @@ class _FitRows:
         if precision is not None:
             shown = self._shown_precision(1 - precision, self._delta / policy.claims / 2, times)
             chance = max(shown + flags - 1, 0.0)
-        return _Draft(policy, precision, chance, blocked, flagged)
+        return _Draft(policy, precision, chance, blocked, flagged, plateau)
 
     def more(self, precision: float, labelled_rows: int) -> int | None:
         """Return how many more labelled rows give a precision a chance of `POWER`; None beyond `MOST` times these."""
@@ -280,8 +312,8 @@ class _FitRows:
 
     def _reviewed(
         self, blocked: int | None, limit: float, left: float, level: float, times: float
-    ) -> tuple[dict[str, float] | None, int | None, float]:
-        """Return the condition of `review`, the last candidate it may take, and the chance of its certificate.
+    ) -> tuple[dict[str, float] | None, int | None, float, Plateau | None]:
+        """Return the condition of `review`, the last candidate it may take, the chance of its certificate, a plateau.
 
         A flag rate is promised where the rows will show it for at least half of the room that it leaves. Without room
         for a threshold there is no condition: all other rows are reviewed.
@@ -292,15 +324,34 @@ class _FitRows:
             if len(half):
                 shown = self._shown_flag_rate(int(half[0]), left, level, times)
                 if shown >= (1 + POWER) / 2:
-                    return {"max_flag_rate": limit}, int(half[-1]), shown
-        probability = pairs(self._grid.keys)[0]
-        beyond = np.flatnonzero((self._share > taken) & (probability > 0))
-        if limit >= 1 or not len(beyond):
-            return None, len(probability) - 1, 1.0
-        # A fixed threshold takes all rows of equal probability, so these count.
-        volumes = np.array([(self._fit.probability >= value).mean() for value in probability[beyond]])
-        place = int(beyond[max(int((volumes <= left).sum()) - 1, 0)])
-        return {"min_probability": float(str(probability[place]))}, place, 1.0
+                    return {"max_flag_rate": limit}, int(half[-1]), shown, None
+        everything = len(self._share) - 1
+        if limit >= 1:
+            return None, everything, 1.0, None
+        fixed, plateau = self._fixed(blocked, taken, left)
+        if fixed is None:
+            return None, everything, 1.0, plateau
+        return {"min_probability": fixed}, None, 1.0, plateau
+
+    def _fixed(self, blocked: int | None, taken: float, left: float) -> tuple[float | None, Plateau | None]:
+        """Return a fixed threshold, None if it takes all rows, and the plateau that keeps it far from its share.
+
+        It takes as many rows as `left` allows, `taken` of them blocked; if all thresholds take more, the fewest.
+        """
+        values, counts = self._values, self._counts
+        volumes = np.cumsum(counts) / len(self._fit)
+        beyond = pairs(self._grid.keys)[0][0 if blocked is None else blocked + 1 :]
+        first = int((values > beyond.max(initial=-1.0)).sum())  # the first value that is not blocked as a whole
+        if first == len(values):
+            return None, None
+        last = max(int((volumes <= left).sum()) - 1, first)
+        over = bool(volumes[last] > left)
+        plateau, place = None, last if over else last + 1
+        if (over or volumes[last] < (taken + left) / 2) and counts[place] > 1:
+            plateau = Plateau(float(values[place]), float(counts[place] / len(self._fit)), over)
+        if last + 1 == len(values) or values[last] <= 0:
+            return None, plateau
+        return _between(values[last + 1], values[last]), plateau
 
     def _shown_precision(self, tolerance: float, level: float, times: float) -> float:
         """Return the chance that the first test of a precision succeeds: the one that `solve` starts with."""
@@ -324,3 +375,10 @@ class _FitRows:
         """Return shares of the rows at or above a candidate as they may be in the population (Jeffreys)."""
         n = self._precision.n[at]
         return draw.beta(times * n + 0.5, times * (self.size - n) + 0.5, _DRAWS)
+
+
+def _between(low: np.float32, high: np.float32) -> float:
+    """Return a number of few digits above `low` and at most `high`, near their middle."""
+    middle = (float(low) + float(high)) / 2
+    rounded = (round(middle, digits) for digits in range(1, 50))
+    return next((value for value in rounded if low < np.float32(value) <= high), float(high))

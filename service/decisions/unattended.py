@@ -28,6 +28,7 @@ class Limits:
         flag_rate: Share of rows that get the action of a policy's first band; None for no limit.
         flag_rate_ratio: That share after divided by the share before, above 0; None for no limit.
         probability_change: Largest change of a probability in 99 % of the rows; None for no limit.
+        calibration_error: Upper bound of the calibration error afterwards; None for no limit.
     """
 
     unidentified: float = 0.05
@@ -36,6 +37,7 @@ class Limits:
     flag_rate: float | None = None
     flag_rate_ratio: float | None = None
     probability_change: float | None = None
+    calibration_error: float | None = None
 
     def tightened(self, wanted: Mapping[str, float]) -> Limits:
         """Return the stricter limit of each name: a request can only tighten what the operator allows.
@@ -65,8 +67,11 @@ def judge(
     missing_share: float,
     caps: Sequence[Cap],
     uncertified: Sequence[tuple[str, str | None]],
+    calibration_error: float = 1.0,
     at_bound: bool = False,
     represents_traffic: bool = True,
+    uploaded: bool = False,
+    window_by_rule: bool = True,
 ) -> Gate:
     """Return a verdict completed with whether the recalibration may be activated automatically, and why not.
 
@@ -78,8 +83,11 @@ def judge(
         missing_share: Share of the sought labels of gate rows that have not arrived.
         caps: Limits on what changes on recent rows.
         uncertified: Policies that would lose a certificate, with the segment that loses it; None without segments.
+        calibration_error: Largest upper bound of the calibration error afterwards.
         at_bound: Whether the fit ended at the bound of its range, as when labels contradict the model.
         represents_traffic: Whether the rows are traffic, or were declared to be a sample of it.
+        uploaded: Whether somebody uploaded the rows: nothing but their word says that they are real.
+        window_by_rule: Whether a rule set the window of the rows. One that somebody chose may hold the luckiest rows.
 
     Returns:
         The verdict. Its reason says if the comparison does not cover all rows.
@@ -96,6 +104,14 @@ def judge(
             yield f"{missing_share:.1%} of the sought labels have not arrived, more than {limits.missing:.1%}"
         if not represents_traffic:
             yield "the uploaded rows are not declared to represent the traffic"
+        if uploaded:
+            yield "the rows were uploaded, and only the uploader knows where their labels come from"
+        if not window_by_rule:
+            yield "the request chose the window of the rows"
+        if limits.calibration_error is not None and calibration_error > limits.calibration_error:
+            yield (
+                f"the calibration error may be up to {calibration_error:.3f}, more than {limits.calibration_error:.3f}"
+            )
         if at_bound:
             yield "the temperature is at its bound: the labels may be wrong, or belong to another model"
         for policy, segment in uncertified:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from candor.contract.certificates import Certificate, SolvedBand, SolvedSegment, Threshold
 from candor.contract.conditions import Metric
@@ -18,6 +18,12 @@ from service.decisions.solved import SolvedPolicy
 
 ALARM: Final = "alarm"
 """Reason of a certificate that its monitor voided."""
+
+PROPENSITY: Final = "propensity"
+"""Reason of a certificate whose labels were not sought with the logged propensities."""
+
+_LATER: Final[Mapping[str, Any]] = {"per": "group", "groups": None, "group_limit": None}
+"""Fields that certificates did not have at first, with what they then meant: they change no key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +48,30 @@ class Claim:
 def key_of(
     solved: SolvedPolicy, action: str, segment: str | None, certificate: Certificate, *, model_digest: str
 ) -> str:
-    """Return the key of a certificate, which is the same in every revision of a model file, voided or not."""
-    if certificate.reason == ALARM:
+    """Return the key of a certificate: the same in every revision of a model file and version of its policy.
+
+    Voided or not, an edit that leaves a certificate as it is leaves its monitor too.
+    """
+    return _hash([model_digest, solved.policy.id, action, segment, _content(certificate)])
+
+
+def _keys_of(solved: SolvedPolicy, claim: Claim, model_digest: str) -> Iterator[str]:
+    """Yield the key of a claim, and those by which earlier versions of the service knew it."""
+    yield key_of(solved, claim.action, claim.segment, claim.certificate, model_digest=model_digest)
+    content = _content(claim.certificate)
+    for version in range(solved.version, 0, -1):
+        yield _hash([model_digest, solved.policy.id, version, claim.action, claim.segment, content])
+
+
+def _content(certificate: Certificate) -> dict[str, Any]:
+    """Return what a certificate said before any alarm, as it was written when it was made."""
+    if certificate.reason in (ALARM, PROPENSITY):
         certificate = certificate.model_copy(update={"valid": True, "reason": None})
-    said = [model_digest, solved.policy.id, solved.version, action, segment, certificate.model_dump(mode="json")]
+    content = certificate.model_dump(mode="json")
+    return {name: value for name, value in content.items() if name not in _LATER or value != _LATER[name]}
+
+
+def _hash(said: list[Any]) -> str:
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
@@ -61,14 +87,14 @@ def claims(solved: SolvedPolicy) -> Iterator[Claim]:
 
 
 def overlaid(
-    policies: Mapping[str, SolvedPolicy], model_digest: str, voided: Collection[str]
+    policies: Mapping[str, SolvedPolicy], model_digest: str, voided: Mapping[str, str]
 ) -> Mapping[str, SolvedPolicy]:
     """Return policies with voided certificates marked, and `on_invalid` applied.
 
     Args:
         policies: Policies of a revision, by id.
         model_digest: Digest of the revision's model file.
-        voided: Keys of voided certificates, from `key_of`.
+        voided: Reasons of voided certificates, by their key from `key_of`.
 
     Returns:
         New policies; the same object if no certificate is voided.
@@ -79,34 +105,35 @@ def overlaid(
     return changed if any(changed[key] is not policies[key] for key in policies) else policies
 
 
-def _overlaid(solved: SolvedPolicy, model_digest: str, voided: Collection[str]) -> SolvedPolicy:
+def _overlaid(solved: SolvedPolicy, model_digest: str, voided: Mapping[str, str]) -> SolvedPolicy:
     lost = {
-        (claim.segment, claim.index)
+        (claim.segment, claim.index): voided[key]
         for claim in claims(solved)
-        if key_of(solved, claim.action, claim.segment, claim.certificate, model_digest=model_digest) in voided
+        for key in _keys_of(solved, claim, model_digest)
+        if key in voided
     }
     if not lost:
         return solved
     reviews = solved.policy.on_invalid == "review_all"
     if not solved.segments:
-        bands = _marked(solved.bands, {index for _, index in lost})
+        bands = _marked(solved.bands, {index: why for (_, index), why in lost.items()})
         return replace(solved, bands=bands, review_all=solved.review_all or reviews)
     segments = dict(solved.segments)
     for value in {segment for segment, _ in lost if segment is not None}:
         part = segments[value]
-        bands = _marked(part.bands, {index for segment, index in lost if segment == value})
+        bands = _marked(part.bands, {index: why for (segment, index), why in lost.items() if segment == value})
         segments[value] = SolvedSegment(bands=bands, certified=part.certified and not reviews)
     return replace(solved, segments=segments)
 
 
-def _marked(bands: tuple[SolvedBand, ...], lost: Collection[int]) -> tuple[SolvedBand, ...]:
-    return tuple(_void(band) if index in lost else band for index, band in enumerate(bands))
+def _marked(bands: tuple[SolvedBand, ...], lost: Mapping[int, str]) -> tuple[SolvedBand, ...]:
+    return tuple(_void(band, lost[index]) if index in lost else band for index, band in enumerate(bands))
 
 
-def _void(band: SolvedBand) -> SolvedBand:
+def _void(band: SolvedBand, reason: str) -> SolvedBand:
     if band.certificate is None:
         return band
-    void = band.certificate.model_copy(update={"valid": False, "reason": ALARM})
+    void = band.certificate.model_copy(update={"valid": False, "reason": reason})
     return band.model_copy(update={"certificate": void})
 
 
@@ -117,10 +144,12 @@ def broken(solved: SolvedPolicy) -> dict[Metric, str]:
         "traffic can certify the promise"
     )
     found: dict[Metric, str] = {}
-    for wanted, band in zip(solved.policy.bands, solved.bands, strict=True):
-        reason = None if band.certificate is None else band.certificate.reason
-        if wanted.condition is not None and wanted.condition.metric is not None and (reason or "").startswith(ALARM):
-            found[wanted.condition.metric] = why
+    for bands in (solved.bands, *(part.bands for part in solved.segments.values())):
+        for wanted, band in zip(solved.policy.bands, bands, strict=True):
+            metric = None if wanted.condition is None else wanted.condition.metric
+            reason = None if band.certificate is None else band.certificate.reason
+            if metric is not None and (reason or "").startswith(ALARM):
+                found[metric] = why
     return found
 
 

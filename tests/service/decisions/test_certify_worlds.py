@@ -17,7 +17,9 @@ from scipy.stats import binom
 from candor.contract.certificates import Threshold
 from candor.contract.conditions import CONDITIONS, Metric
 from candor.contract.policies import Policy
+from service.decisions.binomial import critical_errors
 from service.decisions.certify import solve
+from service.decisions.claims import Shown
 from service.decisions.grid import Grid, make_grid, pairs
 from service.decisions.policy import parse_policy
 from service.decisions.rows import ScoredRows
@@ -160,6 +162,20 @@ class World:
 def hair_above(share: float) -> Chance:
     """Positives of which a hair more than `share` lie at the bottom, none in the middle and the others at the top."""
     return steps((0.2, share), (0.8, 0.0), (1.0, 1 - share))
+
+
+@pytest.mark.parametrize(("over", "most"), [("year", 0.05), ("look", 1.0)])
+def test_fresh_rows_each_week_certify_falsely_at_most_delta_of_the_years(over: str, most: float) -> None:
+    """Precision a hair under the promise in each of 52 weeks; every recalibration has rows that nobody has seen."""
+    certify = parse_policy({**policy(0.9, "unlimited").to_dict(), "certify": {"over": over}}).certify
+    rng, n, false = np.random.default_rng(52), 150, np.zeros(WORLDS, dtype=bool)
+    for week in range(1, 53):
+        shown = Shown(1, "traffic", fresh=True, spent=week)
+        level = certify.delta / shown.divisor(certify)
+        errors = rng.binomial(n, 0.1001, WORLDS)
+        false |= errors <= critical_errors(np.array([n]), 0.1, level)
+    assert at_most(int(false.sum()), most)
+    assert false.mean() > (0.4 if over == "look" else 0.01)
 
 
 WORLDS_BY_NAME: dict[str, World] = {

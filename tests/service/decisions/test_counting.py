@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.stats import binom
 
 from candor.contract.conditions import Metric
-from service.decisions.counting import Counts, Sample
+from service.decisions.binomial import p_value
+from service.decisions.counting import Counts, Sample, seed_of
 from service.decisions.grid import Grid, make_grid, pairs
 from service.decisions.rows import ScoredRows
 
@@ -140,3 +142,31 @@ def test_the_flag_rate_needs_no_label_and_counts_rows_of_unknown_propensity() ->
     _, found = count(rows(200, seed=3), data, "flag_rate")
     assert (found.n == 1000).all()
     assert found.errors[-1] == 1000
+
+
+def test_no_installation_keeps_an_unlucky_draw() -> None:
+    """A batch of the same merchants comes in the same order each week; a rate just above the tolerated one is thinned.
+
+    With one seed for ever, the installation that draws the harmless merchants draws them every week.
+    """
+    size, weeks, installations = 600, 60, 60
+    wrong = np.arange(size) % 10 == 0
+    propensity = np.where(np.arange(size) < size - 1, 1.0, 0.25)  # one rare row thins all others
+    batch = ScoredRows(probability=np.ones(size, "f"), score=np.ones(size, "f"), positive=~wrong, propensity=propensity)
+    cells, floor = np.zeros(size, np.intp), np.array([0.25])
+
+    def false(seed: int) -> bool:
+        counted = Sample(batch, cells, floor, seed).count("precision")
+        return bool(p_value(counted.errors, counted.n, 0.0999)[0] <= 0.05)
+
+    fixed = [false(seed) for seed in range(installations)]
+    assert 0 < np.mean(fixed) < 0.1, "some are unlucky for ever"
+    reseeded = [np.mean([false(seed_of(seed, week)) for week in range(weeks)]) for seed in range(installations)]
+    assert np.mean(reseeded) < 0.05
+    assert binom.isf(0.001 / installations, weeks, 0.05) >= weeks * max(reseeded), "the unluckiest is at the level too"
+
+
+def test_each_look_has_a_seed_of_its_own() -> None:
+    seeds = [seed_of(secret, look) for secret in (0, 1, 2**64 - 1) for look in range(100)]
+    assert len(set(seeds)) == len(seeds)
+    assert seed_of(1, 5) == seed_of(1, 5)

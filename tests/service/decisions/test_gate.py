@@ -4,8 +4,9 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.stats import binom
 
-from service.decisions.gate import MIXED, compare
+from service.decisions.gate import MIXED, compare, potential
 from service.errors import InputShapeError, InputValueError, TooFewLabelsError
 from tests.service.decisions.test_mean_bounds import at_most
 
@@ -135,6 +136,28 @@ def test_harm_in_a_region_without_gate_rows_shows_in_unlabelled_traffic() -> Non
     result = compare(candidate, active, labels, mode="superior", attempt=1, traffic=region)
     assert result.upper > plain.upper + 8 / 2000
     assert result.difference == plain.difference
+
+
+def test_harm_where_few_gate_rows_fall_is_seen_in_rows_of_other_roles() -> None:
+    """In a region of two expected gate rows, the candidate is certain of the wrong class; elsewhere it gains a little.
+
+    Fit and certify rows show the region without their labels, unless by chance none of all rows lies in it.
+    """
+    rng, gate, worlds, passed = np.random.default_rng(7), 300, 400, [0, 0]
+    for _ in range(worlds):
+        region = rng.random(3 * gate) < 2 / gate
+        right = region | (rng.random(3 * gate) < 0.8)
+        old, new = np.where(region, 0.98, 0.75), np.where(region, 1e-6, 0.755)
+        active, candidate = (np.column_stack([1 - side, side]) for side in (old, new))
+        labels = right.astype(np.int64)
+        rest = potential(candidate[gate:], active[gate:], np.arange(2 * gate))
+        for at, elsewhere in enumerate([(0.0, 0.0), rest]):
+            verdict = compare(
+                candidate[:gate], active[:gate], labels[:gate], mode="superior", attempt=1, elsewhere=elsewhere
+            )
+            passed[at] += verdict.passed
+    assert passed[0] > binom.isf(0.001, worlds, 0.025), "what gate rows alone let pass"
+    assert passed[1] <= binom.isf(0.001, worlds, 0.025), passed
 
 
 def test_rows_are_thinned_to_the_smallest_propensity() -> None:

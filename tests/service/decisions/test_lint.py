@@ -72,6 +72,16 @@ def test_actions_whose_label_is_never_sought() -> None:
     assert not problems(lint(policy(review(max_flag_rate=0.1), explore=silent)))
 
 
+@pytest.mark.parametrize(
+    ("queue", "wrong"),
+    [({"max_per_day": 5, "random_share": 0.0}, True), ({"max_per_day": 5}, False), ({"random_share": 0.0}, False)],
+)
+def test_a_queue_without_a_random_share(queue: dict[str, Any], wrong: bool) -> None:
+    explored = {"share": 0.001, "actions": ["allow"]}
+    found = problems(lint(policy(review(min_probability=0.5), review=queue, explore=explored)))
+    assert any(one.startswith("/review/random_share: Labels are sought") for one in found) == wrong
+
+
 def test_promises_in_each_others_way() -> None:
     found = policy(block(min_recall=0.9), review(max_flag_rate=0.02))
     data = draw(4000)

@@ -11,6 +11,8 @@ from candor.contract.policies import Certify, Explore, Policy
 from service.decisions.policy import check_labels, parse_policy
 from service.errors import PolicyError
 from service.inference.names import LONGEST_NAME
+from service.state.database import now_us
+from service.times import duration_us, iso
 
 WRITTEN = json.loads((Path(__file__).parent / "written_policies.json").read_text(encoding="utf-8"))
 DOCUMENT = {
@@ -290,3 +292,51 @@ def test_claims_are_promises_in_segments() -> None:
     assert policy.fallback == "allow"
     assert parse_policy(policy.to_dict()) == policy
     assert bands({"min_probability": 0.5}).claims == 0
+
+
+@pytest.mark.parametrize(
+    ("review", "where"),
+    [
+        ({"max_per_day": 0}, "/review/max_per_day"),
+        ({"max_per_day": True}, "/review/max_per_day"),
+        ({"max_per_day": 10**30}, "/review/max_per_day"),
+        ({"random_share": float("nan")}, "/review/random_share"),
+        ({"priority": "x"}, "/review/priority"),
+        ({"due": "0h"}, "/review/due"),
+        ({"due": "1000000w"}, "/review/due"),
+        ({"due": 24}, "/review/due"),
+        ({"dues": "1h"}, "/review/dues"),
+        ([], "/review"),
+    ],
+)
+def test_a_queue_that_cannot_work_is_refused(review: Any, where: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        parse_policy({"id": "a", "bands": [{"action": "review"}], "review": review})
+    assert caught.value.where == where
+
+
+def test_the_longest_due_time_is_a_date() -> None:
+    document = {"id": "a", "bands": [{"action": "review"}], "review": {"due": "99999w"}}
+    terms = parse_policy(document).review
+    assert terms is not None
+    assert iso(now_us() + duration_us(terms.due)) < "9999"
+
+
+def test_labels_that_arise_by_themselves_are_certain_and_need_no_exploration() -> None:
+    everything = parse_policy(changed("explore", {}) | {"labels": {"mature_in": "60d"}})
+    assert {everything.propensity(action) for action in ("accept", "block", "review")} == {1.0}
+    assert everything.to_dict()["labels"] == {"mature_in": "60d", "actions": []}
+    some = parse_policy(changed("explore/actions", ["block"]) | {"labels": {"mature_in": "60d", "actions": ["accept"]}})
+    assert [some.propensity(action) for action in ("accept", "block")] == [1.0, 0.01]
+    with pytest.raises(PolicyError) as refused:
+        parse_policy(changed("explore/actions", ["accept", "block"]) | {"labels": {"mature_in": "60d"}})
+    assert refused.value.where == "/explore/actions"
+    assert "accept, block arise by themselves" in str(refused.value)
+    with pytest.raises(PolicyError) as unknown:
+        parse_policy(changed("explore", {}) | {"labels": {"mature_in": "60d", "actions": ["alow"]}})
+    assert unknown.value.where == "/labels/actions"
+    with pytest.raises(PolicyError) as nobody:
+        check_labels(
+            parse_policy(changed("explore", {}) | {"labels": {"mature_in": "1d", "silence": "none"}}), ("a", "fraud")
+        )
+    assert nobody.value.where in ("/labels/silence", "/positive")

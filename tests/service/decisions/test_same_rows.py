@@ -17,10 +17,12 @@ from candor.contract.certificates import Certificate, SolvedBand, Threshold
 from candor.contract.policies import Policy
 from service.decisions.calibrated import Calibrated
 from service.decisions.certify import solve
+from service.decisions.claims import Shown
 from service.decisions.decide import decide_rows
 from service.decisions.policy import parse_policy
 from service.decisions.rows import Rows
 from service.decisions.same_rows import OrderLostError, same_rows
+from service.decisions.sets import solve_sets
 from service.decisions.solve import solve_on_reference
 from service.decisions.solved import SolvedPolicy
 from service.recalibration.policies import Refitted, refit_policies
@@ -166,7 +168,7 @@ def refit(
     division = Division(rows[FIT], rows[FIT], rows[CERTIFY], rows[GATE])
     arguments: Any = ({"p": old}, Bundle(), before, after, division)
     bases: Any = {"p": basis}
-    return refit_policies(*arguments, bases=bases, looks={"p": look}, window=("a", "b"), seed=0)["p"]
+    return refit_policies(*arguments, bases=bases, looks={"p": look}, seeds={"p": 0}, window=("a", "b"))["p"]
 
 
 def on_traffic(wanted: Policy, rows: dict[int, Rows], calibrator: Calibrator) -> SolvedPolicy:
@@ -198,6 +200,59 @@ def test_what_cannot_be_certified_anew_keeps_its_rows_and_certificates() -> None
     assert broken.solved.review_all
     assert broken.report(old)["warnings"]
     assert broken.report(old)["notes"][0].startswith("keep_previous cannot keep the same rows: 'histogram' may change")
+
+
+def test_a_lost_prediction_set_decides_nothing_about_bands() -> None:
+    """Labels that are never sought refuse the set; the bands keep what they had, or get what they won."""
+    before, after, won = temperature(1.0), temperature(2.0), parts(2, 3000)
+    asked = np.arange(3000) > 0
+    unsought = {
+        part: replace(
+            rows,
+            label=np.where(asked, rows.label, -1),
+            propensity=asked.astype(float),
+            sought=asked,
+            labelled=asked,
+        )
+        for part, rows in won.items()
+    }
+    for promise, certified in ((0.9, True), (0.9999, False)):
+        bands = [{"action": "block", "when": {"min_precision": promise}}, {"action": "allow"}]
+        wanted = policy(bands=bands, set={"coverage": 0.8})
+        rows = parts(0, 2000)
+        sets = solve_sets(wanted, Calibrated.of(before, NAMES, rows[CERTIFY]), Shown(1, "traffic"), 0)
+        old = replace(on_traffic(wanted, rows, before), sets=sets)
+        assert (old.sets[""].valid, old.review_all) == (True, not certified)
+        found = refit(old, unsought, before, after)
+        assert "never sought" in str(found.solved.sets[""].reason)
+        assert found.report(old)["lost"] == [None]
+        assert (found.solved.review_all, found.notes) == (not certified, ())
+        assert found.solved.bands[0].certificate is not None
+        assert (found.solved.bands[0].certificate.window, found.solved.bands[0].stands) == (("a", "b"), certified)
+
+
+@pytest.mark.parametrize("segments", [None, {"values": ["DE"]}])
+def test_kept_rows_decide_only_if_they_decided_before(segments: dict[str, Any] | None) -> None:
+    bands = [
+        {"action": "block", "when": {"min_precision": 0.9999}},
+        {"action": "look", "when": {"min_precision": 0.9}},
+        {"action": "allow"},
+    ]
+    wanted = policy(bands=bands, **({"segments": segments} if segments else {}))
+    before, after = temperature(1.0), temperature(2.0)
+    rows, few = (
+        {part: replace(one, segment=np.full(len(one), "DE", object)) for part, one in parts(seed, n).items()}
+        for seed, n in ((0, 2000), (1, 30))
+    )
+    plain = [Rows(logits=one.logits, label=one.label, segment=one.segment) for one in (rows[FIT], rows[CERTIFY])]
+    fit, certify = (Calibrated.of(before, NAMES, part).scored(wanted) for part in plain)
+    old = solve(wanted, version=1, fit=fit, certify=certify, look=1, basis="traffic")
+    found = refit(old, few, before, after).solved
+    was, now = (next(iter(one.parts.values()), one) for one in (old, found))
+    assert [band.stands for band in was.bands] == [band.stands for band in now.bands] == [False, True, True]
+    assert was.review_all
+    assert now.review_all
+    assert now.bands[1].certificate == was.bands[1].certificate
 
 
 def test_what_can_be_certified_anew_is() -> None:

@@ -11,7 +11,7 @@ import pytest
 from bundle import LabelledLogits, Reference
 from calibrators import CALIBRATORS
 from service.decisions.policy import parse_policy
-from service.decisions.solve import solve_on_reference
+from service.decisions.solve import fingerprint, solve_on_reference
 
 BANDS = [{"action": "accept", "when": {"min_precision": 0.9}}, {"action": "review"}]
 
@@ -42,7 +42,8 @@ def test_rows_of_one_group_certify_as_one_row(digits: Any) -> None:
     often = solved(digits, repeated(fit, 5), repeated(certify, 5)).bands[0].certificate
     assert once.valid
     assert often.valid
-    assert often.n == pytest.approx(once.n, rel=0.05)
+    assert often.groups == pytest.approx(once.n, rel=0.05)
+    assert (often.n, often.group_limit) == (5 * often.groups, 5)
 
 
 def test_segments_of_reference_rows_certify_at_first(digits: Any) -> None:
@@ -62,3 +63,28 @@ def test_weighted_rows_certify_nothing_and_say_so(digits: Any) -> None:
     found = solved(digits, part(1, 400), part(2, 400, weight=weights)).bands[0].certificate
     assert not found.valid
     assert "weighted" in found.reason
+
+
+def test_the_fingerprint_knows_rows_again_and_no_others() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 3, (400, 4)).astype(np.float32)
+    labels = rng.integers(0, 4, 400)
+    order = rng.permutation(400)
+    same = [
+        LabelledLogits(logits[order], labels[order]),
+        LabelledLogits(logits + np.float32(5), labels),
+        LabelledLogits(np.nextafter(logits, np.float32(np.inf)), labels),
+    ]
+    assert {fingerprint(rows) for rows in same} == {fingerprint(LabelledLogits(logits, labels))}
+    impossible = logits.copy()
+    impossible[0, 0] = -np.inf
+    others = [
+        LabelledLogits(logits[:399], labels[:399]),
+        LabelledLogits(logits, (labels + (np.arange(400) == 0)) % 4),
+        LabelledLogits(rng.normal(0, 3, (400, 4)).astype(np.float32), labels),
+        LabelledLogits(impossible, labels),
+        LabelledLogits(np.zeros((400, 4), np.float32), labels),
+        LabelledLogits(logits[:0], labels[:0]),
+    ]
+    found = {fingerprint(rows) for rows in (*same, *others)}
+    assert len(found) == 1 + len(others)

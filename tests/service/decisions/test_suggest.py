@@ -133,12 +133,72 @@ def test_review_takes_its_share_beyond_the_blocked_rows() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 0.4, 1.0])
-def test_equal_probabilities(value: float) -> None:
+def test_equal_probabilities_are_all_reviewed(value: float) -> None:
     fit = draw(np.random.default_rng(8), 300)
     same = np.full(300, value, np.float32)
     found = of(replace(fit, probability=same, score=same), 300)
     assert found.promised is None
-    assert names(found.policy)[-1][0] == ("allow" if value else "review")
+    assert names(found.policy) == [("review", None)]
+    assert found.plateau is not None
+    assert (found.plateau.share, found.plateau.taken, found.flagged) == (1.0, True, 1.0)
+
+
+def stepped(rng: np.random.Generator, n: int, steps: int) -> ScoredRows:
+    """Draw rows whose probabilities lie on a few plateaus, as isotonic regression makes them, and some between."""
+    levels = np.sort(rng.random(steps).astype(np.float32) ** 2)
+    probability = np.where(
+        rng.random(n) < 0.1, rng.random(n) ** 2, rng.choice(levels, n, p=rng.dirichlet(np.ones(steps)))
+    )
+    score = probability + rng.random(n) / 1000
+    return ScoredRows(
+        probability=probability.astype(np.float32),
+        score=score.astype(np.float32),
+        positive=rng.random(n) < probability,
+    )
+
+
+@pytest.mark.parametrize("review_share", [0.01, 0.03, 0.1, 0.4])
+@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_fixed_threshold_takes_what_the_best_distinct_probability_takes(
+    review_share: float, steps: int, seed: int
+) -> None:
+    """Brute force over the distinct probabilities: the most rows within the share, else the fewest there are."""
+    fit = stepped(np.random.default_rng((steps, seed)), 200, steps)
+    found = of(fit, 20, review_share=review_share)  # too few certify rows for any promise
+    assert found.promised is None
+    condition = found.policy.bands[0].condition
+    assert condition is not None
+    assert condition.name == "min_probability"
+    explored = found.policy.explore.share
+    left = (round(review_share, 4) - explored) / (1 - explored)
+    volumes = sorted((fit.probability >= value).mean() for value in np.unique(fit.probability))
+    best = max((volume for volume in volumes if volume <= left), default=volumes[0])
+    assert (fit.probability >= np.float32(condition.value)).mean() == best == pytest.approx(found.flagged)
+    assert (
+        condition.value not in fit.probability.tolist() or len(str(condition.value)) < 5
+    )  # between them, if it can be
+    assert len(str(condition.value)) < 9
+    following = volumes[volumes.index(best) + 1]
+    if best > left:
+        assert found.plateau is None or found.plateau.taken
+    elif best < left / 2 and following - best > 1.5 / 200:
+        assert found.plateau is not None
+        assert not found.plateau.taken
+        assert found.plateau.share == pytest.approx(following - best)
+
+
+def test_a_plateau_above_the_review_share_is_told() -> None:
+    rng = np.random.default_rng(12)
+    probability = np.where(rng.random(2000) < 0.4, np.float32(0.3), np.float32(0.01)).astype(np.float32)
+    fit = ScoredRows(probability=probability, score=probability, positive=rng.random(2000) < probability)
+    found = of(fit, 2000)
+    assert found.plateau is not None
+    assert (found.plateau.probability, found.plateau.taken) == (pytest.approx(0.3), True)
+    assert found.plateau.share == pytest.approx(found.flagged) == (probability > 0.1).mean()
+    condition = found.policy.bands[0].condition
+    assert condition is not None
+    assert 0.01 < condition.value < 0.3
 
 
 @pytest.mark.parametrize("positive", [False, True])

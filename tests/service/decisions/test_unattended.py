@@ -80,3 +80,11 @@ def test_the_verdict_is_json() -> None:
     document = judged(verdict(), caps=[bounded("flipped", "auto", 2, 10, 0.2, 0.5, None)]).document
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     assert document["caps"][0]["policy"] == "auto"
+
+
+def test_a_calibration_error_that_may_be_large_needs_a_person() -> None:
+    limits = Limits(calibration_error=0.05)
+    assert judged(verdict(), limits, calibration_error=0.04).unattended
+    refused = judged(verdict(), limits, calibration_error=0.08)
+    assert refused.unattended_reason == "The calibration error may be up to 0.080, more than 0.050."
+    assert not judged(verdict(), limits).unattended, "without a bound"

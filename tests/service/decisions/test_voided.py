@@ -1,3 +1,5 @@
+import hashlib
+import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -52,24 +54,24 @@ def test_a_voided_certificate_says_so_and_the_policy_says_what_becomes_of_its_ro
 ) -> None:
     solved = policy(on_invalid=on_invalid)
     (key,) = keys(solved)
-    marked = overlaid({"p": solved}, DIGEST, {key})["p"]
+    marked = overlaid({"p": solved}, DIGEST, {key: "alarm"})["p"]
     assert (marked.certified["accept"]["valid"], marked.certified["accept"]["reason"]) == (False, "alarm")
     assert above(solved) == ["accept"]
     assert above(marked) == [action]
     assert keys(marked) == []
     assert key_of(marked, "accept", None, marked.bands[0].certificate or CERTIFICATE, model_digest=DIGEST) == key
-    assert overlaid({"p": marked}, DIGEST, {key})["p"] is marked
+    assert overlaid({"p": marked}, DIGEST, {key: "alarm"})["p"] is marked
 
 
 def test_what_is_not_voided_stays_the_same_object() -> None:
     policies = {"p": policy()}
-    assert overlaid(policies, DIGEST, set()) is policies
-    assert overlaid(policies, DIGEST, {"another"}) is policies
+    assert overlaid(policies, DIGEST, {}) is policies
+    assert overlaid(policies, DIGEST, {"another": "alarm"}) is policies
     other = policy(on_invalid="review_all")
-    both = policies | {"q": replace(other, version=4)}
-    changed = overlaid(both, DIGEST, set(keys(both["q"])))
+    both = policies | {"q": replace(other, bands=bands(CERTIFICATE.model_copy(update={"looks": 2})))}
+    changed = overlaid(both, DIGEST, dict.fromkeys(keys(both["q"]), "propensity"))
     assert changed["p"] is both["p"]
-    assert changed["q"] is not both["q"]
+    assert changed["q"].certified["accept"]["reason"] == "propensity"
 
 
 def test_a_certificate_is_known_by_what_it_says_and_not_by_the_threshold_that_carries_it() -> None:
@@ -80,7 +82,16 @@ def test_a_certificate_is_known_by_what_it_says_and_not_by_the_threshold_that_ca
     anew = replace(solved, bands=bands(CERTIFICATE.model_copy(update={"looks": 2})))
     assert keys(moved) == keys(solved)  # the same rows under a calibrator that keeps their order
     assert keys(anew) != keys(solved)
-    assert keys(replace(solved, version=4)) != keys(solved)
+    assert keys(replace(solved, version=4)) == keys(solved), "an edit that leaves it as it is"
+    assert keys(replace(solved, bands=bands(CERTIFICATE.model_copy(update={"per": "row"})))) != keys(solved)
+
+
+def test_what_an_earlier_service_voided_stays_void() -> None:
+    written = CERTIFICATE.model_dump(mode="json", exclude={"per", "groups", "group_limit"})
+    said = [DIGEST, "p", 2, "accept", None, written]
+    key = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    marked = overlaid({"p": policy()}, DIGEST, {key: "alarm"})["p"]
+    assert marked.certified["accept"]["reason"] == "alarm"
 
 
 @pytest.mark.parametrize(("on_invalid", "action"), [("keep", "accept"), ("review_all", "block")])
@@ -99,7 +110,7 @@ def test_of_segments_one_is_voided_and_gets_the_fallback(on_invalid: str, action
         },
     )
     key = keys(solved)[1]
-    marked = overlaid({"p": solved}, DIGEST, {key})["p"]
+    marked = overlaid({"p": solved}, DIGEST, {key: "alarm"})["p"]
     assert above(marked, ["DE", "FR", "IT"]) == ["accept", action, "block"]
     assert marked.parts["DE"].certified["accept"]["valid"] is True
     assert marked.parts["FR"].certified["accept"]["reason"] == "alarm"
