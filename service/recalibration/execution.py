@@ -14,19 +14,24 @@ import structlog
 
 from calibrators import from_dict as calibrator_from_dict
 from candor.contract.certificates import Basis
-from service.decisions.approval import needs_other_key
+from candor.contract.traffic import TrafficChange
+from service.decisions.approval import doubt, needs_other_key
 from service.decisions.revision import Revision
 from service.decisions.solved import SolvedPolicy
 from service.decisions.unattended import Limits
 from service.errors import CandorError, EpochStaleError, JobStateError, error_document, error_from_document
-from service.recalibration.child import child
-from service.recalibration.task import STEPS, RefitRequest, RefitTask
+from service.recalibration.task import STEPS, RefitRequest, RefitTask, Started, unpacked
+from service.serving.child import child
 from service.serving.models import Models
 from service.serving.proposals import EVERY_ROW_SEEN
+from service.serving.replay import replay
 from service.settings import Settings
 from service.state.database import Database, now_us
 from service.state.jobs import Job, JobStore
-from service.state.looks import record_look
+from service.state.looks import Look, record_look
+from service.state.monitors import MonitorStore
+from service.state.numbering import number_in
+from service.state.pointers import Pointer
 from service.state.revisions import RevisionStore
 
 logger = structlog.get_logger(__name__)
@@ -154,8 +159,12 @@ class Execution:
             alpha=self._settings.gate_alpha,
             margin=self._settings.gate_margin,
             max_labels=self._settings.refit_max_labels,
+            run_timeout_s=self._settings.run_timeout_s,
             request=request,
             limits=limits_of(self._settings).tightened(request.limits),
+            read_url=self._settings.read_url,
+            kept_us=None if self._settings.retention_days is None else self._settings.retention_days * 86_400e6,
+            started=_start_of(job),
         )
         outcome = await self._in_child(job, task)
         result: dict[str, Any] = {
@@ -197,17 +206,31 @@ class Execution:
         pointer = await asyncio.to_thread(self._revisions.pointer, job.model)
         if pointer is None or pointer.active != revision.id:  # else the service stopped after the activation
             try:
-                pointer = await asyncio.to_thread(
-                    self._models.activate,
-                    job.model,
-                    revision.id,
-                    expected_epoch=report["epoch"],
-                    by=job.by,
-                    reason=f"job {job.id}",
-                )
+                why, change, pointer = await asyncio.to_thread(self._activate, job, revision, report["epoch"])
+                if change is not None:
+                    result["traffic"] = change.document
+                if pointer is None:
+                    summary = f"{result['summary']} Not activated automatically: {why}"
+                    return {**result, "state": "proposed", "summary": summary}
             except EpochStaleError as error:  # the active revision has changed; a person must judge the proposal
                 return {**result, "state": "proposed", "summary": f"{result['summary']} Not activated: {error}"}
         return {**result, "state": "active", "epoch": pointer.epoch}
+
+    def _activate(
+        self, job: Job, revision: Revision, epoch: int
+    ) -> tuple[str | None, TrafficChange | None, Pointer | None]:
+        """Activate a proposal unless a person must judge it; return why, the change of the traffic, and the pointer."""
+        before = self._models.get(job.model).served
+        alarm_us = MonitorStore(self._database).last_alarm(job.model)  # one may have come while the job ran
+        if why := doubt(revision, before.revision, before.policies, rejected=False, alarm_us=alarm_us):
+            return why, None, None
+        with self._models.prepared(job.model, revision) as after:
+            change = replay(self._database, before, after, self._settings.limit_action_change)
+            if change.exceeds:
+                return " ".join(change.exceeds), change, None
+            reason = f"job {job.id}"
+            moved = self._models.activate(job.model, revision.id, expected_epoch=epoch, by=job.by, reason=reason)
+            return None, change, moved
 
     async def _in_child(self, job: Job, task: RefitTask) -> dict[str, Any]:
         """Run the recalibration in a child process; both sides send one JSON document per line."""
@@ -264,12 +287,21 @@ class Execution:
         revision = self._revisions.get(task.model, task.revision)
         digest = revision.model_digest
         at = now_us()
-        attempt = 1
+        groups = {name: unpacked(of_look) for name, of_look in show["groups"].items()}
+        attempt = Look(1, 0)
         if show["gate"] is not None:
             rows: Basis = show["rows"]
             earliest = _earliest(rows, show["gate"])
             attempt = record_look(
-                self._database, task.model, digest, rows="gate", basis=rows, scope="", earliest_row_us=earliest, at=at
+                self._database,
+                task.model,
+                digest,
+                rows="gate",
+                basis=rows,
+                scope="",
+                earliest_row_us=earliest,
+                at=at,
+                groups=groups["gate"],
             )
         looks = {
             policy: record_look(
@@ -281,10 +313,12 @@ class Execution:
                 scope=revision.policies[policy].policy.positive,
                 earliest_row_us=_earliest(look["basis"], look["earliest"]),
                 at=at,
-            )
+                groups=None if look["basis"] == "reference" else groups[look["groups"]],
+                reference=show["reference"] if look["basis"] == "reference" else None,
+            )._asdict()
             for policy, look in show["certify"].items()
         }
-        return {"attempt": attempt, "looks": looks}
+        return {"attempt": attempt.number, "ordinal": attempt.ordinal, "looks": looks}
 
 
 def _earliest(basis: Basis, labelled_us: int) -> int:
@@ -300,3 +334,10 @@ def limits_of(settings: Settings) -> Limits:
 def failed(error: CandorError) -> dict[str, Any]:
     """Return the changes of a failed job's row."""
     return {"state": "failed", "error": error_document(error)}
+
+
+def _start_of(job: Job) -> Started | None:
+    number = number_in("j", job.id)
+    if number is None or job.started_at is None:
+        return None
+    return Started(number, job.created_at, job.starts, job.started_at)

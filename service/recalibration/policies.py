@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from bundle import Bundle
 from calibrators import Calibrator
-from candor.contract.certificates import Basis, SolvedBand, SolvedSegment
+from candor.contract.certificates import Basis, SolvedBand, SolvedSegment, SolvedSet
 from candor.contract.policies import TOP, Policy
 from service.decisions.binomial import labels_needed
 from service.decisions.calibrated import Calibrated
-from service.decisions.certificates import certificates, lost, objections, warnings
+from service.decisions.certificates import certificates, lost, lost_bands, objections, warnings
 from service.decisions.certify import solve
+from service.decisions.claims import Shown
 from service.decisions.rows import Rows
 from service.decisions.same_rows import OrderLostError, same_rows
+from service.decisions.sets import solve_sets
 from service.decisions.solve import solve_on_reference
 from service.decisions.solved import SolvedPolicy
 from service.decisions.voided import broken
@@ -68,6 +71,10 @@ def basis_of(policy: Policy, names: tuple[str, ...], certifying: Rows, own: Basi
             rows = int((of_class if when.metric == "recall" else ~of_class).sum())
         if rows < labels_needed(0, 0, policy.tolerance(index), level):
             return "reference"
+    if policy.set is not None:
+        each = np.bincount(certifying.label, minlength=len(names)) if policy.set.per_class else [len(certifying)]
+        if min(each) < labels_needed(0, 0, 1.0 - policy.set.coverage, level / len(each)):
+            return "reference"
     return own
 
 
@@ -80,9 +87,14 @@ def first_shown(policy: Policy, certify: Rows) -> int:
         policy: The policy.
         certify: All rows of the traffic that may certify, labelled or not.
     """
-    if any(when.metric == "flag_rate" for _, when in policy.promises()):
+    if counts_every_row(policy):
         return int(certify.predicted_at.min())
     return int(certify.labelled_at[certify.known()].min())
+
+
+def counts_every_row(policy: Policy) -> bool:
+    """Return whether a policy's certificates are about all rows, labelled or not."""
+    return any(when.metric == "flag_rate" for _, when in policy.promises())
 
 
 def refit_policies(
@@ -94,8 +106,11 @@ def refit_policies(
     *,
     bases: Mapping[str, Basis],
     looks: Mapping[str, int],
+    seeds: Mapping[str, int],
     window: tuple[str, str] | None,
-    seed: int,
+    windows: float = 1.0,
+    spent: Mapping[str, int] = MappingProxyType({}),
+    read: Mapping[str, Refitted] = MappingProxyType({}),
 ) -> dict[str, Refitted]:
     """Solve the active policies with another calibrator.
 
@@ -107,8 +122,11 @@ def refit_policies(
         rows: Rows of the traffic.
         bases: Basis of each policy's certificates.
         looks: Look numbers by policy.
+        seeds: Seeds of each policy's draws; fixed before any label is seen.
         window: First and last time of the recalibration's own certify rows (ISO 8601); None without times.
-        seed: Seed of the draws; fixed before any label is seen.
+        windows: Number of windows that this one counts as the best of; 1 if a rule chose it.
+        spent: Numbers of the looks among those of their year, by policy; 1 by default.
+        read: Policies whose certificates grow, solved already; nothing else is there for them.
 
     Raises:
         PolicyError: A policy that must be certified or fail cannot be certified.
@@ -118,6 +136,9 @@ def refit_policies(
     fit, certify = (Calibrated.of(candidate, names, part) for part in (rows.fit, rows.certify))
     refitted = {}
     for key, old in policies.items():
+        if key in read:
+            refitted[key] = read[key]
+            continue
         wanted, look = old.policy, looks[key]
         stays = wanted.on_calibrator_change == "keep_threshold"
         if stays and unchanged and all(_holds(part) for part in _parts(old)):
@@ -131,14 +152,16 @@ def refit_policies(
                 bundle=bundle,
                 calibrator=candidate,
                 look=look,
+                seed=seeds[key],
                 keep=keep,
                 broken=broken(old),
+                spent=spent.get(key, 1),
             )
         else:
             alike = [
                 other
                 for other, policy in policies.items()
-                if policy.policy.positive == wanted.positive and bases[other] == bases[key]
+                if other not in read and policy.policy.positive == wanted.positive and bases[other] == bases[key]
             ]
             new = solve(
                 wanted,
@@ -148,16 +171,27 @@ def refit_policies(
                 look=look,
                 basis=bases[key],
                 window=window,
-                seed=seed,
+                seed=seeds[key],
                 keep=keep,
+                windows=windows,
+                spent=spent.get(key, 1),
                 # All policies are solved before any result is shown, so looks of this recalibration do not count.
                 fresh=look <= 1 + alike.index(key),
             )
+            shown = Shown(look, bases[key], window, windows=windows, spent=spent.get(key, 1))
+            new = replace(new, sets=solve_sets(wanted, certify, shown, seeds[key]))
+        if unchanged:
+            new = replace(new, sets={value: _better(old.sets.get(value), one) for value, one in new.sets.items()})
         if stays and unchanged:
             refitted[key] = Refitted(_with_what_holds(old, new))
         else:
-            refitted[key] = _with_previous(old, new, names, active, candidate, rows)
+            refitted[key] = _with_previous(old, new, names, active, candidate, rows, unchanged=unchanged)
     return refitted
+
+
+def _better(old: SolvedSet | None, new: SolvedSet) -> SolvedSet:
+    """Return the sets to keep under an unchanged calibrator: what was certified stays."""
+    return new if old is None or new.valid or not old.valid else old
 
 
 def _thresholds(solved: SolvedPolicy) -> dict[str, Any]:
@@ -200,26 +234,32 @@ def _with_previous(
     active: Calibrator,
     candidate: Calibrator,
     rows: Division,
+    *,
+    unchanged: bool,
 ) -> Refitted:
-    """Keep a policy's decided rows if no others could be certified and the new calibrator keeps their order."""
-    if old.policy.on_uncertifiable != "keep_previous":
+    """Keep a policy's decided rows if no others could be certified and the new calibrator keeps their order.
+
+    An unchanged calibrator keeps the rows themselves, so what was certified stays certified, whatever the policy says.
+    """
+    if old.policy.on_uncertifiable != "keep_previous" and not unchanged:
         return Refitted(new)
+    why = "The unchanged calibrator" if unchanged else "keep_previous"
     positive = TOP if old.policy.positive == TOP else names.index(old.policy.positive)
     logits = np.concatenate([part.logits for part in (rows.fit, rows.certify, rows.judged)])
     segments, notes = dict(new.segments), []
-    for value in lost(old, new):
+    for value in lost_bands(old, new):
         before, after = (solved if value is None else solved.parts[value] for solved in (old, new))
         of = "" if value is None else f" of the segment {value!r}"
         try:
             bands = same_rows(before.bands, positive, active, candidate, logits)
         except OrderLostError as error:
-            notes.append(f"keep_previous cannot keep the same rows{of}: {error}.")
+            notes.append(f"{why} cannot keep the same rows{of}: {error}.")
             continue
         notes += [
-            f"keep_previous keeps the same rows{of} and their certificates; {action} has no new certificate: {reason}."
+            f"{why} keeps the same rows{of} and their certificates; {action} has no new certificate: {reason}."
             for action, reason in objections(after)
         ]
         if value is None:
-            return Refitted(replace(new, bands=bands, review_all=False), tuple(notes))
-        segments[value] = SolvedSegment(bands=bands, certified=True)
+            return Refitted(replace(new, bands=bands, review_all=before.review_all), tuple(notes))
+        segments[value] = SolvedSegment(bands=bands, certified=not before.review_all)
     return Refitted(replace(new, segments=segments), tuple(notes))

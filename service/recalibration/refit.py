@@ -9,22 +9,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from bundle import Bundle
 from bundle.split import one_per_group
-from calibrators import CALIBRATORS, Auto, CalibrationError, Calibrator, Temperature
+from calibrators import CALIBRATORS, CalibrationError, Calibrator, Temperature
 from candor.contract.certificates import Basis
 from service.decisions.calibrated import Calibrated
 from service.decisions.certificates import lost
+from service.decisions.counting import seed_of
 from service.decisions.gate import compare, even_sample
 from service.decisions.revision import Revision
 from service.decisions.rows import Rows
+from service.decisions.solve import fingerprint
 from service.decisions.unattended import judge
+from service.decisions.windows import windows
 from service.errors import InputValueError, TooFewLabelsError
+from service.recalibration.calibration_parts import calibration_parts, largest_error
+from service.recalibration.elsewhere import elsewhere
+from service.recalibration.growth import Evidence, read_all
 from service.recalibration.metrics import compared_metrics, confidence_histogram, decompositions, reliability
-from service.recalibration.policies import basis_of, first_shown, refit_policies
-from service.recalibration.report import change_caps, changed_decisions, shown_calibrator, summary
+from service.recalibration.policies import basis_of, counts_every_row, first_shown, refit_policies
+from service.recalibration.report import (
+    calibration_warnings,
+    change_caps,
+    changed_decisions,
+    shown_calibrator,
+    summary,
+)
 from service.recalibration.rows import Silence, divide, effective_rows
-from service.recalibration.task import UNCHANGED, Progress, RefitRequest, RefitTask, Show
+from service.recalibration.task import UNCHANGED, Progress, RefitRequest, RefitTask, Show, packed
 from service.recalibration.uploaded import Uploaded
 from service.state.window_rows import WindowRows
 from service.times import iso
@@ -45,6 +59,7 @@ def refit(
     show: Show,
     progress: Progress = lambda _text, _step: None,
     uploaded: Uploaded | None = None,
+    evidence: Evidence | None = None,
 ) -> dict[str, Any]:
     """Fit a candidate on one part of the rows, gate it on another, and solve its thresholds on a third.
 
@@ -52,13 +67,14 @@ def refit(
         task: The task.
         revision: The active revision, to compare the candidate with.
         bundle: Its bundle; the reference rows certify if the traffic has too few.
-        found: Every prediction of the window, labelled or not.
+        found: Predictions of the window: all labelled ones, and all others or those of a sample of the groups.
         seed: Seed of every draw; fixed before any label is seen.
         at: When the rows were read, in microseconds since the epoch.
         show: Records looks before results are seen, and returns their numbers.
         progress: Receives a description of the current step and its number of `STEPS`.
         uploaded: Source of uploaded rows; None for traffic. Uploaded rows certify only if declared to be a sample of
             the traffic; otherwise the reference rows do.
+        evidence: Evidence of the certificates that grow, which reads it without a look; None without such ones.
 
     Returns:
         `{"calibrator", "policies", "report"}`: documents for a revision, and the answer to the caller.
@@ -74,6 +90,7 @@ def refit(
         unsought_may_fit=uploaded is not None or request.unknown_propensity == "fit",
         min_rows=task.min_rows,
         silence=_silence(request, names, at),
+        share=found.share,
         where="/source/feedback" if uploaded is None else "/source/labelled_set",
     )
     certifying = rows.certify.without("logits").take(rows.certify.known())
@@ -87,32 +104,60 @@ def refit(
         candidate = _fit(request.calibrator or active.name, rows.fitting, active)
 
     own: Basis = "traffic" if uploaded is None else "uploaded" if uploaded.represents else "reference"
-    bases = {key: basis_of(policy.policy, names, certifying, own) for key, policy in solved.items()}
+    read = {} if evidence is None else read_all(solved, bundle, active, candidate, evidence, seed=seed)
+    bases: dict[str, Basis] = {
+        key: "reference" if policy.policy.certify.planned else basis_of(policy.policy, names, certifying, own)
+        for key, policy in solved.items()
+        if key not in read
+    }
+    flagging = {key for key in bases if counts_every_row(solved[key].policy)}
+    groups = {"gate": judged.group[tested], "labelled": certifying.group, "all": rows.certify.group}
     shown = show(
         {
+            "reference": fingerprint(bundle.reference.certify),
+            "groups": {name: packed(of_look) for name, of_look in groups.items() if name != "all" or flagging},
             "rows": "traffic" if uploaded is None else "uploaded",
             # Both sides are equal, so the gate rows show nothing and no look is used.
             "gate": None if unchanged else int(judged.labelled_at[tested].min()),
             "certify": {
-                key: {"basis": basis, "earliest": first_shown(solved[key].policy, rows.certify)}
+                key: {
+                    "basis": basis,
+                    "earliest": first_shown(solved[key].policy, rows.certify),
+                    "groups": "all" if key in flagging else "labelled",
+                }
                 for key, basis in bases.items()
             },
         }
     )
 
     progress(f"certifying on {len(certifying)} rows", 3)
-    window = None
+    window, chosen = None, 1.0
+    if uploaded is None and not request.window_by_rule:
+        chosen = windows(request.since_us, request.until_us, at_us=at, rows=len(rows.certify))
     if uploaded is None or uploaded.timed:
         window = iso(int(certifying.predicted_at.min())), iso(int(certifying.predicted_at.max()))
     refitted = refit_policies(
-        solved, bundle, active, candidate, rows, bases=bases, looks=shown["looks"], window=window, seed=seed
+        solved,
+        bundle,
+        active,
+        candidate,
+        rows,
+        bases=bases,
+        looks={key: look["number"] for key, look in shown["looks"].items()},
+        spent={key: look["spent"] for key, look in shown["looks"].items()},
+        seeds={key: seed_of(seed, look["ordinal"]) for key, look in shown["looks"].items()},
+        window=window,
+        windows=chosen,
+        read=read,
     )
+    seed = seed_of(seed, shown["ordinal"])
     resolved = {key: policy.solved for key, policy in refitted.items()}
 
     progress(f"comparing on {int(tested.sum())} gate rows", 4)
     before_all = Calibrated.of(active, names, judged, solved)
     after_all = Calibrated.of(candidate, names, judged, resolved)
-    before, after, others = before_all.take(tested), after_all.take(tested), ~tested
+    before, after, others = before_all.take(tested), after_all.take(tested), judged.drawn & ~tested
+    every = np.flatnonzero(judged.drawn)
     gate = before.rows
     verdict = compare(
         after.probabilities,
@@ -125,31 +170,37 @@ def refit(
         margin=task.margin,
         propensity=gate.propensity,
         traffic=(after_all.probabilities[others], before_all.probabilities[others]) if others.any() else None,
+        elsewhere=elsewhere(candidate, active, (rows.fitting, rows.fit, rows.certify)),
         seed=seed,
     )
     if unchanged:
         reason = "The calibrator is unchanged: the policies are solved anew on labelled traffic."
         verdict = verdict.model_copy(update={"mode": "non_inferior", "passed": True, "reason": reason})
+    compared = even_sample(gate.propensity, seed)  # the same rows as the verdict's
+    sides = before.take(compared), after.take(compared)
+    parts = calibration_parts(*sides, seed)
     verdict = judge(
         verdict,
         limits=task.limits,
         unidentified_share=rows.unidentified_share,
-        missing_share=judged.missing_share(),
+        missing_share=judged.take(every).missing_share(),
         caps=change_caps(
             before_all,
             after_all,
-            which=one_per_group(judged.group, seed),
+            which=every[one_per_group(judged.group[every], seed)],
             limits=task.limits,
             level=verdict.alpha,
         ),
         uncertified=[(key, part) for key, old in solved.items() for part in lost(old, resolved[key])],
+        calibration_error=largest_error(parts),
         at_bound=isinstance(candidate, Temperature) and candidate.at_bound_,
         represents_traffic=uploaded is None or uploaded.represents,
+        uploaded=uploaded is not None,
+        window_by_rule=chosen == 1.0,
     )
 
     progress("measuring", 5)
-    compared = even_sample(gate.propensity, seed)  # the same rows as the verdict's
-    sides = before.take(compared), after.take(compared)
+    measured = compared_metrics(verdict, *sides, seed)
     report = {
         "source": {"feedback": _asked(request)} if uploaded is None else uploaded.to_dict(),
         "calibrator": {
@@ -166,17 +217,20 @@ def refit(
             "conflicts": found.conflicts,
             "unknown_labels": found.unknown_labels,
             "effective_fit": round(effective_rows(rows.fitting.weight), 1),
+            "unlabelled_share": found.share,
             "left_out_before": None if found.left_out_before is None else iso(found.left_out_before),
         },
         "implicit_negative": request.implicit_negative,
         "gate": verdict.document,
-        "metrics": compared_metrics(verdict, *sides, seed),
+        "metrics": measured,
+        "calibration": parts,
         "decomposition": decompositions(*sides),
         "reliability": reliability(*sides),
         "confidence": confidence_histogram(*sides),
         "decisions": changed_decisions(before, after),
         "policies": {key: policy.report(solved[key]) for key, policy in refitted.items()},
         "summary": summary(verdict),
+        "warnings": calibration_warnings(measured["ece"]),
     }
     return {
         "calibrator": candidate.to_dict(),
@@ -205,11 +259,7 @@ def _silence(request: RefitRequest, names: Sequence[str], at: int) -> Silence | 
 
 def _fit(method: str, rows: Rows, active: Calibrator) -> Calibrator:
     try:
-        candidate = CALIBRATORS[method]()
-        if isinstance(candidate, Auto):  # its folds must not share a group
-            candidate.fit_grouped(rows.logits, rows.label, rows.group, rows.weight)
-        else:
-            candidate.fit(rows.logits, rows.label, rows.weight)
+        candidate = CALIBRATORS[method]().fit_grouped(rows.logits, rows.label, rows.group, rows.weight)
     except CalibrationError as error:
         raise InputValueError(f"The calibrator {method!r} cannot be fitted: {error}", where="/calibrator") from error
     top_labels, _ = active.top_label(rows.logits, active.predict_proba(rows.logits))

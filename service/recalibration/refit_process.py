@@ -13,24 +13,28 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 
 from bundle import Bundle
+from service.decisions.revision import Revision
 from service.decisions.unattended import Limits
 from service.decisions.voided import overlaid
 from service.errors import CandorError, error_document
 from service.inference.inputs import specification
 from service.inference.offline import Scorer
+from service.recalibration.growth import Evidence, load_evidence
 from service.recalibration.refit import refit
-from service.recalibration.task import Progress, RefitRequest, RefitTask
-from service.recalibration.uploaded import load_uploaded
-from service.serving.verification import verified
+from service.recalibration.source import read_rows
+from service.recalibration.task import Progress, RefitRequest, RefitTask, Started
+from service.recalibration.uploaded import Uploaded, load_uploaded
+from service.serving.verification import check_is, verified
 from service.state.database import Database, now_us
 from service.state.inputs import unpacked
+from service.state.maturing import settled
 from service.state.monitors import MonitorStore
 from service.state.rescoring import Rescoring
 from service.state.revisions import RevisionStore
@@ -42,23 +46,25 @@ from service.times import iso
 MOST_SCORED_AGAIN: Final = 100_000
 
 
-def _logged(database: Database, task: RefitTask, bundle: Bundle, model_digest: str, progress: Progress) -> WindowRows:
-    """Read labelled traffic, and that of earlier models if requested."""
+def _logged(
+    database: Database, task: RefitTask, bundle: Bundle, model_digest: str, at: int, progress: Progress
+) -> WindowRows:
+    """Read labelled traffic with mature labels, and that of earlier models if requested."""
     request, names = task.request, bundle.manifest.labels
     window = Window(task.model, model_digest, request.since_us, request.until_us)
-    others = request.rescore or request.implicit_negative  # these add rows, so few labels are no error yet
     with database.connect() as connection:
+        window = settled(connection, window, at, names)
         found = load_window_rows(
             connection,
             window,
             label_names=names,
-            at_least=0 if others else task.min_rows,
             at_most=task.max_labels,
         )
     if not request.rescore:
         return found
     progress("scoring earlier rows again", 1)
-    spec, scorer = bundle.manifest.input, Scorer(bundle, where="/source/feedback/rescore")
+    spec = bundle.manifest.input
+    scorer = Scorer(bundle, where="/source/feedback/rescore", run_timeout_s=task.run_timeout_s)
 
     def score(contents: Sequence[bytes]) -> npt.NDArray[np.float32]:
         return scorer(unpacked(contents, spec.numpy, spec.shape))
@@ -73,6 +79,42 @@ def _logged(database: Database, task: RefitTask, bundle: Bundle, model_digest: s
             labelled_at_most=task.max_labels,
             unlabelled_at_most=MOST_SCORED_AGAIN,
         )
+
+
+class _Read(NamedTuple):
+    bundle: Bundle
+    revision: Revision
+    found: WindowRows
+    uploaded: Uploaded | None
+    seed: int
+    at: int
+    evidence: Evidence | None
+
+
+def _read(database: Database, until_us: int | None, task: RefitTask, progress: Progress) -> _Read:
+    """Read what a recalibration needs; everything written before `until_us` is there, or until now."""
+    progress("reading rows", 1)
+    gc.disable()  # the collector would traverse millions of short-lived tuples for nothing
+    try:
+        bundle = verified(Path(task.bundle))
+        revision = RevisionStore(database).get(task.model, task.revision)
+        check_is(bundle, revision)
+        voided = MonitorStore(database).voided().get(task.model, {})
+        policies = overlaid(revision.policies, revision.model_digest, voided)
+        revision = replace(revision, policies=policies)  # with voided certificates marked
+        at = now_us() if until_us is None else until_us
+        uploaded = None
+        if task.request.labelled_set is None:
+            found = _logged(database, task, bundle, revision.model_digest, at, progress)
+        else:
+            uploaded, rows = load_uploaded(
+                database, task.model, task.request.labelled_set, revision, bundle, run_timeout_s=task.run_timeout_s
+            )
+            found = WindowRows(rows)
+        evidence = load_evidence(database, revision, bundle.manifest.labels, at_us=at, kept_us=task.kept_us)
+        return _Read(bundle, revision, found, uploaded, int.from_bytes(database.secret[:8], "little"), at, evidence)
+    finally:
+        gc.enable()
 
 
 def recalibrate(asked: BinaryIO, told: BinaryIO) -> None:
@@ -105,41 +147,29 @@ def recalibrate(asked: BinaryIO, told: BinaryIO) -> None:
         say({"progress": text, "step": step})
 
     document = hear()
-    parts = {"request": RefitRequest(**document["request"]), "limits": Limits(**document.get("limits", {}))}
+    parts: dict[str, Any] = {
+        "request": RefitRequest(**document["request"]),
+        "limits": Limits(**document.get("limits", {})),
+    }
+    if (started := document.get("started")) is not None:
+        parts["started"] = Started(**started)
     task = RefitTask(**{**document, **parts})
     try:
-        database = Database.open(task.database_url, readonly=True)
-        try:
-            progress("reading rows", 1)
-            gc.disable()  # the collector would traverse millions of short-lived tuples for nothing
-            bundle = verified(Path(task.bundle))
-            revision = RevisionStore(database).get(task.model, task.revision)
-            voided = MonitorStore(database).voided().get(task.model, frozenset())
-            policies = overlaid(revision.policies, revision.model_digest, voided)
-            revision = replace(revision, policies=policies)  # with voided certificates marked
-            at = now_us()
-            uploaded = None
-            if task.request.labelled_set is None:
-                found = _logged(database, task, bundle, revision.model_digest, progress)
-            else:
-                uploaded, rows = load_uploaded(database, task.model, task.request.labelled_set, revision, bundle)
-                found = WindowRows(rows)
-            seed = int.from_bytes(database.secret[:8], "little")
-        finally:
-            database.close()
-            gc.enable()
+        read, read_from = read_rows(task, lambda database, until_us: _read(database, until_us, task, progress))
         outcome = refit(
             task,
-            revision,
-            bundle,
-            found,
-            seed=seed,
-            at=at,
+            read.revision,
+            read.bundle,
+            read.found,
+            seed=read.seed,
+            at=read.at,
             show=show,
             progress=progress,
-            uploaded=uploaded,
+            uploaded=read.uploaded,
+            evidence=read.evidence,
         )
-        outcome["report"]["read_at"] = iso(at)
+        outcome["report"]["read_at"] = iso(read.at)
+        outcome["report"]["read_from"] = read_from
         outcome["report"]["took"] = _took(steps)
         say({"outcome": outcome})
     except CandorError as error:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from calibrators.metrics.null_test import above_null
 from candor.contract.gate import Cap, Gate
 from service.decisions.calibrated import Calibrated
 from service.decisions.caps import change_cap, ratio_cap, share_cap
@@ -74,6 +75,16 @@ def _changes(before: Calibrated, after: Calibrated, which: npt.NDArray[np.intp])
 def summary(verdict: Gate) -> str:
     """Return the verdict as one sentence."""
     return verdict.reason if verdict.passed else f"Refused. {verdict.reason}"
+
+
+def calibration_warnings(ece: Mapping[str, Any]) -> list[str]:
+    """Return a warning if the ECE of the recalibrated revision is above its null's 95 % quantile, else nothing.
+
+    Args:
+        ece: Entry `ece` of the report's metrics.
+    """
+    warning = above_null(ece["after"], ece["null"]["q95"])
+    return [] if warning is None else [warning]
 
 
 def shown_calibrator(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,9 +44,9 @@ class Division:
 
     Attributes:
         fitting: Weighted fit rows for the calibrator, implicitly labelled ones with a propensity of 1.
-        fit: All fit rows, weighted, for candidate thresholds.
-        certify: All certify rows; the labelled ones certify, the others show what they do not cover.
-        judged: All gate rows; the labelled ones gate, the others show what they do not cover.
+        fit: All drawn fit rows, weighted, for candidate thresholds.
+        certify: All drawn certify rows; the labelled ones certify, the others show what they do not cover.
+        judged: Gate rows: the labelled ones gate, and the drawn ones show what they do not cover.
         silent: Number of implicitly labelled rows in `fitting`.
     """
 
@@ -65,10 +65,12 @@ class Division:
     def unidentified_share(self) -> float:
         """Share of unidentified gate rows: those that no labelled row represents.
 
-        Their propensity is zero, unknown, or below that of every labelled row.
+        Their propensity is zero, unknown, or below that of every labelled row. All, if none is drawn.
         """
         propensity = self.judged.propensity
-        return float((~(propensity >= propensity[self.judged.known()].min())).mean())
+        represented = propensity >= propensity[self.judged.known()].min()
+        drawn = represented[self.judged.drawn]
+        return float((~drawn).mean()) if len(drawn) else 1.0
 
 
 def divide(
@@ -77,6 +79,7 @@ def divide(
     unsought_may_fit: bool,
     min_rows: int,
     silence: Silence | None = None,
+    share: float = 1.0,
     where: str = "/source/feedback",
 ) -> Division:
     """Divide the rows by the keyed hash of their groups.
@@ -86,6 +89,7 @@ def divide(
         unsought_may_fit: Whether labels that were not sought enter the fit.
         min_rows: Minimum usable labelled rows.
         silence: Rule for implicit labels; None without one.
+        share: Share of the groups that are drawn: an implicitly labelled row stands for 1/share rows in a fit.
         where: Field of the request, for errors.
 
     Raises:
@@ -96,8 +100,9 @@ def divide(
     role = roles(rows.group)
     complete = np.zeros(len(rows), dtype=np.bool_) if silence is None else silence.speaks_of(rows) & rows.whole
     may_fit = complete | (unsought_may_fit & (rows.label != NO_LABEL))
-    usable = rows.known() | (may_fit & (role == FIT))
+    usable = (rows.known() & (rows.drawn | (role != CERTIFY))) | (may_fit & (role == FIT))
     counts = [int((usable & (role == part)).sum()) for part in (FIT, CERTIFY, GATE)]
+    sampled = "" if share == 1 else f" Only {share:.2%} of the groups certify: a shorter window has a larger share."
     if min(counts) == 0 and int(rows.known().sum()) >= min_rows:  # enough labels, but too few groups
         raise TooFewLabelsError(
             "Too few groups to split into fit, certify and gate rows.",
@@ -105,7 +110,7 @@ def divide(
             found=f"{sum(counts)} usable labelled rows of {len(np.unique(rows.group[usable]))} groups: "
             f"{counts[0]} to fit, {counts[1]} to certify, {counts[2]} to gate",
             expected="some of each",
-            remedy="Label rows of more groups; without `groups`, equal inputs form a group.",
+            remedy="Label rows of more groups; without `groups`, equal inputs form a group." + sampled,
         )
     if sum(counts) < min_rows or min(counts) == 0:
         raise TooFewLabelsError(
@@ -114,8 +119,9 @@ def divide(
             found=f"{sum(counts)} usable of {int((rows.label != NO_LABEL).sum())} labelled rows: "
             f"{counts[0]} to fit, {counts[1]} to certify, {counts[2]} to gate",
             expected=f"at least {min_rows}, some of each",
-            remedy="Only sought labels certify and gate: predict with a policy (`?policy=`) that reviews or explores. "
-            "Increase `explore`, or add labels that were not sought to the fit with unknown_propensity=fit.",
+            remedy="Only sought labels certify and gate: predict with a policy (`?policy=`) that reviews or explores, "
+            "or whose `labels` arise by themselves. Increase `explore`, or add labels that were not sought to the fit "
+            "with unknown_propensity=fit." + sampled,
         )
     fitting, of_silence = rows.take(usable & (role == FIT)), complete[usable & (role == FIT)]
     silent = of_silence & (fitting.label == NO_LABEL)
@@ -126,16 +132,16 @@ def divide(
             propensity=np.where(of_silence, 1.0, fitting.propensity),
         )
     return Division(
-        fitting=_weighted(fitting),
-        fit=_weighted(rows.take((role == FIT) & rows.whole)),
-        certify=rows.take(role == CERTIFY),
+        fitting=_weighted(fitting, np.where(silent, 1 / share, 1.0)),
+        fit=_weighted(rows.take((role == FIT) & rows.whole & rows.drawn)),
+        certify=rows.take((role == CERTIFY) & rows.drawn),
         judged=rows.take(role == GATE),
         silent=int(silent.sum()),
     )
 
 
-def _weighted(rows: Rows) -> Rows:
-    return replace(rows, weight=fit_weights(rows.propensity))
+def _weighted(rows: Rows, each: npt.NDArray[np.float64] | float = 1.0) -> Rows:
+    return replace(rows, weight=fit_weights(rows.propensity) * each)
 
 
 def fit_weights(propensity: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

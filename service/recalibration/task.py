@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from service.decisions.unattended import Limits
 
@@ -21,6 +25,7 @@ class RefitRequest:
         calibrator: Registered name, or `UNCHANGED`; None keeps the active method.
         since_us: Earliest prediction time (microseconds, UTC), or None.
         until_us: Time before which predictions count, or None.
+        window_by_rule: Whether a rule set these times, not a caller who may have seen the labels.
         unknown_propensity: "exclude", or "fit" to use labels that were not sought in the fit, never to certify or gate.
         gate: "superior" or "non_inferior".
         implicit_negative: Label of a source's silence, `{"label", "source", "maturity_days", "actions"}`, or None.
@@ -33,6 +38,7 @@ class RefitRequest:
     calibrator: str | None = None
     since_us: int | None = None
     until_us: int | None = None
+    window_by_rule: bool = False
     unknown_propensity: Literal["exclude", "fit"] = "exclude"
     gate: Literal["superior", "non_inferior"] = "superior"
     implicit_negative: dict[str, Any] | None = None
@@ -42,10 +48,29 @@ class RefitRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Started:
+    """The start of a job, as its row shows it.
+
+    Attributes:
+        number: Number of the job.
+        created_at: When it was created, in microseconds since the epoch.
+        starts: Number of its starts, including this one.
+        at_us: When it was started, in microseconds since the epoch.
+    """
+
+    number: int
+    created_at: int
+    starts: int
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class RefitTask:
     """The child process's task.
 
-    `limits` restrict automatic activation; labels of the newest predictions are read, up to `max_labels`.
+    `limits` restrict automatic activation; labels of the newest predictions are read, up to `max_labels`, from the
+    replica at `read_url` if there is one and it shows that the job has `started`; predictions are deleted after
+    `kept_us` microseconds, or never; the model may take `run_timeout_s` for a run.
     """
 
     database_url: str
@@ -56,8 +81,26 @@ class RefitTask:
     alpha: float
     margin: float
     max_labels: int
+    run_timeout_s: float
     request: RefitRequest
     limits: Limits = field(default_factory=Limits)
+    read_url: str | None = None
+    kept_us: float | None = None
+    started: Started | None = None
+
+
+def packed(groups: NDArray[np.int64]) -> str:
+    """Return groups as a message carries them.
+
+    >>> unpacked(packed(np.array([7, -5, 7])))
+    array([-5,  7])
+    """
+    return b64encode(np.unique(groups).astype("<i8").tobytes()).decode()
+
+
+def unpacked(groups: str) -> NDArray[np.int64]:
+    """Undo `packed`."""
+    return np.frombuffer(b64decode(groups), "<i8").astype(np.int64)
 
 
 Show = Callable[[dict[str, Any]], dict[str, Any]]

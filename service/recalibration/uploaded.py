@@ -16,7 +16,8 @@ from service.errors import LabelledSetStateError
 from service.inference.offline import Scorer
 from service.state.database import Database
 from service.state.inputs import type_name
-from service.state.labelled_sets import ABSENT, LabelledSet, LabelledSetStore
+from service.state.labelled_sets import ABSENT, Kind, LabelledSet, LabelledSetStore
+from service.times import iso
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +29,20 @@ class Uploaded:
         sha256: Hash of the uploaded bytes.
         represents: Whether it is declared to be a random sample of the traffic; only then it certifies.
         timed: Whether its rows have prediction times.
+        rows: Number of rows.
+        kind: "inputs", which the service scored, or "logits", which are as uploaded.
+        by: Name of the key that uploaded it.
+        at_us: Time of the upload, in microseconds since the epoch.
     """
 
     id: str
     sha256: str
     represents: bool
     timed: bool
+    rows: int
+    kind: Kind
+    by: str
+    at_us: int
 
     def to_dict(self) -> dict[str, Any]:
         """Return the source for a report."""
@@ -41,6 +50,10 @@ class Uploaded:
             "labelled_set": self.id,
             "sha256": self.sha256,
             "represents": "traffic" if self.represents else None,
+            "rows": self.rows,
+            "kind": self.kind,
+            "uploaded_by": self.by,
+            "uploaded_at": iso(self.at_us),
         }
 
 
@@ -50,6 +63,8 @@ def load_uploaded(
     labelled_set: str,
     revision: Revision,
     bundle: Bundle,
+    *,
+    run_timeout_s: float,
 ) -> tuple[Uploaded, Rows]:
     """Read an uploaded set, a few MB at a time; the model scores its inputs.
 
@@ -61,6 +76,7 @@ def load_uploaded(
         labelled_set: Id of the set.
         revision: The active revision.
         bundle: Its bundle.
+        run_timeout_s: Maximum seconds of a run of the model.
 
     Raises:
         UnknownLabelledSetError: The set does not exist.
@@ -70,7 +86,7 @@ def load_uploaded(
     store = LabelledSetStore(database)
     found = store.get(model, labelled_set)
     _check_fits(found, revision, bundle)
-    score = Scorer(bundle, where="/source/labelled_set")
+    score = Scorer(bundle, where="/source/labelled_set", run_timeout_s=run_timeout_s)
     logits = np.empty((found.rows, len(bundle.manifest.labels)), dtype=np.float32)
     columns: dict[str, list[npt.NDArray[Any]]] = {}
     first = 0
@@ -91,7 +107,16 @@ def load_uploaded(
             remedy="It was deleted meanwhile. Upload it again.",
         )
     whole = {name: np.concatenate(parts) for name, parts in columns.items()}
-    uploaded = Uploaded(found.id, found.sha256, found.represents == "traffic", timed="predicted_at" in whole)
+    uploaded = Uploaded(
+        id=found.id,
+        sha256=found.sha256,
+        represents=found.represents == "traffic",
+        timed="predicted_at" in whole,
+        rows=found.rows,
+        kind=found.kind,
+        by=found.by,
+        at_us=found.created_at,
+    )
     return uploaded, _rows(found, logits, whole, bundle.manifest.labels)
 
 

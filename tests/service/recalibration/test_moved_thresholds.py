@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from calibrators import Identity
 from candor.contract.certificates import SolvedBand, Threshold
 from service.decisions.calibrated import Calibrated
 from service.decisions.policy import parse_policy
+from service.decisions.rows import Rows
 from service.decisions.solved import SolvedPolicy
 from service.errors import InputValueError
-from service.operations.simulation import moved, spread
+from service.operations.simulation import _outcome, moved, spread
 from service.state.recent import load_recent_rows
 from service.state.window import Window
 from tests.service.conftest import Digits, InThread
@@ -42,6 +45,23 @@ def test_a_band_that_cannot_move_is_refused(band: int) -> None:
         moved(SOLVED, {band: 0.5})
 
 
+def test_people_review_an_hour_of_rows_for_an_hour() -> None:
+    rows = Rows(
+        group=np.arange(3600),
+        logits=np.zeros((3600, 2), np.float32),
+        label=np.ones(3600, np.int64),
+        predicted_at=np.arange(3600) * 1_000_000,
+    )
+    bands = [{"action": "review", "when": {"min_probability": 0.3}}, {"action": "allow"}]
+    policy = parse_policy({"id": "p", "positive": "bad", "bands": bands, "review": {"max_per_day": 48}})
+    cut = SolvedBand(action="review", threshold=Threshold.at(0.3, -1.0), certificate=None)
+    rest = SolvedBand(action="allow", threshold=None, certificate=None)
+    found = _outcome(
+        Calibrated.of(Identity(), ("fine", "bad"), rows), SolvedPolicy(policy, 1, (cut, rest), review_all=False)
+    )
+    assert (found.actions, found.caught.value) == ({"review": 3600}, pytest.approx(2.0))
+
+
 def test_every_row_is_in_one_bin(service: InThread, digits: Digits) -> None:
     service.teach(digits.images[:60], digits.labels[:60])
     service.predict(digits.images[60:80], policy="auto-read")
@@ -52,6 +72,6 @@ def test_every_row_is_in_one_bin(service: InThread, digits: Digits) -> None:
         rows = load_recent_rows(connection, window, label_names=served.labels, at_most=1000)
     seen = Calibrated.of(served.calibrator, served.labels, rows)
     counts = spread(seen, served.policies["auto-read"], bins=10)
-    assert sum(map(sum, counts.values())) == 80
-    assert sum(counts["unknown"]) == 20
-    assert len(counts["positive"]) == 10
+    assert sum(map(sum, (counts.positive, counts.negative, counts.unknown))) == 80
+    assert sum(counts.unknown) == 20
+    assert (len(counts.positive), len(counts.edges)) == (10, 11)

@@ -21,11 +21,12 @@ from service.decisions.rows import NO_LABEL, Rows, came
 from service.decisions.solve import solve_on_reference
 from service.decisions.solved import SolvedPolicy
 from service.decisions.unattended import Limits
+from service.decisions.windows import windows
 from service.errors import InputValueError, TooFewLabelsError
 from service.recalibration.refit import refit
-from service.recalibration.report import shown_calibrator
+from service.recalibration.report import calibration_warnings, shown_calibrator
 from service.recalibration.rows import Division, Silence, divide, fit_weights
-from service.recalibration.task import RefitRequest, RefitTask
+from service.recalibration.task import RefitRequest, RefitTask, packed
 from service.state.window_rows import WindowRows
 
 K = 4
@@ -137,6 +138,7 @@ def run(
     shown: list[dict[str, Any]] | None = None,
     limits: Limits | None = None,
     numbers: dict[str, int] | None = None,
+    spent: int = 1,
     **request: Any,
 ) -> dict[str, Any]:
     task = RefitTask(
@@ -148,6 +150,7 @@ def run(
         alpha=0.05,
         margin=0.002,
         max_labels=10**6,
+        run_timeout_s=60.0,
         request=RefitRequest(**request),
     )
     task = task if limits is None else replace(task, limits=limits)
@@ -155,7 +158,12 @@ def run(
     def show(looks: dict[str, Any]) -> dict[str, Any]:
         if shown is not None:
             shown.append(looks)
-        return {"attempt": 1, "looks": dict.fromkeys(looks["certify"], 1) | (numbers or {})}
+        counted = dict.fromkeys(looks["certify"], 1) | (numbers or {})
+        return {
+            "attempt": 1,
+            "ordinal": 1,
+            "looks": {key: {"number": number, "ordinal": 1, "spent": spent} for key, number in counted.items()},
+        }
 
     return refit(task, revision, bundle, WindowRows(rows, pending=3), seed=1, at=NOW, show=show)
 
@@ -164,6 +172,11 @@ def assert_bounded_report(report: dict[str, Any]) -> None:
     """Every number of the report that a reader may draw: there, consistent, and as many as bins, not classes."""
     metrics, gate = report["metrics"], report["gate"]
     assert set(metrics["ece"]) == {"before", "after", "null", "null_before"}
+    assert report["warnings"] == calibration_warnings(metrics["ece"])
+    assert calibration_warnings({"after": 0.2, "null": {"q95": 0.03}}) == [
+        "Not calibrated: the ECE is 20.0%. On these rows, 95 % of calibrated models have less than 3.0%."
+    ]
+    assert calibration_warnings({"after": 0.03, "null": {"q95": 0.03}}) == []
     for name in ("nll", "brier", "accuracy", "refinement_auroc", "debiased_calibration_error"):
         for side in ("before", "after"):
             low, high = metrics[name][f"interval_{side}"]
@@ -246,7 +259,28 @@ def test_looks_are_recorded_before_anything_is_compared(revision: Revision, bund
     (looks,) = shown
     role = roles(rows.group)
     assert looks["gate"] == rows.labelled_at[role == 2].min()
-    assert looks["certify"]["auto"] == {"basis": "traffic", "earliest": rows.labelled_at[role == 1].min()}
+    earliest = rows.labelled_at[role == 1].min()
+    assert looks["certify"]["auto"] == {"basis": "traffic", "earliest": earliest, "groups": "labelled"}
+    assert looks["groups"] == {"gate": packed(rows.group[role == 2]), "labelled": packed(rows.group[role == 1])}
+
+
+def test_a_window_that_the_request_chose_divides_delta(revision: Revision, bundle: Any) -> None:
+    rows = logged(*draw(3000, seed=3))
+    day = 86_400_000_000
+    since = (NOW // day - 2) * day
+    by_rule, chosen, by_service = (
+        certificate(run(revision, bundle, rows, since_us=start, window_by_rule=rule))
+        for start, rule in ((None, False), (since, False), (since, True))
+    )
+    assert by_rule["delta"] == by_service["delta"]
+    assert chosen["delta"] == pytest.approx(by_rule["delta"] / windows(since, None, at_us=NOW, rows=10**6))
+
+
+def test_the_looks_of_a_year_share_delta(revision: Revision, bundle: Any) -> None:
+    rows = logged(*draw(3000, seed=3))
+    first, fifth = (certificate(run(revision, bundle, rows, spent=spent)) for spent in (1, 5))
+    assert first["looks"] == fifth["looks"] == 1, "fresh rows"
+    assert fifth["delta"] == pytest.approx(first["delta"] * 2 / 30)
 
 
 def test_policies_are_solved_anew_on_traffic_while_the_calibrator_stays(revision: Revision, bundle: Any) -> None:
@@ -259,6 +293,18 @@ def test_policies_are_solved_anew_on_traffic_while_the_calibrator_stays(revision
     gate = outcome["report"]["gate"]
     assert (gate["passed"], gate["unattended"], gate["nll"]["difference"]) == (True, False, 0.0)
     assert outcome["report"]["summary"].startswith("The calibrator is unchanged")
+
+
+def test_what_was_certified_stays_while_the_calibrator_does(revision: Revision, bundle: Any) -> None:
+    logits, labels = draw(3000, seed=4)
+    worse = logged(logits, np.where(np.arange(3000) % 3 == 0, (labels + 1) % K, labels))
+    outcome = run(revision, bundle, worse, calibrator="unchanged")
+    before, after = revision.policies["auto"].to_dict(), outcome["policies"]["auto"]
+    assert (after["bands"], after["review_all"]) == (before["bands"], False)
+    (note,) = outcome["report"]["policies"]["auto"]["notes"]
+    assert note.startswith("The unchanged calibrator keeps the same rows")
+    changed = run(revision, bundle, worse)
+    assert changed["policies"]["auto"]["review_all"], "another calibrator has to show the promise anew"
 
 
 def test_rows_that_were_flagged_before_their_labels_came_are_not_fresh(revision: Revision, bundle: Any) -> None:
@@ -529,12 +575,14 @@ def test_auto_judges_methods_on_groups_that_they_were_not_fitted_on(revision: Re
     logits, labels = draw(400, seed=17)
     rows = logged(np.repeat(logits, 10, axis=0), np.repeat(labels, 10))
     together = replace(rows, group=np.repeat(rows.group[::10], 10))
-    gains = []
+    gains, methods = [], []
     for each in (together, rows):
         found = run(revision, bundle, each, calibrator="auto")["calibrator"]
         losses = [candidate["loss"] for candidate in found["report"]]
-        gains.append((found["calibrator"]["method"], losses[0] > min(losses)))
-    assert gains == [("identity", False), ("temperature", True)]  # softmax(logits) is exactly right
+        gains.append(losses[0] - min(losses))
+        methods.append(found["calibrator"]["method"])
+    assert methods == ["identity", "pool"]  # softmax(logits) is exactly right
+    assert gains[0] < 0.2 * gains[1]
 
 
 def test_a_label_that_cannot_be_fitted_is_refused(revision: Revision, bundle: Any) -> None:

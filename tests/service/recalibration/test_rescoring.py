@@ -115,7 +115,7 @@ def test_logits_come_from_the_new_model(launch_on: Callable[[str], InThread], di
     from service.inference.inputs import specification
     from service.state.inputs import unpacked
     from service.state.rescoring import Rescoring
-    from service.state.unlabelled import load_unlabelled_rows
+    from service.state.unlabelled import load_scored_again, load_unlabelled_rows
     from service.state.window import Window
 
     service = launch_on("all")
@@ -132,9 +132,11 @@ def test_logits_come_from_the_new_model(launch_on: Callable[[str], InThread], di
 
     classes, window = len(new.labels), Window("digits", new.revision.model_digest)
     with service.runtime.database.connect() as connection:
-        stored, _ = load_unlabelled_rows(connection, Window("digits", old.revision.model_digest), classes=classes)
-        scored, _ = load_unlabelled_rows(connection, window, classes=classes, again=again(specification(new.bundle)))
-        others, _ = load_unlabelled_rows(connection, window, classes=classes, again=again("of other inputs"))
+        stored = load_unlabelled_rows(connection, Window("digits", old.revision.model_digest), classes=classes)
+        scored, others = (
+            load_scored_again(connection, window, again(inputs), classes=classes, at_most=100)[0]
+            for inputs in (specification(new.bundle), "of other inputs")
+        )
     np.testing.assert_allclose(scored.logits, 2 * stored.logits, rtol=1e-5, atol=1e-5)
     for column in ("group", "propensity", "sought", "predicted_at"):
         np.testing.assert_array_equal(getattr(scored, column), getattr(stored, column))

@@ -50,7 +50,44 @@ def test_what_cannot_be_meant_is_refused(shared: Any) -> None:
 
     unknown = refused(implicit_negative=MEANT | {"label": "eleven"})
     assert (unknown["where"], unknown["found"]) == ("/source/feedback/implicit_negative/label", "eleven")
+    nowhere = refused(implicit_negative=MEANT | {"actions": ["review", "reviewed"]})
+    assert (nowhere["where"], nowhere["found"]) == ("/source/feedback/implicit_negative/actions", "reviewed")
+    assert "review" in nowhere["expected"]
     both = refused(implicit_negative=MEANT, unknown_propensity="fit")
     assert both["where"] == "/source/feedback/unknown_propensity"
     for change in ({"maturity_days": 0}, {"maturity_days": 1e9}, {"actions": []}, {"source": ""}):
         assert "implicit_negative" in refused(implicit_negative=MEANT | change)["where"]
+
+
+def test_a_policy_says_that_labels_arise_by_themselves(service: Any, digits: Any) -> None:
+    """Nothing counts before its age; then silence is the label, which certifies and gates too."""
+    document = {
+        "positive": "7",
+        "bands": [{"action": "block", "when": {"min_probability": 0.5}}, {"action": "allow"}],
+        "labels": {"mature_in": "60d", "silence": "1"},
+    }
+    put = service.http.put("/v1/models/digits/policies/sevens", json=document)
+    assert put.status_code == 201, put.text
+    service.activate(put.json()["id"])
+    answers = service.predict(digits.dimmed[:900], policy="sevens")
+    assert all(one["decision"]["label_sought"] for one in answers)
+    items = [
+        {"prediction_id": one["prediction_id"], "label": label, "source": "chargeback"}
+        for one, label in zip(answers, digits.labels, strict=False)
+        if label != "1"
+    ]
+    assert service.http.post("/feedback", json={"items": items}).status_code == 200
+    assert service.runtime.log.flush()
+    young = service.recalibrate()
+    assert young.status_code == 422, young.text
+    assert "Too few usable labelled rows" in young.text
+    grow_old(service, days=61)
+    rows = service.recalibrate().json()["rows"]
+    assert rows["fit"] + rows["certify"] + rows["gate"] == 900
+    assert rows["implicit"] == 0
+
+
+def test_a_silence_that_is_no_label_of_the_model_is_refused(shared: Any) -> None:
+    document = {"bands": [{"action": "allow"}], "labels": {"mature_in": "60d", "silence": "eleven"}}
+    refused = shared.http.put("/v1/models/digits/policies/quiet", json=document)
+    assert (refused.status_code, refused.json()["where"]) == (422, "/labels/silence")

@@ -1,0 +1,37 @@
+"""What a candidate calibrator could cost where no gate row lies, seen in the features of fit and certify rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from calibrators import Calibrator
+from service.decisions.gate import potential
+from service.decisions.rows import Rows
+
+_ROWS_AT_ONCE: Final = 8_192
+
+
+def elsewhere(candidate: Calibrator, active: Calibrator, parts: Iterable[Rows]) -> tuple[float, float]:
+    """Return the largest difference, in log loss and in Brier score, of any group with the worst labels.
+
+    Gate rows may miss a region by chance. Labels are not read, so any row of another role shows what is possible there.
+
+    Args:
+        candidate: The recalibrated calibrator.
+        active: The active one.
+        parts: Rows of other roles, labelled or not; groups may be in several parts.
+    """
+    found = [(0.0, 0.0)]
+    for rows in parts:
+        order = np.argsort(rows.group, kind="stable")
+        group = rows.group[order]
+        starts = np.flatnonzero(np.append(True, group[1:] != group[:-1])[: len(group)])
+        places = np.searchsorted(starts, np.arange(0, len(group), _ROWS_AT_ONCE)).clip(max=max(len(starts) - 1, 0))
+        for first, last in pairwise([*np.unique(starts[places]), len(group)]):
+            logits = rows.logits[order[first:last]]
+            found.append(potential(candidate.predict_proba(logits), active.predict_proba(logits), group[first:last]))
+    return max(nll for nll, _ in found), max(brier for _, brier in found)
