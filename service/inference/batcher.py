@@ -2,7 +2,7 @@
 
 Work-conserving: a free worker never waits for more unless a delay is configured. A queue refuses work at once when it
 is full, or when the work would miss its deadline. Overdue work, and work whose caller has gone, is dropped when its
-turn comes. A failed batch is halved until the bad inputs fail alone, unless no input is to blame.
+turn comes. A failed batch is halved until the bad inputs fail alone, unless no input is to blame, or a run was ended.
 
 A batch that is quickly done runs on the event loop's thread if the worker sleeps: Python runs one thread at a time, so
 waking another costs more than it saves. Queues share that thread, so that only one of them runs there and
@@ -23,7 +23,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from service.errors import DeadlineExceededError, OverloadedError, UnavailableError
+from service.errors import DeadlineExceededError, OverloadedError, RunTooLongError, UnavailableError
 from service.inference.statistics import Refusals
 
 _SMOOTHING = 0.1  # weight of the newest batch in the expected time per row
@@ -342,7 +342,10 @@ class Batcher(Generic[Work, Result]):
         try:
             return list(zip(batch, self._run_timed([queued.work for queued in batch]), strict=True))
         except Exception as error:  # noqa: BLE001 — whatever a model raises belongs to its callers, not to this thread
-            if len(batch) == 1 or isinstance(error, UnavailableError):
+            together = isinstance(error, UnavailableError | RunTooLongError)  # halves would only fail again
+            if len(batch) == 1 or together:
+                if len(batch) > 1 and isinstance(error, RunTooLongError):
+                    error = _too_long_together(error)
                 self.refusals.failed += len(batch)
                 return [(queued, error) for queued in batch]
             # One bad input among n costs 2 log2(n) more runs by halves, and n more one by one.
@@ -351,11 +354,26 @@ class Batcher(Generic[Work, Result]):
 
     def _run_timed(self, works: list[Work]) -> Sequence[Result]:
         began = time.monotonic()
+        ended = False
         try:
             return self._run(works)
+        except RunTooLongError:  # says nothing about the next: they would be refused as too late for a full queue
+            ended = True
+            raise
         finally:
-            taken_s = (time.monotonic() - began) / sum(work.rows for work in works)
-            self._row_s += (_SMOOTHING if self._row_s else 1.0) * (taken_s - self._row_s)
+            if not ended:
+                taken_s = (time.monotonic() - began) / sum(work.rows for work in works)
+                self._row_s += (_SMOOTHING if self._row_s else 1.0) * (taken_s - self._row_s)
+
+
+def _too_long_together(error: RunTooLongError) -> RunTooLongError:
+    """Return the error for each request of a batch: only some of them may be to blame."""
+    return RunTooLongError(
+        "The model takes too long for a batch that contained these inputs, so its run was ended.",
+        found=error.found,
+        expected=error.expected,
+        remedy="Send them again once, alone. If the model is meant to take that long, raise CANDOR_RUN_TIMEOUT_S.",
+    )
 
 
 def _overdue() -> DeadlineExceededError:

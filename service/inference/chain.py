@@ -14,12 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
+from bundle.graph import ProbabilityError
 from calibrators import CalibrationDataError, Calibrator
-from service.errors import ConfigurationError, RevisionStateError
-from service.inference.finite import check_logits
+from service.errors import ConfigurationError, InputValueError, RevisionStateError
+from service.inference.finite import check_logits, out_of_range
 from service.inference.runtimes import Runtime
 from service.inference.session import Session
 from service.inference.stages import Stage, rows_of
+from service.places import in_body
 
 _TOLERANCE = 1e-4  # of probabilities; the graph computes in float64, as the calibrator does
 
@@ -60,10 +62,19 @@ class Chain:
         Raises:
             UpstreamError: The server of a remote model gives no usable answer.
             UpstreamRejectedError: It cannot score these rows.
-            NonFiniteLogitsError: The model returns NaN, +∞ or only −∞ for a row.
+            InputValueError: The graph refuses a row.
+            NonFiniteLogitsError: The model returns NaN, +∞ or only −∞ for a row, or no probability where
+                it should.
         """
         if self._graph is None:
-            logits = self._session.run(inputs, until_ns=until_ns)
+            try:
+                logits = self._session.run(inputs, until_ns=until_ns)
+            except ProbabilityError as error:
+                raise out_of_range(error, first_row=first_row) from None
+            except InputValueError as error:
+                if error.row is not None:
+                    error.place = in_body("inputs", first_row + error.row)
+                raise
             began = time.perf_counter_ns()
             try:
                 probabilities = self._calibrator.predict_proba(logits)

@@ -123,7 +123,7 @@ def encode_rows(
         )
     known = encoder.kinds
     for index, row in enumerate(rows):
-        for name in row.keys() - known.keys():
+        for name in () if known.keys() >= row.keys() else row.keys() - known.keys():
             raise InputValueError(
                 "Unknown column.",
                 where=in_body("inputs", index),
@@ -144,15 +144,20 @@ def encode_rows(
     return by_row(rows, partial(encoder.encode, spec=spec, absent=absent))
 
 
-def absent_in(inputs: npt.NDArray[Any], columns: Columns) -> Absent:
-    """Return the missing values in an array (…, F) of encoded rows, by column and "missing"."""
-    missing = columns.missing_in(inputs.reshape(-1, len(columns)))
-    if not missing.any():
-        return Counter()
-    counts = missing.sum(axis=0).tolist()
-    return Counter(
-        {(column.name, "missing"): count for column, count in zip(columns.columns, counts, strict=True) if count}
-    )
+def absent_in(inputs: npt.NDArray[Any], columns: Columns) -> Mapping[tuple[str, str], int]:
+    """Return the missing and unknown values in an array (…, F) of accepted rows, as a client sent it.
+
+    They are by column and "missing" (NaN, and the code of absent categories) or "unknown" (no code of the column).
+    """
+    if columns.requires_all:
+        return {}
+    rows = inputs.reshape(-1, len(columns))
+    found: Counter[tuple[str, str]] = Counter()
+    for reason, which in (("missing", columns.missing_in(rows)), ("unknown", columns.unknown_in(rows))):
+        if which is not None and np.count_nonzero(which):
+            counts = zip(columns.columns, which.sum(axis=0).tolist(), strict=True)
+            found.update({(column.name, reason): count for column, count in counts if count})
+    return found
 
 
 def encode_scores(scores: Sequence[Any], spec: InputSpec, encoder: Scores) -> npt.NDArray[np.float32]:
@@ -198,9 +203,12 @@ def _named(row: int, field: str = "inputs") -> Iterator[None]:
     try:
         yield
     except (ImageError, RowError) as error:
-        raise InputValueError(
+        refusal = InputValueError(
             f"{error.message[0].upper()}{error.message[1:]}.",
             where=in_body(field, row),
             found=error.found,
             expected=error.expected,
-        ) from error
+        )
+        if isinstance(error, RowError):
+            refusal.refused = error.refused
+        raise refusal from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from bundle.graph import ProbabilityError
 from service.errors import NonFiniteLogitsError
 from service.places import in_body
 
@@ -40,4 +41,21 @@ def check_logits(logits: npt.NDArray[np.float32], *, first_row: int = 0) -> None
         found=found,
         expected="finite logits, or -inf for a probability of zero",
         remedy="Check this input: the arithmetic of the model overflows on it. Send the other inputs without it.",
+    )
+
+
+def out_of_range(error: ProbabilityError, *, first_row: int = 0) -> NonFiniteLogitsError:
+    """Return the error of a row whose probabilities are not probabilities.
+
+    Args:
+        error: What the model's output gives.
+        first_row: Number of the batch's first row in the request.
+    """
+    return NonFiniteLogitsError(
+        "The model returns a number outside 0 to 1 where it should return a probability.",
+        where=in_body("inputs", first_row + error.row),
+        found=f"{error.value:.6g} in output {error.output}",
+        expected="0 to 1",
+        remedy="Check this input, and whether the model returns probabilities: if not, import it again with --output. "
+        "Send the other inputs without it.",
     )

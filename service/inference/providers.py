@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import onnxruntime as ort
 
+from bundle.time_limit import within
 from service.errors import ConfigurationError
 from service.inference import cuda
+
+OPENING_S: Final = 120.0
+"""Maximum seconds of the opening of a model: ONNX Runtime computes what depends on constants alone."""
 
 _PROVIDERS = {
     "cpu": "CPUExecutionProvider",
@@ -62,6 +66,7 @@ def open_session(model: bytes, *, provider: str, threads: int, gpu_memory_bytes:
 
     Raises:
         ConfigurationError: ONNX Runtime did not accept the provider.
+        TimeoutError: It takes longer than `OPENING_S`.
         Exception: ONNX Runtime cannot load the model (C++ exceptions of many types).
     """
     options = ort.SessionOptions()
@@ -76,7 +81,11 @@ def open_session(model: bytes, *, provider: str, threads: int, gpu_memory_bytes:
     if provider == "tensorrt":
         # Operators that TensorRT does not have run on CUDA.
         providers.insert(0, (cuda.TENSORRT, {"trt_fp16_enable": "False"}))
-    session = ort.InferenceSession(model, options, providers=providers, enable_fallback=0)
+    session = within(
+        OPENING_S,
+        lambda: ort.InferenceSession(model, options, providers=providers, enable_fallback=0),
+        lambda: options.set_load_cancellation_flag(True),
+    )
     if session.get_providers()[0] != _PROVIDERS[provider]:
         raise ConfigurationError(
             f"ONNX Runtime did not accept the {provider} provider.",

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bundle import Bundle, Graph, Upstream
+from bundle.graph import ProbabilityError
 from bundle.upstream import metadata_digest
 from bundle.upstream_client import CallFailedError, HeaderValueError, UpstreamClient
 from service.errors import (
@@ -110,6 +111,7 @@ class Remote:
         Raises:
             UpstreamError: There is no usable answer, or the model has changed.
             UpstreamRejectedError: The server cannot score these rows.
+            ProbabilityError: It gives a row a number outside 0 to 1 for a probability.
         """
         self._refuse_a_changed_model()
         left_s = self._upstream.timeout_s
@@ -142,6 +144,9 @@ class Remote:
         except UpstreamRejectedError as error:
             self.unanswered = str(error.found)
             raise
+        except ProbabilityError as error:
+            self.changed = str(error)
+            return
         differs = golden.difference(logits)
         if changed is None and differs is not None:
             changed = f"{differs.message}: {differs.found}, expected {differs.expected}"
@@ -166,6 +171,8 @@ class Remote:
             logits = self._graph.run(call, inputs, self.classes)
         except CallFailedError as error:
             raise self._failed(error.kind, str(error)) from None
+        except ProbabilityError:  # of one row: the server answers
+            raise
         except (ValueError, IndexError) as error:
             raise self._failed("answer", str(error)) from None
         self.unanswered = None

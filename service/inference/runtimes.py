@@ -44,11 +44,20 @@ class Runtime(Protocol):
         Args:
             inputs: The batch.
             until_ns: End of the time for it, on the clock of `time.perf_counter_ns`. Only a remote model can give up.
+
+        Raises:
+            RunTooLongError: A model in this process took longer than a run may.
         """
 
 
 def open_runtime(
-    bundle: Bundle, *, provider: str, threads: int, max_batch_size: int, gpu_memory_bytes: int | None
+    bundle: Bundle,
+    *,
+    provider: str,
+    threads: int,
+    max_batch_size: int,
+    gpu_memory_bytes: int | None,
+    run_timeout_s: float,
 ) -> Runtime:
     """Open the model of a verified bundle; see `Session` for the arguments.
 
@@ -65,5 +74,10 @@ def open_runtime(
     if bundle.scores is not None:
         return Given(len(bundle.manifest.labels))
     return Session(
-        bundle, provider=provider, threads=threads, max_batch_size=max_batch_size, gpu_memory_bytes=gpu_memory_bytes
+        bundle,
+        provider=provider,
+        threads=threads,
+        max_batch_size=max_batch_size,
+        gpu_memory_bytes=gpu_memory_bytes,
+        run_timeout_s=run_timeout_s,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,13 +14,41 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from bundle import Bundle
+from bundle.functions import operators
 from bundle.images import check_golden
-from service.errors import BundleRefusedError, ConfigurationError
+from service.errors import BundleRefusedError, ConfigurationError, RunTooLongError
 from service.inference.providers import device_of, open_session, resolve_provider
-from service.inference.stages import Stage, bucket_sizes, graph_of_run, rows_of
+from service.inference.refused_rows import run_rows
+from service.inference.run_limit import RunLimit
+from service.inference.stages import Stage, bucket_sizes, rows_of
 
 FIRST_RUNS_S: Final = 120.0
 """Maximum seconds of the golden inputs and the largest batch: a graph that loops for ever would stop the start."""
+
+_UNBOUNDED: Final = frozenset(
+    [
+        "Loop",
+        "ConstantOfShape",
+        "Range",
+        "Tile",
+        "Expand",
+        "Resize",
+        "Upsample",
+        "Pad",
+        "OneHot",
+        "CenterCropPad",
+        "Col2Im",
+        "AffineGrid",
+        "DFT",
+        "STFT",
+        "BlackmanWindow",
+        "HammingWindow",
+        "HannWindow",
+        "MelWeightMatrix",
+    ]
+)
+"""Operators of other people's graphs whose time or memory a value of an input can set. Candor's own export takes sizes
+from shapes alone, for example to resize images."""
 
 
 class Session:
@@ -35,6 +64,7 @@ class Session:
         threads: Threads inside one run (CPU).
         max_batch_size: Rows of the largest run to prepare.
         gpu_memory_bytes: Maximum GPU memory of the session, None for no limit.
+        run_timeout_s: Maximum seconds of a run; infinite for none.
         bound: Whether to bind buffers and pad batches; None does so on a GPU.
 
     Attributes:
@@ -42,7 +72,8 @@ class Session:
         device: "cpu" or "cuda", where the buffers are.
         classes: K.
         bound: Whether logits stay on the device, in a stage, until they are read.
-        on_loop: Whether a quick batch may run on the event loop's thread, which must never wait for a GPU.
+        on_loop: Whether a quick batch may run on the event loop's thread, which must never wait for a GPU, nor for a
+            row that sets the time of its run.
         stages: Buffers by increasing size; empty if not bound.
         sample: Golden inputs repeated to the size of the largest run.
         lock: Protects the stages.
@@ -60,6 +91,7 @@ class Session:
         threads: int,
         max_batch_size: int = 32,
         gpu_memory_bytes: int | None = None,
+        run_timeout_s: float = math.inf,
         bound: bool | None = None,
     ) -> None:
         self.provider = resolve_provider(provider)
@@ -67,7 +99,7 @@ class Session:
         self.classes = len(bundle.manifest.labels)
         self._graph = bundle.manifest.graph
         self.bound = self._graph is None and (self.device != "cpu" if bound is None else bound)
-        self.on_loop = not self.bound
+        self.on_loop = not self.bound and self._never_unbounded(bundle)
         self.lock = threading.Lock()
         self.stages: list[Stage] = []
         self._threads = threads
@@ -75,30 +107,22 @@ class Session:
         self._largest = max_batch_size
         self._session = self._open(bundle)
         self._output = ["logits"]
-        options = graph_of_run(None)
-        watch = threading.Timer(FIRST_RUNS_S, setattr, (options, "terminate", True))
-        self._run = partial(self._session.run, run_options=options)
-        watch.start()
-        try:
-            self._check_golden(bundle, self._run_as_it_is)
-            self._make_ready(bundle)
-            if self.bound:
-                self._check_golden(bundle, self.run)
-        except BundleRefusedError as error:
-            if not options.terminate:  # set by the watch
-                raise
-            raise BundleRefusedError(
-                f"Bundle {bundle.path}: the first runs of the model take longer than {FIRST_RUNS_S:g} s.",
-                where="model.onnx",
-            ) from error
-        finally:
-            watch.cancel()
-        self._run = self._session.run
+        self._limit = RunLimit(bundle.manifest.model, run_timeout_s, first_s=FIRST_RUNS_S)
+        self._check_golden(bundle, lambda inputs: self._limit.run(self._run_as_it_is, inputs))
+        self._make_ready(bundle)
+        if self.bound:
+            self._check_golden(bundle, self.run)
+        self._limit.begin()
 
     def run(self, inputs: npt.NDArray[Any], *, until_ns: int | None = None) -> npt.NDArray[np.float32]:  # noqa: ARG002
-        """Return the logits (N, K) float32 of a batch (N, …) in the bundle's input dtype."""
+        """Return the logits (N, K) float32 of a batch (N, …) in the bundle's input dtype.
+
+        Raises:
+            InputValueError: The graph refuses a row.
+            RunTooLongError: The run took longer than it may.
+        """
         if not self.bound:
-            return self._run_as_it_is(inputs)
+            return run_rows(lambda part: self._limit.run(self._run_as_it_is, part), inputs)
         found = []
         for part in self.parts(inputs):
             with self.on_device(part) as (_, stage):
@@ -117,7 +141,7 @@ class Session:
         """
         number = next(i for i, stage in enumerate(self.stages) if stage.size >= len(inputs))
         with self.lock:
-            self.stages[number].run(inputs)
+            self._limit.run(self.stages[number].run, inputs)
             yield number, self.stages[number]
 
     def open_beside(self, model: bytes) -> ort.InferenceSession:
@@ -127,17 +151,28 @@ class Session:
     def _open_on(self, provider: str, model: bytes) -> ort.InferenceSession:
         return open_session(model, provider=provider, threads=self._threads, gpu_memory_bytes=self._gpu_memory_bytes)
 
-    def _run_as_it_is(self, inputs: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    def _run_as_it_is(self, options: ort.RunOptions, inputs: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        if self.bound:
+            options.add_run_config_entry("gpu_graph_id", "-1")  # an ordinary run, see `Stage.run`
+        options.log_severity_level = 4  # a failed run raises its error
         if self._graph is None:
-            logits: npt.NDArray[np.float32] = self._run(self._output, {"input": inputs})[0]
+            logits: npt.NDArray[np.float32] = self._session.run(self._output, {"input": inputs}, options)[0]
             return logits
-        return self._graph.run(self._run, inputs, self.classes)
+        return self._graph.run(partial(self._session.run, run_options=options), inputs, self.classes)
+
+    def _never_unbounded(self, bundle: Bundle) -> bool:
+        unbounded = frozenset({"Loop"}) if self._graph is None else _UNBOUNDED
+        return unbounded.isdisjoint(operators(bundle.model_bytes))
 
     def _open(self, bundle: Bundle) -> ort.InferenceSession:
         try:
             return self._open_on(self.provider, bundle.model_bytes)
         except ConfigurationError:
             raise
+        except TimeoutError as error:
+            raise BundleRefusedError(
+                f"Bundle {bundle.path}: ONNX Runtime takes {error} to open the model.", where="model.onnx"
+            ) from error
         except Exception as error:  # ONNX Runtime raises bare C++ exceptions of many types
             raise BundleRefusedError(
                 f"Bundle {bundle.path}: ONNX Runtime cannot load model.onnx: {error}", where="model.onnx"
@@ -159,10 +194,12 @@ class Session:
                     dtype=rows.dtype,
                     classes=self.classes,
                 )
-                stage.run(rows[:size])
+                self._limit.run(stage.run, rows[:size])
                 self.stages.insert(0, stage)
         except ConfigurationError:
             raise
+        except RunTooLongError as error:
+            raise _too_slow(bundle) from error
         except Exception as error:  # ONNX Runtime raises many types
             raise BundleRefusedError(
                 f"Bundle {bundle.path}: the model cannot run {self._largest} rows at once: {error}",
@@ -176,6 +213,8 @@ class Session:
             check_golden(golden, bundle.manifest.input)
             # Row by row and all at once, to catch a fixed or mixed-up batch axis.
             runs = run(golden.inputs), np.concatenate([run(row[None]) for row in golden.inputs])
+        except RunTooLongError as error:
+            raise _too_slow(bundle) from error
         except Exception as error:  # a bundle's error, or one of ONNX Runtime's many
             raise BundleRefusedError(
                 f"Bundle {bundle.path}: the golden inputs cannot be run: {error}", where="golden.npz"
@@ -188,3 +227,9 @@ class Session:
                     found=differs.found,
                     expected=differs.expected,
                 )
+
+
+def _too_slow(bundle: Bundle) -> BundleRefusedError:
+    return BundleRefusedError(
+        f"Bundle {bundle.path}: the first runs of the model take longer than {FIRST_RUNS_S:g} s.", where="model.onnx"
+    )

@@ -20,19 +20,6 @@ def bucket_sizes(largest: int) -> tuple[int, ...]:
     return (*(2**i for i in range((largest - 1).bit_length())), largest)
 
 
-def graph_of_run(number: int | None) -> ort.RunOptions:
-    """Return options of a run that record or replay the CUDA graph of this number; None for an ordinary run.
-
-    Without `enable_cuda_graph`, and on a CPU, every run is ordinary.
-
-    Args:
-        number: Positive: ONNX Runtime reserves 0.
-    """
-    options = ort.RunOptions()
-    options.add_run_config_entry("gpu_graph_id", str(-1 if number is None else number))
-    return options
-
-
 class Stage:
     """Buffers of one batch size.
 
@@ -59,15 +46,16 @@ class Stage:
         self._binding = session.io_binding()
         self._binding.bind_ortvalue_input("input", self._input)
         self._binding.bind_ortvalue_output("logits", self.logits)
-        # A graph has the addresses of these buffers and the shape of this batch in it: one for each size.
-        self._options = graph_of_run(self.size)
 
-    def run(self, inputs: npt.NDArray[Any]) -> None:
+    def run(self, options: ort.RunOptions, inputs: npt.NDArray[Any]) -> None:
         """Compute the logits of up to `size` inputs. Further rows keep values of an earlier run."""
+        # A CUDA graph has the addresses of these buffers and the shape of this batch in it: one for each size. Without
+        # `enable_cuda_graph`, and on a CPU, every run is ordinary.
+        options.add_run_config_entry("gpu_graph_id", str(self.size))
         self._host[: len(inputs)] = inputs
         self._input.update_inplace(self._host)
         # Neither call returns before the device is done, so there is no stream to wait for.
-        self._session.run_with_iobinding(self._binding, self._options)
+        self._session.run_with_iobinding(self._binding, options)
 
 
 def rows_of(buffer: ort.OrtValue, rows: int) -> npt.NDArray[np.float32]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ import structlog
 logger = structlog.get_logger(__name__)
 
 _DAY_S = 86_400
+_LEFT_S = 2.5 * 3600  # services mark what they need every hour
 _NOW = fcntl.LOCK_EX | fcntl.LOCK_NB
 _VERSION = re.compile(r"(?:\.unfinished-)?([1-9][0-9]{0,8})")
 
@@ -30,11 +32,14 @@ class Copies:
     Args:
         folder: The folder.
         days: Days after which a copy without a new mark is removed.
+        most_bytes: Size of all copies above which those that no running service marks are removed before that, the
+            oldest mark first; None for no bound.
     """
 
-    def __init__(self, folder: Path, days: float) -> None:
+    def __init__(self, folder: Path, days: float, most_bytes: int | None = None) -> None:
         self._folder = folder
         self._days = days
+        self._most_bytes = most_bytes
 
     @contextmanager
     def reading(self, path: Path) -> Iterator[None]:
@@ -44,23 +49,24 @@ class Copies:
             yield
 
     def prune(self, needed: Collection[Path]) -> None:
-        """Mark the copies that this service needs, and remove those that no service has marked for the set days."""
+        """Mark the copies that this service needs, and remove others: the old ones, and what is above the bound."""
         for path in needed:
             _mark(path)
-        oldest = time.time() - self._days * _DAY_S
-        for path in sorted(self._folder.glob("*/*/*")):
-            if path in needed or (version := _VERSION.fullmatch(path.name)) is None or not _older(path, oldest):
-                continue
-            # The lock of the model's folder is that of a transfer, which replaces copies.
-            with _locked(path.parent, _NOW) as alone, _locked(path, _NOW) as unread:
-                if not (alone and unread and _older(path, oldest)):
-                    continue
-                unfinished = path.with_name(f".unfinished-{version[1]}")
-                if path != unfinished:
-                    shutil.rmtree(unfinished, ignore_errors=True)
-                    path.rename(unfinished)
-                shutil.rmtree(unfinished, ignore_errors=True)
-            logger.info("old copy of a bundle removed", path=str(path), days=self._days)
+        now = time.time()
+        marks = {path: _mark_of(path) for path in self._folder.glob("*/*/*") if _VERSION.fullmatch(path.name)}
+        sizes = {path: 0 if self._most_bytes is None else _size(path) for path in marks}
+        total = sum(sizes.values())
+        for path in sorted(marks.keys() - set(needed), key=lambda path: (marks[path], path)):
+            above = self._most_bytes is not None and total > self._most_bytes
+            oldest = now - (_LEFT_S if above else self._days * _DAY_S)
+            if marks[path] < oldest and _removed(path, oldest):
+                total -= sizes[path]
+                logger.info("old copy of a bundle removed", path=str(path), days=round((now - marks[path]) / _DAY_S, 1))
+        if self._most_bytes is not None and total > self._most_bytes:
+            logger.warning(
+                "copies of bundles exceed CANDOR_BUNDLE_CACHE_BYTES", found=total, expected=self._most_bytes,
+                remedy="Raise it, or unload models: running services need these copies.",
+            )  # fmt: skip
 
 
 @contextmanager
@@ -87,8 +93,29 @@ def _mark(path: Path) -> None:
         os.utime(path)
 
 
-def _older(path: Path, oldest: float) -> bool:
+def _mark_of(path: Path) -> float:
+    """Return the time of the last mark; a copy that is gone is as good as needed."""
     try:
-        return path.is_dir() and path.stat().st_mtime < oldest
+        return path.stat().st_mtime if path.is_dir() else math.inf
     except OSError:
-        return False
+        return math.inf
+
+
+def _size(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    return 0
+
+
+def _removed(path: Path, oldest: float) -> bool:
+    """Remove a copy, unless it is being read or replaced, or has been marked since."""
+    # The lock of the model's folder is that of a transfer, which replaces copies.
+    with _locked(path.parent, _NOW) as alone, _locked(path, _NOW) as unread:
+        if not (alone and unread and _mark_of(path) < oldest):
+            return False
+        unfinished = path.with_name(f".unfinished-{path.name.removeprefix('.unfinished-')}")
+        if path != unfinished:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            path.rename(unfinished)
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return True

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import math
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import numpy as np
 import structlog
@@ -10,6 +12,8 @@ import structlog
 import bundle as bundles
 from bundle import Bundle, BundleError, BundleLocation
 from bundle.locations import is_single
+from bundle.manifest import MODEL_FILE
+from bundle.reader import read_manifest
 from calibrators import CalibrationError
 from service.decisions.revision import Revision
 from service.errors import BundleRefusedError, ConfigurationError, RevisionStateError
@@ -18,12 +22,13 @@ from service.inference.cuda import cuda
 from service.inference.inputs import specification
 from service.inference.providers import resolve_provider
 from service.inference.runtimes import Runtime, open_runtime
-from service.inference.sampling import Sample
 from service.inference.threads import inference_threads
 from service.serving.copies import Copies
 from service.serving.mirror import Mirror
 from service.serving.plane import Served
-from service.serving.verification import bundle_of, verified_in_place
+from service.serving.proof import Proofs
+from service.serving.sampling import Sample
+from service.serving.verification import bundle_of, trusted_keys, verified_in_place
 from service.settings import Settings
 
 logger = structlog.get_logger(__name__)
@@ -36,7 +41,7 @@ class Loader:
         settings: Names the folder, the provider and its threads.
 
     Raises:
-        ConfigurationError: The configured provider is not available on this machine.
+        ConfigurationError: The configured provider is not available on this machine, or a trusted key cannot be read.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -44,12 +49,21 @@ class Loader:
         self._provider = resolve_provider(settings.provider)
         if settings.provider == "auto" and self._provider == "cpu" and cuda().built_for is not None:
             logger.warning("models run on the CPU", reason=cuda().problem, remedy=cuda().remedy)
+        self._trusted = trusted_keys(settings.trusted_keys)
         self._threads = inference_threads(settings.threads)
         reference = settings.bundle_reference
         self._folder = settings.bundle_folder
         self._pinned = reference.sha256
         self._mirror = Mirror(reference.address, self._folder) if reference.is_url else None
-        self._copies = Copies(settings.bundle_cache, settings.bundle_cache_days)
+        self._copies = Copies(settings.bundle_cache, settings.bundle_cache_days, settings.bundle_cache_bytes)
+        self._options: dict[str, Any] = {
+            "provider": self._provider,
+            "threads": self._threads,
+            "max_batch_size": settings.max_batch_size,
+            "gpu_memory_bytes": settings.gpu_memory_bytes,
+            "run_timeout_s": settings.run_timeout_s,
+        }
+        self._proofs = Proofs(settings.proof_timeout_s, settings.proof_memory_bytes, self._options)
         self._opened: dict[str, tuple[Bundle, Runtime]] = {}
         self._samples: dict[str, Sample] = {}
 
@@ -119,13 +133,44 @@ class Loader:
             BundleRefusedError: The bundle fails verification.
             BundleUnreachableError: It is remote and cannot be copied.
         """
-        found = self._copied(location, lambda: verified_in_place(location))
+        found = self._copied(location, lambda: verified_in_place(location, self._trusted))
         if self._mirror is not None:
             self._mirror.check_unchanged(found)
         session = self._session(found)
         if keep:
             self._opened[found.id] = found, session
         return found
+
+    def prove_apart(self, location: BundleLocation, until: float = math.inf) -> Bundle:
+        """Return the bundle at a location as `prove`, with its model run in another process, within limits.
+
+        Args:
+            location: Where it is.
+            until: Monotonic time in seconds at which the proof ends at the latest.
+
+        Raises:
+            BundleRefusedError: The bundle fails verification, or its proof takes too much time or memory.
+            BundleUnreachableError: It is remote and cannot be copied.
+        """
+        found = self._copied(location, lambda: verified_in_place(location, self._trusted))
+        if self._mirror is not None:
+            self._mirror.check_unchanged(found)
+        if found.manifest.model_file == MODEL_FILE:
+            self._proofs.run(found, until)
+        else:
+            self._session(found)
+        return found
+
+    def open(self, revision: Revision) -> None:
+        """Open a revision's bundle, so that `serve` is quick. It needs no lock, and fails as `serve` does."""
+        if revision.bundle_id not in self._opened:
+            location = bundles.locate(self._folder, revision.model, revision.bundle_version)
+            found = self._copied(location, lambda: bundle_of(self._folder, revision, self._trusted))
+            self._opened.setdefault(found.id, (found, self._session(found)))
+
+    def close(self) -> None:
+        """End the proofs that run."""
+        self._proofs.close()
 
     def serve(self, revision: Revision) -> Served:
         """Load a revision, with the session that other revisions of its bundle use.
@@ -135,10 +180,7 @@ class Loader:
             BundleUnreachableError: Its bundle is remote and cannot be copied.
             RevisionStateError: Its calibrator does not fit the model.
         """
-        if revision.bundle_id not in self._opened:
-            location = bundles.locate(self._folder, revision.model, revision.bundle_version)
-            found = self._copied(location, lambda: bundle_of(self._folder, revision))
-            self._opened[found.id] = found, self._session(found)
+        self.open(revision)
         found, session = self._opened[revision.bundle_id]
         labels = found.manifest.labels
         try:
@@ -163,6 +205,16 @@ class Loader:
             encoder,
             self._sample(found),
         )
+
+    def labels(self, revision: Revision) -> Sequence[str] | None:
+        """Return the labels in the manifest of a revision's bundle, unverified; None if only `serve` can tell."""
+        if revision.bundle_id in self._opened:
+            return self._opened[revision.bundle_id][0].manifest.labels
+        location = bundles.locate(self._folder, revision.model, revision.bundle_version)
+        try:
+            return read_manifest(location.path).labels
+        except BundleError:
+            return None
 
     def keep_only(self, bundle_ids: Collection[str]) -> None:
         """Drop all other sessions; each closes after its last request."""
@@ -192,8 +244,7 @@ class Loader:
                 with self._copies.reading(location.path):
                     found = verify()
             except BundleRefusedError:
-                self._mirror.fetch(location)
-                found = verify()
+                found = self._mirror.fetch(location, verify)
         if self._pinned not in (None, found.id):
             raise BundleRefusedError(
                 f"Bundle {location.model}/{location.version} differs from the digest that CANDOR_BUNDLES is pinned to.",
@@ -204,10 +255,4 @@ class Loader:
         return found
 
     def _session(self, found: Bundle) -> Runtime:
-        return open_runtime(
-            found,
-            provider=self._provider,
-            threads=self._threads,
-            max_batch_size=self._settings.max_batch_size,
-            gpu_memory_bytes=self._settings.gpu_memory_bytes,
-        )
+        return open_runtime(found, **self._options)

@@ -8,8 +8,10 @@ from typing import Any, Final
 
 import numpy.typing as npt
 
+from candor.contract.policies import TOP
 from service.serving.plane import Answer
 from service.state.prediction_rows import PredictionBatch
+from service.state.reviewed import Reviewed
 
 _PER_ROW: Final = {part.name for part in fields(Answer)} & {part.name for part in fields(PredictionBatch)} - {"policy"}
 """Columns that a prediction is answered with and that are logged."""
@@ -32,8 +34,20 @@ def logged_rows(answer: Answer, inputs: npt.NDArray[Any], created_at: int) -> Pr
         created_at=created_at,
         inputs=inputs,
         input_spec=answer.served.specification,
+        reviewed=_reviewed(answer),
         **{name: getattr(answer, name) for name in _PER_ROW} | {"groups": _groups(answer)},
     )
+
+
+def _reviewed(answer: Answer) -> Reviewed | None:
+    """Return what the policy's review queue needs, None if it has none."""
+    if answer.policy is None or (terms := answer.policy.policy.review) is None:
+        return None
+    policy = answer.policy.policy
+    if policy.positive == TOP:
+        return Reviewed(policy.id, terms, 1.0 - answer.confidence, answer.amounts, arising=answer.policy.arising)
+    column = answer.served.labels.index(policy.positive)
+    return Reviewed(policy.id, terms, answer.probabilities[:, column], answer.amounts, arising=answer.policy.arising)
 
 
 def _groups(answer: Answer) -> Sequence[str | None]:

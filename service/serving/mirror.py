@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,7 +21,7 @@ import bundle as bundles
 from bundle import Bundle, BundleError, BundleLocation, RemoteError, remote
 from bundle.copying import copy, pinned, remote_manifest
 from bundle.manifest import MANIFEST_FILE, MODEL_NAME
-from bundle.references import OCI
+from bundle.references import MLFLOW, OCI
 from service.errors import BundleRefusedError, BundleUnreachableError
 
 logger = structlog.get_logger(__name__)
@@ -34,7 +34,7 @@ class Mirror:
     """Local copies of the bundles in a remote folder.
 
     Args:
-        address: URL of a folder of bundles, or of a single one; an artifact in a registry is a single one.
+        address: URL of a folder of bundles, or of a single one, which `oci://` and `models:/` always name.
         folder: Where the copies are, as `<model>/<version>/`.
 
     Attributes:
@@ -67,8 +67,14 @@ class Mirror:
             return bundles.find(self._folder)
         return sorted(bundles.locate(self._folder, model, version) for model, version in self._sources)
 
-    def fetch(self, location: BundleLocation) -> None:
-        """Copy a bundle; a damaged copy is replaced once the new one is complete.
+    def fetch(self, location: BundleLocation, verify: Callable[[], Bundle]) -> Bundle:
+        """Copy a bundle and return it, verified; a damaged copy is replaced once the new one is complete.
+
+        Processes that need the same bundle at once wait for the first one, which copies it for all of them.
+
+        Args:
+            location: Where the copy belongs.
+            verify: Verifies the copy.
 
         Raises:
             BundleRefusedError: The remote bundle is damaged, missing, or another one.
@@ -81,6 +87,10 @@ class Mirror:
             if named not in self._sources:
                 raise self._missing(location)
             with self._alone(location) as unfinished:
+                try:
+                    return verify()  # another process has copied it meanwhile
+                except BundleRefusedError:
+                    pass
                 source = self._sources[named]
                 manifest, data = remote_manifest(source)
                 if (manifest.model, manifest.version) != named:
@@ -106,6 +116,7 @@ class Mirror:
                 remedy="Upload the bundle again, as it was exported.",
             ) from error
         logger.info("bundle copied", model=location.model, version=location.version, bundles=self._address)
+        return verify()
 
     def check_unchanged(self, found: Bundle) -> None:
         """Refuse a copy of a bundle that has since been replaced by another one under the same version.
@@ -131,7 +142,7 @@ class Mirror:
             )
 
     def _listed(self) -> dict[tuple[str, int], str]:
-        top = [MANIFEST_FILE] if self._address.startswith(OCI) else remote.names(self._address)
+        top = [MANIFEST_FILE] if self._address.startswith((MLFLOW, OCI)) else remote.names(self._address)
         if MANIFEST_FILE in top:
             source = pinned(self._address)
             manifest, _ = remote_manifest(source)

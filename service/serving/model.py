@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from service.errors import NotReadyError, RevisionStateError
 from service.inference.remote import Remote
 from service.serving.plane import Plane, Served
+from service.state.challengers import Challenger
 from service.state.desired import UNSAID, Desired
 from service.state.pointers import Pointer
 
@@ -34,6 +37,29 @@ class Failure:
     again_at: float
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Beside:
+    """A challenger on this process.
+
+    Attributes:
+        challenger: What the state says of it.
+        active: Id of the bundle that was active when it was loaded.
+        served: Ready to run; None if it needs no run (the active revision has its model file), or has a problem.
+        problem: Why it is not scored; None otherwise.
+        refused: Whether its labels are the problem, which stays as long as this bundle is active.
+        last_change: When the model's folder of bundles had last changed before a failed attempt; a change is tried.
+        again_at: When a problem is to be tried again, on the monotonic clock; infinite if only a change can help.
+    """
+
+    challenger: Challenger
+    active: str
+    served: Served | None = None
+    problem: str | None = None
+    refused: bool = False
+    last_change: int = 0
+    again_at: float = math.inf
+
+
 @dataclass(eq=False)
 class Model:
     """One model: its hot path and its loaded revisions.
@@ -44,7 +70,8 @@ class Model:
         pointer: The pointer last read from the state; `NO_POINTER` without one.
         desired: Whether the model should be served, as last read from the state.
         loaded: Revisions ready to run, by id, with voided certificates marked.
-        voided: Keys of voided certificates.
+        beside: Its challengers on this process.
+        voided: Reasons of voided certificates, by key.
         problem: Why it does not serve its active revision; None if it does.
         damaged: Whether its bundle is the reason.
         refused: Why new bundles did not become proposals, by version.
@@ -56,7 +83,8 @@ class Model:
     pointer: Pointer = NO_POINTER
     desired: Desired = UNSAID
     loaded: dict[str, Served] = field(default_factory=dict)
-    voided: frozenset[str] = frozenset()
+    beside: tuple[Beside, ...] = ()
+    voided: Mapping[str, str] = field(default_factory=dict)
     problem: str | None = None
     failure: Failure | None = None
     damaged: bool = False

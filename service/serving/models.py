@@ -7,8 +7,11 @@ previous revision stays loaded until the next activation. A request keeps its re
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import islice
 from typing import Any
 
 import structlog
@@ -21,24 +24,27 @@ from service.errors import (
     BundleRefusedError,
     BundleUnreachableError,
     CandorError,
-    ConfigurationError,
     PolicyError,
     RevisionStateError,
     StateUnavailableError,
     UnknownModelError,
     UpstreamError,
     UpstreamRejectedError,
+    for_clients,
 )
 from service.inference.batcher import LoopThread
 from service.others import FOLLOW, Alone, Others
 from service.serving.loading import Loader
-from service.serving.model import NO_POINTER, Model
+from service.serving.model import NO_POINTER, Beside, Model
 from service.serving.plane import Log, Plane, Served
-from service.serving.proposals import Proposals
+from service.serving.policy_files import not_in_force
+from service.serving.proposals import NewBundles, Proposals
 from service.serving.swap import Swap
 from service.settings import Settings
+from service.state.challengers import ChallengerStore
 from service.state.database import Database
 from service.state.desired import UNSAID, Desired, DesiredStore
+from service.state.guards import Watch
 from service.state.monitors import MonitorStore
 from service.state.pointers import Pointer
 from service.state.revisions import RevisionStore
@@ -46,6 +52,7 @@ from service.state.revisions import RevisionStore
 logger = structlog.get_logger(__name__)
 
 _PRUNE_S = 3600.0
+_MOST_FILES = 20
 _FAILURES = (
     BundleRefusedError,
     BundleUnreachableError,
@@ -63,6 +70,10 @@ class Models:
         database: Open state.
         log: Handed to each model's plane.
         others: Processes that must serve what this one activates.
+
+    Attributes:
+        state_problem: Why the state could not be read the last time; what is served stays.
+        unwritable: Why the state, which can be read, could not be written the last time; the service is not ready then.
     """
 
     def __init__(self, settings: Settings, database: Database, log: Log, others: Others | None = None) -> None:
@@ -71,44 +82,44 @@ class Models:
         self._store = RevisionStore(database)
         self._desired = DesiredStore(database)
         self._monitors = MonitorStore(database)
+        self._challengers = ChallengerStore(database)
         self._loader = Loader(settings)
         self._proposals = Proposals(settings, database, self._store, self._loader)
         self._log = log
         self._others = others or Alone()
         self._models: dict[str, Model] = {}
         self._loop_thread = LoopThread()
-        self._swap = Swap(self._store, self._monitors, self._loader, self._models)
+        self._swap = Swap(self._store, self._monitors, self._loader, self._models, log_gap=settings.log_gap)
         self._seen_at = self._pruned_at = time.monotonic()
+        self.state_problem: str | None = None
+        self.unwritable: str | None = None
 
     def start(self) -> None:
         """Load every model: its active revision, or its newest bundle if it has none.
 
         A model that fails keeps its problem; the others are served. If all fail, the first error is raised, unless it
-        is about a server elsewhere, which `follow` tries again.
+        is about a server elsewhere, which `follow` tries again. Then one process of the service proposes newer bundles,
+        in no more time than the proof of one may take.
 
         Raises:
             BundleRefusedError: A bundle is damaged or missing.
             BundleUnreachableError: No bundle can be copied from the remote folder, and none was before.
-            ConfigurationError: The folder of bundles or of policies does not exist or cannot be read.
+            ConfigurationError: The folder of bundles or of policies cannot be read.
             PolicyError: A policy file cannot be used.
             RevisionStateError: A revision cannot be read.
         """
-        folder = self._settings.policies
-        if folder is not None and not folder.is_dir():
-            raise ConfigurationError(
-                f"The folder of policies {folder} does not exist.", where="CANDOR_POLICIES", expected="a folder"
-            )
         desired = self._desired.all()
         self._loader.refresh()
         locations = self._loader.find()
         failures = []
-        for name in sorted({*self._store.pointers(), *locations}):
+        old = set(self._store.pointers())
+        for name in filter(self._is_ours, sorted({*old, *locations})):
             model = self._models[name] = self._new(name)
             model.desired = desired.get(name, UNSAID)
             if not model.desired.loaded:
                 continue
             try:
-                self._put_into_service(model, locations.get(name, []))
+                self._serve(model, locations.get(name, []), apart=True)
             except UpstreamError as error:
                 model.failed(model.pointer, 0, first_delay_s=self._settings.poll_interval_s)
                 model.problem = str(error)
@@ -118,10 +129,14 @@ class Models:
                 model.problem, model.damaged = str(error), isinstance(error, BundleRefusedError)
                 logger.error("model not served", model=name, error=str(error), found=error.found)
         self._prune_copies()
+        if self._others.first:
+            self._name_unused_policies({*old, *locations}, old)
         if failures and not any(model.plane.served for model in self.all()):
             raise failures[0]
         if not self._models and (unreachable := self._loader.problem) is not None:
             raise BundleUnreachableError(f"No bundle can be served: {unreachable}", where="CANDOR_BUNDLES")
+        if self._others.first:
+            self._propose_all(locations)
 
     def get(self, name: str | None) -> Model:
         """Return the model called `name`; without a name, the default model.
@@ -154,7 +169,7 @@ class Models:
         Raises:
             ConfigurationError: The folder cannot be read.
         """
-        return sorted(self._loader.find().keys() - self._models.keys())
+        return sorted(filter(self._is_ours, self._loader.find().keys() - self._models.keys()))
 
     @property
     def stale_for_s(self) -> float:
@@ -163,9 +178,13 @@ class Models:
 
     def problems(self) -> dict[str, str]:
         """Return why models do not serve their active revisions, by name; empty if all do."""
-        if not self._models:
+        wanted = self._settings.models or ()
+        if not self._models and not wanted:
             return {"models": f"no bundle in {self._settings.bundles}"}
-        problems = {model.name: model.problem for model in self.all() if model.problem}
+        problems = {name: f"no bundle in {self._settings.bundles}" for name in wanted if name not in self._models}
+        problems |= {model.name: model.problem for model in self.all() if model.problem}
+        if self.unwritable is not None:
+            problems["state"] = self.unwritable
         limit_s = self._settings.unready_after
         if limit_s is not None and (stale_for_s := self.stale_for_s) > limit_s:
             problems["state"] = f"No database contact for {stale_for_s:.0f} s, longer than {limit_s:g} s."
@@ -177,6 +196,7 @@ class Models:
             "models": {model.name: model.plane.served and model.plane.served.revision.id for model in self.all()},
             "problems": self.problems(),
             "bundles": self.bundles_problem,
+            "state": self.state_problem,
             "stale_for_s": self.stale_for_s,
         }
 
@@ -190,11 +210,15 @@ class Models:
         try:
             pointers, desired = self._store.pointers(), self._desired.all()
             voided = self._monitors.voided()
+            challengers = self._challengers.all()
         except StateUnavailableError as error:
+            self.state_problem = str(for_clients(error))
             logger.warning("state unavailable", stale_for_s=round(self.stale_for_s, 1), error=str(error))
             return
-        self._seen_at = time.monotonic()
+        self._seen_at, self.state_problem = time.monotonic(), None
         for name, pointer in pointers.items():
+            if not self._is_ours(name):
+                continue
             with self._swap.lock:
                 if name not in self._models:  # loaded on another replica
                     self._models[name] = self._new(name)
@@ -203,7 +227,8 @@ class Models:
             changed = 0 if model.problem is None and model.failure is None else self._loader.last_change(name)
             try:
                 self._follow(model, pointer, desired.get(name, UNSAID), changed)
-                self._swap.void(model, voided.get(name, frozenset()))
+                self._swap.void(model, voided.get(name, {}))
+                self._swap.challenge(model, [one for one in challengers if one.model == name])
             except StateUnavailableError as error:
                 logger.warning("state unavailable", model=name, error=str(error))
             except CandorError as error:
@@ -219,7 +244,7 @@ class Models:
         if time.monotonic() - self._pruned_at > _PRUNE_S:
             self._prune_copies()
 
-    def load(self, name: str, *, by: str) -> dict[int, str]:
+    def load(self, name: str, *, by: str) -> NewBundles:
         """Serve a model on every replica: its active revision, or its newest bundle if it has none.
 
         Newer bundles become proposals. Nothing else changes if the model is already served, and nothing on an error.
@@ -229,7 +254,7 @@ class Models:
             by: Actor for the audit log.
 
         Returns:
-            Why newer bundles did not become proposals, by version; empty if all did.
+            The proposals made, and why others were not.
 
         Raises:
             UnknownModelError: Neither the state nor the folder of bundles has the model.
@@ -239,8 +264,9 @@ class Models:
             RevisionStateError: Its revision cannot be read.
         """
         self._loader.refresh()
+        self._open_apart(name)
         with self._swap.lock:
-            locations = self._loader.find().get(name, [])
+            locations = self._loader.find().get(name, []) if self._is_ours(name) else []
             model = self._models.get(name)
             if model is None and not locations:
                 raise UnknownModelError(
@@ -253,16 +279,17 @@ class Models:
             new = model is None
             model = model or self._new(name)
             try:
-                refused = self._put_into_service(model, locations)
+                self._serve(model, locations)
             except BaseException:
                 if new:
                     model.plane.close()
                 raise
             self._models[name] = model
             model.desired = self._desired.set(name, loaded=True, by=by)
+        new_bundles = self._propose(model, locations)  # without the lock: a rollback does not wait for a proof
         self._others.tell(FOLLOW)
         self._prune_copies()
-        return refused
+        return new_bundles
 
     def unload(self, name: str, *, by: str) -> None:
         """Stop serving a model on every replica, after its accepted requests. Its stored data stay.
@@ -280,10 +307,34 @@ class Models:
             self._swap.take_out(model)
         self._others.tell(FOLLOW)
 
+    @contextmanager
+    def prepared(self, name: str, revision: Revision) -> Iterator[Served]:
+        """Load a revision for as long as the context lasts; activating it inside loads nothing again.
+
+        Raises:
+            BundleRefusedError: Its bundle cannot be loaded.
+            RevisionStateError: It cannot be read, or the model is unloaded.
+        """
+        model = self.get(name)
+        model.check_loaded()
+        if revision.id not in model.loaded:
+            self._loader.open(revision)  # before the lock: a rollback does not wait for it
+        with self._swap.lock, self._swap.pruned(model):
+            model.check_loaded()
+            yield self._swap.load(model, revision)
+
     def activate(
-        self, name: str, revision_id: str, *, expected_epoch: int, by: str, reason: str | None = None
+        self,
+        name: str,
+        revision_id: str,
+        *,
+        expected_epoch: int,
+        by: str,
+        reason: str | None = None,
+        accepted: Sequence[str] = (),
+        watch: Watch | None = None,
     ) -> Pointer:
-        """Load a revision, move the pointer to it, and swap it in.
+        """Load a revision, move the pointer to it, and swap it in; see `RevisionStore.activate` for the arguments.
 
         Raises:
             UnknownRevisionError: The revision does not exist.
@@ -296,13 +347,29 @@ class Models:
             model.check_loaded()
             self._store.check_epoch(model.name, expected_epoch)
             self._swap.load(model, self._store.get(model.name, revision_id))
-            pointer = self._store.activate(model.name, revision_id, expected_epoch=expected_epoch, by=by, reason=reason)
+            pointer = self._store.activate(
+                model.name,
+                revision_id,
+                expected_epoch=expected_epoch,
+                by=by,
+                reason=reason,
+                accepted=accepted,
+                watch=watch,
+            )
             self._swap.swap_in(model, pointer)
         self._others.tell(FOLLOW)
         return pointer
 
-    def rollback(self, name: str, *, expected_epoch: int, by: str, reason: str | None = None) -> Pointer:
-        """Move the pointer back to the previous revision, and swap it in.
+    def rollback(
+        self,
+        name: str,
+        *,
+        expected_epoch: int,
+        by: str,
+        reason: str | None = None,
+        guard: Mapping[str, Any] | None = None,
+    ) -> Pointer:
+        """Move the pointer back to the previous revision, and swap it in; see `RevisionStore.rollback`.
 
         Raises:
             RevisionStateError: The model has no previous revision, or is unloaded.
@@ -316,10 +383,39 @@ class Models:
             before = self._store.pointer(model.name)
             if before is not None and before.previous is not None:
                 self._swap.load(model, self._store.get(model.name, before.previous))
-            pointer = self._store.rollback(model.name, expected_epoch=expected_epoch, by=by, reason=reason)
+            pointer = self._store.rollback(model.name, expected_epoch=expected_epoch, by=by, reason=reason, guard=guard)
             self._swap.swap_in(model, pointer)
         self._others.tell(FOLLOW)
         return pointer
+
+    def beside(self, name: str) -> tuple[Beside, ...]:
+        """Return a model's challengers on this process; none if the model is unknown."""
+        model = self._models.get(name)
+        return () if model is None else model.beside
+
+    def loaded(self, name: str, revision: str) -> Served | None:
+        """Return a loaded revision of a model; None if it is not loaded."""
+        model = self._models.get(name)
+        return None if model is None else model.loaded.get(revision)
+
+    def labels_of(self, revision: Revision) -> Sequence[str] | None:
+        """Return the labels of a revision, loaded or not; None if its bundle is gone."""
+        return self._loader.labels(revision)
+
+    def check_challenger(self, revision: Revision) -> AbstractContextManager[None]:
+        """Refuse, on entry, a revision that cannot be scored beside the active one; keep it loaded for the block.
+
+        Raises:
+            BundleRefusedError: Its bundle cannot be loaded.
+            BundleUnreachableError: Its bundle is remote and cannot be copied.
+            RevisionStateError: Its calibrator does not fit the model, or its labels differ from the active ones.
+        """
+        return self._swap.check(self.get(revision.model), revision)
+
+    def challengers_changed(self, name: str) -> None:
+        """Load a model's challengers here and on the other processes."""
+        self._swap.challenge(self.get(name), self._challengers.of(name))
+        self._others.tell(FOLLOW)
 
     def propose_policy(self, name: str, policy: Policy, *, by: str, by_key: str | None = None) -> Revision:
         """Propose a new or changed policy, solved with the active revision; see `Proposals.of_policy`.
@@ -352,8 +448,34 @@ class Models:
 
     def close(self) -> None:
         """Finish the waiting requests of every plane."""
+        self.stop_loading()
         for model in self.all():
             model.plane.close()
+
+    def stop_loading(self) -> None:
+        """End the proofs of new bundles, so that a stop waits for none."""
+        self._loader.close()
+
+    def _open_apart(self, name: str) -> None:
+        """Open the bundle that a model is to serve before anything is locked; one without a revision is proven."""
+        model = self._models.get(name)
+        if not self._is_ours(name) or (model is not None and model.plane.served is not None):
+            return
+        pointer = self._store.pointer(name)
+        if pointer is not None:
+            self._loader.open(self._store.get(name, pointer.active))
+        elif locations := self._loader.find().get(name):
+            self._loader.prove_apart(locations[-1])
+
+    def _name_unused_policies(self, known: set[str], old: set[str]) -> None:
+        """Log the policy files that decide nothing as they are: the state has the policies of a model that it knows."""
+        folder = self._settings.policies
+        if folder is None:
+            return
+        served = {model.name: model.plane.served for model in self.all() if model.name in old}
+        found = not_in_force(folder, known, {name: one for name, one in served.items() if one is not None})
+        for path, why, remedy in islice(found, _MOST_FILES):
+            logger.warning("policy file not in force", file=str(path), why=why, remedy=remedy)
 
     def _prune_copies(self) -> None:
         self._pruned_at = time.monotonic()
@@ -376,15 +498,26 @@ class Models:
         )
         return Model(name, plane)
 
-    def _put_into_service(self, model: Model, locations: Sequence[BundleLocation]) -> dict[int, str]:
-        """Load the active or a first revision and propose newer bundles; return why some were refused."""
+    def _serve(self, model: Model, locations: Sequence[BundleLocation], *, apart: bool = False) -> None:
         with self._swap.pruned(model):  # drops the verified bundle's session if its first revision cannot be made
             pointer = self._store.pointer(model.name)
             if pointer is None:
-                pointer = self._proposals.first(locations[-1])
+                pointer = self._proposals.first(locations[-1], apart=apart)
             self._swap.swap_in(model, pointer)
-        model.refused = self._proposals.of_new_bundles(model.served, locations)
-        return model.refused
+
+    def _propose(self, model: Model, locations: Sequence[BundleLocation], until: float = math.inf) -> NewBundles:
+        new_bundles = self._proposals.of_new_bundles(model.served, locations, until)
+        model.refused = new_bundles.refused
+        return new_bundles
+
+    def _propose_all(self, locations: Mapping[str, Sequence[BundleLocation]]) -> None:
+        until = time.monotonic() + self._settings.proof_timeout_s
+        for model in self.all():
+            if model.plane.served is not None:
+                self._propose(model, locations.get(model.name, ()), until)
+
+    def _is_ours(self, name: str) -> bool:
+        return self._settings.models is None or name in self._settings.models
 
     def _begin(self, pointers: Mapping[str, Pointer]) -> None:
         """Try again to make the first revisions of models whose servers did not answer at the start."""
@@ -392,14 +525,21 @@ class Models:
             if model.name in pointers or model.failure is None or model.would_fail_again(NO_POINTER, 0):
                 continue
             try:
+                locations = self._loader.find().get(model.name, [])
                 with self._swap.lock:
-                    self._put_into_service(model, self._loader.find().get(model.name, []))
+                    self._serve(model, locations)
+                if self._others.first:
+                    self._propose(model, locations)
             except CandorError as error:
                 model.failed(NO_POINTER, 0, first_delay_s=self._settings.poll_interval_s)
                 model.problem = str(error)
                 logger.error("model not served yet", model=model.name, error=str(error))
 
     def _follow(self, model: Model, pointer: Pointer, desired: Desired, changed: int) -> None:
+        moved = pointer.epoch != model.pointer.epoch and pointer.active not in model.loaded
+        if moved and model.desired.loaded and desired.loaded and not model.would_fail_again(pointer, changed):
+            with suppress(CandorError):  # told by the attempt below
+                self._loader.open(self._store.get(model.name, pointer.active))
         with self._swap.lock:
             if desired.change > model.desired.change:
                 model.failure = None

@@ -12,15 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import chain, groupby, repeat
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from bundle import Bundle, InputSpec
 from calibrators import Calibrator
+from candor.contract.conditions import REVIEW
 from service.decisions.decide import decide_rows
 from service.decisions.revision import Revision
+from service.decisions.sets import sets_of
 from service.decisions.solved import SolvedPolicy
 from service.errors import InputShapeError, OverloadedError, StateUnavailableError, UnknownPolicyError
 from service.ids import new_ids
@@ -28,9 +30,11 @@ from service.inference.batcher import Batcher, LoopThread, Waiting
 from service.inference.chain import Chain, Scores
 from service.inference.inputs import Encoder, check_rows, conform
 from service.inference.runtimes import Runtime
-from service.inference.sampling import Sample
 from service.inference.statistics import Stages, Statistics, Timing
 from service.places import in_body
+from service.serving.sampling import Sample
+
+T = TypeVar("T")
 
 _NS = 1e9
 _HERE_S = 0.001  # a run this short may block the event loop
@@ -73,11 +77,12 @@ class Served:
             ) from None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # not frozen: its making would take six times as long, once per request
 class Answer:
-    """Answer to a request. Every array and list has one entry per row.
+    """Answer to a request, never changed. Every array and list has one entry per row.
 
-    `segments` is None if no row has one; `timing` is that of the batch of the request.
+    `segments` and `amounts` are None if no row has one; `sets` tells of each label whether it is in the row's
+    prediction set, (N, K), None if the policy makes none; `timing` is that of the batch of the request.
     """
 
     served: Served
@@ -91,27 +96,31 @@ class Answer:
     confidence: npt.NDArray[np.float32]
     actions: list[str | None]
     propensities: list[float | None]
-    sought: list[bool]
+    sought: list[bool | None]
     timing: Timing
     segments: Sequence[str | None] | None = None
+    amounts: Sequence[float | None] | None = None
+    sets: npt.NDArray[np.bool_] | None = None
 
     def part(self, rows: slice) -> Answer:
         """Return the answer to some of the rows."""
         return Answer(
-            served=self.served,
-            policy=self.policy,
-            ids=self.ids[rows],
-            references=self.references[rows],
-            groups=self.groups[rows],
-            logits=self.logits[rows],
-            probabilities=self.probabilities[rows],
-            labels=self.labels[rows],
-            confidence=self.confidence[rows],
-            actions=self.actions[rows],
-            propensities=self.propensities[rows],
-            sought=self.sought[rows],
-            timing=self.timing,
-            segments=None if self.segments is None else self.segments[rows],
+            self.served,
+            self.policy,
+            self.ids[rows],
+            self.references[rows],
+            self.groups[rows],
+            self.logits[rows],
+            self.probabilities[rows],
+            self.labels[rows],
+            self.confidence[rows],
+            self.actions[rows],
+            self.propensities[rows],
+            self.sought[rows],
+            self.timing,
+            None if self.segments is None else self.segments[rows],
+            None if self.amounts is None else self.amounts[rows],
+            None if self.sets is None else self.sets[rows],
         )
 
 
@@ -130,6 +139,7 @@ class _Request:
     references: Sequence[str | None]
     groups: Sequence[str | None]
     segments: Sequence[str | None] | None
+    amounts: Sequence[float | None] | None
     queued_ns: int
     until_ns: int
 
@@ -233,6 +243,8 @@ class Plane:
         references: Sequence[str | None] | None = None,
         groups: Sequence[str | None] | None = None,
         segments: Sequence[str | None] | str | None = None,
+        amounts: Sequence[float | None] | None = None,
+        encoded: bool = False,
         alone: bool = False,
     ) -> None:
         """Queue a batch of inputs (N, …), or one example without its batch axis; call on the event loop.
@@ -251,6 +263,8 @@ class Plane:
             references: The client's names of the N rows.
             groups: Groups of the N rows (card, patient …).
             segments: Segments of the N rows, or one for all.
+            amounts: Amounts at stake in the N rows.
+            encoded: Whether the revision's encoder made the inputs of table rows, see `conform`.
             alone: Whether no other request can arrive together with this one, see `Batcher.put`.
 
         Raises:
@@ -258,23 +272,29 @@ class Plane:
             InputError: The inputs do not fit the model.
             OverloadedError: The queue is full.
         """
-        fitting = conform(inputs, served.input, served.encoder)
+        fitting = conform(inputs, served.input, served.encoder, encoded=encoded)
         check_rows(len(fitting), self._max_rows)
         nothing = [None] * len(fitting)
         if isinstance(segments, str):
             segments = [segments] * len(fitting)
-        for key, names in (("references", references), ("groups", groups), ("segments", segments)):
-            if names is not None and len(names) != len(fitting):
+        if references is groups is segments is amounts is None:
+            given: tuple[tuple[str, Sequence[Any] | None], ...] = ()
+        else:
+            given = ("references", references), ("groups", groups), ("segments", segments), ("amounts", amounts)
+        for key, each in given:
+            if each is not None and len(each) != len(fitting):
                 raise InputShapeError(
                     f"`{key}` must have one entry per input.",
                     where=in_body(key),
-                    found=len(names),
+                    found=len(each),
                     expected=len(fitting),
                 )
         started = time.perf_counter_ns()
         solved = served.policy(policy)
         until = started + int(deadline_s * _NS)
-        request = _Request(served, fitting, solved, references or nothing, groups or nothing, segments, started, until)
+        request = _Request(
+            served, fitting, solved, references or nothing, groups or nothing, segments, amounts, started, until
+        )
         here_s = _HERE_S if served.session.on_loop else 0.0
         try:
             self._batcher.put(request, waiting, deadline_s=deadline_s, here_s=here_s, alone=alone)
@@ -296,7 +316,8 @@ class Plane:
         self._batcher.close()
 
     def _statistics_of(self, served: Served) -> Statistics:
-        return self.statistics.setdefault(served.revision.id, Statistics())
+        found = self.statistics.get(served.revision.id)
+        return self.statistics.setdefault(served.revision.id, Statistics()) if found is None else found
 
     def _run(self, requests: list[_Request]) -> list[Logged]:
         served = requests[0].lane
@@ -389,7 +410,8 @@ class Plane:
             confidence,
             references=_joined([request.references for request in requests]),
             groups=_joined([request.groups for request in requests]),
-            segments=_segments(requests),
+            segments=_optional([request.segments for request in requests], requests),
+            amounts=_optional([request.amounts for request in requests], requests),
             timing=timing,
             explore=self._explore,
         )
@@ -409,18 +431,23 @@ def decided(
     segments: Sequence[str | None] | None,
     timing: Timing,
     explore: random.Random,
+    amounts: Sequence[float | None] | None = None,
 ) -> Answer:
     """Decide scored rows by one policy; `explore` draws whose label is sought."""
     actions: list[str | None] = [None] * len(ids)
     propensities: list[float | None] = [None] * len(ids)
-    sought = [False] * len(ids)
+    sought: list[bool | None] = [False] * len(ids)
     if solved is not None:
-        bands = decide_rows(solved, served.labels, logits, probabilities, labels, confidence, segments)
+        bands = decide_rows(solved, served.labels, logits, probabilities, labels, confidence, segments, amounts)
         actions = [solved.actions[band] for band in bands.tolist()]
         shares = solved.propensities[bands].tolist()
         # Drawn here, before any label exists, and independently of the role of the row in a recalibration.
         sought = [share > 0 and explore.random() < share for share in shares]
         propensities = shares
+        if solved.selects_reviews:  # the log does, which alone knows the rows of all processes
+            for row, action in enumerate(actions):
+                if action == REVIEW:
+                    propensities[row] = sought[row] = None
     return Answer(
         served=served,
         policy=solved,
@@ -436,6 +463,8 @@ def decided(
         sought=sought,
         timing=timing,
         segments=segments,
+        amounts=amounts,
+        sets=sets_of(solved.sets, probabilities, segments) if solved is not None and solved.sets else None,
     )
 
 
@@ -452,15 +481,17 @@ async def _until_written(written: Future[None], deadline_s: float) -> None:
         ) from None
 
 
-def _segments(requests: list[_Request]) -> Sequence[str | None] | None:
-    """Return the segments of all rows, None if no request names any."""
-    if all(request.segments is None for request in requests):
+def _optional(given: list[Sequence[T | None] | None], requests: list[_Request]) -> Sequence[T | None] | None:
+    """Return what the requests give of all rows; None if no request gives any."""
+    if len(given) == 1:
+        return given[0]
+    if all(each is None for each in given):
         return None
-    return _joined([request.segments or [None] * request.rows for request in requests])
+    return _joined([each or [None] * request.rows for each, request in zip(given, requests, strict=True)])
 
 
-def _joined(names: list[Sequence[str | None]]) -> Sequence[str | None]:
-    return names[0] if len(names) == 1 else list(chain.from_iterable(names))
+def _joined(given: list[Sequence[T | None]]) -> Sequence[T | None]:
+    return given[0] if len(given) == 1 else list(chain.from_iterable(given))
 
 
 def _parts(whole: Answer, requests: list[_Request]) -> list[Answer]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from candor.contract.policies import Policy
 from service.decisions.policy import check_labels, parse_policy
-from service.errors import PolicyError
+from service.errors import MalformedBodyError, PolicyError
+from service.serving.plane import Served
+
+_SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def read_policies(folder: Path | None, model: str, labels: tuple[str, ...]) -> list[Policy]:
@@ -31,6 +36,86 @@ def read_policies(folder: Path | None, model: str, labels: tuple[str, ...]) -> l
     return list(policies.values())
 
 
+def not_in_force(folder: Path, known: Collection[str], served: Mapping[str, Served]) -> Iterator[tuple[Path, str, str]]:
+    """Yield the files in a folder of policies that decide nothing as they are, with the reason and what to do.
+
+    Args:
+        folder: Folder of policies.
+        known: Names of all models.
+        served: Active revisions of the models that had one before the service started.
+    """
+    found = sorted(path for depth in ("*", "*/*", "*/*/*") for path in folder.glob(depth) if path.suffix in _SUFFIXES)
+    for path in found:
+        model, *inner = path.relative_to(folder).parts
+        if any(part.startswith(".") for part in (model, *inner)):  # such as the versions of a ConfigMap
+            continue
+        if path.parent.parent != folder or model not in known:
+            yield (
+                path,
+                "The service does not read it.",
+                f"Move it to {folder}/MODEL/, MODEL being one of {sorted(known)}.",
+            )
+        elif path.suffix == ".json":
+            yield path, "The service does not read it.", "Give it a name that ends in .yaml; JSON is YAML."
+        elif model in served:
+            active = served[model]
+            put = f"Run: candor policy put {path} --model {model}. Then activate the revision that it names."
+            try:
+                policy = read_policy(path, active.labels)
+            except PolicyError as error:
+                yield path, f"It cannot be used: {error}", "Correct it. " + put
+                continue
+            if policy.id not in active.policies:
+                yield path, f"Policy {policy.id!r} is not in force: files are read at a model's first activation.", put
+            elif active.policies[policy.id].policy != policy:
+                version = active.policies[policy.id].version
+                yield path, f"It differs from {policy.id}@{version}, which is in force.", put
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads YAML with integers of at most 64 bits: nobody could print those of `0xFFF…` in an error."""
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        """Return an integer."""
+        value: int = super().construct_yaml_int(node)
+        if value.bit_length() > 64:
+            raise yaml.constructor.ConstructorError(None, None, "an integer has more than 64 bits", node.start_mark)
+        return value
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+
+
+class _Unshared(_Loader):
+    """Reads YAML without aliases, which make a few lines stand for gigabytes."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Return the next node."""
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.composer.ComposerError(None, None, "aliases are not accepted", self.peek_event().start_mark)  # type: ignore[no-untyped-call]
+        return super().compose_node(parent, index)
+
+
+def policy_document(body: bytes) -> dict[str, Any]:
+    """Return the document in a YAML body that anyone may have sent.
+
+    Raises:
+        MalformedBodyError: The body is not YAML, has aliases, or is not a mapping.
+    """
+    try:
+        document = yaml.load(body, _Unshared)  # noqa: S506  # a SafeLoader
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        raise MalformedBodyError(
+            f"The body is not valid YAML: {getattr(error, 'problem', None) or error}.",
+            where=None if mark is None else f"line {mark.line + 1}, column {mark.column + 1}",
+            expected="one YAML document without aliases",
+        ) from error
+    if not isinstance(document, dict):
+        raise MalformedBodyError("The body must be a mapping.", found=type(document).__name__, expected="a mapping")
+    return document
+
+
 def policy_files(folder: Path) -> list[Path]:
     """Return the files of a model's folder that are read as policies, in the order of their names."""
     return sorted(path for path in folder.glob("*") if path.suffix in (".yaml", ".yml"))
@@ -47,10 +132,10 @@ def read_policy(path: Path, labels: tuple[str, ...] | None = None) -> Policy:
         PolicyError: The file is not a usable policy; the message names it.
     """
     try:
-        policy = parse_policy(yaml.safe_load(path.read_text(encoding="utf-8")))
+        policy = parse_policy(yaml.load(path.read_text(encoding="utf-8"), _Loader))  # noqa: S506  # a SafeLoader
         if labels is not None:
             check_labels(policy, labels)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise PolicyError(f"{path} is not a readable YAML file: {error}", where=str(path)) from error
     except PolicyError as error:
         raise PolicyError(

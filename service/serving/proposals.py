@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -13,10 +15,12 @@ from calibrators import Calibrator
 from candor.contract.conditions import Metric
 from candor.contract.policies import Policy
 from service.decisions.certificates import decides_nothing, warnings
+from service.decisions.counting import seed_of
 from service.decisions.policy import check_labels, parse_policy
 from service.decisions.revision import Revision
-from service.decisions.solve import solve_on_reference
+from service.decisions.solve import fingerprint, solve_on_reference
 from service.decisions.solved import SolvedPolicy
+from service.decisions.standing import Standing, standing
 from service.decisions.voided import broken_for
 from service.errors import BundleRefusedError, BundleUnreachableError, PolicyError, UpstreamError, UpstreamRejectedError
 from service.serving.loading import Loader
@@ -31,7 +35,26 @@ from service.state.revisions import RevisionStore, Solution
 logger = structlog.get_logger(__name__)
 
 _REFUSED = (BundleRefusedError, BundleUnreachableError, PolicyError, UpstreamError, UpstreamRejectedError)
+_OF_A_BUNDLE = (
+    *("schema_version", "calibrator", "rows", "before", "after", "difference", "warnings"),
+    *("test", "positive", "training"),
+)
+"""Parts of a bundle's report that its revision has. The service alone says what a gate or a recalibration found."""
+
 EVERY_ROW_SEEN = 0  # reference rows never become fresh again
+
+
+@dataclass(frozen=True, slots=True)
+class NewBundles:
+    """What came of the bundles that are newer than the active one and were not known.
+
+    Attributes:
+        proposed: Revisions made of them, by version.
+        refused: Why others were left out (refused, or a policy cannot be solved on them), by version.
+    """
+
+    proposed: dict[int, str] = field(default_factory=dict)
+    refused: dict[int, str] = field(default_factory=dict)
 
 
 class Proposals:
@@ -50,8 +73,12 @@ class Proposals:
         self._store = store
         self._loader = loader
 
-    def first(self, location: BundleLocation) -> Pointer:
+    def first(self, location: BundleLocation, *, apart: bool) -> Pointer:
         """Return a model's pointer; without one, make and activate a bundle's first revision.
+
+        Args:
+            location: Where the bundle is.
+            apart: Whether to prove it in another process first.
 
         Raises:
             BundleRefusedError: The bundle is damaged, or cannot run on this machine.
@@ -62,23 +89,29 @@ class Proposals:
             pointer = self._store.pointer(name)
             if pointer is not None:
                 return pointer
+            if apart:
+                self._loader.prove_apart(location)
             proven = self._loader.prove(location, keep=True)
             policies = read_policies(self._settings.policies, name, proven.manifest.labels)
             numbered = [(policy, self._store.new_policy_version(name, policy.id)) for policy in policies]
             revision = self._from_bundle(proven, numbered, parent=None)
             return self._store.activate(name, revision.id, expected_epoch=None, by="start")
 
-    def of_new_bundles(self, active: Served, locations: Sequence[BundleLocation]) -> dict[int, str]:
+    def of_new_bundles(
+        self, active: Served, locations: Sequence[BundleLocation], until: float = math.inf
+    ) -> NewBundles:
         """Propose each unknown bundle newer than the active one, with the active policies.
 
-        Returns:
-            Why bundles were left out (refused, or a policy cannot be solved on them), by version.
+        Args:
+            active: The active revision.
+            locations: The model's bundles.
+            until: Monotonic time in seconds; what is not proven by then is refused this time.
         """
         name = active.revision.model
         newer = [location for location in locations if location.version > active.revision.bundle_version]
-        refused: dict[int, str] = {}
+        new = NewBundles()
         if not newer:
-            return refused
+            return new
         policies = [(solved.policy, solved.version) for solved in active.policies.values()]
         with self._database.locked(f"bundles/{name}"):
             known = self._store.bundle_versions(name)
@@ -86,19 +119,21 @@ class Proposals:
                 if location.version in known:
                     continue
                 try:
-                    proven = self._loader.prove(location)
+                    proven = self._loader.prove_apart(location, until)
                     revision = self._from_bundle(proven, policies, parent=active.revision.id)
+                    new.proposed[location.version] = revision.id
                     logger.info("new bundle proposed", model=name, version=location.version, revision=revision.id)
                 except _REFUSED as error:
                     logger.error("new bundle not proposed", model=name, version=location.version, error=str(error))
-                    refused[location.version] = str(error)
-        return refused
+                    new.refused[location.version] = str(error)
+        return new
 
     def of_policy(self, active: Served, policy: Policy, *, by: str, by_key: str | None = None) -> Revision:
         """Propose a new or changed policy, solved on the active bundle's reference rows.
 
         A policy that is already solved with the active calibrator costs no second look: the active revision or the
-        waiting proposal is returned. Reference rows never certify a promise that an alarm has voided.
+        waiting proposal is returned. Promises that it leaves as they are keep their certificates, and cost no look
+        either. Reference rows never certify a promise that an alarm has voided.
 
         Raises:
             PolicyError: It names an unknown label, or must be certified or fail and cannot be certified.
@@ -117,7 +152,9 @@ class Proposals:
         else:
             check_labels(policy, active.labels)
             version = self._store.new_policy_version(revision.model, policy.id)
-            solved = self._solve(policy, version, active.bundle, revision.calibrator, broken=void)
+            before = active.policies.get(policy.id)
+            stays = {} if before is None else standing(before, policy)
+            solved = self._solve(policy, version, active.bundle, revision.calibrator, broken=void, stays=stays)
         return self._store.propose(
             model=revision.model,
             bundle_id=revision.bundle_id,
@@ -198,7 +235,8 @@ class Proposals:
             by="start",
             gate="not_run",
             created_at=now_us(),
-            report=proven.report,
+            report={key: proven.report[key] for key in _OF_A_BUNDLE if key in proven.report}
+            | ({} if proven.signed_by is None else {"signed_by": proven.signed_by}),
         )
 
     def _solve(
@@ -209,13 +247,20 @@ class Proposals:
         calibrator: Calibrator,
         *,
         broken: Mapping[Metric, str] = MappingProxyType({}),
+        stays: Standing = MappingProxyType({}),
     ) -> SolvedPolicy:
         check_labels(policy, proven.manifest.labels)
         if policy.segments is not None and proven.reference.certify.segment is None:  # this costs no look
-            solved = solve_on_reference(policy, version=version, bundle=proven, calibrator=calibrator, look=1)
+            solved = solve_on_reference(
+                policy, version=version, bundle=proven, calibrator=calibrator, look=1, stays=stays
+            )
             if why := warnings(solved):
                 logger.warning("segments not certified", model=proven.manifest.model, policy=policy.id, why=why)
             return solved
+        if stays and len(stays) == policy.claims:  # nothing is left to test
+            return solve_on_reference(
+                policy, version=version, bundle=proven, calibrator=calibrator, look=1, broken=broken, stays=stays
+            )
         # Scoped by positive class, not by policy: the same promise under another id is not a first look.
         look = record_look(
             self._database,
@@ -226,9 +271,19 @@ class Proposals:
             scope=policy.positive,
             earliest_row_us=EVERY_ROW_SEEN,
             at=now_us(),
+            reference=fingerprint(proven.reference.certify),
         )
+        seed = seed_of(int.from_bytes(self._database.secret[:8], "little"), look.ordinal)
         return solve_on_reference(
-            policy, version=version, bundle=proven, calibrator=calibrator, look=look, broken=broken
+            policy,
+            version=version,
+            bundle=proven,
+            calibrator=calibrator,
+            look=look.number,
+            seed=seed,
+            broken=broken,
+            stays=stays,
+            spent=look.spent,
         )
 
 

@@ -2,25 +2,66 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import bundle as bundles
 from bundle import Bundle, BundleError, BundleLocation
+from bundle.errors import SignatureError
 from service.decisions.revision import Revision
-from service.errors import BundleRefusedError
+from service.errors import BundleRefusedError, ConfigurationError
+
+if TYPE_CHECKING:
+    from bundle.signatures import TrustedKeys
 
 # In the Open Inference Protocol /v2/models/stats returns statistics of all models, not metadata of one.
 TAKEN_NAMES = frozenset({"stats"})
 
 
-def verified(path: Path) -> Bundle:
-    """Return the bundle in any folder.
+def trusted_keys(setting: str | None) -> TrustedKeys | None:
+    """Return the keys of `CANDOR_TRUSTED_KEYS`, a file or a value; None if it is not set.
 
     Raises:
-        BundleRefusedError: It is damaged or missing.
+        ConfigurationError: A key or the file cannot be read.
+    """
+    if setting is None:
+        return None
+    from bundle.signatures import TrustedKeys
+
+    try:
+        is_value = "\n" in setting or "BEGIN" in setting or setting.startswith("MC")  # of each such key in Base64
+        return TrustedKeys(setting if is_value else Path(setting).read_text(encoding="utf-8"))
+    except (BundleError, OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"The trusted keys cannot be read: {error}",
+            where="CANDOR_TRUSTED_KEYS",
+            found=setting[:60],
+            expected="Ed25519 public keys as PEM, or the path of a file of them",
+        ) from error
+
+
+def verified(path: Path, trusted: TrustedKeys | None = None) -> Bundle:
+    """Return the bundle in any folder.
+
+    Args:
+        path: The folder.
+        trusted: Keys of which one must have signed it; None to accept every bundle.
+
+    Raises:
+        BundleRefusedError: It is damaged or missing, or no trusted key has signed it.
     """
     try:
-        return bundles.verify(path)
+        found = bundles.verify(path)
+        return found if trusted is None else replace(found, signed_by=trusted.signer(found))
+    except SignatureError as error:
+        raise BundleRefusedError(
+            f"Bundle {path} is refused: {error}",
+            where=error.file,
+            found=error.found,
+            expected=error.expected,
+            remedy="Sign it with a trusted key: candor bundle sign. CANDOR_TRUSTED_KEYS names the keys.",
+        ) from error
     except BundleError as error:
         raise BundleRefusedError(
             f"Bundle {path} is refused: {error}",
@@ -29,13 +70,13 @@ def verified(path: Path) -> Bundle:
         ) from error
 
 
-def verified_in_place(location: BundleLocation) -> Bundle:
+def verified_in_place(location: BundleLocation, trusted: TrustedKeys | None = None) -> Bundle:
     """Return the bundle at a location: of this model and version.
 
     Raises:
-        BundleRefusedError: It is damaged or missing, belongs in another folder, or has a reserved name.
+        BundleRefusedError: It is damaged or missing, belongs in another folder, has a reserved name, or is not signed.
     """
-    found = verified(location.path)
+    found = verified(location.path, trusted)
     manifest = found.manifest
     if manifest.model in TAKEN_NAMES:
         raise BundleRefusedError(
@@ -56,17 +97,24 @@ def verified_in_place(location: BundleLocation) -> Bundle:
     return found
 
 
-def bundle_of(folder: Path, revision: Revision) -> Bundle:
+def bundle_of(folder: Path, revision: Revision, trusted: TrustedKeys | None = None) -> Bundle:
     """Return the bundle that a revision was made from.
 
     Args:
         folder: Folder of bundles.
         revision: The revision.
+        trusted: Keys of which one must have signed it; None to accept every bundle.
 
     Raises:
-        BundleRefusedError: It is damaged, missing or a different bundle.
+        BundleRefusedError: It is damaged, missing, not signed or a different bundle.
     """
-    found = verified_in_place(bundles.locate(folder, revision.model, revision.bundle_version))
+    found = verified_in_place(bundles.locate(folder, revision.model, revision.bundle_version), trusted)
+    check_is(found, revision)
+    return found
+
+
+def check_is(found: Bundle, revision: Revision) -> None:
+    """Raise BundleRefusedError unless a revision was made from this bundle."""
     if found.id != revision.bundle_id:
         raise BundleRefusedError(
             f"Bundle {found.path} differs from the bundle of revision {revision.id}.",
@@ -75,4 +123,3 @@ def bundle_of(folder: Path, revision: Revision) -> Bundle:
             expected=revision.bundle_id,
             remedy="Restore the original folder. Export a changed model as a new version.",
         )
-    return found

@@ -33,6 +33,7 @@ from calibrators import (
     Vector,
     VennAbers,
 )
+from calibrators.methods.pool import Pool
 from service.inference.onnx_graph import affine, one_vs_rest, top_label
 from service.inference.onnx_graph.curves import interpolated
 from service.inference.onnx_graph.rows import Rows, row_sum_as_numpy
@@ -87,7 +88,23 @@ def _prior_shift(rows: Rows, calibrator: PriorShift) -> Value:
 
 
 def _auto(rows: Rows, calibrator: Auto) -> Value:
+    """The chosen method, of logits raised to the floor if there is one."""
+    if calibrator.floor_ > 0:
+        lowest = rows.maxima + (log(row_sum(exp(rows.below))) + np.log(calibrator.floor_))
+        rows = Rows(greatest(rows.logits, lowest), rows.classes)
     return probabilities(rows, calibrator.calibrator_)
+
+
+def _pool(rows: Rows, calibrator: Pool) -> Value:
+    """The weighted mean of the members' probabilities."""
+    mixed = [
+        probabilities(rows, one) * float(share)
+        for share, one in zip(calibrator.weights, calibrator.members, strict=True)
+    ]
+    total = mixed[0]
+    for one in mixed[1:]:
+        total = total + one
+    return total
 
 
 def _refuse(calibrator: object) -> NoReturn:
@@ -122,4 +139,5 @@ MAPS: dict[type[Calibrator], Callable[[Rows, Any], Value]] = {
     VennAbers: one_vs_rest.venn_abers,
     PriorShift: _prior_shift,
     Auto: _auto,
+    Pool: _pool,
 }

@@ -6,19 +6,23 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
-from onnx import ModelProto, TensorProto, ValueInfoProto, helper
+from onnx import ModelProto, TensorProto, ValueInfoProto, compose, helper
 
+from bundle import GraphOutput
 from bundle.errors import BundleFormatError
 from bundle.manifest import MODEL_FILE
 from calibrators import Calibrator
 from service.inference.onnx_graph.maps import probabilities
 from service.inference.onnx_graph.rows import Rows
+from service.inference.onnx_graph.scores import add_logits
 from service.inference.onnx_graph.values import Nodes, Value, as_type, row_argmax
 
 # The operators are used in the form that they have from this version on.
 OPSET = 18
 _IR_VERSION = 8
 _PREFIX = "calibrator/"
+_MODEL_PREFIX = "model/"
+_NAMES = {"logits", "probabilities", "confidence", "label"}
 
 
 def calibrator_model(calibrator: Calibrator, classes: int) -> bytes:
@@ -55,20 +59,27 @@ def calibrator_model(calibrator: Calibrator, classes: int) -> bytes:
 
 
 def calibrated_model(
-    model: bytes, calibrator: Calibrator, classes: int, *, metadata: Mapping[str, str] | None = None
+    model: bytes,
+    calibrator: Calibrator,
+    classes: int,
+    *,
+    output: GraphOutput | None = None,
+    metadata: Mapping[str, str] | None = None,
 ) -> bytes:
     """A classifier's ONNX model with a calibrator behind its logits.
 
     Args:
-        model: A model of opset 18 or later with an output `logits` float32 (N, K).
+        model: A model of opset 18 or later.
         calibrator: Fitted.
         classes: K.
+        output: Output of an imported model that scores the classes; None for `logits` float32 (N, K).
         metadata: Added to `metadata_props`.
 
     Returns:
-        The serialised model: its inputs and outputs as before, and after them `probabilities` float32 (N, K), as
-        `calibrator_model` gives them, `confidence` float32 (N,) and `label` int64 (N,), the number of the predicted
-        class, as `top_label` gives them.
+        The serialised model: its inputs and outputs as before, and after them `logits` float32 (N, K) unless it gives
+        them, `probabilities` float32 (N, K), as `calibrator_model` gives them, `confidence` float32 (N,) and `label`
+        int64 (N,), the number of the predicted class, as `top_label` gives them. Outputs of an imported model that
+        have one of these names begin with `model/`.
 
     Raises:
         BundleFormatError: The model is not a valid ONNX model, has an older opset, lacks the output, or already uses
@@ -78,6 +89,14 @@ def calibrated_model(
     """
     fused = _parsed(model)
     nodes = Nodes(_PREFIX)
+    if output is None or (output.form, output.name, output.order) == ("logits", "logits", ()):
+        own = _check_logits(fused)
+    else:
+        if _NAMES & {name for node in fused.graph.node for name in node.output}:
+            fused = compose.add_prefix(fused, _MODEL_PREFIX, rename_inputs=False)
+            output = output.model_copy(update={"name": _MODEL_PREFIX + output.name})
+        own = None
+        nodes.operator("Cast", add_logits(nodes, fused.graph, output, classes), output="logits", to=TensorProto.FLOAT)
     added = _add_probabilities(nodes, calibrator, classes)
     graph = fused.graph
     scores = nodes.input("logits") if calibrator.top_label_only else added
@@ -85,7 +104,8 @@ def calibrated_model(
     nodes.operator("GatherElements", added, label, output=f"{_PREFIX}confidence", axis=1)
     nodes.operator("Squeeze", nodes.input(f"{_PREFIX}confidence"), np.array([1]), output="confidence")
     nodes.operator("Squeeze", label, np.array([1]), output="label")
-    taken = {name for node in graph.node for name in node.output} | {one.name for one in graph.initializer}
+    taken = {name for node in graph.node for name in node.output}
+    taken |= {one.name for one in (*graph.initializer, *graph.input)}
     clashes = sorted(taken & {name for node in nodes.nodes for name in node.output})
     if clashes:
         raise BundleFormatError(
@@ -94,9 +114,11 @@ def calibrated_model(
             found=", ".join(clashes[:3]),
             expected="a model without a calibrator",
         )
-    batch = next(one for one in graph.output if one.name == "logits").type.tensor_type.shape.dim[0].dim_param
+    batch = "batch" if own is None else own
     graph.node.extend(nodes.nodes)
     graph.initializer.extend(nodes.constants)
+    if own is None:
+        graph.output.append(_tensor("logits", TensorProto.FLOAT, batch, classes))
     graph.output.append(_tensor("probabilities", TensorProto.FLOAT, batch, classes))
     graph.output.append(_tensor("confidence", TensorProto.FLOAT, batch))
     graph.output.append(_tensor("label", TensorProto.INT64, batch))
@@ -129,7 +151,12 @@ def _parsed(model: bytes) -> ModelProto:
             found=f"opset {opset}",
             expected=f"{OPSET} or later: export it again, or convert it with onnx.version_converter",
         )
-    outputs = {one.name: one.type.tensor_type for one in parsed.graph.output}
+    return parsed
+
+
+def _check_logits(model: ModelProto) -> str:
+    """Return the name of the batch axis of the output `logits`."""
+    outputs = {one.name: one.type.tensor_type for one in model.graph.output}
     logits = outputs.get("logits")
     if logits is None or logits.elem_type != TensorProto.FLOAT or len(logits.shape.dim) != 2:
         raise BundleFormatError(
@@ -138,4 +165,4 @@ def _parsed(model: bytes) -> ModelProto:
             found=", ".join(outputs) or "no output",
             expected="an output `logits`, float32 (N, K)",
         )
-    return parsed
+    return str(logits.shape.dim[0].dim_param)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.errors import DeadlineExceededError, OverloadedError
+from service.errors import DeadlineExceededError, OverloadedError, RunTooLongError
 from service.inference.batcher import Batcher, LoopThread
 from tests.waiting import PATIENCE_S
 
@@ -302,6 +302,35 @@ def test_lanes_take_turns_and_share_no_batch() -> None:
             [11, 12],
             [8, 9, 10, 13],
         ]
+
+    asyncio.run(scenario())
+
+
+def test_a_run_that_was_ended_does_not_run_again_in_halves() -> None:
+    class Ended(Model):
+        def __call__(self, batch: list[Work]) -> list[int]:
+            numbers = super().__call__(batch)
+            if len(batch) > 1:
+                raise RunTooLongError("It takes too long.", found="9 s", expected="at most 1 s")
+            return numbers
+
+    async def scenario() -> None:
+        model = Ended()
+        with batcher(model) as opened:
+            first = held_up(model, opened)
+            await settled(model.busy.is_set)
+            waiting = [asyncio.ensure_future(opened.submit(Work(n), deadline_s=FOREVER_S)) for n in range(6)]
+            await settled(lambda: opened.queued_rows == 6)
+            model.go.set()
+            first_result, *results = await asyncio.gather(first, *waiting, return_exceptions=True)
+            assert first_result == -1
+            for result in results:
+                assert isinstance(result, RunTooLongError)
+                assert "a batch that contained these inputs" in str(result)
+                assert "once, alone" in str(result.remedy)
+                assert (result.found, result.expected) == ("9 s", "at most 1 s")
+            assert await opened.submit(Work(7), deadline_s=FOREVER_S) == 7
+        assert [len(batch) for batch in model.batches] == [1, 6, 1]
 
     asyncio.run(scenario())
 

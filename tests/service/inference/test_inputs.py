@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as npst
 
 from bundle import Column, Columns, InputSpec
 from service.errors import InputError, InputShapeError, InputTypeError, InputValueError
+from service.inference.encoded import absent_in
 from service.inference.inputs import conform
 
 IMAGE = InputSpec(kind="image", dtype="uint8", shape=(3, 2, 1))
@@ -91,6 +92,22 @@ def test_nan_is_what_is_missing_from_a_tables_row_and_infinity_is_refused_there_
         conform(np.float64([[0, 1, 2, 1e300]]), ROWS, columns)
 
 
+@pytest.mark.parametrize("rows", [1, 2000], ids=["few", "many"])
+def test_numbers_whose_squares_overflow_are_accepted_and_each_one_that_is_not_finite_is_found(rows: int) -> None:
+    columns = Columns(tuple(Column(name, on_missing="refuse") for name in "abcd"))
+    for dtype in (np.float32, np.float64):
+        spec = ROWS.model_copy(update={"dtype": np.dtype(dtype).name})
+        largest = np.full((rows, 4), np.finfo(dtype).max, dtype)
+        for encoder in (None, columns):
+            np.testing.assert_array_equal(conform(largest, spec, encoder), largest)
+            for wrong in (np.nan, np.inf, -np.inf):
+                faulty = largest.copy()
+                faulty[-1, 2] = wrong
+                with pytest.raises(InputValueError) as caught:
+                    conform(faulty, spec, encoder)
+                assert str(caught.value.where) == f"/inputs/{rows - 1}"
+
+
 def test_what_already_fits_is_not_copied() -> None:
     array = np.zeros((2, 3, 2, 1), np.uint8)
     assert np.shares_memory(conform(array, IMAGE), array)
@@ -112,3 +129,25 @@ def test_a_column_that_requires_a_value_refuses_nan_and_the_code_of_an_absent_ca
         with pytest.raises(InputValueError, match=f"Column '{name}' requires a value") as refused:
             conform(np.array([good, row], np.float32), spec, columns)
         assert str(refused.value.where) == "/inputs/1"
+
+
+def test_nan_in_a_column_of_categories_is_the_absent_code_or_refused() -> None:
+    columns = Columns(
+        (
+            Column("free", ("a",)),
+            Column("coded", ("a",), on_unknown="refuse"),
+            Column("lenient", ("a",), on_missing="refuse"),
+            Column("trees", ("a",), first_code=0, absent=np.nan, on_missing="refuse"),  # NaN is an unknown category's
+        )
+    )
+    sent = np.float32([[np.nan, np.nan, 0, np.nan], [1, 1, 1, 0]])
+    np.testing.assert_array_equal(conform(sent, ROWS, columns), [[0, 0, 0, np.nan], [1, 1, 1, 0]])
+    by_name = columns.encode(
+        [{"lenient": "other", "trees": "other"}, dict.fromkeys(("free", "coded", "lenient"), "a") | {"trees": "a"}]
+    )
+    np.testing.assert_array_equal(conform(sent, ROWS, columns), by_name)
+    assert absent_in(sent, columns)["free", "missing"] == 1
+    sent[1, 2] = np.nan
+    with pytest.raises(InputValueError, match="Column 'lenient' requires a value") as refused:
+        conform(sent, ROWS, columns)
+    assert (refused.value.where, refused.value.found) == ("/inputs/1", "NaN")

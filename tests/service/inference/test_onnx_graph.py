@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from onnx import TensorProto, helper, numpy_helper
 
-from bundle import BundleFormatError
+from bundle import BundleFormatError, GraphOutput
 from calibrators import (
     CALIBRATORS,
     CalibrationDataError,
@@ -30,8 +30,11 @@ from calibrators import (
     Temperature,
     from_dict,
 )
+from calibrators.methods.pool import Pool
 from service.inference.onnx_graph import OPSET, calibrated_model, calibrator_model
 from service.inference.onnx_graph.maps import MAPS
+
+from ...importing import graphs
 
 TOLERANCE = 1e-6
 VARIANTS: dict[str, Callable[[], Calibrator]] = {
@@ -146,7 +149,7 @@ def test_the_document_alone_makes_the_same_bytes(name):
 
 
 def test_every_calibrator_has_a_map():
-    assert set(MAPS) == set(CALIBRATORS.values())
+    assert set(MAPS) == {*CALIBRATORS.values(), Pool}
 
 
 def test_the_model_is_valid_and_its_size_grows_with_the_logarithm_of_the_knots():
@@ -216,3 +219,53 @@ def test_models_that_cannot_be_fused_are_refused():
         calibrated_model(classifier(3, output="scores")[0], calibrator, 3)
     with pytest.raises(BundleFormatError, match="not a valid ONNX"):
         calibrated_model(b"no model", calibrator, 3)
+
+
+@pytest.mark.parametrize("method", ["temperature", "isotonic"])
+@pytest.mark.parametrize(
+    ("model", "output"),
+    [
+        (graphs.logits(), GraphOutput(name="scores", form="logits")),
+        (graphs.halves(), GraphOutput(name="scores", form="logits", order=(1, 0))),
+        (graphs.cut(0.3), GraphOutput(name="log", form="logits", smallest=1e-6)),
+        (graphs.probabilities(), GraphOutput(name="p", form="probabilities", smallest=0.2)),
+        (graphs.sigmoid(), GraphOutput(name="p", form="positive")),
+        (graphs.sigmoid(squashed=False), GraphOutput(name="margin", form="margin")),
+        (graphs.label_and_maps(["b", "a"]), GraphOutput(name="maps", form="maps", keys=("a", "b"))),
+    ],
+)
+def test_what_an_imported_graph_gives_becomes_logits(model: bytes, output: GraphOutput, method: str) -> None:
+    kind = np.float16 if model == graphs.halves() else np.float32
+    calibrator, rows = fitted(method, 2), np.random.default_rng(5).normal(size=(50, 3)).astype(kind)
+    wanted = output.logits(runnable(model).run([output.name], {"x": rows})[0], 2)
+    exported = runnable(calibrated_model(model, calibrator, 2, output=output))
+    names = [one.name for one in exported.get_outputs()][-4:]
+    assert names == ["logits", "probabilities", "confidence", "label"]
+    logits, probabilities, confidence, label = exported.run(names, {"x": rows})
+    assert logits.dtype == np.float32
+    np.testing.assert_allclose(logits, wanted, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(probabilities, calibrator.predict_proba(wanted), atol=1e-6)
+    expected_label, expected_confidence = calibrator.top_label(logits, probabilities)
+    np.testing.assert_array_equal(label, expected_label)
+    np.testing.assert_array_equal(confidence, expected_confidence)
+
+
+def test_maps_that_no_operator_makes_are_refused() -> None:
+    with pytest.raises(BundleFormatError, match=r"no ZipMap makes.*zipmap=False"):
+        calibrated_model(graphs.logits(), fitted("temperature", 2), 2, output=GraphOutput(name="scores", form="maps"))
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_auto_agrees_with_a_pool_and_with_a_floor(classes: int) -> None:
+    logits, labels = draw(800, classes, 0)
+    members = [CALIBRATORS[name]().fit(logits, labels) for name in ("temperature", "isotonic_multiclass", "beta")]
+    pool = Pool(members, np.array([0.2, 0.5, 0.3]))
+    fresh = draw(300, classes, 1)[0]
+    logits[3, labels[3]] = -np.inf
+    floored = CALIBRATORS["auto"]().fit(logits, labels)
+    assert floored.floor_ > 0
+    fresh[:5, 0] = -np.inf
+    for calibrator in (pool, floored):
+        session = onnxruntime.InferenceSession(calibrator_model(calibrator, classes))
+        (found,) = session.run(None, {session.get_inputs()[0].name: fresh})
+        np.testing.assert_allclose(found, calibrator.predict_proba(fresh), atol=TOLERANCE)

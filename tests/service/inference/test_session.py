@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +12,12 @@ from onnx import TensorProto, helper
 
 from calibrators import CALIBRATORS, Calibrator
 from service.errors import BundleRefusedError, RevisionStateError
-from service.inference import onnx_graph, session
+from service.inference import onnx_graph, providers, session
 from service.inference.chain import Chain
 from service.inference.session import Session
 from service.inference.stages import bucket_sizes
 
+from ...importing import graphs
 from ..conftest import Digits
 
 
@@ -138,17 +138,8 @@ def test_a_service_on_bound_buffers_answers_and_activates_as_on_any(
 def test_a_graph_that_loops_does_not_keep_the_service_from_starting(
     digits: Digits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def scalar(name: str, kind: int) -> Any:
-        return helper.make_tensor_value_info(name, kind, [])
-
-    body = helper.make_graph(
-        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Neg", ["old"], ["new"])],
-        "body",
-        [scalar("turn", TensorProto.INT64), scalar("go", TensorProto.BOOL), scalar("old", TensorProto.FLOAT)],
-        [scalar("on", TensorProto.BOOL), scalar("new", TensorProto.FLOAT)],
-    )
     nodes = [
-        helper.make_node("Loop", ["", "true", "zero"], ["last"], body=body),
+        helper.make_node("Loop", ["", "true", "zero"], ["last"], body=graphs.negating()),
         helper.make_node("Flatten", ["input"], ["flat"]),
         helper.make_node("Cast", ["flat"], ["pixels"], to=TensorProto.FLOAT),
         helper.make_node("Add", ["pixels", "last"], ["logits"]),
@@ -164,3 +155,13 @@ def test_a_graph_that_loops_does_not_keep_the_service_from_starting(
     monkeypatch.setattr(session, "FIRST_RUNS_S", 0.3)
     with pytest.raises(BundleRefusedError, match="take longer than"):
         Session(replace(digits.bundle, model_bytes=made), provider="cpu", threads=1)
+
+
+def test_a_graph_that_takes_too_long_to_open_is_refused(digits: Digits, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(providers, "OPENING_S", 0.05)
+    slow = replace(digits.bundle, model_bytes=graphs.slow_to_open(1500, 5))  # half a second at least
+    with pytest.raises(BundleRefusedError, match="s to open the model"):
+        Session(slow, provider="cpu", threads=1)
+    for thread in threading.enumerate():  # it goes on until it is done
+        if thread.name == "time limit":
+            thread.join()

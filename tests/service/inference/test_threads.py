@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from service.inference.threads import available_cpus, inference_threads
+from bundle.processors import available_cpus
+from service.inference.threads import inference_threads
 
 
 def write(root: Path, files: dict[str, str]) -> Path:

@@ -60,3 +60,20 @@ def test_reading_marks_a_copy(tmp_path: Path, old: Path) -> None:
         pass
     copies.prune(())
     assert old.exists()
+
+
+def test_copies_above_the_bound_go_oldest_first_but_none_of_a_running_service(tmp_path: Path) -> None:
+    ages = {"oldest": 9, "older": 5, "old": 2, "needed": 20, "elsewhere": 0.05}  # days; the last two are in use
+    paths = {name: copy(tmp_path, name, days=days) for name, days in ages.items()}
+    for name, path in paths.items():
+        (path / "model.onnx").write_bytes(bytes(1_000))
+        then = time.time() - ages[name] * DAY_S
+        os.utime(path, (then, then))
+
+    def left(most_bytes: int | None) -> set[str]:
+        Copies(tmp_path, 30, most_bytes).prune({paths["needed"]})
+        return {name for name, path in paths.items() if path.exists()}
+
+    assert left(None) == left(5_000) == set(ages)
+    assert left(4_500) == set(ages) - {"oldest"}
+    assert left(1) == {"needed", "elsewhere"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -71,7 +72,7 @@ class Load:
         """Return when every client has had another answer."""
         before = list(self.counts)
         while not self.problems and any(now == then for now, then in zip(self.counts, before, strict=True)):
-            pass
+            time.sleep(0.001)
 
 
 @contextmanager

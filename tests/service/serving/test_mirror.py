@@ -5,24 +5,34 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from fsspec.implementations.memory import MemoryFileSystem
 from typer.testing import CliRunner
 
 import bundle as bundles
-from bundle import RemoteError, remote
+from bundle import BundleError, RemoteError, remote, signatures
 from bundle.manifest import dump
 from service.cli import app
 from service.commands.local import settings_of
 from service.errors import BundleRefusedError, BundleUnreachableError, ConfigurationError
 from service.serving import mirror as mirror_module
 from service.serving.mirror import Mirror
+from service.serving.verification import verified_in_place
 from service.settings import Settings
+from tests import mlflow_store
+from tests.waiting import until
 
 from ..conftest import contents
 
@@ -96,6 +106,21 @@ def test_it_is_served_and_a_newer_bundle_becomes_a_proposal(
     assert len(list((tmp_path / "elsewhere").glob("*/digits/*"))) == 2
 
 
+def test_signatures_are_copied_also_where_they_come_later(
+    start: Any, upload: Upload, digits: Any, tmp_path: Path
+) -> None:
+    key = Ed25519PrivateKey.generate()
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+    remote_one = {"bundles": REMOTE, "bundle_cache": tmp_path / "cache", "trusted_keys": public}
+    folder = Path(shutil.copytree(digits.bundle.path, tmp_path / "to-sign"))
+    upload(folder, "digits/1")
+    with pytest.raises(BundleRefusedError, match="not signed"):
+        start(**remote_one)
+    signatures.sign(bundles.verify(folder), key)
+    upload(folder, "digits/1")
+    assert len(start(**remote_one).predict(digits.images[:2])) == 2
+
+
 def test_what_is_served_stays_when_the_remote_is_gone(
     begin: Any, upload: Upload, digits: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,7 +173,7 @@ def test_another_bundle_under_the_same_version_is_refused(
     upload(digits.bundle.path, "digits/1")
     mirror.refresh()
     (location,) = mirror.locations()
-    mirror.fetch(location)
+    mirror.fetch(location, partial(verified_in_place, location))
     copy = bundles.verify(location.path)
     mirror.check_unchanged(copy)
     upload(bundles.write(tmp_path / "other", contents(digits.bundle)), "digits/1")
@@ -183,7 +208,7 @@ def test_other_content_is_refused_and_nothing_stays(
     mirror.refresh()
     (location,) = mirror.locations()
     with pytest.raises(BundleRefusedError, match=told):
-        mirror.fetch(location)
+        mirror.fetch(location, partial(verified_in_place, location))
     assert not location.path.exists()
     assert nothing_half_written(tmp_path)
 
@@ -202,7 +227,7 @@ def test_a_manifest_that_leads_elsewhere_is_refused(
         mirror.refresh()
         (location,) = mirror.locations()
         with pytest.raises(BundleRefusedError, match=told):
-            mirror.fetch(location)
+            mirror.fetch(location, partial(verified_in_place, location))
     assert not list(tmp_path.rglob("outside"))
 
 
@@ -224,9 +249,48 @@ def test_an_artifact_is_one_bundle_at_the_digest_of_its_tag(
     found = Mirror("oci://host/digits:latest", tmp_path)
     found.refresh()
     (location,) = found.locations()
-    found.fetch(location)
+    found.fetch(location, partial(verified_in_place, location))
     assert bundles.verify(location.path).id == digits.bundle.id
     assert set(read) == {f"oci://host/digits@sha256:{digest}"}
+
+
+def test_an_alias_of_mlflow_is_one_bundle_at_the_version_that_it_names(
+    begin: Any, digits: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = mlflow_store.client(tmp_path / "store", monkeypatch)
+    mlflow_store.register(client, "digits-model", "champion", digits.bundle.path)
+    address = "models:/digits-model@champion"
+    pinned = begin(f"{address}@sha256:{digits.bundle.id}")
+    assert pinned.predict(digits.images[:2])
+    pinned.close()
+    service = begin(address)
+    assert service.http.get("/readyz").json()["models"] == {"digits": "r1"}
+    newer = bundles.write(Path(shutil.copytree(digits.root, tmp_path / "newer")), contents(digits.bundle))
+    mlflow_store.register(client, "digits-model", "champion", newer)
+    assert service.http.post("/v1/models/digits/load").json()["refused"] == {}
+    newest = service.revisions()["items"][0]
+    assert (newest["state"], newest["bundle"]) == ("proposed", 2)
+    service.activate(newest["id"])
+    assert len(service.predict(digits.images[:2])) == 2
+    assert nothing_half_written(tmp_path / "cache")
+    service.close()
+    with pytest.raises(BundleRefusedError, match="pinned"):
+        begin(f"{address}@sha256:{digits.bundle.id}", cache="empty")
+
+
+def test_what_mlflow_does_not_have_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = mlflow_store.client(tmp_path / "store", monkeypatch)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "MLmodel").write_text("flavors: {}")
+    mlflow_store.register(client, "digits", "champion", tmp_path / "other")
+    missing = Mirror("models:/digits@challenger", tmp_path / "copies")
+    missing.refresh()
+    assert "alias challenger not found" in str(missing.problem)
+    with pytest.raises(BundleError, match=r"manifest.json: no such file \(found MLmodel"):
+        Mirror("models:/digits@champion", tmp_path / "copies").refresh()
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    missing.refresh()
+    assert "pip install mlflow-skinny" in str(missing.problem)
 
 
 def test_a_listing_leads_nowhere_else(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,11 +316,41 @@ def test_a_transfer_that_is_cut_off_leaves_nothing_and_the_next_one_works(
     with monkeypatch.context() as patch:
         patch.setattr(remote, "fetch", cut)
         with pytest.raises(BundleUnreachableError, match="cut off"):
-            mirror.fetch(location)
+            mirror.fetch(location, partial(verified_in_place, location))
     assert not location.path.exists()
     assert nothing_half_written(tmp_path)
-    mirror.fetch(location)
+    mirror.fetch(location, partial(verified_in_place, location))
     assert bundles.verify(location.path).id == digits.bundle.id
+
+
+def test_replicas_of_a_node_that_need_a_bundle_at_once_transfer_it_once(
+    spawn: Any, digits: Any, tmp_path: Path
+) -> None:
+    asked: Counter[str] = Counter()
+
+    class Folder(SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked[self.path] += 1
+            if self.path.endswith(".onnx"):
+                until(lambda: asked["/digits/"] == 2)  # both have listed what there is, and need it
+            super().do_GET()
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Folder, directory=str(digits.root)))
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}"
+        states = [f"sqlite:///{tmp_path}/{name}.db" for name in ("one", "other")]
+        shared = {"bundles": url, "bundle_cache": str(tmp_path / "cache"), "wait": False}
+        for replica in [spawn(database_url=state, **shared) for state in states]:
+            replica.wait_until_it_listens()
+            assert replica.http.get("/readyz").json()["models"] == {"digits": "r1"}
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert asked["/digits/1/model.onnx"] == 1
 
 
 def test_settings_name_what_cannot_be_a_folder(tmp_path: Path) -> None:

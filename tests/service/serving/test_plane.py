@@ -11,6 +11,7 @@ from sqlalchemy import select
 from service.state.tables import predictions
 
 ROWS = (1, 3, 1, 1, 2, 1, 4, 1)
+AMOUNTS = tuple([float(which)] * rows if which % 2 else None for which, rows in enumerate(ROWS))
 POLICIES = ("auto-read", "auto-read", "flag-zero", "flag-zero", "auto-read", "flag-zero", "auto-read", "auto-read")
 
 
@@ -30,8 +31,8 @@ def test_neighbours_with_different_policies_get_what_they_would_get_alone(servic
         await asyncio.to_thread(held.wait_until_busy)
         names = [[f"{which}-{row}" for row in range(rows)] for which, rows in enumerate(ROWS)]
         asks = [
-            plane.predict(served, part, deadline_s=60, policy=policy, references=own)
-            for part, policy, own in zip(images, POLICIES, names, strict=True)
+            plane.predict(served, part, deadline_s=60, policy=policy, references=own, amounts=amounts)
+            for part, policy, own, amounts in zip(images, POLICIES, names, AMOUNTS, strict=True)
         ]
         waiting = [asyncio.ensure_future(ask) for ask in asks]
         while plane.queued_rows != sum(ROWS):  # noqa: ASYNC110 — what is waited for is on this very loop
@@ -50,12 +51,14 @@ def test_neighbours_with_different_policies_get_what_they_would_get_alone(servic
         assert len(answer.ids) == len(answer.sought) == ROWS[which]
     assert service.runtime.log.flush()
     with service.runtime.database.connect() as connection:
-        query = select(predictions.c.id, predictions.c.reference, predictions.c.action)
+        query = select(predictions.c.id, predictions.c.reference, predictions.c.action, predictions.c.amount)
         rows = connection.execute(query.where(predictions.c.reference.is_not(None))).all()
     expected = [
-        (id_, reference, action)
-        for answer in answers
-        for id_, reference, action in zip(answer.ids, answer.references, answer.actions, strict=True)
+        (id_, reference, action, amount)
+        for answer, amounts in zip(answers, AMOUNTS, strict=True)
+        for id_, reference, action, amount in zip(
+            answer.ids, answer.references, answer.actions, amounts or [None] * len(answer.ids), strict=True
+        )
     ]
     assert sorted(map(tuple, rows)) == sorted(expected)
     statistics = plane.statistics["r1"]

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -103,7 +104,7 @@ def test_clients_see_no_error_and_no_half_of_a_revision(service: Any, digits: An
         # Whoever asks after the answer gets the new revision.
         assert service.http.post("/predict", json=body).json()["revision"] == moved["active"]
         while not problems and any(now == then for now, then in zip(counts, before, strict=True)):
-            pass
+            time.sleep(0.001)
     stop.set()
     for client in clients:
         client.join(PATIENCE_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bundle import InputSpec
-from service.inference.sampling import Sample
+from service.serving.sampling import Sample
 
 
 def spec(columns: int = 1) -> InputSpec:
