@@ -31,6 +31,7 @@ from service.decisions.rows import ScoredRows
 from service.monitoring.alarm import FIELDS, Alarm
 from service.monitoring.cohorts import counted, weights
 from service.monitoring.documents import VERSION, fields_of
+from service.monitoring.groups import Groups
 
 TOLERANCE: Final = 0.02
 """Default tolerated miscalibration ε."""
@@ -76,7 +77,9 @@ def values(probability: NDArray[np.float64], tolerance: float) -> tuple[NDArray[
 class CalibrationMonitor:
     """Evidence against "the probability is off by at most ε".
 
-    H₀ is about rows whose label is sought with a known propensity of at least `floor`; other rows are ignored.
+    H₀ is about rows whose label is sought with a known propensity of at least `floor`; other rows are ignored. Of each
+    group, the first row whose label is sought counts: later ones are like it, and would repeat one label as if it were
+    many.
 
     Args:
         tolerance: ε in [0.001, 0.5), absolute. If the positive class is rare, 0.02 detects drift at larger p only.
@@ -103,12 +106,13 @@ class CalibrationMonitor:
         self.tolerance = number(tolerance, "tolerance", above=_LEAST_TOLERANCE, below=0.5, closed="below")
         self.floor = number(floor, "floor", above=0.0, below=1.0, closed="above")
         self.alarm = Alarm(LOG_WEIGHTS, level, since)
+        self._groups = Groups()
 
     def update(self, rows: ScoredRows, *, through: int) -> None:
         """Count the next mature cohort: predictions from the end of the previous cohort to before `through`.
 
         The cohort must include rows with a sought label that has not arrived; it may omit rows whose label was not
-        sought. The first row of each group counts.
+        sought.
 
         Args:
             rows: N predictions in order, with the probability that decisions use, and `positive` as the policy
@@ -128,7 +132,8 @@ class CalibrationMonitor:
         if len(which):
             for end in (probability.min(), probability.max()):
                 number(float(end), "probability", above=0.0, below=1.0, closed="below, above")
-        self.alarm.take(self._blocks(rows, probability, weight), through)
+        fresh = self._groups.fresh(rows.group)
+        self.alarm.take(self._blocks(rows.take(fresh), probability[fresh], weight[fresh]), through)
 
     def _blocks(
         self, rows: ScoredRows, probability: NDArray[np.float64], weight: NDArray[np.float64]
@@ -143,7 +148,7 @@ class CalibrationMonitor:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able document that `from_dict` restores exactly."""
-        own = {"tolerance": self.tolerance, "floor": self.floor}
+        own = {"tolerance": self.tolerance, "floor": self.floor, "groups": self._groups.to_text()}
         return {"kind": "calibration", "version": VERSION, **own, **self.alarm.to_dict()}
 
     @classmethod
@@ -153,9 +158,10 @@ class CalibrationMonitor:
         Raises:
             InputValueError: The document is of another kind or inconsistent.
         """
-        fields = fields_of(document, "calibration", {"tolerance", "floor"} | FIELDS)
+        fields = fields_of(document, "calibration", {"tolerance", "floor", "groups"} | FIELDS)
         monitor = cls(
             tolerance=fields["tolerance"], floor=fields["floor"], level=fields["level"], since=fields["through"]
         )
         monitor.alarm = Alarm.from_dict(fields, LOG_WEIGHTS)
+        monitor._groups = Groups(fields["groups"])
         return monitor

@@ -1,7 +1,7 @@
 """Monitor whether a certificate still holds. Its alarm voids the certificate.
 
-H₀: given all rows before, the next row breaks the promise with a mean rate of at most q (of its metric's denominator).
-Each row has a value v with mean at most 0 under H₀,
+H₀: groups are independent, and of what the certificate counts (rows, amounts or groups), at most the share q of its
+metric's denominator breaks the promise. Each row has a value v with mean at most 0 under H₀,
 
     v = (1 − q)/q for an error, −1 for another row of the denominator, 0 for all others,
 
@@ -9,6 +9,12 @@ so that f = 1 + b v is a bet on an error rate of q + b(1 − q): its likelihood 
 least φ, f = 1 + (φ/π) b v for a sought label, else 1; the mean over seeking is 1 + φ b E v. If π is below φ, f = 1 +
 φ b v. So every region has at most its weight in the traffic, and every factor is at least 1 − b. An unknown v is
 replaced by its minimum, so missing labels can weaken the monitor but never make it fire.
+
+Per row, three quarters of the capital bet row by row. The labels of a group's earlier rows tell those of its next ones,
+so a row of a group that was counted before gets the minimum as well, and nothing is bet while such rows are more than a
+few. A quarter bets on the sums of groups over periods (`periods`), where such rows count fully. Per amount and per
+group, all of it does: amounts have no bound, and groups with many rows come first, so the first rows of new groups are
+not a sample of the groups.
 
 References:
     Waudby-Smith & Ramdas (2024), Estimating means of bounded random variables by betting.
@@ -25,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from candor.contract.certificates import Threshold
-from candor.contract.conditions import Metric
+from candor.contract.conditions import Metric, Per
 from service.decisions.decide import order_keys
 from service.decisions.grid import key_of
 from service.decisions.numbers import number, whole
@@ -34,9 +40,18 @@ from service.errors import InputValueError
 from service.monitoring.alarm import FIELDS, Alarm
 from service.monitoring.cohorts import counted, weights
 from service.monitoring.documents import VERSION, fields_of
+from service.monitoring.groups import Groups
+from service.monitoring.periods import Periods
 
 _METRICS: Final = get_args(Metric)
+_UNITS: Final = get_args(Per)
 _BLOCK: Final = 4096
+ROWS: Final = 0.75
+"""Share of the capital that bets row by row, per row."""
+
+_FEW: Final = 0.01
+"""Largest share of rows of groups that were counted before at which rows are bet on."""
+
 _SMALLEST_RISE: Final = 1 / 8
 """Smallest rise that a bet is on, as a fraction of the tolerated rate: 9/8 of it."""
 
@@ -70,12 +85,12 @@ def values(
         metric: Metric of the promise.
         above: Whether each row is at or above the certificate's threshold, shape (N,).
         positive: Whether its label is positive; ignored for unknown labels.
-        known: Whether its label is known; ignored for a flag rate.
+        known: Whether its label is known.
         tolerance: The tolerated rate q.
     """
     error, kept = (1.0 - tolerance) / tolerance, -1.0
     if metric == "flag_rate":
-        return np.where(above, error, kept)
+        return np.where(above & known, error, kept)
     if metric == "recall":
         return np.where(known, np.where(positive, np.where(above, kept, error), 0.0), np.where(above, kept, 0.0))
     if metric == "false_positive_rate":
@@ -97,6 +112,8 @@ class CertificateMonitor:
             propensity is a good choice unless few rows have it.
         level: Probability in (0, 1) that the monitor ever fires while the promise holds.
         since: Start, microseconds since the epoch, UTC; not before the activation.
+        per: What the certificate counts: each row, each unit of the rows' amounts, or each group once.
+        amount_when_missing: Amount of a row without one, for a certificate per amount; None for 0.
 
     Attributes:
         alarm: The evidence and its alarm.
@@ -118,28 +135,43 @@ class CertificateMonitor:
     """
 
     def __init__(
-        self, *, metric: Metric, tolerance: float, threshold: Threshold, floor: float, level: float, since: int
+        self,
+        *,
+        metric: Metric,
+        tolerance: float,
+        threshold: Threshold,
+        floor: float,
+        level: float,
+        since: int,
+        per: Per = "row",
+        amount_when_missing: float | None = None,
     ) -> None:
-        if metric not in _METRICS:
-            raise InputValueError(
-                f"Unknown metric {metric!r}.",
-                where="metric",
-                found=metric,
-                expected=list(_METRICS),
-                remedy="Pass the certificate's metric.",
-            )
+        for where, given, known in (("metric", metric, _METRICS), ("per", per, _UNITS)):
+            if given not in known:
+                raise InputValueError(
+                    f"Unknown {where} {given!r}.",
+                    where=where,
+                    found=given,
+                    expected=list(known),
+                    remedy=f"Pass the certificate's {where}.",
+                )
         self.metric = metric
         self.tolerance = number(tolerance, "tolerance", above=0.0, below=1.0)
         self.threshold = threshold
         self.floor = number(floor, "floor", above=0.0, below=1.0, closed="above")
+        self.per = per
+        self.amount_when_missing = amount_when_missing
         self._bets = bets(self.tolerance)
-        self.alarm = Alarm(np.full(len(self._bets), -math.log(len(self._bets))), level, since)
+        self._groups, self._periods = Groups(), Periods(self._bets, per)
+        self._returned = 0  # rows of groups that were counted before
+        self._share = ROWS if per == "row" else 0.0
+        self.alarm = Alarm(np.full(len(self._bets), -math.log(len(self._bets))), level, since, self._share)
 
     def update(self, rows: ScoredRows, *, through: int) -> None:
         """Count the next mature cohort: *all* predictions from the end of the previous cohort to before `through`.
 
         The cohort must include rows with a sought label that has not arrived and rows of propensity 0: they count for
-        the promise. The first row of each group counts. Rows of unknown propensity count for a flag rate only.
+        the promise. Rows of unknown propensity count for a flag rate only.
 
         Args:
             rows: N predictions of the certificate's segment (or of all traffic) in order of prediction, with `positive`
@@ -159,12 +191,32 @@ class CertificateMonitor:
         else:
             weight, known = weights(rows, self.floor), rows.known()
             weight[rows.propensity < self.floor] = self.floor
-        value = values(self.metric, above, rows.positive, known, self.tolerance)
         # Rows are chosen without their labels, because the numbers of onsets must not depend on labels.
         reached = weight > 0
         if self.metric in ("precision", "selective_risk"):
             reached &= above
-        self.alarm.take(self._blocks((weight * value)[reached], rows.predicted_at[reached], ~known[reached]), through)
+        weight = np.where(reached, weight, 0.0)
+        if self.per != "group":  # there, a group's first row takes its place, also if it says nothing
+            rows, above, known, weight = rows.take(reached), above[reached], known[reached], weight[reached]
+        fresh = self._groups.fresh(rows.group)
+        value, size = np.zeros(len(rows)), weight
+        if self.per == "row":
+            returned = self._returned + np.cumsum(~fresh)
+            few = returned - ~fresh <= _FEW * (self.alarm.rows + np.arange(len(rows)))  # before each row
+            self._returned += int((~fresh).sum())
+            bet = weight * values(self.metric, above, rows.positive, known & fresh, self.tolerance)
+            value = np.where(few, bet, 0.0)
+        if self.per == "amount":
+            missing = 0.0 if self.amount_when_missing is None else self.amount_when_missing
+            size = weight * np.where(np.isnan(rows.amount), missing, rows.amount)
+        of_groups = size * values(self.metric, above, rows.positive, known, self.tolerance)
+        beside = self._periods.add(rows.group, size, of_groups)
+        counts = fresh & (weight > 0) if self.per == "group" else np.ones(len(rows), np.bool_)
+        self.alarm.take(
+            self._blocks(value[counts], rows.predicted_at[counts], ~known[counts]),
+            through,
+            None if beside is None else beside + math.log1p(-self._share),
+        )
 
     def _blocks(
         self, value: NDArray[np.float64], time: NDArray[np.int64], unlabelled: NDArray[np.bool_]
@@ -180,6 +232,11 @@ class CertificateMonitor:
             "tolerance": self.tolerance,
             "threshold": self.threshold.model_dump(),
             "floor": self.floor,
+            "per": self.per,
+            "amount_when_missing": self.amount_when_missing,
+            "groups": self._groups.to_text(),
+            "returned": self._returned,
+            "periods": self._periods.to_dict(),
         }
         return {"kind": "certificate", "version": VERSION, **own, **self.alarm.to_dict()}
 
@@ -190,7 +247,8 @@ class CertificateMonitor:
         Raises:
             InputValueError: The document is of another kind or inconsistent.
         """
-        own = {"metric", "tolerance", "threshold", "floor"}
+        own = {"metric", "tolerance", "threshold", "floor", "per", "amount_when_missing", "groups", "returned"}
+        own |= {"periods"}
         fields = fields_of(document, "certificate", own | FIELDS)
         monitor = cls(
             metric=fields["metric"],
@@ -199,8 +257,13 @@ class CertificateMonitor:
             floor=fields["floor"],
             level=fields["level"],
             since=fields["through"],
+            per=fields["per"],
+            amount_when_missing=fields["amount_when_missing"],
         )
-        monitor.alarm = Alarm.from_dict(fields, monitor.alarm.log_weights)
+        monitor.alarm = Alarm.from_dict(fields, monitor.alarm.log_weights, monitor._share)
+        monitor._groups = Groups(fields["groups"])
+        monitor._returned = whole(fields["returned"], "returned", least=0)
+        monitor._periods = Periods.from_dict(fields["periods"], monitor._bets, monitor.per)
         return monitor
 
 

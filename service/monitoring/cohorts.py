@@ -15,7 +15,7 @@ from service.errors import InputValueError
 
 
 def counted(rows: ScoredRows, since: int, through: int, *, known_propensity: bool) -> NDArray[np.intp]:
-    """Return the first row of each group, in order of prediction.
+    """Return which rows of a cohort count, in order of prediction.
 
     Args:
         rows: All N predictions of the span, with and without labels.
@@ -63,10 +63,7 @@ def counted(rows: ScoredRows, since: int, through: int, *, known_propensity: boo
             expected=f"at least {int(time[at - 1])}, the previous row's time",
             remedy="Sort rows by prediction time, not by label time.",
         )
-    which: NDArray[np.intp] = np.arange(len(rows))
-    if known_propensity:
-        which = which[~np.isnan(rows.propensity)]
-    return which[np.sort(np.unique(rows.group[which], return_index=True)[1])]
+    return np.flatnonzero(~np.isnan(rows.propensity)) if known_propensity else np.arange(len(rows))
 
 
 def weights(rows: ScoredRows, floor: float) -> NDArray[np.float64]:

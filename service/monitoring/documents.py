@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from service.errors import InputValueError
 
@@ -37,3 +41,22 @@ def fields_of(document: Any, kind: str, names: set[str]) -> Mapping[str, Any]:
             remedy=_REMEDY,
         )
     return document
+
+
+def text_of(values: NDArray[Any]) -> str:
+    """Return an array as text for a JSON document."""
+    return base64.b64encode(values.tobytes()).decode()
+
+
+def array_of(text: Any, dtype: np.dtype[Any], where: str) -> NDArray[Any]:
+    """Read what `text_of` wrote.
+
+    Raises:
+        InputValueError: It is not such a text.
+    """
+    try:
+        return np.frombuffer(base64.b64decode(text, validate=True), dtype).copy()
+    except (TypeError, ValueError) as error:
+        raise InputValueError(
+            "Not an array of a monitor.", where=where, found=str(text)[:40], expected="base64", remedy=_REMEDY
+        ) from error

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from bundle import Columns, Profile
 from bundle.manifest import COLUMNS_FILE, PROFILE_FILE
 from service.decisions.levels import level_of
-from service.inference.sampling import Sample, Taken
 from service.monitoring.homogeneity import evidence, index_without_drift, rejected, stability_index
 from service.monitoring.rounds import Rounds
 from service.monitoring.traffic_window import LEAST_ROWS, TrafficWindow
 from service.serving.model import Model
 from service.serving.models import Models
 from service.serving.plane import Served
+from service.serving.sampling import Sample, Taken
 from service.settings import Settings
 from service.state.database import Database, now_us
 from service.state.drift import DriftStore, StoredDrift
@@ -212,7 +212,7 @@ class DriftTests(Rounds):
 
 def _profile_of(served: Served) -> tuple[Profile, Columns]:
     profile, columns = served.bundle.profile, served.bundle.columns
-    assert profile is not None  # noqa: S101 — else there is no sample
+    assert profile is not None  # noqa: S101 — without it there is no sample
     assert columns is not None  # noqa: S101 — else there is no profile
     return profile, columns
 

@@ -16,8 +16,11 @@ from service.decisions.solved import SolvedPolicy
 from service.decisions.voided import Claim, claims, key_of
 from service.monitoring.calibration import CalibrationMonitor
 from service.monitoring.certificate import CertificateMonitor
+from service.monitoring.comparison import Comparison
+from service.monitoring.propensity import PropensityMonitor
 from service.recalibration.task import RefitRequest
 from service.serving.plane import Served
+from service.state.challengers import Challenger
 from service.state.monitors import Counted, StoredMonitor, Watched
 
 CALIBRATION = "calibration"
@@ -33,23 +36,32 @@ class Subject:
         document: Document of a new monitor for it.
         policy: Policy of the certificate; None for the calibration.
         segment: Its segment; None for all traffic.
+        challenger: The challenger; None for other statements.
     """
 
     watched: Watched
     document: dict[str, Any]
     policy: SolvedPolicy | None = None
     segment: str | None = None
+    challenger: Challenger | None = None
 
 
-def subjects(served: Served, tolerance: float) -> list[Subject]:
-    """Return the statements to monitor: the calibration and each valid certificate.
+def subjects(served: Served, tolerance: float, challengers: Sequence[Challenger] = ()) -> list[Subject]:
+    """Return the statements to monitor: the calibration, each valid certificate, and each challenger.
+
+    A certificate that rests on traffic has two: its promise, and the propensities behind it.
 
     Args:
         served: The active revision, with voided certificates marked.
         tolerance: Tolerated miscalibration.
+        challengers: Challengers of the model.
     """
     of = json.dumps([served.revision.model_digest, served.revision.calibrator.to_dict()], sort_keys=True)
-    return [_calibration(served, tolerance, of), *_certificates(served, of)]
+    return [
+        _calibration(served, tolerance, of),
+        *_certificates(served, of),
+        *(_challenger(served, one) for one in challengers if one.revision != served.revision.id),
+    ]
 
 
 def name_of(policy: str, action: str, segment: str | None) -> str:
@@ -63,6 +75,19 @@ def _calibration(served: Served, tolerance: float, of: str) -> Subject:
     return Subject(Watched("calibration", CALIBRATION, _digest(of, document)), document)
 
 
+def _challenger(served: Served, challenger: Challenger) -> Subject:
+    floor = min((_floor(solved) for solved in served.policies.values()), default=1.0)
+    document = Comparison(floor=floor, level=_UNSET_LEVEL, through=_UNSET_SINCE).to_dict()
+    subject = subject_of(served.revision.id, challenger)
+    watched = Watched("challenger", challenger.name, subject, since=challenger.since)
+    return Subject(watched, document, challenger=challenger)
+
+
+def subject_of(active: str, challenger: Challenger) -> str:
+    """Return the subject of the comparison of a challenger with a revision."""
+    return f"{active} and challenger {challenger.number}"
+
+
 def _certificates(served: Served, of: str) -> Iterator[Subject]:
     digest = served.revision.model_digest
     for solved in served.policies.values():
@@ -74,6 +99,10 @@ def _certificates(served: Served, of: str) -> Iterator[Subject]:
             name = name_of(solved.policy.id, claim.action, claim.segment)
             watched = Watched("certificate", name, _digest(of, document, key), key)
             yield Subject(watched, document, solved, claim.segment)
+            if claim.certificate.basis == "traffic" and claim.certificate.metric != "flag_rate":
+                audit = PropensityMonitor(level=_UNSET_LEVEL, since=_UNSET_SINCE).to_dict()
+                watched = Watched("propensity", f"{name}/propensity", _digest(of, audit, key), key)
+                yield Subject(watched, audit, solved, claim.segment)
 
 
 def _document(solved: SolvedPolicy, claim: Claim) -> dict[str, Any] | None:
@@ -87,6 +116,8 @@ def _document(solved: SolvedPolicy, claim: Claim) -> dict[str, Any] | None:
         floor=_floor(solved),
         level=_UNSET_LEVEL,
         since=_UNSET_SINCE,
+        per=claim.certificate.per,
+        amount_when_missing=solved.policy.amount_when_missing,
     ).to_dict()
 
 
@@ -118,12 +149,14 @@ def count(
     counted = []
     for stored in due:
         subject = by_subject[stored.subject]
+        if subject.challenger is not None:
+            continue
         monitor = _MONITORS[stored.kind](stored.document)
         view = views.of(subject)
         monitor.update(view, through=end)
         # Predictions before the activation were used to fit the calibrator or came from another one; many labels of
         # predictions after the cohort have not arrived yet.
-        request = RefitRequest(mode="propose", since_us=stored.since, until_us=end)
+        request = RefitRequest(mode="propose", since_us=stored.since, until_us=end, window_by_rule=True)
         counted.append(
             Counted(
                 before=stored,
@@ -138,9 +171,10 @@ def count(
     return counted
 
 
-_MONITORS: dict[str, Callable[[dict[str, Any]], CertificateMonitor | CalibrationMonitor]] = {
+_MONITORS: dict[str, Callable[[dict[str, Any]], CertificateMonitor | CalibrationMonitor | PropensityMonitor]] = {
     "certificate": CertificateMonitor.from_dict,
     "calibration": CalibrationMonitor.from_dict,
+    "propensity": PropensityMonitor.from_dict,
 }
 
 

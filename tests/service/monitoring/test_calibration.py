@@ -123,6 +123,16 @@ def test_a_label_that_stays_away_speaks_for_the_hypothesis_either_way() -> None:
     assert alarm.peak == 0.0
 
 
+def test_a_group_whose_label_was_counted_does_not_count_again() -> None:
+    watch = monitor()
+    for returns in range(3):
+        watch.update(
+            stated([0.9] * 4, [False] * 4, group=np.arange(4), predicted_at=np.full(4, returns)), through=returns + 1
+        )
+        watch = CalibrationMonitor.from_dict(watch.to_dict())
+    assert watch.alarm.rows == 4
+
+
 def test_cohorts_and_storage_between_them_change_nothing() -> None:
     rng = np.random.default_rng(4)
     p = rng.random(3000).astype(np.float32)

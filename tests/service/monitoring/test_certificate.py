@@ -10,7 +10,7 @@ import pytest
 from candor.contract.certificates import Threshold
 from service.decisions.rows import ScoredRows
 from service.errors import InputValueError
-from service.monitoring.certificate import CertificateMonitor, bets
+from service.monitoring.certificate import ROWS, CertificateMonitor, bets
 from service.monitoring.onset import onset_share, shares_left
 
 THRESHOLD = Threshold.at(0.5, 0.0)
@@ -35,8 +35,10 @@ def scored(above: Any, positive: Any, **columns: Any) -> ScoredRows:
 
 
 def feed(watch: CertificateMonitor, rows: ScoredRows) -> CertificateMonitor:
+    """Count rows, each of a new group unless some have the same."""
     start = watch.alarm.through
-    watch.update(replace(rows, predicted_at=np.arange(start, start + len(rows))), through=start + len(rows))
+    time = np.arange(start, start + len(rows))
+    watch.update(replace(rows, predicted_at=time, group=rows.group + start), through=start + len(rows))
     return watch
 
 
@@ -49,7 +51,7 @@ def test_the_evidence_of_a_few_rows_is_the_formula() -> None:
         for j in range(len(bets(0.1)))
         for k in range(1, 5)
     )
-    assert watch.alarm.log_e == pytest.approx(math.log(staked + shares_left(4)))
+    assert watch.alarm.log_e == pytest.approx(math.log(ROWS * (staked + shares_left(4))))
     assert watch.alarm.rows == 4
 
 
@@ -107,7 +109,7 @@ def test_at_the_edge_of_the_promise_the_mean_stays_one(metric: str) -> None:
         for second, another in outcomes(SEEN, {True: 0.0, False: 0.0}):
             twice = feed(CertificateMonitor.from_dict(document), another)
             mean[1] += first * second * math.exp(twice.alarm.log_e)
-    assert mean == pytest.approx([1.0, 1.0], abs=1e-12)
+    assert mean == pytest.approx([ROWS, ROWS], abs=1e-12)
 
 
 @pytest.mark.parametrize("metric", LABELLED)
@@ -121,7 +123,7 @@ def test_labels_that_stay_away_or_are_never_sought_cannot_raise_the_mean(
     for probability, row in outcomes(population, missing):
         watch = feed(monitor(metric, rate(metric, population), floor=floor), row)
         mean += probability * math.exp(watch.alarm.log_e)
-    assert mean <= 1.0 + 1e-12
+    assert mean <= ROWS + 1e-12
 
 
 @pytest.mark.parametrize("metric", LABELLED)
@@ -134,11 +136,10 @@ def test_what_stands_where_a_label_has_not_come_is_not_read(metric: str) -> None
 
 
 def test_a_propensity_below_the_floor_is_not_weighed_but_its_labels_count() -> None:
-    few = {"propensity": np.full(200, 0.1), "sought": np.arange(200) % 10 == 0}
+    few = {"propensity": np.full(200, 0.1), "sought": np.arange(200) % 5 == 0}
     watch = feed(monitor(floor=0.5), scored([True] * 200, [False] * 200, labelled=few["sought"], **few))
-    assert (watch.alarm.rows, watch.alarm.unlabelled) == (200, 180)
-    same = feed(monitor(), scored([True] * 200, np.arange(200) % 10 > 0))
-    assert 0 < watch.alarm.peak < same.alarm.peak
+    assert (watch.alarm.rows, watch.alarm.unlabelled) == (200, 160)
+    assert watch.alarm.peak > 0
 
 
 def test_a_flag_rate_needs_no_labels_and_counts_every_row() -> None:
@@ -149,7 +150,7 @@ def test_a_flag_rate_needs_no_labels_and_counts_every_row() -> None:
         watch = feed(monitor("flag_rate", tolerance), row)
         mean += probability * math.exp(watch.alarm.log_e)
         assert (watch.alarm.rows, watch.alarm.unlabelled) == (1, 0)
-    assert mean == pytest.approx(1.0)
+    assert mean == pytest.approx(ROWS)
     assert feed(monitor("flag_rate", tolerance), scored([True] * 60, [False] * 60)).alarm.fired_at is not None
 
 
@@ -167,14 +168,31 @@ def test_which_rows_count() -> None:
     assert (counts["recall"].rows, counts["recall"].unlabelled) == (4, 2)
 
 
-def test_the_first_row_of_each_group_counts() -> None:
-    rows = scored([True] * 50, [False] * 50, group=np.repeat([7, 9], 25))
-    watch = feed(monitor(), rows)
-    assert watch.alarm.rows == 2
-    assert watch.alarm.fired_at is None
+def test_later_rows_of_a_group_keep_the_promise_and_stop_bets_on_rows_while_they_are_many() -> None:
+    again = np.where(np.arange(200) == 150, 7, np.arange(200))
+    rows = scored([True] * 200, [False] * 200, group=again)
+    kept = scored([True] * 200, np.arange(200) == 150)
+    by_row, by_group = (feed(monitor(per=per), rows).alarm for per in ("row", "group"))
+    assert (by_row.rows, by_group.rows) == (200, 199)
+    assert by_row.log_e == pytest.approx(feed(monitor(), kept).alarm.log_e)
+    often = feed(monitor(), scored([True] * 50, [False] * 50, group=np.repeat([7, 9], 25))).alarm
+    assert often.log_e == pytest.approx(feed(monitor(), scored([True, False], [False, False])).alarm.log_e, abs=0.2)
+    assert often.fired_at is None
 
 
-def test_what_is_cut_into_cohorts_and_stored_between_them_gives_the_same_numbers() -> None:
+def test_per_group_a_row_without_a_sought_label_takes_its_groups_place_in_later_cohorts_too() -> None:
+    watch = monitor(per="group", floor=0.5)
+    for sought in (False, True):  # the second cohort ends a period: all errors, of groups whose place is taken
+        rows = scored(
+            [True] * 100, [False] * 100, propensity=[0.5] * 100, sought=[sought] * 100, labelled=[sought] * 100
+        )
+        start = watch.alarm.through
+        rows = replace(rows, group=np.arange(100), predicted_at=np.arange(start, start + 100))
+        watch.update(rows, through=start + 100)
+    assert (watch.alarm.rows, watch.alarm.log_e) == (0, pytest.approx(-math.log(16)))
+
+
+def test_cohorts_stored_between_them_give_the_same_numbers_and_rows_do_not_depend_on_their_ends() -> None:
     rng = np.random.default_rng(3)
     n = 400
     rows = scored(
@@ -182,20 +200,22 @@ def test_what_is_cut_into_cohorts_and_stored_between_them_gives_the_same_numbers
         rng.random(n) < 0.85,
         propensity=np.where(rng.random(n) < 0.5, 1.0, 0.3),
         sought=rng.random(n) < 2,
+        group=rng.integers(0, 150, n),
     )
     time = np.sort(rng.integers(0, 1000, n))
-    whole = monitor(floor=0.3)
+    whole, cut, stored = (monitor(floor=0.3) for _ in range(3))
     rows = replace(rows, predicted_at=time)
     whole.update(rows, through=1000)
-    cut = monitor(floor=0.3)
     for start, end in itertools.pairwise([0, 1, 170, 171, 600, 601, 1000]):
         here = (time >= start) & (time < end)
-        cut.update(rows.take(here), through=np.int64(end))
-        document = json.loads(json.dumps(cut.to_dict(), allow_nan=False))
-        assert document == cut.to_dict()
-        cut = CertificateMonitor.from_dict(document)
-    assert cut.to_dict() == whole.to_dict()
-    assert cut.alarm.log_e == whole.alarm.log_e
+        for watch in (cut, stored):
+            watch.update(rows.take(here), through=np.int64(end))
+        document = json.loads(json.dumps(stored.to_dict(), allow_nan=False))
+        assert document == stored.to_dict() == cut.to_dict()
+        stored = CertificateMonitor.from_dict(document)
+    of_rows = ("stakes", "rows", "unlabelled", "groups")
+    assert [cut.to_dict()[name] for name in of_rows] == [whole.to_dict()[name] for name in of_rows]
+    assert cut.alarm.beside is not None
 
 
 def test_an_alarm_stays_and_names_its_row() -> None:
@@ -243,6 +263,7 @@ def test_cohorts_out_of_order_are_refused_and_change_nothing(time: list[Any], th
     "option",
     [
         {"metric": "accuracy"},
+        {"per": "card"},
         *({"tolerance": value} for value in (0.0, 1.0, "0.1")),
         *({"floor": value} for value in (0.0, 1.01)),
         *({"level": value} for value in (0, True, math.nan)),
@@ -270,6 +291,8 @@ def test_options_that_make_no_sense_are_refused(option: dict[str, Any]) -> None:
         ({"fired_at": 3}, "fired_at"),
         ({"tolerance": 0.2}, "stakes"),
         ({"threshold": {"probability": 0.5}}, "threshold"),
+        ({"groups": "%"}, "groups"),
+        ({"periods": {}}, "periods"),
         ({"threshold": {"probability": 5, "score": None}}, "threshold/probability"),
     ],
 )

@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy import update
 
 from candor import Client
 from service.monitoring.thread import Monitors
 from service.state import audit
 from service.state.database import now_us
 from service.state.monitors import MonitorStore
+from service.state.partitions import DAY_US
+from service.state.tables import predictions
 from service.times import iso
 from tests.waiting import until
 
@@ -82,7 +85,8 @@ def test_a_promise_that_breaks_is_taken_out_of_the_answers_until_it_is_solved_an
     watched: Callable[..., InThread], digits: Digits
 ) -> None:
     service = watched()
-    put_careful(service)
+    bands = [{"action": "accept", "when": {"min_precision": 0.85}}, {"action": "review"}]
+    put_careful(service, bands=bands, certify={"per": "group"})  # images are sent twice below
     service.teach(digits.images[:500], digits.labels[:500])
     assert service.runtime.monitors.step() is False
     quiet = monitoring(service)
@@ -94,7 +98,7 @@ def test_a_promise_that_breaks_is_taken_out_of_the_answers_until_it_is_solved_an
     assert quiet["alarm"]["fired"] is False
     assert quiet["no_drift"] == "The model takes no table columns."
     assert certificate(service)["valid"] is True
-    assert decisions_v2(service, digits) == {"accept", "review"}
+    assert "accept" in decisions_v2(service, digits)
 
     service.teach(digits.images[500:900], wrong(digits.labels[500:900], 0.4))
     service.runtime.monitors.step()
@@ -114,15 +118,22 @@ def test_a_promise_that_breaks_is_taken_out_of_the_answers_until_it_is_solved_an
     alarms = [entry for entry in audit.read(service.runtime.database, "digits") if entry.action == "alarm"]
     assert "auto-read/accept" in {entry.subject for entry in alarms}
 
-    # A revision that solves the policy on labels from after the burst heals it.
-    began = now_us()
+    # A revision that solves the policy on labels from after the burst heals it. A window from midnight costs little.
+    assert service.runtime.log.flush()
+    with service.runtime.database.begin() as connection:
+        connection.execute(update(predictions).values(created_at=predictions.c.created_at - 2 * DAY_US))
+    midnight = iso(now_us() // DAY_US * DAY_US)
     for _ in range(2):
         service.teach(digits.images[:900], digits.labels[:900])
-    healed = service.recalibrate(mode="propose", calibrator="unchanged", source={"feedback": {"since": iso(began)}})
+    source = {"feedback": {"since": midnight}}
+    healed = service.recalibrate(mode="propose", calibrator="unchanged", source=source)
     assert healed.json()["policies"]["auto-read"]["certified"]["accept"]["valid"] is True
     service.activate(healed.json()["revision"])
     assert certificate(service)["valid"] is True
     assert "accept" in decisions_v2(service, digits)
+    service.runtime.monitors.step()
+    (found,) = [one for one in monitoring(service)["certificates"] if one["name"] == "auto-read/accept"]
+    assert found["propensity"]["fired_at"] is None, "a certificate on traffic has its propensities audited"
     service.rollback()
     assert certificate(service)["reason"] == "alarm", "what is void stays so, wherever it comes back"
 
@@ -312,6 +323,9 @@ def test_estimates_tell_what_labels_say(watched: Callable[..., InThread], digits
     low, high = found["accuracy"]["interval"]
     assert 0.8 < low < found["accuracy"]["value"] < high <= 1
     assert 0 < found["delay_s"]["median"] < 60
+    (reviewers,) = monitoring(service)["estimates"]["delays"]
+    assert (reviewers["source"], reviewers["labels"]) == ("reviewer", 400)
+    assert 0 < reviewers["median_s"] <= reviewers["q95_s"] <= reviewers["curve"][-1][0]
     assert service.metric("candor_labelled_accuracy") == found["accuracy"]["value"]
     assert service.metric("candor_mean_confidence") == found["mean_confidence"]["value"]
     assert service.metric("candor_base_rate", label="7") == found["base_rate"]["7"]["value"]
@@ -369,6 +383,6 @@ def test_the_terminal_and_the_client_show_the_same(
     assert found.estimates.labelled.accuracy is not None
     shown = spawn.run("monitor", url=service.url)
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert "void: alarm" in shown.stdout
+    assert any(line.endswith(": alarm") for line in shown.stdout.splitlines())
     assert f"{found.estimates.labelled.labelled} of {found.estimates.labelled.sought} sought" in shown.stdout
     assert json.loads(spawn.run("monitor", "--json", url=service.url).stdout) == found.document

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import binom
 
+from benchmarks.monitored_groups import cards, entities
+from benchmarks.monitored_groups import fired as fired_in_groups
 from candor.contract.certificates import Threshold
 from service.decisions.levels import level_of
 from service.decisions.rows import ScoredRows
 from service.monitoring import calibration
 from service.monitoring.calibration import LOG_WEIGHTS, CalibrationMonitor
-from service.monitoring.certificate import CertificateMonitor, bets
+from service.monitoring.certificate import ROWS, CertificateMonitor, bets
 from service.monitoring.onset import advance, first_stakes, log_evidence
 
 LEVEL = 0.05
@@ -120,6 +122,7 @@ def in_cohorts(watch: CertificateMonitor | CalibrationMonitor, rows: ScoredRows,
             labelled=come,
             sought=sought,
             predicted_at=time[part],
+            group=time[part],
         )
         watch.update(day, through=start + DAY)
     return watch.alarm.fired_at is not None
@@ -220,7 +223,8 @@ def test_a_probability_that_is_right_over_unequally_explored_regions_is_left_in_
 @pytest.mark.parametrize(("clean", "within"), [(0, 600), (10_000, 1200)])
 def test_a_precision_of_95_percent_that_falls_from_97_to_90_is_found(clean: int, within: int) -> None:
     worlds = 100
-    alarms = fired(errors(0.05, 0.10, worlds, within, seed=10, clean=clean, before=0.03), even(0.05), every=5)
+    drift = errors(0.05, 0.10, worlds, within, seed=10, clean=clean, before=0.03)
+    alarms = fired(drift, even(0.05), every=5, level=LEVEL * ROWS)
     assert ((alarms > 0) & (alarms <= clean)).sum() <= too_many(worlds)
     assert (alarms > clean).mean() >= 0.9
 
@@ -265,7 +269,7 @@ def test_a_monitor_fed_row_by_row_is_one_of_many_worlds() -> None:
     error = rng.random((500, 4)) < 0.2
     each = bets(0.05)
     factors = np.where(error[..., None], np.log1p(each * 0.95 / 0.05), np.log1p(-each))
-    alarms = fired(factors, even(0.05))
+    alarms = fired(factors, even(0.05), level=LEVEL * ROWS)
     for world in range(4):
         p = np.full(500, 0.9, np.float32)
         watch = CertificateMonitor(
@@ -274,3 +278,26 @@ def test_a_monitor_fed_row_by_row_is_one_of_many_worlds() -> None:
         rows = ScoredRows(probability=p, score=p, positive=~error[:, world], predicted_at=np.arange(500))
         watch.update(rows, through=500)
         assert watch.alarm.fired_at == alarms[world] - 1
+
+
+@pytest.mark.parametrize(
+    ("world", "sought", "kept", "broken"),
+    [
+        (lambda rng: cards(rng, 10, 0.0, 0.1214, days=20), 1.0, ("row", "amount"), ("group",)),
+        (lambda rng: cards(rng, 10, 0.085, 0.0, together=True, days=20), 1.0, ("row", "amount", "group"), ()),
+        (lambda rng: cards(rng, 30, 0.12, 0.001, days=30), 1.0, ("group",), ("row", "amount")),
+        (lambda rng: cards(rng, 30, 0.4, 0.0, days=30), 1.0, ("group",), ("row", "amount")),
+        (lambda rng: cards(rng, 30, 0.4, 0.0), 0.1, ("group",), ("row", "amount")),
+        (lambda rng: entities(rng, count=50, days=40), 1.0, ("row", "amount", "group"), ()),
+        (lambda rng: entities(rng, drifted=0.2, days=50), 1.0, (), ("row", "amount", "group")),
+    ],
+)
+def test_a_monitor_counts_what_its_certificate_counts(  # type: ignore[no-untyped-def]
+    world, sought, kept, broken
+) -> None:
+    """Groups with many rows, alike or not, and the same groups each day: both at the edge of the promise and beyond."""
+    rng = np.random.default_rng(15)
+    worlds = 30
+    for per in (*kept, *broken):
+        alarms = sum(fired_in_groups(world(rng), per, sought) > 0 for _ in range(worlds))
+        assert alarms <= too_many(worlds) if per in kept else alarms >= 0.9 * worlds, (per, alarms)
