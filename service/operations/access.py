@@ -4,40 +4,49 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from urllib.parse import urlsplit
 
 from service.errors import (
     ConfigurationError,
+    ForbiddenError,
     StateUnavailableError,
     UnauthenticatedError,
 )
 from service.operations.principal import LOCAL_ADMINISTRATOR, Principal
 from service.operations.rates import Rates
+from service.places import Place, in_header
+from service.settings import is_loopback
 from service.state.keys import ApiKey, KeyStore
+from service.state.sessions import Session
 
 _REREAD_AFTER_S = 0.1
+_FORWARDING = frozenset(("forwarded", "via", "x-real-ip"))
 
 
 class Access:
     """Check API keys against a copy in memory, so that no request waits for the database.
 
-    The owner calls `refresh` regularly; a revoked key stops working with the next call. While the database does not
+    The owner calls `read` regularly; a revoked key stops working with the next call. While the database does not
     answer, the last copy stays in force.
 
     Args:
         keys: Store of the keys.
         rates: Request rates of the keys.
+        insecure: Without keys, also answer requests that come from another machine or through a proxy.
     """
 
-    def __init__(self, keys: KeyStore, rates: Rates) -> None:
+    def __init__(self, keys: KeyStore, rates: Rates, *, insecure: bool = False) -> None:
+        self._insecure = insecure
         self._keys = keys
         self._rates = rates
         self._ring = keys.ring()
         self._read_at = time.monotonic()
         self._rereading = asyncio.Lock()
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="keys")
 
     def refresh(self) -> None:
         """Read the keys again.
@@ -50,14 +59,42 @@ class Access:
         if began > self._read_at:  # else a call that began later has newer keys
             self._ring, self._read_at = ring, began
 
+    async def read(self) -> None:
+        """Read the keys again, on a thread of their own: all others may wait for a revision that loads.
+
+        Raises:
+            StateUnavailableError: The database does not answer; the last copy stays in force.
+        """
+        await asyncio.get_running_loop().run_in_executor(self._reader, self.refresh)
+
     @property
     def guarded(self) -> bool:
         """Whether a key was ever made, so that every request requires one."""
         return bool(self._ring.by_digest)
 
+    @property
+    def local_only(self) -> bool:
+        """Whether only requests from this machine are answered, each sender being the administrator."""
+        return not self.guarded and not self._insecure
+
     async def key(self, text: str) -> ApiKey | None:
         """Return the valid key with this secret text, or None."""
-        return self._ring.authenticate(text) or await self._made_just_now(text)
+        if (key := self._ring.authenticate(text)) is not None:
+            return key
+        await self._read_again()
+        return self._ring.authenticate(text)
+
+    async def session(self, text: str) -> Session | None:
+        """Return the open session with this text, or None."""
+        if (session := self._ring.session(text)) is not None:
+            return session
+        await self._read_again()
+        return self._ring.session(text)
+
+    def name(self, prefix: str) -> str:
+        """Return the name of the holder of the key with this prefix; the prefix without a valid one."""
+        key = self._ring.valid(prefix)
+        return prefix if key is None else key.name
 
     def holder(self, prefix: str) -> Principal | None:
         """Return the holder of the valid key with this prefix, or None.
@@ -69,7 +106,7 @@ class Access:
         if key is None:
             return None
         self._rates.spend(key)
-        return Principal(key.name, key.scopes, key.prefix)
+        return _holder(key)
 
     async def principal(self, authorization: str | None) -> Principal:
         """Return the holder of the key in an `Authorization` header or metadata.
@@ -91,10 +128,14 @@ class Access:
                 remedy="List the keys with `candor keys list`.",
             )
         self._rates.spend(key)
-        return Principal(key.name, key.scopes, key.prefix)
+        return _holder(key)
 
-    def at_once(self, authorization: str | None, scope: str) -> Principal | None:
-        """Return the holder of the key in an `Authorization` header, None if it is not known here to have `scope`.
+    def charge(self, prefix: str, rows: int) -> None:
+        """Count rows that a key was answered; see `Rates.charge`."""
+        self._rates.charge(prefix, rows)
+
+    def at_once(self, authorization: str | None, scope: str, model: str | None) -> Principal | None:
+        """Return the holder of the key in an `Authorization` header, None if it is not known to have scope and model.
 
         Only a request whose holder is returned is counted: `principal` has the last word on all others.
 
@@ -107,8 +148,8 @@ class Access:
         key = self._ring.authenticate(_token(authorization))
         if key is None:
             return None
-        holder = Principal(key.name, key.scopes, key.prefix)
-        if not holder.allows(scope):
+        holder = _holder(key)
+        if not holder.allows(scope) or not holder.reaches(model):
             return None
         self._rates.spend(key)
         return holder
@@ -128,15 +169,18 @@ class Access:
                 remedy="Make the first key: candor keys create --name ops --scope admin",
             )
 
-    async def _made_just_now(self, token: str) -> ApiKey | None:
-        """Look an unknown key up in the database, once for all concurrent requests and at a limited rate."""
+    async def _read_again(self) -> None:
+        """Read the keys for an unknown one, once for all concurrent requests and at a limited rate."""
         asked_at = time.monotonic()
         async with self._rereading:
             if self._read_at < asked_at:
                 await asyncio.sleep(self._read_at + _REREAD_AFTER_S - asked_at)
                 with contextlib.suppress(StateUnavailableError):
-                    await asyncio.to_thread(self.refresh)
-        return self._ring.authenticate(token)
+                    await self.read()
+
+
+def _holder(key: ApiKey) -> Principal:
+    return Principal(key.name, key.scopes, key.prefix, key.models, key.source)
 
 
 def _token(authorization: str | None) -> str:
@@ -156,6 +200,31 @@ def _token(authorization: str | None) -> str:
     return token.strip()
 
 
+def check_forwarded(names: Iterable[str]) -> None:
+    """Refuse requests that a proxy forwards: without a key, everyone who reaches the proxy would be administrator.
+
+    Args:
+        names: Names of the request's headers or metadata, lower case.
+
+    Raises:
+        ForbiddenError: One of them is set by proxies.
+    """
+    for name in names:
+        if name.startswith("x-forwarded-") or name in _FORWARDING:
+            raise not_local(in_header(name.title()), "a request that a proxy forwards", "no proxy")
+
+
+def not_local(where: Place, found: str, expected: str) -> ForbiddenError:
+    """Return the error for a request from elsewhere to a service without keys."""
+    return ForbiddenError(
+        "Without an API key, the service accepts requests from this machine only.",
+        where=where,
+        found=found[:200],
+        expected=expected,
+        remedy="Make a key: candor keys create --name ops --scope admin",
+    )
+
+
 @lru_cache(maxsize=1024)
 def names_loopback(address: str) -> bool:
     """Return whether an address with "//" names this machine. A malformed address does not.
@@ -165,19 +234,5 @@ def names_loopback(address: str) -> bool:
     """
     try:
         return is_loopback(urlsplit(address).hostname or "")
-    except ValueError:
-        return False
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether `host` is reachable from this machine only.
-
-    >>> is_loopback("localhost"), is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0")
-    (True, True, True, False)
-    """
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -14,16 +13,17 @@ T = TypeVar("T")
 
 
 class Decoders:
-    """One thread per CPU, with a limit on waiting work.
+    """Threads with a limit on waiting work.
 
     The pool is separate from the default one, so that other work off the event loop does not queue behind images.
 
     Args:
+        threads: Number of threads.
         max_waiting_bytes: Maximum bytes in progress or waiting. A single body is always accepted.
     """
 
-    def __init__(self, *, max_waiting_bytes: int) -> None:
-        self._threads = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="decode")
+    def __init__(self, threads: int, *, max_waiting_bytes: int) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="decode")
         self._max_waiting_bytes = max_waiting_bytes
         self._waiting_bytes = 0
 

@@ -13,9 +13,11 @@ from service.serving import model as serving
 _MOST_CATEGORIES: Final = 1_000  # of a column, in an answer
 
 
-def list_models(runtime: Runtime) -> ModelPage:
-    """Return every model: what it serves, and why one does not serve its active revision."""
-    return ModelPage(items=tuple(Model(**_described(model)) for model in runtime.models.all()))
+def list_models(runtime: Runtime, *, by: Principal) -> ModelPage:
+    """Return every model that the caller may reach: what it serves, or why it does not serve its active revision."""
+    return ModelPage(
+        items=tuple(Model(**_described(model)) for model in runtime.models.all() if by.reaches(model.name))
+    )
 
 
 def get_model(model: serving.Model) -> Model:
@@ -24,7 +26,7 @@ def get_model(model: serving.Model) -> Model:
 
 
 def load(runtime: Runtime, model: str, *, by: Principal) -> Model:
-    """Serve a model on every replica; `refused` of the answer names newer bundles that became no proposals.
+    """Serve a model on every replica; the answer names the proposals made of newer bundles, and those refused.
 
     Raises:
         UnknownModelError: Neither the state nor the folder of bundles has such a model.
@@ -32,9 +34,12 @@ def load(runtime: Runtime, model: str, *, by: Principal) -> Model:
         PolicyError: One of its policy files cannot be used; nothing has changed.
         RevisionStateError: Its revision cannot be read; nothing has changed.
     """
-    refused = runtime.models.load(model, by=by.name)
-    described = _described(runtime.models.get(model))
-    return Model(**described, refused={str(version): why for version, why in refused.items()})
+    new = runtime.models.load(model, by=by.name)
+    return Model(
+        **_described(runtime.models.get(model)),
+        proposed={str(version): revision for version, revision in new.proposed.items()},
+        refused={str(version): why for version, why in new.refused.items()},
+    )
 
 
 def unload(runtime: Runtime, model: str, *, by: Principal) -> Model:

@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterator
 
 from candor.contract.monitoring import CalibrationAlarm, Estimates, Monitor, Monitoring, WatchedCertificate
+from service.decisions.maturity import maturity_us
 from service.decisions.solved import SolvedPolicy
 from service.decisions.voided import key_of
 from service.monitoring.thread import Status
 from service.monitoring.watching import name_of
+from service.operations.activation import guard_of
 from service.operations.drift import input_drift, why_no_drift
 from service.runtime import Runtime
 from service.serving.model import Model
@@ -30,7 +32,7 @@ def monitoring(runtime: Runtime, model: Model) -> Monitoring:
     return Monitoring(
         model=served.revision.model,
         revision=served.revision.id,
-        maturity_s=settings.monitor_maturity_s,
+        maturity_s=maturity_us(served.policies.values(), settings.monitor_maturity_s) / 1e6,
         window_s=settings.monitor_window_s,
         alpha=settings.monitor_alpha,
         certificates=tuple(
@@ -42,6 +44,7 @@ def monitoring(runtime: Runtime, model: Model) -> Monitoring:
         estimates=None
         if estimated is None
         else Estimates.model_construct(revision=estimated.revision, at=iso(estimated.at), **estimated.document),
+        guard=None if (guard := runtime.monitors.guard(model.name)) is None else guard_of(guard),
         drift=None if drift is None else input_drift(drift),
         no_drift=None if drift is not None else why_no_drift(served),
     )
@@ -55,7 +58,7 @@ def _certificates(digest: str, solved: SolvedPolicy, status: Status) -> Iterator
             if certificate is None:
                 continue
             key = key_of(solved, band.action, segment, certificate, model_digest=digest)
-            monitor = next((one for one in reversed(status.monitors) if one.certificate == key), None)
+            found = {one.kind: _monitor(one) for one in status.monitors if one.certificate == key}  # the newest of each
             yield WatchedCertificate(
                 name=name_of(solved.policy.id, band.action, segment),
                 policy=f"{solved.policy.id}@{solved.version}",
@@ -66,7 +69,8 @@ def _certificates(digest: str, solved: SolvedPolicy, status: Status) -> Iterator
                 at_most=certificate.at_most,
                 valid=certificate.valid,
                 reason=certificate.reason,
-                monitor=None if monitor is None else _monitor(monitor),
+                monitor=found.get("certificate"),
+                propensity=found.get("propensity"),
             )
 
 

@@ -74,10 +74,14 @@ class Predicting:
             CandorError: The request cannot be answered.
         """
         prediction.arrived = time.perf_counter()
-        if prediction.quick(body):
-            prediction.parse(body)
-        else:
-            await self._decoders.run(partial(_read, prediction, body), len(body))  # one visit to a thread
+        try:
+            if prediction.quick(body):
+                prediction.parse(body)
+            else:
+                await self._decoders.run(partial(_read, prediction, body), len(body))  # one visit to a thread
+        except InputError as error:
+            prediction.refused(error)
+            raise
         await self.resume(prediction, len(body))
 
     async def resume(self, prediction: Prediction[R, W], size: int) -> None:
@@ -93,6 +97,7 @@ class Predicting:
             answer = await prediction.model.plane.predict(prediction.served, prediction.inputs, **given)
         except InputError as error:
             prediction.place(error)
+            prediction.refused(error)
             raise
         prediction.answered(answer)
 
@@ -179,7 +184,11 @@ class Prediction(ABC, Generic[R, W]):
         Raises:
             InputValueError: An image cannot be used; `where` names it.
         """
-        self.inputs = self.read.array(self.served.input, max_pixels=self._predicting.max_pixels)
+        try:
+            self.inputs = self.read.array(self.served.input, max_pixels=self._predicting.max_pixels)
+        except InputError as error:
+            self.place(error)
+            raise
         self.encoded = False
 
     def asked(self) -> dict[str, Any]:
@@ -188,6 +197,8 @@ class Prediction(ABC, Generic[R, W]):
         self._decoded = time.perf_counter()
         decode_s = self._decoded - self.arrived
         self.model.plane.stages.decode.add(decode_s)
+        if self.read.absent is not None:
+            given["encoded"] = True
         given["deadline_s"] = given.get("deadline_s", self._predicting.deadline_s) - decode_s
         return given
 
@@ -200,7 +211,12 @@ class Prediction(ABC, Generic[R, W]):
         """
 
     def place(self, error: InputError) -> None:
-        """Name the place of an error of the plane as the request has it."""
+        """Name the place of an error in a row as the request has it."""
+
+    def refused(self, error: InputError) -> None:
+        """Count the value of a table that an error refuses, if it refuses one; call on the event loop."""
+        if error.refused is not None:
+            self._predicting.metrics.value_refused(self.model.name, *error.refused)
 
     def failed(self, error: Exception) -> None:
         """Count a prediction that the plane has begun and not answered."""

@@ -8,7 +8,8 @@ import math
 import mmap
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Final
 
@@ -23,7 +24,7 @@ _LONGEST: Final = 10**18  # 31 years
 
 
 class Rates:
-    """Limit the request rate of each key, with bursts of one second.
+    """Limit the rates of requests and rows of each key, with bursts of one second.
 
     The generic cell rate algorithm (ITU-T I.371): a key has one number, the time at which all its requests so far would
     have been due at its rate, and a request may come a burst earlier. A number that lies in the past says no more
@@ -34,12 +35,19 @@ class Rates:
         requests_per_s: For keys without a rate of their own; None does not limit them.
         shared: Open file, initially empty, in which all processes count; None for a process that is alone.
         clock: Seconds, never going back, the same in all processes.
+        rows_per_s: For the rows of each key; None does not limit them.
     """
 
     def __init__(
-        self, requests_per_s: float | None, shared: int | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        requests_per_s: float | None,
+        shared: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        rows_per_s: float | None = None,
     ) -> None:
         self._default = requests_per_s
+        self._rows_per_s = rows_per_s
         self._shared = shared
         self._clock = clock
         size = 2 * _VALUE_BYTES * (_PLACES + _NEAR)
@@ -52,32 +60,60 @@ class Rates:
         """Count a request of a key.
 
         Raises:
-            RateLimitedError: It has sent too many; nothing is counted.
+            RateLimitedError: It has sent too many requests, or rows; nothing is counted.
         """
         rate = self._default if key.requests_per_s is None else key.requests_per_s
-        if rate is None:
+        if rate is None and self._rows_per_s is None:
             return
-        # In nanoseconds: sums of whole numbers have no rounding errors.
-        interval = min(math.ceil(_PER_S / rate), _LONGEST)
-        burst = int((max(rate, 1.0) - 1) * interval)
+        with self._alone():
+            now, late = int(self._clock() * _PER_S), 0
+            if self._rows_per_s is not None:
+                most, what = self._rows_per_s, "rows"
+                late = self._late(self._place(_number(f"{key.prefix} rows")), most, now)
+            if late <= 0 and rate is not None:
+                most, what, place = rate, "requests", self._place(_number(key.prefix))
+                late = self._late(place, rate, now)
+                if late <= 0:
+                    self._due[place] = max(self._due[place], now) + _interval(rate)
+        if late > 0:
+            raise RateLimitedError(
+                f"The API key {key.name!r} has sent too many {what}.",
+                expected=f"at most {most:g} a second",
+                remedy="Wait as long as Retry-After says; send several rows in one request; or ask for a higher rate."
+                if what == "requests"
+                else "Wait as long as Retry-After says, or ask for a higher rate (CANDOR_KEY_ROWS_PER_S).",
+                retry_after_s=late / _PER_S,
+            )
+
+    def charge(self, prefix: str, rows: int) -> None:
+        """Count rows that a key was answered: they delay its next requests, not this one.
+
+        Args:
+            prefix: Prefix of the key.
+            rows: Number of rows.
+        """
+        if self._rows_per_s is None:
+            return
+        with self._alone():
+            place = self._place(_number(f"{prefix} rows"))
+            now = int(self._clock() * _PER_S)
+            due = max(self._due[place], now) + rows * _interval(self._rows_per_s)
+            self._due[place] = min(due, now + _LONGEST)
+
+    def _late(self, place: int, rate: float, now: int) -> int:
+        """Return how many ns too early a request at this rate comes, with a burst of one second; else 0 or less."""
+        return max(self._due[place], now) - now - int((max(rate, 1.0) - 1) * _interval(rate))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep the other processes from counting."""
         if self._shared is not None:
             fcntl.lockf(self._shared, fcntl.LOCK_EX)  # the kernel gives it back if this process ends
         try:
-            now = int(self._clock() * _PER_S)
-            place = self._place(_number(key.prefix))
-            due = max(self._due[place], now)
-            if due - now <= burst:
-                self._due[place] = due + interval
-                return
+            yield
         finally:
             if self._shared is not None:
                 fcntl.lockf(self._shared, fcntl.LOCK_UN)
-        raise RateLimitedError(
-            f"The API key {key.name!r} has sent too many requests.",
-            expected=f"at most {rate:g} a second",
-            remedy="Wait as long as Retry-After says; send several rows in one request; or ask for a higher rate.",
-            retry_after_s=(due - now - burst) / _PER_S,
-        )
 
     def _place(self, number: int) -> int:
         """Return the place of a key's number in the table; it takes that of the least busy key if it has none."""
@@ -88,6 +124,11 @@ class Rates:
         place = min(range(first, first + _NEAR), key=self._due.__getitem__)
         self._keys[place], self._due[place] = number, 0
         return place
+
+
+def _interval(rate: float) -> int:
+    """Return the time between two at a rate, in nanoseconds: sums of whole numbers have no rounding errors."""
+    return math.ceil(min(_PER_S / rate, _LONGEST))
 
 
 @lru_cache(maxsize=_PLACES)

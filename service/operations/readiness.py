@@ -22,12 +22,14 @@ class Readiness:
             answer, by "worker" and its number; "service" while it stops. Empty if the service is ready.
         models: Active revision by model, None without one.
         bundles: Why the remote folder of bundles could not be listed; this makes nothing unready.
+        state: Why the state could not be read the last time; by itself this makes nothing unready.
         stale_for_s: Longest time without database contact, in seconds.
     """
 
     problems: dict[str, str]
     models: dict[str, str | None]
     bundles: str | None
+    state: str | None
     stale_for_s: float
 
 
@@ -50,5 +52,6 @@ def together(answers: Sequence[Answer]) -> Readiness:
         problems=problems,
         models=told[0]["models"] if told else {},
         bundles=next((value["bundles"] for value in told if value["bundles"]), None),
+        state=next((value["state"] for value in told if value["state"]), None),
         stale_for_s=max((value["stale_for_s"] for value in told), default=0.0),
     )

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from typing import Any
 
 from calibrators import CALIBRATORS
 from candor.contract.recalibration import FeedbackSource, ImplicitNegative, RecalibrationRequest
+from service.decisions.solved import SolvedPolicy
 from service.errors import InputValueError, JobStateError, TooFewLabelsError, error_from_document
 from service.operations.principal import Principal
 from service.operations.windows import window_of
@@ -13,7 +16,9 @@ from service.recalibration.execution import limits_of
 from service.recalibration.task import UNCHANGED, RefitRequest
 from service.runtime import Runtime
 from service.serving.model import Model
+from service.state.database import now_us
 from service.state.jobs import Job
+from service.state.maturing import settled
 from service.state.window import Window
 
 
@@ -70,7 +75,7 @@ def checked(runtime: Runtime, model: Model, request: RecalibrationRequest, *, by
     source = request.source.feedback or FeedbackSource()
     window = window_of(model.served, source.since, source.until, where="/source/feedback")
     if source.implicit_negative is not None:
-        _check_silence(model, source, source.implicit_negative)
+        _check_silence(runtime, model, source, source.implicit_negative)
     return RefitRequest(
         mode=request.mode,
         calibrator=request.calibrator,
@@ -98,8 +103,13 @@ def _check_limits(runtime: Runtime, request: RecalibrationRequest) -> None:
             )
 
 
-def _check_silence(model: Model, source: FeedbackSource, silence: ImplicitNegative) -> None:
-    """Refuse a silence beside labels that were not sought, or one with an unknown label."""
+def _actions(policies: Iterable[dict[str, Any]]) -> set[str]:
+    """Return the actions of solved policies."""
+    return {action for document in policies for action in SolvedPolicy.from_dict(document).actions}
+
+
+def _check_silence(runtime: Runtime, model: Model, source: FeedbackSource, silence: ImplicitNegative) -> None:
+    """Refuse a silence beside labels that were not sought, or one with an unknown label or action."""
     if source.unknown_propensity == "fit":
         raise InputValueError(
             "Labels that were not sought and silence as a label cannot both enter a fit.",
@@ -110,6 +120,18 @@ def _check_silence(model: Model, source: FeedbackSource, silence: ImplicitNegati
             "the source has reported positives only.",
         )
     labels = model.served.labels
+    known = _actions(solved.to_dict() for solved in model.served.policies.values())
+    if not known.issuperset(silence.actions):  # then those of earlier policies, whose rows may be mature by now
+        made = runtime.revisions.made(model.name)
+        known |= _actions(document for one in made for document in one.policies.values())
+    if unknown := sorted(set(silence.actions) - known):
+        raise InputValueError(
+            f"Unknown action {unknown[0][:200]!r}.",
+            where="/source/feedback/implicit_negative/actions",
+            found=unknown[0],
+            expected=sorted(known),
+            remedy="Name actions of the model's policies; no row has any other.",
+        )
     if silence.label not in labels:
         raise InputValueError(
             f"Unknown label {silence.label[:200]!r}.",
@@ -135,12 +157,17 @@ def _check_enough(runtime: Runtime, model: Model, request: RefitRequest) -> None
         return
     window = Window(model.name, model.served.revision.model_digest, request.since_us, request.until_us)
     spec = model.served.specification if request.rescore else None
+    with runtime.database.connect() as connection:
+        window = settled(connection, window, now_us(), model.served.labels)
+    if any(one.silence is not None for one in window.arising):
+        return  # silence may label enough
     found = runtime.feedback.count_labelled(window, at_most=wanted, input_spec=spec)
     if found < wanted:
         raise TooFewLabelsError(
             "Too little labelled feedback for a recalibration.",
             where="/source/feedback",
-            found=f"{found} labelled predictions of the active model",
+            found=f"{found} labelled predictions of the active model"
+            + (", without those younger than `labels.mature_in` of their policy" if window.arising else ""),
             expected=f"at least {wanted}",
             remedy="Send labels to /feedback, or widen the window.",
         )

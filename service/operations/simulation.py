@@ -6,11 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit, logit
 
 from candor.contract import simulation as contract
+from candor.contract.backtests import BacktestedOutcome
 from candor.contract.certificates import SolvedBand, Threshold
+from service.decisions.backtest import Judged, days_of, outcome, seen_by_people
 from service.decisions.calibrated import Calibrated
 from service.decisions.certificates import certificates, warnings
+from service.decisions.decide import decide
+from service.decisions.revision import Revision
 from service.decisions.rows import Rows
 from service.decisions.simulate import simulate
 from service.decisions.solved import SolvedPolicy
@@ -23,6 +28,25 @@ from service.serving.model import Model
 from service.serving.plane import Served
 from service.times import iso
 
+_LEAST = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Rows by probability.
+
+    Attributes:
+        edges: Probabilities between which the B bins lie, B + 1 of them, even in log-odds.
+        positive: Positive rows, of those whose label was sought and has come, in each bin.
+        negative: The others of these.
+        unknown: All other rows.
+    """
+
+    edges: list[float]
+    positive: list[int]
+    negative: list[int]
+    unknown: list[int]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trial:
@@ -34,13 +58,15 @@ class Trial:
         found: What would have happened.
         window: Times of the oldest and the newest row; None without rows.
         spread: Rows by probability, see `spread`; None without rows.
+        outcomes: What both do, in rows and money; None without rows. The rows are those that one looks at.
     """
 
     before: SolvedPolicy
     after: SolvedPolicy
     found: contract.SimulatedDecisions
     window: tuple[str, str] | None
-    spread: dict[str, list[int]] | None
+    spread: Spread | None
+    outcomes: tuple[BacktestedOutcome, BacktestedOutcome] | None
 
 
 def simulate_policy(
@@ -103,7 +129,19 @@ def try_thresholds(
     recent = _calibrated(served, recent_rows(runtime, served, window_of(served, None, None, where=""), rows))
     found = simulate_on(recent, after, before, most_flips=0, seed=_seed(runtime))
     counts = spread(recent, after, bins=bins) if len(recent.rows) else None
-    return Trial(before, after, found, _window(recent.rows), counts)
+    outcomes = (_outcome(recent, before), _outcome(recent, after)) if len(recent.rows) else None
+    return Trial(before, after, found, _window(recent.rows), counts, outcomes)
+
+
+def _outcome(seen: Calibrated, solved: SolvedPolicy) -> BacktestedOutcome:
+    rows = seen.scored(solved.policy)
+    decided = decide(solved, rows.probability, rows.score, rows.segment, rows.amount)
+    actions = np.array(solved.actions, dtype=np.object_)[decided]
+    policy, judged = solved.policy, Judged(rows, solved.policy.amount_when_missing or 0.0)
+    days = days_of(seen.rows.predicted_at)
+    return outcome(
+        judged, actions, policy.bands[-1].action, policy.costs, seen_by_people(policy, judged, actions, days)
+    )
 
 
 def _calibrated(served: Served, rows: Rows) -> Calibrated:
@@ -172,19 +210,41 @@ def moved(solved: SolvedPolicy, thresholds: Mapping[int, float]) -> SolvedPolicy
     return SolvedPolicy(solved.policy.model_copy(update={"segments": None}), solved.version, bands, review_all=False)
 
 
-def spread(seen: Calibrated, solved: SolvedPolicy, *, bins: int) -> dict[str, list[int]]:
-    """Count logged predictions by the probability that a policy goes by, in bins of equal width from 0 to 1.
+def spread(seen: Calibrated, solved: SolvedPolicy, *, bins: int) -> Spread:
+    """Count logged predictions by the probability that a policy goes by, in bins that are even in its log-odds.
 
     Args:
-        seen: Newest predictions of the model in service, with its calibrator.
+        seen: Newest predictions of the model in service, with its calibrator; at least one.
         solved: The policy.
         bins: How many.
-
-    Returns:
-        `positive` and `negative`, of the rows whose label was sought and has come, and `unknown`, all others.
     """
     rows = seen.scored(solved.policy)
-    index = np.minimum((rows.probability * bins).astype(np.intp), bins - 1)
+    odds = logit(np.clip(rows.probability.astype(np.float64), _LEAST, 1 - _LEAST))
+    low, high = odds.min(), max(odds.max(), odds.min() + 1.0)
+    index = np.minimum(((odds - low) / (high - low) * bins).astype(np.intp), bins - 1)
     known = rows.known()
     kinds = {"positive": known & rows.positive, "negative": known & ~rows.positive, "unknown": ~known}
-    return {name: np.bincount(index[which], minlength=bins).tolist() for name, which in kinds.items()}
+    return Spread(
+        expit(np.linspace(low, high, bins + 1)).tolist(),
+        **{name: np.bincount(index[which], minlength=bins).tolist() for name, which in kinds.items()},
+    )
+
+
+def propose_thresholds(
+    runtime: Runtime, model: Model, policy: str, thresholds: Mapping[int, float], *, by: Principal
+) -> Revision:
+    """Propose a policy in force with fixed thresholds for some of its bands, in place of what they asked for.
+
+    Raises:
+        InputValueError: There is no such band, or none is named.
+        UnknownPolicyError: The active revision has no such policy.
+        PolicyError: The policy promises something that cannot be certified and must be.
+    """
+    before = in_force(model.served, policy)
+    if not thresholds:
+        raise InputValueError("No threshold was moved.", where="band", expected="a band with another threshold")
+    moved(before, thresholds)  # refuses unknown bands
+    document = before.policy.to_dict()
+    for index, threshold in thresholds.items():
+        document["bands"][index]["when"] = {"min_probability": threshold}
+    return propose(runtime, model, policy, document, where="", by=by)

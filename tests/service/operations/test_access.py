@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from service.errors import ConfigurationError, ForbiddenError
-from service.operations.access import Access, is_loopback
+from service.operations.access import Access
 from service.operations.principal import Principal
 from service.operations.rates import Rates
+from service.settings import is_loopback
 from service.state.database import Database, now_us
 from service.state.keys import SCOPES, KeyStore
-from tests.waiting import until
+from service.state.tables import feedback, jobs
+from tests.waiting import PATIENCE_S, until
 
 # Every endpoint below /v1 with the scope that it takes; the answer without the scope is 403 whatever else is wrong.
 ENDPOINTS = [
@@ -27,6 +31,10 @@ ENDPOINTS = [
     ("GET", "/v1/models/digits/revisions/r1", None),
     ("GET", "/v1/models/digits/policies/auto-read", None),
     ("GET", "/v1/models/digits/monitoring", None),
+    ("GET", "/v1/models/digits/challengers", None),
+    ("GET", "/v1/models/digits/challengers/rival", None),
+    ("PUT", "/v1/models/digits/challengers/rival", "calibrate"),
+    ("DELETE", "/v1/models/digits/challengers/rival", "calibrate"),
     ("GET", "/v1/models/digits/labelled-sets", None),
     ("GET", "/v1/models/digits/labelled-sets/ls1", None),
     ("GET", "/v1/jobs", None),
@@ -35,26 +43,41 @@ ENDPOINTS = [
     ("POST", "/v1/jobs/j1/propose", "calibrate"),
     ("POST", "/feedback", "feedback"),
     ("POST", "/v1/models/digits/feedback", "feedback"),
+    ("GET", "/v1/models/digits/cases", "review"),
+    ("GET", "/v1/models/digits/cases/c1", "review"),
+    ("POST", "/v1/models/digits/cases/claim", "review"),
+    ("POST", "/v1/models/digits/cases/c1/claim", "review"),
+    ("POST", "/v1/models/digits/cases/c1/label", "review"),
+    ("POST", "/v1/models/digits/cases/c1/skip", "review"),
+    ("POST", "/v1/models/digits/cases/c1/release", "review"),
+    ("POST", "/v1/models/digits/cases/c1/assign", "review"),
     ("POST", "/recalibrate", "calibrate"),
     ("POST", "/v1/models/digits/recalibrate", "calibrate"),
     ("POST", "/v1/models/digits/prior-shift", "calibrate"),
     ("PUT", "/v1/models/digits/policies/mine", "calibrate"),
     ("POST", "/v1/models/digits/policies/mine/simulate", "calibrate"),
+    ("POST", "/v1/models/digits/policies/mine/backtest", "calibrate"),
     ("POST", "/v1/models/digits/labelled-sets", "calibrate"),
     ("DELETE", "/v1/models/digits/labelled-sets/ls1", "calibrate"),
+    ("GET", "/v1/models/digits/revisions/r1/traffic", "calibrate"),
     ("POST", "/v1/models/digits/revisions/r1/activate", "approve"),
     ("POST", "/v1/models/digits/revisions/r1/reject", "approve"),
-    ("GET", "/v1/models/digits/audit", "approve"),
+    ("GET", "/v1/models/digits/audit", "read"),
     ("POST", "/v1/models/digits/rollback", "approve"),
     ("POST", "/v1/models/digits/erase", "admin"),
     ("POST", "/v1/models/digits/unload", "admin"),
     ("POST", "/v1/models/digits/load", "admin"),  # last: whoever comes after wants the model back
 ]
+ALSO = {"review": "feedback", "read": "approve"}  # what keys from before these scopes go on doing
 BODIES = {
     "feedback": {"items": [{"reference": "a", "label": "1"}]},
     "reject": {"reason": "a test"},
+    "label": {"label": "1"},
+    "skip": {"reason": "a test"},
+    "assign": {"to": "ann"},
     "predict": {"inputs": [[[0] * 8] * 8]},
     "digits:predict": {"instances": [[[0] * 8] * 8]},
+    "rival": {"revision": "r99"},
     "mine": {"positive": "top", "bands": [{"action": "review"}]},
 }
 
@@ -88,12 +111,14 @@ def test_every_endpoint_takes_its_scope_and_no_other(
 ) -> None:
     for name, key in keys.items():
         response = ask(locked, method, path, key)
-        if scope is None or name in (scope, "admin"):
+        if name in (scope, "admin", ALSO.get(scope or "")) or (scope is None and name != "metrics"):
             assert response.status_code not in (401, 403), (name, response.text)
         else:
             assert response.status_code == 403, (name, response.text)
             document = response.json()
-            assert (document["type"], document["found"], document["expected"]) == ("/errors/forbidden", [name], scope)
+            assert (document["type"], document["found"], document["expected"]) == (
+                "/errors/forbidden", [name], scope or "any scope but metrics",
+            )  # fmt: skip
     for wrong in (None, "cnd_", "cnd_0_0", keys["admin"][:-1], keys["admin"] + "x", "é"):
         headers = {} if wrong is None else {"authorization": f"Bearer {wrong}".encode()}
         response = locked.http.request(method, path, headers=headers)
@@ -120,10 +145,98 @@ def test_the_endpoints_above_are_all(locked: Any) -> None:
         for method, path, _ in ENDPOINTS
     }
     named = {(method, path.replace("/auto-read", "/{policy}").replace("/mine", "/{policy}")) for method, path in named}
-    named = {(method, path.replace("/ls1", "/{labelled_set}")) for method, path in named}
+    named = {(method, path.replace("/ls1", "/{labelled_set}").replace("/c1", "/{case}")) for method, path in named}
+    named = {(method, path.replace("/rival", "/{challenger}")) for method, path in named}
     rest = {path for _, path in described - named}
     assert named <= described
     assert not {path for path in rest if path.startswith("/v1")}
+
+
+def test_rows_are_counted_once_they_are_answered(start: Callable[..., Any], digits: Any) -> None:
+    service = start(key_rows_per_s=1e-6)
+    store = KeyStore(service.runtime.database)
+    texts = [store.create(name, ["predict"])[1] for name in ("first", "second")]
+    service.application._access.refresh()
+    body = {"inputs": digits.images[:2].tolist()}
+    answers = [
+        service.http.post("/predict", json=body, headers={"authorization": f"Bearer {text}"})
+        for text in (texts[0], texts[0], texts[1])
+    ]
+    assert [answer.status_code for answer in answers] == [200, 429, 200]
+    assert "too many rows" in answers[1].json()["detail"]
+    assert int(answers[1].headers["retry-after"]) > 1_000_000
+
+
+def test_a_key_for_a_model_reaches_that_model_and_no_other(locked: Any, keys: dict[str, str]) -> None:
+    store = KeyStore(locked.runtime.database)
+    (_, own), (_, other) = (store.create(f"for {name}", ["admin"], models=[name]) for name in ("digits", "birds"))
+    until(lambda: ask(locked, "GET", "/v1/models", other).status_code == 200)
+    assert [model["model"] for model in ask(locked, "GET", "/v1/models", own).json()["items"]] == ["digits"]
+    assert ask(locked, "GET", "/v1/models", other).json()["items"] == []
+    for method, path, _ in ENDPOINTS:
+        if path == "/v1/models":
+            continue
+        response = ask(locked, method, path, other)
+        if path.startswith("/v1/jobs/"):  # there is none
+            assert response.status_code == 404, path
+            continue
+        assert response.status_code == 403, path
+        assert response.json()["expected"] == ["birds"], path
+        if not path.endswith(("/unload", "/v1/jobs")):
+            assert ask(locked, method, path, own).status_code not in (401, 403), path
+    for path in ("/v2/models/digits", "/v2/models/stats", "/v2/repository/index", "/v1/jobs?model=digits", "/nowhere"):
+        assert ask(locked, "GET", path, other).status_code == 403, path
+    assert ask(locked, "GET", "/v1/jobs?model=digits", own).status_code == 200
+    for query in ("", "?model=digits&model=", "?model=&model=digits", "?model=digits&model=birds", "?MODEL=digits"):
+        assert ask(locked, "GET", f"/v1/jobs{query}", own).status_code == 403, query
+    for path in ("/metrics", "/v2/models/stats", "/v2/repository/index", "/nowhere"):  # a model in the query: not read
+        method = "POST" if path.endswith("/index") else "GET"
+        assert ask(locked, method, f"{path}?model=digits", own).status_code == 403, path
+    image = {"inputs": [{"name": "input", "datatype": "UINT8", "shape": [1, 8, 8, 1], "data": [0] * 64}]}
+    for key, status in ((own, 200), (other, 403)):
+        headers = {"authorization": f"Bearer {key}"}
+        sent = locked.http.post("/v2/models/digits/infer", json=image, headers=headers)
+        assert sent.status_code == status, sent.text
+
+
+def test_a_job_is_of_the_model_of_its_key(locked: Any, keys: dict[str, str]) -> None:
+    fields = {"kind": "recalibrate", "state": "failed", "request": {}, "by": "ops", "progress": "", "created_at": 1}
+    with locked.runtime.database.begin() as connection:
+        connection.execute(jobs.insert().values(number=9_000, model="digits", **fields))
+    store = KeyStore(locked.runtime.database)
+    _, other = store.create("elsewhere", ["admin"], models=["birds"])
+    until(lambda: ask(locked, "GET", "/v1/models", other).status_code == 200)
+    for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/propose")):
+        assert ask(locked, method, f"/v1/jobs/j9000{path}", other).status_code == 403
+
+
+def test_a_key_bound_to_a_source_sends_no_other(locked: Any, keys: dict[str, str]) -> None:
+    store = KeyStore(locked.runtime.database)
+    _, bound = store.create("chargebacks", ["feedback"], source="chargeback")
+    until(lambda: ask(locked, "GET", "/v1/models", bound).status_code == 200)
+    headers = {"authorization": f"Bearer {bound}"}
+    refused = locked.http.post(
+        "/feedback", json={"items": [{"reference": "s", "label": "1", "source": "reviewer"}]}, headers=headers
+    )
+    assert (refused.status_code, refused.json()["expected"], refused.json()["where"]) == (
+        422,
+        "chargeback",
+        "/items/0/source",
+    )
+    for item in ({"reference": "s", "label": "1"}, {"reference": "s", "label": "2", "source": "chargeback"}):
+        assert locked.http.post("/feedback", json={"items": [item]}, headers=headers).status_code == 200
+    with locked.runtime.database.connect() as connection:
+        sources = connection.execute(select(feedback.c.source).where(feedback.c.target == "s")).all()
+    assert sources == [("chargeback",), ("chargeback",)]
+    assert ask(locked, "POST", "/v1/models/digits/cases/c1/label", bound).status_code == 403
+
+
+def test_a_key_for_metrics_reads_metrics_and_nothing_else(locked: Any, keys: dict[str, str]) -> None:
+    for name, key in keys.items():
+        assert "candor_ready" in ask(locked, "GET", "/metrics", key).text, name
+    for path in ("/v2", "/v2/", "/v2/models/stats", "/v1/models", "/nowhere"):
+        assert ask(locked, "GET", path, keys["metrics"]).status_code == 403, path
+    assert ask(locked, "GET", "/readyz", keys["metrics"]).json().keys() == {"ready", "stale_for_s"}
 
 
 def test_activate_through_a_refit_needs_the_scope_to_approve(locked: Any, keys: dict[str, str]) -> None:
@@ -167,6 +280,32 @@ def test_a_revoked_key_stops_within_a_poll_and_the_audit_log_names_callers(servi
     assert ask(service, "GET", "/v1/models", admin).status_code == 200
 
 
+def test_a_load_delays_neither_a_revocation_nor_readiness(on_both: Any) -> None:
+    store = KeyStore(on_both.runtime.database)
+    (revoked, text), (_, other) = (store.create(name, ["admin"]) for name in ("ops", "backup"))
+    until(lambda: ask(on_both, "GET", "/v1/models", None).status_code == 401)
+    loading, loaded = Event(), Event()
+
+    def load() -> None:
+        with on_both.runtime.models._swap.lock:  # as every load does
+            loading.set()
+            loaded.wait()
+
+    loads = [Thread(target=load), *(Thread(target=on_both.application.follow) for _ in range(8))]
+    for thread in loads:
+        thread.start()
+        assert loading.wait(PATIENCE_S)
+    try:
+        assert store.revoke(revoked.prefix)
+        until(lambda: ask(on_both, "GET", "/v1/models", text).status_code == 401)
+        for key in (None, other, text, "cnd_unknown"):
+            assert ask(on_both, "GET", "/readyz", key).status_code == 200
+    finally:
+        loaded.set()
+        for thread in loads:
+            thread.join()
+
+
 def test_revoking_the_last_key_opens_nothing(service: Any) -> None:
     store = KeyStore(service.runtime.database)
     key, secret = store.create("only", ["admin"])
@@ -204,6 +343,7 @@ class TestUnit:
     def test_admin_may_do_everything_and_others_what_they_name(self) -> None:
         for scope in SCOPES:
             Principal("boss", frozenset({"admin"}), None).require(scope)
+        Principal("both", frozenset({"metrics", "predict"}), None).require(None)
         with pytest.raises(ForbiddenError):
             Principal("reader", frozenset({"predict", "feedback", "calibrate"}), None).require("approve")
 
@@ -222,6 +362,31 @@ def test_without_keys_a_web_page_is_not_answered(service: Any, headers: dict[str
     assert response.status_code == 403
     assert response.json()["type"] == "/errors/forbidden"
     assert service.http.get("/v1/models", headers={"origin": service.url}).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["X-Forwarded-For", "X-Forwarded-Proto", "Forwarded", "X-Real-IP", "Via"])
+def test_without_keys_nothing_comes_through_a_proxy(service: Any, name: str) -> None:
+    image = {"inputs": [[[0] * 8] * 8]}
+    for method, path in (("POST", "/predict"), ("GET", "/v1/models"), ("GET", "/dashboard"), ("GET", "/metrics")):
+        response = service.http.request(method, path, json=image, headers={name: "192.0.2.7"})
+        assert response.status_code == 403, path
+    assert service.http.get("/livez", headers={name: "192.0.2.7"}).status_code == 200
+
+
+def test_insecure_or_with_a_key_a_proxy_may_forward(start: Callable[..., Any]) -> None:
+    told = start(insecure=True)
+    forwarded = {"x-forwarded-for": "192.0.2.7", "host": "candor.example"}
+    assert told.http.get("/v1/models", headers=forwarded).status_code == 200
+    assert told.http.get("/dashboard", headers=forwarded).status_code == 200
+    unload = "/v2/repository/models/digits/unload"  # needs neither a body nor a header: any page could send it
+    for other in ({"sec-fetch-site": "cross-site"}, {"origin": "https://evil.example"}):
+        assert told.http.post(unload, headers=forwarded | other).status_code == 403
+    link = forwarded | {"sec-fetch-site": "cross-site"}
+    assert told.http.get("/dashboard", headers=link).status_code == 200
+    _, key = KeyStore(told.runtime.database).create("ops", ["admin"])
+    told.application._access.refresh()
+    assert told.http.get("/v1/models", headers=forwarded).status_code == 401
+    assert told.http.get("/v1/models", headers=forwarded | {"authorization": f"Bearer {key}"}).status_code == 200
 
 
 def test_known_keys_work_while_the_state_is_gone(start: Callable[..., Any], tmp_path: Path, digits: Any) -> None:

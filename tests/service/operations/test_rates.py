@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from service.errors import RateLimitedError
 from service.operations.rates import Rates
+from service.settings import Settings
 from service.state.keys import ApiKey
 
 
@@ -90,6 +94,45 @@ def test_a_thousand_busy_keys_are_told_apart() -> None:
     rates, keys = Rates(1.0, clock=Clock()), [key(prefix=f"{number:012x}") for number in range(1000)]
     assert all(admitted(rates, who) for who in keys)
     assert not any(admitted(rates, who) for who in keys)
+
+
+def test_rows_delay_the_next_requests_of_their_key_by_as_much_as_they_take() -> None:
+    clock = Clock()
+    with tempfile.TemporaryFile() as file:
+        one, other = (Rates(1000.0, file.fileno(), clock, rows_per_s=10.0) for _ in range(2))
+        assert admitted(one, key())
+        one.charge("a", 35)
+        assert refused_for_s(other, key()) == pytest.approx(3.5 - 0.9)
+        assert admitted(other, key(prefix="b"))
+        clock.now += 2.6
+        assert admitted(one, key())
+        answered = 0
+        for _ in range(100):  # a hundred seconds of a client that sends two rows as soon as it may
+            while admitted(other, key()):
+                other.charge("a", 2)
+                answered += 2
+            clock.now += 1.0
+        assert 980 <= answered <= 1012
+
+
+@pytest.mark.parametrize("rate", [5e-324, 1e-9, 1e300])
+def test_extreme_rates_of_rows_fit_their_cell(rate: float) -> None:
+    rates = Rates(None, clock=Clock(), rows_per_s=rate)
+    for _ in range(30):
+        rates.charge("a", 1024)
+    assert admitted(rates, key()) == (rate > 1)
+
+
+def test_an_infinite_rate_is_refused_at_the_start() -> None:
+    for name in ("key_rows_per_s", "key_requests_per_s"):
+        with pytest.raises(ValidationError, match="finite"):
+            Settings(**{name: math.inf})
+
+
+def test_without_a_rate_of_rows_a_key_has_one_place() -> None:
+    rates = Rates(1.0, clock=Clock())
+    assert admitted(rates, key())
+    assert np.count_nonzero(rates._keys) == 1
 
 
 def test_a_clock_that_stands_still_refills_nothing() -> None:
