@@ -8,6 +8,7 @@ import numpy as np
 
 from bundle.open_inference import bytes_tensor
 from service.grpc.messages import message
+from service.open_inference.datatypes import BOOL
 from service.open_inference.outputs import output, parameters
 from service.open_inference.request import Inference
 from service.open_inference.versions import version_of
@@ -24,8 +25,10 @@ def write(answer: Answer, inference: Inference, *, raw: bool) -> Any:
         inference: Request.
         raw: Whether the request had raw contents: the answer has contents of the same kind.
     """
-    revision = answer.served.revision
-    response = ModelInferResponse(model_name=revision.model, model_version=version_of(revision), id=inference.id or "")
+    served = answer.served
+    response = ModelInferResponse(
+        model_name=served.revision.model, model_version=version_of(served), id=inference.id or ""
+    )
     for name, text in parameters(answer).items():
         response.parameters[name].string_param = text
     for requested in inference.outputs:
@@ -34,6 +37,8 @@ def write(answer: Answer, inference: Inference, *, raw: bool) -> Any:
         if raw:
             data = values.tobytes() if isinstance(values, np.ndarray) else bytes_tensor(values)
             response.raw_output_contents.append(data)
+        elif datatype == BOOL and isinstance(values, np.ndarray):
+            tensor.contents.bool_contents.extend(values.reshape(-1).tolist())
         elif isinstance(values, np.ndarray):
             tensor.contents.fp32_contents.extend(values.reshape(-1).tolist())
         else:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import unquote
 
 import structlog
 from google.protobuf.message import DecodeError
@@ -15,8 +16,10 @@ from grpc import StatusCode
 
 from service.errors import CandorError, MalformedBodyError
 from service.grpc.errors import code_of
+from service.grpc.wire import count_parts, not_a
 from service.ids import new_ids
-from service.operations.access import Access
+from service.operations.access import Access, check_forwarded
+from service.operations.predicting import LARGE
 from service.operations.principal import Principal
 from service.runtime import Runtime
 from service.telemetry.request_log import RequestLog, describe
@@ -26,6 +29,9 @@ logger = structlog.get_logger(__name__)
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,128}")
 OPEN: Final = "open"
 """In place of a scope: the method requires no key."""
+_REFUSED: Final = {StatusCode.UNAUTHENTICATED: 401, StatusCode.PERMISSION_DENIED: 403}
+FEW_PARTS: Final = 1000
+"""Number of parts of a message that are counted and parsed on the event loop."""
 _FAILED: Final = (StatusCode.INTERNAL, StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED)
 
 
@@ -38,6 +44,7 @@ class Call:
         request_id: Name of the request in the log.
         remaining_s: Time until the deadline of the client, None without one.
         facts: What its log line and its trace say, see `RequestLog`.
+        peer: Address of the client.
         code: Status of its end; CANCELLED until then.
         times: Seconds of `time.perf_counter` of an answered prediction, see `Tracing.stages`.
     """
@@ -45,6 +52,7 @@ class Call:
     metadata: dict[str, Any]
     request_id: str
     remaining_s: float | None
+    peer: str
     facts: dict[str, Any] = field(default_factory=lambda: {"method": "gRPC"})
     code: StatusCode = StatusCode.CANCELLED
     times: tuple[float, float, float, float] | None = None
@@ -72,6 +80,7 @@ class Calls:
         self._access = access
         self._metrics = runtime.metrics
         self._tracing = runtime.tracing
+        self._record = runtime.access_record
         self._log = RequestLog(runtime.settings.access_log)
         self._start, self._numbers = new_ids(1)[0], itertools.count(1)
 
@@ -82,14 +91,14 @@ class Calls:
         if not isinstance(given, str) or not _REQUEST_ID.fullmatch(given):
             given = f"{self._start}-{next(self._numbers)}"
         context.set_trailing_metadata((("x-request-id", given),))
-        return Call(metadata, given, context.time_remaining())
+        return Call(metadata, given, context.time_remaining(), _address(context.peer()))
 
     async def answer(self, method: str, scope: str | None, handler: Handler, data: bytes, call: Call) -> bytes:
         """Answer a request.
 
         Args:
             method: Name of the method.
-            scope: Scope that it requires; None for a key of any scope, `OPEN` for no key.
+            scope: Scope that it requires; None for any scope but "metrics", `OPEN` for no key.
             handler: Answers the request.
             data: Serialized request.
             call: The call.
@@ -115,9 +124,10 @@ class Calls:
         began = time.perf_counter()
         try:
             if scope != OPEN:
+                if self._access.local_only:
+                    check_forwarded(call.metadata)
                 call.facts["principal"] = await self._access.principal(call.metadata.get("authorization"))
-                if scope is not None:
-                    call.principal.require(scope)
+                call.principal.require(scope)
             content: bytes = await handler(data, call)
             call.code = StatusCode.OK
         except CandorError as error:
@@ -129,21 +139,51 @@ class Calls:
             raise CandorError("Unexpected error. The log has the details under the request id.") from None
         finally:
             seconds = time.perf_counter() - began
+            self._note(method, call)
             self._metrics.called(method, call.code.name, seconds)
             if self._log.wants(method):
                 self._log.ended(call.facts, method, call.code.name, seconds, quiet=scope == OPEN)
         return content
 
+    def _note(self, method: str, call: Call) -> None:
+        """Tell the audit log of a key that has predicted, and of a refused call."""
+        principal: Principal | None = call.facts.get("principal")
+        prefix = None if principal is None else principal.prefix
+        if call.code in _REFUSED:
+            self._record.refused(_REFUSED[call.code], call.peer, method, prefix)
+        elif principal is not None and prefix is not None and (answer := call.facts.get("answer")) is not None:
+            self._record.predicted(prefix, principal.name, answer.served.revision.model, answer.ids)
+            self._access.charge(prefix, len(answer.ids))
 
-def parsed(kind: Any, data: bytes) -> Any:
+
+def _address(peer: str) -> str:
+    """Return the host in gRPC's name of a peer.
+
+    >>> _address("ipv4:127.0.0.1:5000"), _address("ipv6:%5B::1%5D:5000")
+    ('127.0.0.1', '::1')
+    """
+    return unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]") or "a Unix socket"
+
+
+def parsed(kind: Any, data: bytes, most: int = FEW_PARTS) -> Any:
     """Return a serialized message of a kind.
 
+    Args:
+        kind: Class of the message.
+        data: The serialized message.
+        most: Maximum number of its parts, if it is large.
+
     Raises:
-        MalformedBodyError: The bytes are not such a message.
+        MalformedBodyError: The bytes are not such a message, or it has too many parts.
     """
+    if len(data) > LARGE and count_parts(kind, data, most) > most:
+        raise MalformedBodyError(
+            "The message has too many parts.",
+            found=f"more than {most} fields in {len(data)} bytes",
+            expected=f"at most {most}",
+            remedy="Send tensors in `raw_input_contents`, or fewer rows per request.",
+        )
     try:
         return kind.FromString(data)
     except DecodeError:
-        raise MalformedBodyError(
-            f"The message is not of type {kind.DESCRIPTOR.full_name}.", found=f"{len(data)} bytes"
-        ) from None
+        raise not_a(kind, data) from None

@@ -95,14 +95,20 @@ METHODS: Final[dict[str, tuple[str | None, Answered]]] = {
 """Required scope and function by method."""
 
 
+_OF_NO_MODEL: Final = ("ServerMetadata",)
+
+
 def handler(runtime: Runtime, method: str) -> Handler:
     """Return what answers the serialized requests of a method."""
     described = SERVICE.methods_by_name[method]
     request_kind, answer_kind = message(described.input_type.name), message(described.output_type.name)
-    _, function = METHODS[method]
+    needed, function = METHODS[method]
 
     async def answer(data: bytes, call: Call) -> bytes:
-        document = await function(runtime, parsed(request_kind, data), call)
+        request = parsed(request_kind, data)
+        if needed != OPEN and method not in _OF_NO_MODEL:
+            call.principal.reach(getattr(request, "name", "") or getattr(request, "model_name", "") or None)
+        document = await function(runtime, request, call)
         content: bytes = ParseDict(document, answer_kind()).SerializeToString()
         return content
 

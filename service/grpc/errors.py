@@ -9,7 +9,6 @@ from grpc import StatusCode
 
 from service import errors
 from service.errors import CandorError
-from service.open_inference.errors import sentence
 
 _CODES: Final[dict[type[CandorError], StatusCode]] = {
     CandorError: StatusCode.INTERNAL,
@@ -37,7 +36,7 @@ def code_of(error: CandorError) -> StatusCode:
 
 def details_of(error: CandorError) -> str:
     """Return an error as one text, short enough for a trailer."""
-    return sentence(error).encode()[:_MOST_BYTES].decode(errors="ignore")
+    return errors.for_clients(error).as_one_text().encode()[:_MOST_BYTES].decode(errors="ignore")
 
 
 def trailers_of(error: CandorError) -> tuple[tuple[str, str], ...]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from bundle import InputSpec
 from service.errors import InputError, InputTypeError, MalformedBodyError
-from service.inference.inputs import Encoder
-from service.open_inference.named import INPUT
-from service.open_inference.request import Inference, read
+from service.open_inference.named import declared, own_name
+from service.open_inference.request import OUTPUTS, PER_ROW, Inference, read
 from service.places import Place, in_body
+from service.serving.plane import Served
 
 _CONTENTS: Final = {
     "BOOL": "bool_contents",
@@ -23,21 +22,32 @@ _CONTENTS: Final = {
 }
 """Fields of typed contents by datatype; BYTES are raw in both forms."""
 
+_MOST_PARAMETERS: Final = 64  # more than any level takes
+_LONGEST_SHAPE: Final = 64
+_AT_ONCE: Final = 10_000  # numbers; other threads wait meanwhile
 
-def parse(request: Any, spec: InputSpec, encoder: Encoder | None, *, max_rows: int, own: str = INPUT) -> Inference:
+
+def parse(request: Any, served: Served, *, max_rows: int) -> Inference:
     """Read a ModelInferRequest.
 
     Args:
         request: The message.
-        spec: Input of the model.
-        encoder: Encoder of texts in the bundle of the model.
+        served: Revision that answers it.
         max_rows: Maximum number of texts or encoded images.
-        own: Name of the only input in the graph of the model.
 
     Raises:
         InputError: The request cannot be answered.
     """
     raw = request.raw_input_contents
+    if (sent := len(request.inputs)) > 1 + len(PER_ROW):
+        most = max(len(declared(served.input, served.encoder)), len(served.input.tensors)) + len(PER_ROW)
+        if sent > most:
+            raise InputError(
+                "The request has more input tensors than the model takes.",
+                where=in_body("inputs"),
+                found=sent,
+                expected=f"at most {most}",
+            )
     if raw and len(raw) != len(request.inputs):
         raise MalformedBodyError(
             "`raw_input_contents` requires one entry per input tensor.",
@@ -48,9 +58,13 @@ def parse(request: Any, spec: InputSpec, encoder: Encoder | None, *, max_rows: i
     behind: list[bytes] = []
     inputs: list[dict[str, Any]] = []
     for index, tensor in enumerate(request.inputs):
-        entry: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
-        parameters = parameters_of(tensor.parameters)
+        entry: dict[str, Any] = {
+            "name": tensor.name,
+            "datatype": tensor.datatype,
+            "shape": tensor.shape[:_LONGEST_SHAPE],
+        }
         where = in_body("inputs", index)
+        parameters = _parameters(tensor.parameters, where)
         if not raw and tensor.datatype != "BYTES":
             entry["data"] = _numbers(tensor, where)
         else:
@@ -59,17 +73,32 @@ def parse(request: Any, spec: InputSpec, encoder: Encoder | None, *, max_rows: i
         inputs.append(entry | {"parameters": parameters})
     document = {
         "id": request.id or None,
-        "parameters": parameters_of(request.parameters),
+        "parameters": _parameters(request.parameters, in_body()),
         "inputs": inputs,
-        "outputs": [{"name": one.name, "parameters": parameters_of(one.parameters)} for one in request.outputs],
+        "outputs": [
+            {"name": one.name, "parameters": _parameters(one.parameters, in_body("outputs", index))}
+            for index, one in enumerate(request.outputs[: len(OUTPUTS) + 2])  # of more, one is unknown or duplicate
+        ],
     }
-    return read(document, b"".join(behind), 0, spec, encoder, max_rows=max_rows, own=own)
+    data, own = b"".join(behind), own_name(served.bundle)
+    return read(document, data, 0, served.input, served.encoder, max_rows=max_rows, own=own)
 
 
 def parameters_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters as values; null for a parameter without a value."""
     chosen = {name: value.WhichOneof("parameter_choice") for name, value in given.items()} if given else {}
     return {name: getattr(given[name], choice) if choice else None for name, choice in chosen.items()}
+
+
+def _parameters(given: Mapping[str, Any], where: Place) -> dict[str, Any]:
+    if len(given) > _MOST_PARAMETERS:
+        raise InputError(
+            "Too many parameters.",
+            where=where / "parameters",
+            found=len(given),
+            expected=f"at most {_MOST_PARAMETERS}",
+        )
+    return parameters_of(given)
 
 
 def _raw(tensor: Any, data: bytes, where: Place) -> bytes:
@@ -97,4 +126,7 @@ def _numbers(tensor: Any, where: Place) -> list[Any]:
             expected=["BYTES", *_CONTENTS],
             remedy="Send the tensor in `raw_input_contents`.",
         )
-    return list(getattr(tensor.contents, field))
+    values, numbers = getattr(tensor.contents, field), []
+    for start in range(0, len(values), _AT_ONCE):
+        numbers += values[start : start + _AT_ONCE]
+    return numbers

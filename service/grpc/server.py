@@ -27,6 +27,7 @@ from service.operations.access import Access
 from service.operations.decoding import Decoders
 from service.runtime import Runtime
 from service.workers.listening import bound
+from service.workers.tls import Certificates
 
 logger = structlog.get_logger(__name__)
 
@@ -44,12 +45,21 @@ class Server:
         access: Access control.
         decoders: Threads for slow decoding.
         port: Port to listen on.
+        certificates: Those of TLS; None without it.
 
     Attributes:
         refused: Why it could not listen.
     """
 
-    def __init__(self, runtime: Runtime, access: Access, decoders: Decoders, port: int) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        access: Access,
+        decoders: Decoders,
+        port: int,
+        certificates: Certificates | None = None,
+    ) -> None:
+        self._certificates = certificates
         self._runtime = runtime
         self._port = port
         self._calls = Calls(runtime, access)
@@ -82,7 +92,10 @@ class Server:
         server.add_generic_rpc_handlers((self._methods(), self._health()))
         reflection.enable_server_reflection((SERVICE.full_name, _HEALTH, reflection.SERVICE_NAME), server, POOL)
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        server.add_insecure_port(f"{host}:{self._port}")
+        if self._certificates is None:
+            server.add_insecure_port(f"{host}:{self._port}")
+        else:
+            server.add_secure_port(f"{host}:{self._port}", self._certificates.for_grpc())
         await server.start()
         logger.info("gRPC server listens", host=settings.host, port=self._port)
 

@@ -73,6 +73,8 @@ def without_loss(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> tuple[npt.ND
     """
     if values.dtype == dtype:
         return values, None
+    if _widens(values.dtype, dtype):
+        return values.astype(dtype), None
     whole, to_whole = values.dtype.kind in "iu", dtype.kind in "iu"
     with np.errstate(over="ignore", invalid="ignore"):
         converted = values.astype(dtype)
@@ -88,6 +90,12 @@ def without_loss(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> tuple[npt.ND
         else:
             lost = np.isinf(converted) & ~np.isinf(values)
     return converted, int(lost.argmax()) if lost.any() else None
+
+
+@cache
+def _widens(given: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
+    """Return whether a type is wider than another one of the same kind, so that all its values stay exact."""
+    return given.kind == dtype.kind and np.can_cast(given, dtype)
 
 
 def _beyond(dtype: np.dtype[Any]) -> float:

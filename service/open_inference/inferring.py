@@ -28,6 +28,7 @@ class Inferring(Prediction[Inference, W]):
             "references": inference.references,
             "groups": inference.groups,
             "segments": inference.segment,
+            "amounts": inference.amounts,
         }
 
     def place(self, error: InputError) -> None:

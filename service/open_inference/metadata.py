@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from bundle.open_inference import BYTES
 from service.inference.statistics import Statistics, Tally
+from service.open_inference.datatypes import BOOL
 from service.open_inference.named import declared, own_name
-from service.open_inference.request import CLASSIFIED, DECISION, OUTPUTS
+from service.open_inference.request import CLASSIFIED, DECISION, OUTPUTS, SET
 from service.open_inference.versions import loaded_versions, served_version, version_of
 from service.serving.model import Model
 from service.serving.plane import Served
@@ -46,7 +47,7 @@ def of_model(model: Model, version: str | None) -> dict[str, Any]:
     served = served_version(model, version)
     return {
         "name": model.name,
-        "versions": sorted(loaded_versions(model), key=int) if version is None else [version_of(served.revision)],
+        "versions": sorted(loaded_versions(model), key=int) if version is None else [version_of(served)],
         "platform": _PLATFORM,
         # Without the names of rows: the protocol has no optional inputs, and clients send all listed ones.
         "inputs": [
@@ -54,7 +55,8 @@ def of_model(model: Model, version: str | None) -> dict[str, Any]:
             for name, datatype, shape in declared(served.input, served.encoder, own_name(served.bundle))
         ],
         "outputs": [
-            {"name": name, "datatype": _datatype(name), "shape": [-1, *_dims(name, served)]} for name in OUTPUTS
+            {"name": name, "datatype": _datatype(name), "shape": [-1, *_dims(name, served)]}
+            for name in _outputs(served)
         ],
     }
 
@@ -89,7 +91,7 @@ def configuration(model: Model, version: str | None, settings: Settings) -> dict
                 "data_type": "TYPE_STRING" if name == DECISION else f"TYPE_{_datatype(name)}",
                 "dims": _dims(name, served),
             }
-            for name in OUTPUTS
+            for name in _outputs(served)
         ],
         "instance_group": [
             {"name": model.name, "kind": "KIND_GPU" if served.session.provider == "cuda" else "KIND_CPU", "count": 1}
@@ -122,7 +124,7 @@ def statistics(model: Model, version: str | None, counts: Counts) -> list[dict[s
 def _statistics_of(served: Served, counts: Statistics) -> dict[str, Any]:
     return {
         "name": served.revision.model,
-        "version": version_of(served.revision),
+        "version": version_of(served),
         "last_inference": counts.last_at_ms,
         "inference_count": counts.rows,
         "execution_count": counts.runs,
@@ -152,9 +154,14 @@ def _duration(tally: Tally) -> dict[str, int]:
     return {"count": tally.count, "ns": tally.ns}
 
 
+def _outputs(served: Served) -> tuple[str, ...]:
+    makes_sets = any(policy.sets for policy in served.policies.values())
+    return (*OUTPUTS, SET) if makes_sets else OUTPUTS
+
+
 def _datatype(output: str) -> str:
-    return BYTES if output == DECISION else "FP32"
+    return {DECISION: BYTES, SET: BOOL}.get(output, "FP32")
 
 
 def _dims(output: str, served: Served) -> list[int]:
-    return [len(served.labels)] if output in CLASSIFIED else []
+    return [len(served.labels)] if output in (*CLASSIFIED, SET) else []

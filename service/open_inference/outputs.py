@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 
 from bundle.open_inference import BYTES
-from service.open_inference.request import CONFIDENCE, DECISION, LOGITS, Requested
+from service.errors import InputValueError
+from service.open_inference.datatypes import BOOL
+from service.open_inference.request import CONFIDENCE, DECISION, LOGITS, SET, Requested
+from service.places import in_body
 from service.serving.plane import Answer
 
 _NUMPY: Final = orjson.OPT_SERIALIZE_NUMPY
@@ -20,23 +23,37 @@ class Output(NamedTuple):
     """An output tensor.
 
     Attributes:
-        name: One of `OUTPUTS`.
-        datatype: "FP32" or "BYTES".
+        name: One of `OUTPUTS`, or `SET`.
+        datatype: "FP32", "BOOL" or "BYTES".
         shape: Shape of the tensor.
-        values: float32 values in that shape, or texts, flat.
+        values: float32 or bool values in that shape, or texts, flat.
     """
 
     name: str
     datatype: str
     shape: tuple[int, ...]
-    values: npt.NDArray[np.float32] | Sequence[str]
+    values: npt.NDArray[Any] | Sequence[str]
 
 
 def output(answer: Answer, requested: Requested) -> Output:
-    """Return an output of an answer as it was requested."""
+    """Return an output of an answer as it was requested.
+
+    Raises:
+        InputValueError: A prediction set is requested of a policy without one.
+    """
     if requested.name == DECISION:
         texts: Sequence[str] = [action or "" for action in answer.actions]
         return Output(requested.name, BYTES, (len(texts),), texts)
+    if requested.name == SET:
+        if answer.sets is None:
+            raise InputValueError(
+                "No prediction sets: the policy has no `set`, or no policy decides.",
+                where=in_body("outputs"),
+                found=SET,
+                expected="a policy with `set`",
+                remedy="Leave the output out, or name a policy with `set`.",
+            )
+        return Output(SET, BOOL, answer.sets.shape, np.ascontiguousarray(answer.sets))
     values = _values(answer, requested.name)
     if not requested.classes:
         return Output(requested.name, "FP32", values.shape, values)

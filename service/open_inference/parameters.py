@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from difflib import get_close_matches
 from typing import Any, Final
 
-from service.errors import InputError
+from service.errors import InputError, InputTypeError, InputValueError
+from service.inference.inputs import check_rows
+from service.inference.names import check_name
 from service.open_inference import fields
 from service.places import Place, in_body
 
 _READ: Final = {
-    "request": ("policy", "segment", "timeout", "binary_data_output"),
+    "request": ("policy", "segment", "references", "groups", "timeout", "binary_data_output"),
     "input": ("binary_data_size",),
     "output": ("binary_data", "classification"),
 }
@@ -51,6 +54,46 @@ def of_request(document: dict[str, Any]) -> dict[str, Any]:
                     expected=expected,
                 )
     return found
+
+
+def names_of(given: dict[str, Any], name: str, max_rows: int) -> list[str | None] | None:
+    """Return the client's names of the rows in a parameter: the text of a JSON array, since none can be an array.
+
+    Args:
+        given: Parameters of the request.
+        name: "references" or "groups".
+        max_rows: Maximum number of names.
+
+    Raises:
+        InputError: The parameter is something else, or contains a name that is not allowed.
+    """
+    where = in_body("parameters", name)
+    if (text := fields.text(given, name, where)) is None:
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list) or not all(isinstance(one, str | None) for one in found):
+        raise InputTypeError(
+            f"`{name}` must be the text of a JSON array with a text for each row.",
+            where=where,
+            found=text[:200],
+            expected='["scan-91", "scan-92"]',
+            remedy=f"Or send the tensor `{name}` of datatype BYTES.",
+        )
+    check_rows(len(found), max_rows)
+    return [check_name(one, "A name has", where / row) if one else None for row, one in enumerate(found)]
+
+
+def given_twice(name: str) -> InputValueError:
+    """Return the error of a request with a parameter and a tensor of the same name."""
+    return InputValueError(
+        f"`{name}` is given twice.",
+        where=in_body("parameters", name),
+        found="a parameter and a tensor",
+        expected="one of them",
+    )
 
 
 def of_tensor(document: dict[str, Any], level: str, where: Place) -> dict[str, Any]:

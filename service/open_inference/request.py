@@ -11,11 +11,11 @@ import numpy.typing as npt
 from bundle import Columns, InputSpec, Tokenizer
 from bundle.open_inference import BYTES
 from service.errors import InputError, InputTypeError, InputValueError, MalformedBodyError
+from service.inference.amounts import AMOUNTS
 from service.inference.encoded import Absent, decode_images
 from service.inference.inputs import Encoder
 from service.inference.names import check_name
 from service.open_inference import fields, named, parameters
-from service.open_inference.errors import rows_of_the_tensor
 from service.open_inference.fields import kind_of
 from service.open_inference.named import INPUT
 from service.open_inference.tensor import InputTensor, raw_tensor
@@ -24,11 +24,19 @@ from service.places import Place, in_body, in_header
 NAMES: Final = ("references", "groups", "segments")
 """Optional tensors with the client's names of the rows."""
 
+PER_ROW: Final = (*NAMES, AMOUNTS)
+"""All optional tensors with an entry per row."""
+
 LOGITS, PROBABILITIES, CONFIDENCE, DECISION = OUTPUTS = ("logits", "probabilities", "confidence", "decision")
+SET: Final = "set"
+"""Output that is there on request only, and only of a policy that makes sets."""
 CLASSIFIED: Final = (LOGITS, PROBABILITIES)
 """Outputs with a value per class, which the classification extension applies to."""
 
+_ONE: Final = frozenset({INPUT})
+_ALLOWED: Final = frozenset({INPUT, *PER_ROW})
 _FIRST: Final = in_body("inputs", 0)
+_ID: Final = in_body("id")
 _MICROSECONDS: Final = 1e6
 
 
@@ -37,7 +45,7 @@ class Requested:
     """A requested output.
 
     Attributes:
-        name: One of `OUTPUTS`.
+        name: One of `OUTPUTS`, or `SET`.
         binary: Whether the values follow the JSON instead of being part of it.
         classes: Number of classes to name in place of the tensor; 0 returns the tensor.
     """
@@ -51,9 +59,9 @@ ALL_IN_JSON: Final = tuple(Requested(name, binary=False) for name in OUTPUTS)
 ALL_BINARY: Final = tuple(Requested(name, binary=True) for name in OUTPUTS)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # not frozen: that takes several times as long to make, once per request
 class Inference:
-    """Content of an inference request.
+    """Content of an inference request, never changed.
 
     Attributes:
         inputs: Input array of N examples or one, or encoded images.
@@ -64,6 +72,7 @@ class Inference:
         segment: Segment of all rows, or of each.
         references: The client's name of each row, if given.
         groups: Group of each row, if given.
+        amounts: Amount at stake in each row, if given.
         where: Place of the input tensor, for errors.
         absent: Accepted missing and unknown values of columns; None for other inputs.
     """
@@ -76,6 +85,7 @@ class Inference:
     segment: str | list[str | None] | None = None
     references: list[str | None] | None = None
     groups: list[str | None] | None = None
+    amounts: list[float | None] | None = None
     where: Place = _FIRST
     absent: Absent | None = None
 
@@ -83,12 +93,9 @@ class Inference:
         """Return the inputs, decoded where they are images.
 
         Raises:
-            InputValueError: An image cannot be used; `where` names it.
+            InputValueError: An image cannot be used; `where` names its row.
         """
-        if not isinstance(self.inputs, list):
-            return self.inputs
-        with rows_of_the_tensor(self.where):
-            return decode_images(self.inputs, spec, max_pixels=max_pixels)
+        return decode_images(self.inputs, spec, max_pixels=max_pixels) if isinstance(self.inputs, list) else self.inputs
 
 
 def read(
@@ -117,21 +124,33 @@ def read(
         InputError: The request cannot be answered.
     """
     given = parameters.of_request(document)
-    tensors, naming = _tensors(document, body, start, spec, encoder, own)
+    tensors, naming, by_name = _tensors(document, body, start, spec, encoder, own)
+    amounts = naming.pop(AMOUNTS, None)
     names = {name: tensor.names(body, max_rows) for name, tensor in naming.items()}
-    absent: Absent | None = Counter() if _by_name(list(tensors), spec, encoder) else None
-    return Inference(
-        inputs=_inputs(tensors, body, spec, encoder, max_rows, absent),
-        outputs=_outputs(document, binary=fields.flag(given, "binary_data_output")),
-        id=fields.text(document, "id", in_body("id")),
-        policy=fields.text(given, "policy", in_body("parameters", "policy")),
-        timeout_s=_timeout(given),
-        segment=_segment(given, names.get("segments")),
-        references=names.get("references"),
-        groups=names.get("groups"),
+    absent: Absent | None = Counter() if by_name else None
+    inference = Inference(
+        inputs=_inputs(tensors, body, spec, encoder, max_rows, absent, by_name=by_name),
+        outputs=_outputs(document, binary=fields.flag(given, "binary_data_output"))
+        if len(document) > 1
+        else ALL_IN_JSON,
+        id=fields.text(document, "id", _ID) if "id" in document else None,
         where=next(iter(tensors.values())).where,
         absent=absent,
     )
+    if given:
+        inference.policy = fields.text(given, "policy", in_body("parameters", "policy"))
+        inference.timeout_s = _timeout(given)
+        for name in ("references", "groups"):
+            if (listed := parameters.names_of(given, name, max_rows)) is not None:
+                if name in names:
+                    raise parameters.given_twice(name)
+                names[name] = listed
+    if given or names:
+        inference.segment = _segment(given, names.get("segments"))
+        inference.references, inference.groups = names.get("references"), names.get("groups")
+    if amounts is not None:
+        inference.amounts = amounts.amounts(body, max_rows)
+    return inference
 
 
 def alone(body: bytes, spec: InputSpec, encoder: Encoder | None, *, max_rows: int) -> Inference:
@@ -149,7 +168,8 @@ def alone(body: bytes, spec: InputSpec, encoder: Encoder | None, *, max_rows: in
             found="0",
             expected="the length of the JSON part",
         )
-    return Inference(_inputs({name: raw_tensor(body, datatype, shape)}, body, spec, encoder, max_rows), ALL_BINARY)
+    tensors, by_name = {name: raw_tensor(body, datatype, shape)}, _by_name([name], spec, encoder)
+    return Inference(_inputs(tensors, body, spec, encoder, max_rows, by_name=by_name), ALL_BINARY)
 
 
 def _inputs(
@@ -159,8 +179,10 @@ def _inputs(
     encoder: Encoder | None,
     max_rows: int,
     absent: Absent | None = None,
+    *,
+    by_name: bool,
 ) -> npt.NDArray[Any] | list[bytes]:
-    if tensors.keys() == {INPUT} and not _by_name([INPUT], spec, encoder):
+    if not by_name:
         return tensors[INPUT].inputs(body, spec, encoder, max_rows)
     return named.read(tensors, body, spec, encoder, max_rows, absent)
 
@@ -168,7 +190,7 @@ def _inputs(
 def _by_name(names: list[str], spec: InputSpec, encoder: Encoder | None) -> bool:
     """Return whether a request names the model's own inputs, instead of one matrix or texts."""
     if isinstance(encoder, Columns) and spec.kind == "array":
-        return INPUT not in names or any(column.name == INPUT for column in encoder.columns)
+        return INPUT not in names or INPUT in encoder.kinds
     if isinstance(encoder, Tokenizer):
         return INPUT not in names or any(tensor.name == INPUT for tensor in spec.tensors)
     return spec.kind in ("tensors", "scores")
@@ -176,8 +198,11 @@ def _by_name(names: list[str], spec: InputSpec, encoder: Encoder | None) -> bool
 
 def _tensors(
     document: dict[str, Any], body: bytes, length: int, spec: InputSpec, encoder: Encoder | None, own: str
-) -> tuple[dict[str, InputTensor], dict[str, InputTensor]]:
-    """Return the model's inputs and the client's names of the rows. The bytes follow the JSON part in order."""
+) -> tuple[dict[str, InputTensor], dict[str, InputTensor], bool]:
+    """Return the model's inputs, what the client says of the rows, and whether the inputs are named as the model's own.
+
+    The bytes follow the JSON part in order.
+    """
     inputs = document.get("inputs")
     if not isinstance(inputs, list):
         raise MalformedBodyError(
@@ -186,18 +211,18 @@ def _tensors(
             found=kind_of(inputs) if "inputs" in document else "nothing",
             expected="array",
         )
-    given = [tensor.get("name") if isinstance(tensor, dict) else None for tensor in inputs]
-    sent = [name if isinstance(name, str) else kind_of(name) for name in given]
+    sent = [_name(tensor) for tensor in inputs]
     names = named.renamed(sent, own, spec, encoder)
-    known = {INPUT}
-    if _by_name(names, spec, encoder):
+    known: set[str] | frozenset[str] = _ONE
+    by_name = _by_name(names, spec, encoder)
+    if by_name:
         encoder = None if isinstance(encoder, Tokenizer) else encoder  # the client has made ids and masks itself
         known = {tensor.name for tensor in named.declared(spec, encoder)}
-        named.check_names(names, NAMES, spec, encoder)
-    elif INPUT not in names or len({INPUT, *NAMES}.intersection(names)) != len(names):
+        named.check_names(names, PER_ROW, spec, encoder)
+    elif names != [INPUT] and (INPUT not in names or len(_ALLOWED.intersection(names)) != len(names)):
         called = INPUT if isinstance(encoder, Tokenizer) else own
         raise InputError(
-            f"The model takes one input tensor named {called!r}, and optionally one each of {', '.join(NAMES)}.",
+            f"The model takes one input tensor named {called!r}, and optionally one each of {', '.join(PER_ROW)}.",
             where=in_body("inputs"),
             found=sent[:10],
             expected=[called] if called == INPUT else [called, INPUT],
@@ -215,10 +240,15 @@ def _tensors(
             expected=f"{end - length} bytes",
             remedy="Check Inference-Header-Content-Length: it must be the exact length of the JSON part.",
         )
-    naming: dict[str, InputTensor] = {
-        name: tensors.pop(name) for name in NAMES if name in tensors and name not in known
-    }
-    return tensors, naming
+    naming: dict[str, InputTensor] = {}
+    if len(tensors) > 1:
+        naming = {name: tensors.pop(name) for name in PER_ROW if name in tensors and name not in known}
+    return tensors, naming, by_name
+
+
+def _name(tensor: Any) -> str:
+    name = tensor.get("name") if isinstance(tensor, dict) else None
+    return name if isinstance(name, str) else kind_of(name)
 
 
 def _outputs(document: dict[str, Any], *, binary: bool) -> tuple[Requested, ...]:
@@ -233,12 +263,12 @@ def _outputs(document: dict[str, Any], *, binary: bool) -> tuple[Requested, ...]
     for index, entry in enumerate(entries):
         where = in_body("outputs", index)
         name = entry.get("name") if isinstance(entry, dict) else None
-        if name not in OUTPUTS:
+        if name not in (*OUTPUTS, SET):
             raise InputError(
                 "Unknown output.",
                 where=where / "name",
                 found=name if isinstance(name, str) else kind_of(name),
-                expected=list(OUTPUTS),
+                expected=[*OUTPUTS, SET],
             )
         if name in outputs:
             raise InputError("Duplicate output.", where=where / "name", found=name, expected="each once")

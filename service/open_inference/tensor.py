@@ -14,9 +14,11 @@ import numpy.typing as npt
 from bundle import InputSpec, Tokenizer, Vocabulary
 from bundle.open_inference import BYTES, OF_DTYPE
 from service.errors import InputError, InputShapeError, InputTypeError, InputValueError
+from service.inference.amounts import check_amount
 from service.inference.encoded import decode_base64, encode_texts
 from service.inference.inputs import Encoder, check_rows
 from service.inference.names import check_name
+from service.inference.nested import has_booleans
 from service.open_inference import parameters
 from service.open_inference.datatypes import BOOL, DATATYPES, Datatype, accepted, from_bfloat16, without_loss
 from service.open_inference.errors import rows_of_the_tensor
@@ -24,6 +26,7 @@ from service.open_inference.fields import kind_of
 from service.places import Place, in_body
 
 _MAX_AXES: Final = 32
+_INTEGERS: Final = frozenset({int})
 _NUMPY: Final = {**DATATYPES, BOOL: Datatype(np.dtype("?"), "?", whole=False)}
 _IN_JSON: Final[dict[str, tuple[frozenset[type], str]]] = {
     "?": (frozenset({bool}), "true and false"),
@@ -77,7 +80,7 @@ class InputTensor:
     def __init__(self, document: dict[str, Any], where: Place, *, start: int) -> None:
         self.where = where
         shape = document.get("shape")
-        if not isinstance(shape, list) or not all(type(side) is int and side >= 0 for side in shape):
+        if not isinstance(shape, list) or not _INTEGERS.issuperset(map(type, shape)) or min(shape, default=0) < 0:
             raise InputShapeError(
                 "`shape` must be an array of sizes.",
                 where=where / "shape",
@@ -194,6 +197,19 @@ class InputTensor:
             for row, text in enumerate(texts)
         ]
 
+    def amounts(self, body: bytes, max_rows: int) -> list[float | None]:
+        """Return the client's amounts of the rows, numbers of shape [N] or [N, 1]; null or NaN means no amount.
+
+        Raises:
+            InputError: The tensor contains something else, or an amount that is not allowed.
+        """
+        cells = self.cells(body, accepted("float64"))
+        check_rows(self.count, max_rows)
+        return [
+            None if cell is None or cell != cell else check_amount(cell, self.where.tensor_row(row))
+            for row, cell in enumerate(cells)
+        ]
+
     def _numbers(self, body: bytes, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
         """Return flat numbers in the type of the model, whose examples have `shape`."""
         flat = self._pack(self._flat(), body) if self.data is not None else self._from_binary(body)
@@ -256,12 +272,12 @@ class InputTensor:
             )
         # True is an int in Python. A look at the types takes several times as long as the conversion, which refuses
         # all other wrong types itself.
-        if datatype.code == "?" or len(flat) <= _FEW or b"true" in body or b"false" in body:
+        if datatype.code == "?" or len(flat) <= _FEW or has_booleans(body):
             self._check_types(flat)
         try:
             # Four times as fast as numpy.array on a list, with range checks.
-            packed = struct.pack(f"{len(flat)}{datatype.code}", *flat)
-        except (struct.error, OverflowError):
+            packed = bytes(flat) if datatype.code == "B" else struct.pack(f"{len(flat)}{datatype.code}", *flat)
+        except (struct.error, OverflowError, TypeError, ValueError):
             self._check_types(flat)
             raise InputValueError(
                 f"A value in `data` is not a valid {self.datatype}.", where=self.where / "data", expected=self.datatype

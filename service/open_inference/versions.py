@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from service.decisions.revision import Revision
 from service.errors import UnknownRevisionError
 from service.serving.model import Model
 from service.serving.plane import Served
 
 
-def version_of(revision: Revision) -> str:
-    """Return the version of a revision: "7" for r7."""
-    return revision.id.removeprefix("r")
+def version_of(served: Served) -> str:
+    """Return the version of a loaded revision: "7" for r7."""
+    return served.revision.id.removeprefix("r")
 
 
 def loaded_versions(model: Model) -> dict[str, Served]:
     """Return the loaded revisions of a model by version: the active one, and the previous one while it stays loaded."""
     answering = (model.plane.served, model.loaded.get(model.pointer.previous or ""))
-    return {version_of(served.revision): served for served in answering if served is not None}
+    return {version_of(served): served for served in answering if served is not None}
 
 
 def served_version(model: Model, version: str | None) -> Served:

@@ -11,6 +11,8 @@ import pytest
 
 from service.grpc.messages import SERVICE, message
 
+collect_ignore = ["peers"]  # programs of other environments
+
 
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:

@@ -64,6 +64,14 @@ def test_every_error_has_a_code_and_a_message_that_fits_a_trailer() -> None:
     assert len(details_of(InputError("数" * 9000)).encode()) <= 1500
 
 
+def test_without_keys_no_call_comes_through_a_proxy(speaking: Any, dial: Callable[..., Channel]) -> None:
+    ready = dial(speaking).channel.unary_unary(f"/{SERVICE.full_name}/ModelReady")
+    asked = message("ModelReadyRequest")(name="digits").SerializeToString()
+    assert ready(asked, wait_for_ready=True)
+    error = refused(lambda: ready(asked, metadata=(("x-forwarded-for", "192.0.2.7"),)))
+    assert error.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
 def test_keys_come_as_metadata_and_need_their_scopes(
     own: Callable[..., tuple[Any, Channel]], dial: Callable[..., Channel]
 ) -> None:
@@ -72,6 +80,7 @@ def test_keys_come_as_metadata_and_need_their_scopes(
     admin = dial(service, store.create("ops", ["admin"])[1])
     predicting = dial(service, store.create("app", ["predict"], requests_per_s=2.0)[1])
     feeding = dial(service, store.create("labels", ["feedback"])[1])
+    scraping = dial(service, store.create("prometheus", ["metrics"])[1])
     service.application._access.refresh()
     image = {"model_name": "digits", **IMAGE}
 
@@ -86,6 +95,7 @@ def test_keys_come_as_metadata_and_need_their_scopes(
         grpc.StatusCode.PERMISSION_DENIED
     )
     assert feeding("ModelReady", name="digits").ready
+    assert refused(lambda: scraping("ModelReady", name="digits")).code() is grpc.StatusCode.PERMISSION_DENIED
     assert admin("RepositoryModelLoad", model_name="digits").isLoaded
 
     stream = open_.channel.stream_stream(STREAM)(iter([request()]))
@@ -104,6 +114,28 @@ def test_keys_come_as_metadata_and_need_their_scopes(
     model = health_pb2.HealthCheckRequest(service="digits")
     assert refused(lambda: health.Check(model)).code() is grpc.StatusCode.UNAUTHENTICATED
     assert health.Check(model, metadata=admin._metadata).status == Serving.SERVING
+
+
+def test_a_key_for_another_model_infers_and_reads_nothing(
+    own: Callable[..., tuple[Any, Channel]], dial: Callable[..., Channel]
+) -> None:
+    service, _ = own()
+    store = KeyStore(service.runtime.database)
+    mine, other = (dial(service, store.create(name, ["admin"], models=[name])[1]) for name in ("digits", "birds"))
+    service.application._access.refresh()
+    asked: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("ModelInfer", {"model_name": "digits", **IMAGE}),
+        ("ModelReady", {"name": "digits"}),
+        ("ModelMetadata", {"name": "digits"}),
+        ("ModelStatistics", {"name": "digits"}),
+        ("RepositoryModelLoad", {"model_name": "digits"}),
+    )
+    for method, fields in asked:
+        assert mine(method, **fields)
+        assert refused(lambda m=method, f=fields: other(m, **f)).code() is grpc.StatusCode.PERMISSION_DENIED
+    for method in ("ModelStatistics", "RepositoryIndex"):  # of all models
+        assert refused(lambda m=method: mine(m)).code() is grpc.StatusCode.PERMISSION_DENIED
+    assert other("ServerMetadata").name
 
 
 def test_a_deadline_is_honoured_and_a_request_given_up_is_not_run(

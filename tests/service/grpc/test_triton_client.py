@@ -76,19 +76,49 @@ def test_outputs_and_the_policy_are_given_as_they_are_asked_for(client: Any, dig
     assert result.as_numpy("probabilities").shape == (2, 3)
 
 
-def test_rows_have_references_groups_and_segments_and_take_feedback(speaking: Any, client: Any, digits: Any) -> None:
+def test_rows_have_names_segments_and_amounts_and_take_feedback(speaking: Any, client: Any, digits: Any) -> None:
     given = {"references": ["g-1", "größer"], "groups": ["card-5", "card-5"], "segments": ["DE", ""]}
     names = [texts(name, values) for name, values in given.items()]
+    amounts = triton.InferInput("amounts", [2], "FP32")
+    amounts.set_data_from_numpy(np.array([2.5, np.nan], np.float32))
+    names.append(amounts)
     client.infer("digits", [*names, tensor(digits.images[:2])])
     client.infer("digits", [texts("references", ["g-3"]), tensor(digits.images[:1])], parameters={"segment": "FR"})
+    listed = {"references": '["g-4", null]', "groups": '["card-5", ""]'}
+    client.infer("digits", [tensor(digits.images[:2])], parameters=listed)
     assert speaking.runtime.log.flush()
-    columns = predictions.c.reference, predictions.c.segment, predictions.c.cluster
+    columns = predictions.c.reference, predictions.c.segment, predictions.c.cluster, predictions.c.amount
     with speaking.runtime.database.connect() as connection:
-        rows = {reference: (segment, group) for reference, segment, group in connection.execute(select(*columns))}
+        rows = {reference: others for reference, *others in connection.execute(select(*columns))}
+    assert [rows[name][2] for name in ("g-1", "größer", "g-3")] == [2.5, None, None]
     assert {name: rows[name][0] for name in ("g-1", "größer", "g-3")} == {"g-1": "DE", "größer": None, "g-3": "FR"}
-    assert rows["g-1"][1] == rows["größer"][1] != rows["g-3"][1]
+    assert rows["g-1"][1] == rows["größer"][1] == rows["g-4"][1] != rows["g-3"][1]
     item = {"reference": "größer", "label": "7", "source": "reviewer"}
     assert speaking.http.post("/feedback", json={"items": [item]}).json()["stored"] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("scan-91", "`references` must be the text of a JSON array"),
+        ("[1, 2]", "`references` must be the text of a JSON array"),
+        ("[" * 100_000, "`references` must be the text of a JSON array"),
+        ('["a"]', "references"),
+        ('["a", "\\u0000"]', "/parameters/references/1"),
+    ],
+    ids=["no array", "numbers", "deep", "too few", "NUL"],
+)
+def test_references_as_a_parameter_are_one_text_for_each_row(client: Any, digits: Any, given: str, says: str) -> None:
+    with pytest.raises(InferenceServerException) as refused:
+        client.infer("digits", [tensor(digits.images[:2])], parameters={"references": given})
+    assert refused.value.status() == "StatusCode.INVALID_ARGUMENT"
+    assert says in refused.value.message()
+
+
+def test_references_are_not_given_twice(client: Any, digits: Any) -> None:
+    given = [texts("references", ["a"]), tensor(digits.images[:1])]
+    with pytest.raises(InferenceServerException, match="`references` is given twice"):
+        client.infer("digits", given, parameters={"references": '["a"]'})
 
 
 def test_health_metadata_configuration_and_statistics(client: Any, digits: Any) -> None:

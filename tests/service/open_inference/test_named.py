@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -25,6 +27,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     root = tmp_path_factory.mktemp("named")
     models = ("sentences", "payments", "claims", "photographs", "shares")
     rows: dict[str, Any] = {name: getattr(imported_models, name)(root) for name in models}
+    imported_models.drivers(root)
     imported_models.vendor(root)
     imported_models.vendor(root, "upstream", "probabilities")
     return {"root": root, **rows}
@@ -295,6 +298,49 @@ def absent(served: Any) -> dict[tuple[str, str], float]:
     }
 
 
+@pytest.mark.parametrize("code", [4, -1, 1.5, 1e9])
+def test_a_number_that_is_no_code_of_a_category_is_refused(served: Any, client: Any, code: float) -> None:
+    """The column refuses unknown categories."""
+    rows = np.array([[3, 0], [41, code], [41, 1]], np.float32)
+    npy = io.BytesIO()
+    np.save(npy, rows)
+    path, media = "/v1/models/claims/predict", {"content-type": "application/x-npy"}
+    before = refused(served, "fault", "unknown")
+    answers = [
+        served.http.post(path, json={"inputs": rows.tolist()}),
+        served.http.post(path, content=npy.getvalue(), headers=media),
+    ]
+    for answer in answers:
+        assert (answer.status_code, answer.json()["where"]) == (422, "/inputs/1"), answer.text
+        assert answer.json()["expected"] == "the code of a category, 1 to 3"
+        assert "'fault'" in answer.json()["detail"]
+    with pytest.raises(InferenceServerException, match=r"'fault' has an unknown category.*row 1 of /inputs/0"):
+        by_v2(client, "claims", input=("FP32", rows))
+    assert refused(served, "fault", "unknown") == before + 3
+
+
+def refused(served: Any, column: str, reason: str) -> float:
+    return float(served.metric("candor_refused_values_total", column=column, reason=reason))
+
+
+def test_requests_that_a_column_refuses_are_counted_by_column_and_reason(served: Any, client: Any) -> None:
+    asked = ("fault", "unknown"), ("amount", "missing"), ("age", "invalid")
+    before = [refused(served, *one) for one in asked]
+    for model, row in (
+        ("claims", {"age": 3, "fault": "nobody"}),
+        ("payments", {"country": "de", "amount": None}),
+        ("claims", {"age": "old", "fault": "driver"}),
+    ):
+        assert served.http.post(f"/v1/models/{model}/predict", json={"inputs": [row]}).status_code == 422
+    with pytest.raises(InferenceServerException):
+        by_v2(client, "claims", age=("FP32", [3]), fault=("BYTES", np.array(["nobody"], object)))
+    assert [refused(served, *one) for one in asked] == [before[0] + 2, before[1] + 1, before[2] + 1]
+    page = served.http.get("/dashboard/models/payments").text
+    table = page[page.index("<h3>Missing and unknown values</h3>") :]
+    (row,) = (line for line in table.partition("</table>")[0].splitlines() if ">amount<" in line)
+    assert re.findall(r'<td class="n">(\d+)</td>', row) == ["0", "0", str(int(before[1]) + 1), "0", "0"]
+
+
 def test_absent_values_that_are_accepted_are_counted_by_column(served: Any, client: Any) -> None:
     before = absent(served)
 
@@ -309,6 +355,11 @@ def test_absent_values_that_are_accepted_are_counted_by_column(served: Any, clie
     assert counted() == {("age", "missing"): 2, ("fault", "missing"): 1}
     by_v1(served, "claims", inputs=[[None, 0], [3, 1]])
     assert counted() == {("age", "missing"): 1, ("fault", "missing"): 1}
+    unknown = by_v1(served, "drivers", inputs=[{"age": 40, "fault": "nobody"}])
+    by_code = by_v1(served, "drivers", inputs=[[40, 99], [40, 0.5], [40, -1], [40, 2]])
+    assert (by_code[:3] == unknown).all()
+    assert (by_code[3] == by_v1(served, "drivers", inputs=[{"age": 40, "fault": "third party"}])).all()
+    assert served.metric("candor_absent_values_total", model="drivers", column="fault", reason="unknown") == 4
     by_v2(client, "claims", age=("FP32", [np.nan, 3]), fault=("BYTES", np.array(["driver", ""], object)))
     assert counted() == {("age", "missing"): 1, ("fault", "missing"): 1}
     refused = served.http.post("/v1/models/claims/predict", json={"inputs": [{}, {"fault": "nobody"}]})
