@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from service.dashboard.pages import page
-from service.rest.dependencies import RuntimeDep
+from service.rest.dependencies import Caller, RuntimeDep
 from service.state import audit
 from service.times import iso
 
@@ -17,7 +17,7 @@ BeforeQuery = Annotated[int | None, Query(ge=0, lt=2**63)]  # what an id of the 
 
 
 async def audit_page(
-    request: Request, runtime: RuntimeDep, model: str | None = None, before: BeforeQuery = None
+    request: Request, runtime: RuntimeDep, by: Caller, model: str | None = None, before: BeforeQuery = None
 ) -> Response:
     """Show the audit log, newest first."""
     entries = await run_in_threadpool(audit.read, runtime.database, model or None, limit=_PAGE + 1, before=before)
@@ -27,7 +27,8 @@ async def audit_page(
         entries=[(iso(entry.at), entry) for entry in entries[:_PAGE]],
         next=entries[_PAGE - 1].id if len(entries) > _PAGE else None,
         model=model or None,
-        models=[each.name for each in runtime.models.all()],
+        models=[each.name for each in runtime.models.all() if by.reaches(each.name)],
+        of_all=by.reaches(None),
         older=before is not None,
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+import hmac
+from typing import Final, TypeVar
 from urllib.parse import parse_qsl, quote
 
 from fastapi import Request
@@ -10,12 +11,31 @@ from pydantic import ValidationError
 from starlette.responses import RedirectResponse
 
 from candor.contract.documents import Body
-from service.dashboard.session import Sessions
-from service.errors import EpochRequiredError, InputValueError, MalformedBodyError
+from service.dashboard.session import Visit
+from service.errors import EpochRequiredError, ForbiddenError, InputValueError, MalformedBodyError
+from service.places import in_header
+from service.rest.bodies import Scope, header
 from service.rest.dependencies import expected_epoch
 
+FORM_BYTES: Final = 16 * 1024
+"""Maximum size of a form."""
 _MOST_FIELDS = 50
 B = TypeVar("B", bound=Body)
+
+
+def check_origin(scope: Scope) -> None:
+    """Refuse forms that another site made a browser send, before they are read.
+
+    Raises:
+        ForbiddenError: The request does not come from a page of this dashboard.
+    """
+    site = header(scope, b"sec-fetch-site")
+    if site is not None:
+        own = site == "same-origin"
+    else:  # older browsers, and plain HTTP beyond this machine
+        own = (header(scope, b"origin") or "").partition("://")[2] == header(scope, b"host")
+    if not own:
+        raise _foreign(site or header(scope, b"origin") or "no origin")
 
 
 async def read(request: Request) -> dict[str, str]:
@@ -23,17 +43,30 @@ async def read(request: Request) -> dict[str, str]:
 
     Raises:
         MalformedBodyError: The body is not a form.
-        ForbiddenError: It does not come from a page of this dashboard.
+        BodyTooLargeError: It exceeds `FORM_BYTES`.
+        ForbiddenError: It does not carry the token of a page of this dashboard.
     """
+    if header(request.scope, b"content-encoding") is not None:
+        raise MalformedBodyError("A form cannot be compressed.", where=in_header("Content-Encoding"))
     try:
         text = (await request.body()).decode()
         pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
     except ValueError as error:
         raise MalformedBodyError(f"The form cannot be read: {error}.") from None
     fields = {name: value.strip() for name, value in pairs}
-    sessions: Sessions = request.app.state.sessions
-    sessions.check_form(request.scope, fields.pop("token", ""))
+    visit: Visit = request.scope["visit"]
+    if not hmac.compare_digest(fields.pop("token", "").encode(), visit.token.encode()):
+        raise _foreign("another token")
     return {name: value for name, value in fields.items() if value}
+
+
+def _foreign(found: str) -> ForbiddenError:
+    return ForbiddenError(
+        "This form does not come from a page of this dashboard, or from one of an earlier session.",
+        found=found,
+        expected="a form of this dashboard, with its token",
+        remedy="Open the page again and repeat it there.",
+    )
 
 
 def epoch(fields: dict[str, str]) -> int:

@@ -6,8 +6,9 @@ from fastapi import APIRouter, Request, Response
 
 from service.dashboard import forms
 from service.dashboard.pages import asset, page
-from service.dashboard.session import LIFETIME_S, SESSION_COOKIE, THEME_COOKIE, Sessions, Visit
+from service.dashboard.session import THEME_COOKIE, Sessions, Visit, cookie_of_session
 from service.errors import InputValueError, NotFoundError, RateLimitedError, UnauthenticatedError
+from service.state.sessions import LIFETIME_S
 
 _YEAR_S = 365 * 86_400
 _THEMES = ("auto", "light", "dark")
@@ -30,15 +31,17 @@ async def login(request: Request) -> Response:
     except RateLimitedError as error:
         return _form(request, to, f"{error} {error.remedy}", 429)
     response = forms.see(to)
-    _set_cookie(request, response, SESSION_COOKIE, session, LIFETIME_S)
+    _set_session(request, response, session, LIFETIME_S)
     return response
 
 
 async def logout(request: Request) -> Response:
-    """End the session in this browser."""
+    """End the session."""
     await forms.read(request)
+    sessions: Sessions = request.app.state.sessions
+    await sessions.end(request.scope)
     response = forms.see("/dashboard/login")
-    _set_cookie(request, response, SESSION_COOKIE, "", 0)
+    _set_session(request, response, "", 0)
     return response
 
 
@@ -66,11 +69,17 @@ def _form(request: Request, to: str, why: str | None = None, status: int = 200) 
     return page(request.scope, "login.html", status=status, to=to, why=why, plain=request.url.scheme == "http")
 
 
-def _set_cookie(request: Request, response: Response, name: str, value: str, seconds: int) -> None:
+def _set_session(request: Request, response: Response, text: str, seconds: int) -> None:
     visit: Visit = request.scope["visit"]
-    response.set_cookie(
-        name, value, max_age=seconds, path="/dashboard", secure=visit.secure, httponly=True, samesite="strict"
-    )
+    name, path = cookie_of_session(secure=visit.secure)
+    _set_cookie(request, response, name, text, seconds, path)
+
+
+def _set_cookie(
+    request: Request, response: Response, name: str, value: str, seconds: int, path: str = "/dashboard"
+) -> None:
+    visit: Visit = request.scope["visit"]
+    response.set_cookie(name, value, max_age=seconds, path=path, secure=visit.secure, httponly=True, samesite="strict")
 
 
 def add_to(router: APIRouter) -> None:

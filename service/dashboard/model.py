@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+
 from fastapi import APIRouter, Request, Response
 
 from calibrators import PriorShift
@@ -10,13 +12,16 @@ from service.dashboard.diagrams import Diagrams, drawn, on_reference
 from service.dashboard.pages import page
 from service.dashboard.promises import promises
 from service.dashboard.watch import columns, watched
+from service.operations.challengers import comparisons
 from service.operations.models import get_model
 from service.operations.monitoring import monitoring
 from service.operations.revisions import get_revision, list_revisions
 from service.rest.dependencies import ModelDep, RuntimeDep
 from service.serving.model import Model
+from service.sums import Snapshot, samples_of
 
 _NEWEST = 50
+_COLUMNS = 10
 
 
 def model_page(request: Request, runtime: RuntimeDep, model: ModelDep, revision: str | None = None) -> Response:
@@ -31,9 +36,12 @@ def model_page(request: Request, runtime: RuntimeDep, model: ModelDep, revision:
         "model.html",
         watched=[] if told is None else watched(told),
         estimates=None if told is None else told.estimates,
+        guard=None if told is None else told.guard,
         drift=None if told is None else told.drift,
         no_drift=None if told is None else told.no_drift,
+        challengers=() if told is None else comparisons(runtime, model),
         columns=[] if told is None else columns(told),
+        values=_values(runtime.all_metrics(), model.name),
         model=get_model(model).document,
         listed=listed,
         active=active,
@@ -42,6 +50,19 @@ def model_page(request: Request, runtime: RuntimeDep, model: ModelDep, revision:
         shown=shown,
         promises=[] if active is None else promises(active.policies),
     )
+
+
+def _values(metrics: Snapshot, model: str) -> list[tuple[str, Counter[str]]]:
+    """Return how often each column lacked a value or had an odd one since the start, the most frequent first.
+
+    Counts are by "accepted" or "refused", and reason.
+    """
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for what, name in (("accepted", "candor_absent_values_total"), ("refused", "candor_refused_values_total")):
+        for labels, count in samples_of(metrics, name):
+            if labels["model"] == model:
+                found[labels["column"]][f"{what} {labels['reason']}"] += int(count)
+    return sorted(found.items(), key=lambda item: (-item[1].total(), item[0]))[:_COLUMNS]
 
 
 def diagrams_of(model: Model, revision: Revision) -> tuple[str, Diagrams | None]:

@@ -13,7 +13,7 @@ from service.operations.models import get_model
 from service.operations.readiness import together
 from service.operations.revisions import list_revisions
 from service.others import CONDITION
-from service.rest.dependencies import RuntimeDep
+from service.rest.dependencies import Caller, RuntimeDep
 from service.runtime import Runtime
 from service.serving.model import Model
 from service.state.database import now_us
@@ -24,18 +24,23 @@ from service.sums import Snapshot, samples_of, value_of
 _NEWEST = 50  # revisions among which open proposals are looked for
 
 
-def overview(request: Request, runtime: RuntimeDep) -> Response:
-    """Show every model."""
+def overview(request: Request, runtime: RuntimeDep, by: Caller) -> Response:
+    """Show every model that the visitor may reach."""
     counter: Traffic = request.app.state.traffic
     metrics = runtime.all_metrics()
-    models = [_model(runtime, model, counter, number, metrics) for number, model in enumerate(runtime.models.all())]
+    models = [
+        _model(runtime, model, counter, number, metrics)
+        for number, model in enumerate(runtime.models.all())
+        if by.reaches(model.name)
+    ]
     condition = together(runtime.others.ask(CONDITION))
+    problems = condition.problems | {each["model"]: each["problem"] for each in models if each["problem"]}
     return page(
         request.scope,
         "overview.html",
         models=models,
-        problems=condition.problems | {each["model"]: each["problem"] for each in models if each["problem"]},
-        never_loaded=runtime.models.never_loaded(),
+        problems={name: problem for name, problem in problems.items() if by.reaches(name)},
+        never_loaded=[name for name in runtime.models.never_loaded() if by.reaches(name)],
         stale_for_s=condition.stale_for_s,
         stale=condition.stale_for_s > max(5.0, 10 * runtime.settings.poll_interval_s),
         log={
@@ -43,7 +48,7 @@ def overview(request: Request, runtime: RuntimeDep) -> Response:
             "written": int(value_of(metrics, "candor_log_written_total")),
             "dropped": int(value_of(metrics, "candor_log_dropped_total")),
         },
-        jobs=JobStore(runtime.database).unfinished(),
+        jobs=[job for job in JobStore(runtime.database).unfinished() if by.reaches(job.model)],
     )
 
 

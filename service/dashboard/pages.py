@@ -17,6 +17,7 @@ from service.dashboard.session import Visit
 from service.errors import CandorError, EpochStaleError, NotFoundError, UnauthenticatedError
 from service.operations.principal import LOCAL_ADMINISTRATOR, Principal
 from service.rest.bodies import Scope, header
+from service.times import spoken
 from service.version import VERSION
 
 _HERE: Final = Path(__file__).parent
@@ -117,9 +118,19 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (words.percent, words.number, words.signed, words.interval, words.count, words.stamp)
+    filters = (
+        words.percent,
+        words.number,
+        words.amount,
+        words.signed,
+        words.interval,
+        words.count,
+        words.stamp,
+        words.moment,
+    )
     environment.filters.update({function.__name__: function for function in filters})
     environment.filters.update(condition=words.condition, promise=words.promise, calibrator=words.calibrator)
+    environment.filters["spoken"] = spoken
     environment.filters["part"] = lambda text: quote(str(text), safe="")
     environment.globals.update(asset=asset_address, version=VERSION, words=words)
     return environment

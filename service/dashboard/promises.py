@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from candor.contract import certificates as contract
-from candor.contract.certificates import SolvedBand
+from candor.contract.certificates import SetCertificate, SolvedBand
 from service.dashboard import words
 from service.decisions.solved import SolvedPolicy
 
@@ -44,6 +44,8 @@ class Promises:
         fallback: Action of rows for which nothing is certified; None where every part is certified.
         without: Segments whose rows get it; empty where it is all rows.
         rows: Its bands.
+        other: Action of all other segments; None without segments.
+        sets: Its prediction sets by segment, "" for all rows; empty if it has none.
     """
 
     id: str
@@ -52,6 +54,8 @@ class Promises:
     fallback: str | None
     without: tuple[str, ...]
     rows: tuple[Promise, ...]
+    other: str | None = None
+    sets: Mapping[str, SetCertificate] = field(default_factory=dict)
 
 
 def promises(policies: Mapping[str, contract.SolvedPolicy]) -> list[Promises]:
@@ -70,6 +74,8 @@ def _of(solved: SolvedPolicy) -> Promises:
         solved.policy.fallback if falls_back else None,
         without,
         tuple(_band(solved, value, index, band) for value, part in parts for index, band in enumerate(part.bands)),
+        solved.policy.fallback if solved.segments else None,
+        solved.sets,
     )
 
 

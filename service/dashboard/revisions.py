@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -10,14 +11,18 @@ from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from candor.contract.certificates import SolvedPolicy
-from candor.contract.revisions import MoveRequest, RejectionRequest
-from service.dashboard import forms, words
+from candor.contract.challengers import ChallengerComparison
+from candor.contract.revisions import ActivationRequest, MoveRequest, RejectionRequest
+from candor.contract.traffic import TrafficChange
+from service.dashboard import forms, positive, words
 from service.dashboard.charts.difference import difference
 from service.dashboard.diagrams import drawn
 from service.dashboard.model import diagrams_of
 from service.dashboard.pages import page
 from service.dashboard.promises import promises
+from service.decisions.approval import source_of
 from service.operations import activation
+from service.operations.challengers import comparisons
 from service.operations.revisions import get_revision, list_revisions
 from service.operations.revisions import reject as reject_proposal
 from service.rest.dependencies import Caller, ModelDep, RuntimeDep
@@ -37,6 +42,7 @@ def revisions(request: Request, runtime: RuntimeDep, model: ModelDep, before: st
 def revision_page(request: Request, runtime: RuntimeDep, model: ModelDep, revision: str) -> Response:
     """Show one revision beside its parent."""
     listed = list_revisions(runtime, model, limit=1)
+    source = source_of(runtime.revisions.get(model.name, revision))
     chosen = get_revision(runtime, model, revision)
     parent = None if chosen.parent is None else get_revision(runtime, model, chosen.parent)
     basis, own = diagrams_of(model, chosen)
@@ -50,6 +56,7 @@ def revision_page(request: Request, runtime: RuntimeDep, model: ModelDep, revisi
         revision=chosen,
         parent=parent,
         report=report,
+        source=source,
         measures=_measures(report),
         before=drawn(report, "before", f"revision {chosen.parent}"),
         after=own,
@@ -58,6 +65,7 @@ def revision_page(request: Request, runtime: RuntimeDep, model: ModelDep, revisi
         promised_after=promises(changed_to),
         caps=_caps(report),
         priors=_priors(report),
+        positive=positive.drawn(report),
     )
 
 
@@ -123,15 +131,31 @@ def confirm_activate(
     chosen = runtime.revisions.get(model.name, revision)
     state = runtime.revisions.states(model.name)[revision]
     doubt = activation.doubt(runtime, model, chosen, state)
-    return _confirm(request, model, "activate", revision, epoch, doubt=doubt, summary=chosen.summary)
+    change = activation.traffic_change(runtime, model, revision)
+    beside = [one for one in comparisons(runtime, model) if one.revision == revision]
+    return _confirm(
+        request,
+        model,
+        "activate",
+        revision,
+        epoch,
+        doubt=doubt,
+        summary=chosen.summary,
+        source=source_of(chosen),
+        change=change,
+        beside=beside,
+        ask=bool(change.exceeds) and state != "previous",
+    )
 
 
 async def activate(request: Request, runtime: RuntimeDep, model: ModelDep, by: Caller, revision: str) -> Response:
     """Put a revision into service."""
     fields = await forms.read(request)
-    wanted = forms.body(MoveRequest, reason=fields.get("reason"))
-    move = partial(activation.activate, expected_epoch=forms.epoch(fields), reason=wanted.reason, by=by)
-    await run_in_threadpool(move, runtime, model, revision)
+    accepted = fields.get("accept_change") == "yes"
+    guard = {"window": fields["guard"]} if "guard" in fields else None
+    wanted = forms.body(ActivationRequest, reason=fields.get("reason"), accept_change=accepted, guard=guard)
+    move = partial(activation.activate, expected_epoch=forms.epoch(fields), by=by)
+    await run_in_threadpool(move, runtime, model, revision, wanted)
     return forms.see(f"{_address(model, revision)}?notice=activated")
 
 
@@ -175,6 +199,10 @@ def _confirm(
     *,
     doubt: str | None = None,
     summary: str | None = None,
+    source: str | None = None,
+    change: TrafficChange | None = None,
+    ask: bool = False,
+    beside: Sequence[ChallengerComparison] = (),
 ) -> Response:
     active = model.pointer.active
     return page(
@@ -187,6 +215,10 @@ def _confirm(
         doubt=doubt,
         active=active,
         summary=summary,
+        source=source,
+        change=change,
+        ask=ask,
+        challengers=beside,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from fastapi import APIRouter
 
-from service.dashboard import audit, jobs, login, model, overview, revisions, simulator
+from service.dashboard import audit, cases, jobs, login, model, overview, revisions, simulator, trends
 
 OWN: Final = re.compile(r"/dashboard(?:/.*)?")
 OPEN: Final = re.compile(r"/dashboard/(?:login|theme|static/[^/]+)")
@@ -23,6 +23,8 @@ def routers() -> tuple[APIRouter, APIRouter]:
     model.add_to(of_model)
     revisions.add_to(of_model)
     simulator.add_to(of_model)
+    trends.add_to(of_model)
+    cases.add_to(of_model)
     jobs.add_to_model(of_model)
     whole = APIRouter(prefix="/dashboard", include_in_schema=False)
     for part in (overview, login, jobs, audit):

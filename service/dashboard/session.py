@@ -1,8 +1,9 @@
-"""Sessions of the dashboard: a signed cookie, opened with an API key and limited to its scopes."""
+"""Sessions of the dashboard: a random cookie, opened with an API key and limited to its scopes."""
 
 from __future__ import annotations
 
-import hashlib
+import asyncio
+import contextlib
 import hmac
 import re
 import time
@@ -12,22 +13,24 @@ from typing import Final, Literal
 
 from starlette.requests import cookie_parser
 
-from service.errors import ForbiddenError, RateLimitedError, UnauthenticatedError
+from service.errors import RateLimitedError, StateUnavailableError, UnauthenticatedError
 from service.operations.access import Access, names_loopback
 from service.operations.principal import Principal
 from service.rest.access import sender
 from service.rest.bodies import Scope, header
+from service.state.database import now_us
+from service.state.sessions import Session, SessionStore
 
 SESSION_COOKIE: Final = "candor_session"
 THEME_COOKIE: Final = "candor_theme"
-LIFETIME_S: Final = 12 * 3600
 ATTEMPTS: Final = 10
 """Maximum number of failed logins per address and minute."""
 
 Theme = Literal["auto", "light", "dark"]
 _MINUTE_S = 60.0
 _MOST_ADDRESSES = 10_000
-_SESSION = re.compile(r"(?P<prefix>[0-9a-f]{1,64})\.(?P<until>[0-9]{1,12})\.(?P<mac>[0-9a-f]{64})")
+_SESSION = re.compile(r"[\w-]{43}", re.ASCII)
+_POLLING = ("live", "job")  # parts of pages that reload themselves: nobody has to be there
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,44 +38,47 @@ class Visit:
     """The cookies of a request, read.
 
     Attributes:
-        prefix: Of the API key whose session it is; None without a session that is valid.
+        session: Its open session, None without one.
         token: What its forms must carry.
         theme: Which colours it wants.
-        secure: Whether its cookies travel over TLS only; not on this machine itself.
+        secure: Whether its cookies travel over TLS only; on this machine itself, only if it came over TLS.
     """
 
-    prefix: str | None
+    session: Session | None
     token: str
     theme: Theme
     secure: bool
 
 
 class Sessions:
-    """Open sessions and read them back. They are signed, not stored, so that every replica can read them.
+    """Open sessions, read them back, end them. The state has them, so that every replica knows them.
 
-    A session lasts as long as its key does, and at most `LIFETIME_S`.
+    A session lasts as long as its key does, at most `LIFETIME_S`, and at most `IDLE_S` without use.
 
     Args:
         access: The API keys.
-        secret: Random, and the same on all replicas.
+        store: The sessions.
+        secret: The same on all replicas; for the forms of visitors without a session.
     """
 
-    def __init__(self, access: Access, secret: bytes) -> None:
+    def __init__(self, access: Access, store: SessionStore, secret: bytes) -> None:
         self._access = access
-        self._secret = hmac.digest(secret, b"dashboard sessions", "sha256")
+        self._store = store
+        self._secret = secret
         self._failures: defaultdict[str, deque[float]] = defaultdict(deque)
 
-    def visit(self, scope: Scope) -> Visit:
+    async def visit(self, scope: Scope) -> Visit:
         """Read a request's cookies."""
         cookies = cookie_parser(header(scope, b"cookie") or "")
-        session = cookies.get(SESSION_COOKIE, "")
-        prefix = self._prefix(session)
+        secure = scope["scheme"] == "https" or not names_loopback(f"//{header(scope, b'host') or ''}")
+        text = cookies.get(cookie_of_session(secure=secure)[0], "")
+        session = await self._access.session(text) if _SESSION.fullmatch(text) else None
         theme = cookies.get(THEME_COOKIE)
         return Visit(
-            prefix,
-            token=self._sign("form", session if prefix else ""),
+            session,
+            token=hmac.digest(text.encode() if session else self._secret, b"form", "sha256").hex(),
             theme="light" if theme == "light" else "dark" if theme == "dark" else "auto",
-            secure=not names_loopback(f"//{header(scope, b'host') or ''}"),
+            secure=secure,
         )
 
     async def principal(self, scope: Scope) -> Principal:
@@ -85,14 +91,17 @@ class Sessions:
         if not self._access.guarded:
             return await sender(self._access, scope)
         visit: Visit = scope["visit"]
-        principal = None if visit.prefix is None else self._access.holder(visit.prefix)
+        principal = None if visit.session is None else self._access.holder(visit.session.key)
         if principal is None:
             raise UnauthenticatedError(
                 "Log in with an API key to see this.",
-                found="no session" if visit.prefix is None else "a session whose key is gone",
+                found="no session",
                 expected="a session",
                 remedy="Log in at /dashboard/login.",
             )
+        if visit.session is not None and not visit.session.noted_at(now_us()) and not _polls(scope):
+            with contextlib.suppress(StateUnavailableError):
+                await asyncio.to_thread(self._store.use, visit.session)
         return principal
 
     async def open(self, scope: Scope, text: str) -> str:
@@ -101,8 +110,9 @@ class Sessions:
         Raises:
             RateLimitedError: Too many keys from this address were wrong.
             UnauthenticatedError: The key is not valid.
+            StateUnavailableError: The database does not answer.
         """
-        address = (scope.get("client") or ("",))[0]
+        address = _address(scope)
         now = time.monotonic()
         failures = self._failures[address]
         while failures and failures[0] < now - _MINUTE_S:
@@ -124,38 +134,21 @@ class Sessions:
                 remedy="List the keys with `candor keys list`.",
             )
         failures.remove(now)
-        until = int(time.time()) + LIFETIME_S
-        return f"{key.prefix}.{until}.{self._sign('session', f'{key.prefix}.{until}')}"
+        text = await asyncio.to_thread(self._store.open, key.prefix, key.name, address)
+        await self.end(scope)  # the session that this browser had
+        return text
 
-    def check_form(self, scope: Scope, token: str) -> None:
-        """Refuse forms that another site made a browser send.
+    async def end(self, scope: Scope) -> None:
+        """End the session of a request, if it has one.
 
         Raises:
-            ForbiddenError: The request does not come from a page of this dashboard.
+            StateUnavailableError: The database does not answer; the session goes on.
         """
-        site = header(scope, b"sec-fetch-site")
-        if site is not None:
-            own = site == "same-origin"
-        else:  # older browsers, and plain HTTP beyond this machine
-            own = (header(scope, b"origin") or "").partition("://")[2] == header(scope, b"host")
         visit: Visit = scope["visit"]
-        if not own or not hmac.compare_digest(token.encode(), visit.token.encode()):
-            raise ForbiddenError(
-                "This form does not come from a page of this dashboard, or from one of an earlier session.",
-                found=site or header(scope, b"origin") or "no origin",
-                expected="a form of this dashboard, with its token",
-                remedy="Open the page again and repeat it there.",
-            )
-
-    def _prefix(self, session: str) -> str | None:
-        match = _SESSION.fullmatch(session)
-        if match is None or int(match["until"]) <= time.time():
-            return None
-        expected = self._sign("session", f"{match['prefix']}.{match['until']}")
-        return match["prefix"] if hmac.compare_digest(match["mac"], expected) else None
-
-    def _sign(self, purpose: str, text: str) -> str:
-        return hmac.new(self._secret, f"{purpose}\0{text}".encode(), hashlib.sha256).hexdigest()
+        if visit.session is not None:
+            holder = self._access.name(visit.session.key)
+            await asyncio.to_thread(self._store.end, visit.session, holder, _address(scope))
+        await self._access.read()
 
     def _forget(self, now: float) -> None:
         """Drop addresses whose failures are old, where there are many."""
@@ -164,3 +157,16 @@ class Sessions:
                 key for key, failed in self._failures.items() if not failed or failed[-1] < now - _MINUTE_S
             ]:
                 del self._failures[address]
+
+
+def cookie_of_session(*, secure: bool) -> tuple[str, str]:
+    """Return the name and path of the cookie; over TLS, a name that browsers take from this host alone."""
+    return (f"__Host-{SESSION_COOKIE}", "/") if secure else (SESSION_COOKIE, "/dashboard")
+
+
+def _address(scope: Scope) -> str:
+    return str((scope.get("client") or ("a Unix socket",))[0])
+
+
+def _polls(scope: Scope) -> bool:
+    return header(scope, b"hx-trigger") in _POLLING

@@ -42,6 +42,11 @@ def watched(monitoring: Monitoring) -> list[Watched]:
         for certificate in monitoring.certificates
         if certificate.valid or certificate.monitor is not None
     ]
+    found += [
+        (f"{certificate.name}/propensity", "labels sought as logged", certificate.propensity)
+        for certificate in monitoring.certificates
+        if certificate.propensity is not None
+    ]
     found.append(("calibration", calibrated, alarm.monitor))
     return [_of(place, *each) for place, each in enumerate(found)]
 

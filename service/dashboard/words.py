@@ -6,6 +6,8 @@ from typing import Any
 
 from candor.contract.conditions import Condition
 from candor.contract.gate import CapName
+from service.dashboard.charts.svg import thousands
+from service.times import iso
 
 NONE = "—"
 _METRICS = {
@@ -15,6 +17,7 @@ _METRICS = {
     "max_flag_rate": ("flag rate", "≤"),
     "max_selective_risk": ("selective risk", "≤"),
     "min_probability": ("probability", "≥"),
+    "max_expected_loss": ("expected loss left", "≤"),
 }
 MEASURES = {
     "nll": "log loss (nats)",
@@ -53,6 +56,15 @@ def number(value: float | None, digits: int = 4) -> str:
     return NONE if value is None else f"{value:.{digits}f}".replace("-", "−")
 
 
+def amount(value: float | None) -> str:
+    r"""Return an amount with its thousands apart.
+
+    >>> amount(1234567.5), amount(-0.5), amount(None)
+    ('1\u202f234\u202f567.50', '−0.50', '—')
+    """
+    return NONE if value is None else f"{value:,.2f}".replace(",", "\N{NARROW NO-BREAK SPACE}").replace("-", "−")
+
+
 def signed(value: float | None, digits: int = 4) -> str:
     """Return a number with its sign."""
     return NONE if value is None else f"{value:+.{digits}f}".replace("-", "−")
@@ -84,7 +96,7 @@ def bound(name: CapName, value: float | None) -> str:
 
 def count(value: int | None) -> str:
     """Return a whole number with its thousands apart."""
-    return NONE if value is None else f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    return NONE if value is None else thousands(value)
 
 
 def stamp(iso: str | None) -> str:
@@ -96,12 +108,21 @@ def stamp(iso: str | None) -> str:
     return NONE if iso is None else iso[:19].replace("T", " ")
 
 
+def moment(us: int) -> str:
+    """Return a time in microseconds to the minute.
+
+    >>> moment(1_700_000_000_000_000)
+    '2023-11-14 22:13'
+    """
+    return iso(us)[:16].replace("T", " ")
+
+
 def condition(when: Condition | None) -> str:
     """Return a band's condition in words."""
     if when is None:
         return "everything else"
     if when.name == "cost":
-        return "lowest expected cost"
+        return "lowest expected cost" + (" by amount" if when.by_amount else "")
     name, relation = _METRICS[when.name]
     return f"{name} {relation} {when.value:g}"
 

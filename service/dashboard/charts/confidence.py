@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from service.dashboard.charts import svg
-from service.dashboard.words import count
 
 _SIZE = 340, 392
 _LEFT, _WIDTH = 46.0, 280.0
@@ -35,10 +34,10 @@ def confidence(key: str, title: str, edges: Sequence[float], right: Sequence[int
     parts = [
         svg.line(_LEFT, middle - scale * up, _LEFT + _WIDTH, middle - scale * up, "grid"),
         svg.line(_LEFT, middle - scale * up / 2, _LEFT + _WIDTH, middle - scale * up / 2, "grid"),
-        svg.text(_LEFT - 6, middle - scale * up + 4, count(up), "tick", "end"),
+        svg.text(_LEFT - 6, middle - scale * up + 4, svg.thousands(up), "tick", "end"),
         svg.text(_LEFT - 6, middle + 4, "0", "tick", "end"),
-        svg.text(_LEFT, _TOP - 10, f"{count(counts[0])} right, above", "label"),
-        svg.text(_LEFT + _WIDTH, _TOP - 10, f"{count(counts[1])} wrong, below", "label", "end"),
+        svg.text(_LEFT, _TOP - 10, f"{svg.thousands(counts[0])} right, above", "label"),
+        svg.text(_LEFT + _WIDTH, _TOP - 10, f"{svg.thousands(counts[1])} wrong, below", "label", "end"),
     ]
     for low, high, good, bad in zip(edges[:-1], edges[1:], right, wrong, strict=True):
         x, width = _LEFT + _WIDTH * low + 1, _WIDTH * (high - low) - 2

@@ -9,7 +9,6 @@ from typing import Any, Self
 from markupsafe import Markup
 
 from service.dashboard.charts import svg
-from service.dashboard.words import count as count_of
 
 _SIZE = 340, 392
 _LEFT, _TOP, _SIDE = 46.0, 12.0, 280.0
@@ -77,7 +76,7 @@ def reliability(key: str, title: str, curve: Curve) -> Markup:
         ]
     parts += [
         svg.line(_x(0), _STRIP_TOP + _STRIP, _x(1), _STRIP_TOP + _STRIP, "axis"),
-        svg.text(_LEFT - 6, _STRIP_TOP + 10, count_of(most), "tick", "end"),
+        svg.text(_LEFT - 6, _STRIP_TOP + 10, svg.thousands(most), "tick", "end"),
         svg.text(_LEFT - 6, _STRIP_TOP + _STRIP, "rows", "tick", "end"),
     ]
     parts += [svg.text(_x(at), _STRIP_TOP + _STRIP + 16, f"{at:g}", "tick", "middle") for at in (0, 0.25, 0.5, 0.75, 1)]

@@ -25,6 +25,15 @@ def element(name: str, *children: Markup | str, **attributes: Value) -> Markup:
     return Markup("<{}{}>{}</{}>").format(name, Markup(written), joined(children), name)  # noqa: S704 — all escaped above
 
 
+def thousands(value: int) -> str:
+    r"""Return a whole number with its thousands apart.
+
+    >>> thousands(12345)
+    '12\u202f345'
+    """
+    return f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
 def joined(parts: Iterable[Markup | str]) -> Markup:
     """Return parts one behind the other, text escaped."""
     return Markup("").join(parts)

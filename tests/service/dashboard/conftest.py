@@ -192,7 +192,7 @@ def operated(digits: Digits, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             "CANDOR_BUNDLES": str(digits.root),
             "CANDOR_POLICIES": str(POLICIES),
             "CANDOR_DATABASE_URL": url,
-            "CANDOR_POLL_INTERVAL_S": "0.05",
+            "CANDOR_POLL_INTERVAL_S": "0.25",
             "CANDOR_DEADLINE_S": f"{PATIENCE_S}",
         },
         port=port,

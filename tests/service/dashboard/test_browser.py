@@ -46,10 +46,14 @@ def shifted(operated: Operated) -> str:
     return str(answer.json()["revision"])
 
 
-def pages(proposal: str, hostile: str, shifted: str, epoch: int) -> Iterator[tuple[str, str]]:
+def pages(operated: Operated, proposal: str, hostile: str, shifted: str) -> Iterator[tuple[str, str]]:
     """Yield every kind of page, with a word that it says."""
+    epoch = operated.revisions()["epoch"]
+    jobs = operated.http.get("/v1/jobs").json()["items"]
+    (job,) = (job["job"] for job in jobs if job["revision"] == proposal)
     yield "/dashboard", "Open proposals"
     yield MODEL, "Policies and certificates"
+    yield f"{MODEL}/trends?days=1", "Kaplan–Meier"
     yield f"{MODEL}/revisions", "made at"
     yield f"{MODEL}/revisions/{proposal}", "Before and after"
     yield f"{MODEL}/revisions/{hostile}", "about the label"
@@ -57,12 +61,19 @@ def pages(proposal: str, hostile: str, shifted: str, epoch: int) -> Iterator[tup
     yield f"{MODEL}/revisions/{proposal}/activate?epoch={epoch}", "audit log"
     yield f"{MODEL}/recalibrate", "Calibrator"
     yield f"{MODEL}/policies/auto-read/simulate?band-0=0.4", "decisions change"
-    yield "/dashboard/jobs/j1", "Inspect"
+    yield f"/dashboard/jobs/{job}", "Inspect"
     yield "/dashboard/jobs", "requested at"
     yield f"{MODEL}/revisions/{proposal}/reject", "The audit log keeps it."
     yield "/dashboard/audit", "particulars"
     yield "/dashboard/login", "API key"
     yield "/dashboard/nothing", "Not Found"
+
+
+def accept_change(operator: Browser) -> None:
+    """Accept what an activation does to the traffic, if it is asked: what certifies is drawn, and so is the change."""
+    if operator.all("[name=accept_change]"):
+        operator.find("[name=accept_change]").click()
+        operator.fill("#reason", "the lamp has faded")
 
 
 def test_a_refit_is_started_inspected_activated_and_rolled_back_by_clicks(
@@ -84,6 +95,7 @@ def test_a_refit_is_started_inspected_activated_and_rolled_back_by_clicks(
 
     operator.click("Activate")
     operator.sees(f"Activate {proposed}?")
+    accept_change(operator)
     operator.click(f"Activate {proposed}")
     operator.sees("The revision is active now.")
     assert operated.revisions()["active"] == proposed
@@ -106,6 +118,7 @@ def test_a_page_that_somebody_else_has_overtaken_says_so_and_does_nothing(
     operator.sees(f"Activate {proposal}?")
     other = operated.propose_policy(share=0.7)
     operated.activate(other)
+    accept_change(operator)
     operator.click(f"Activate {proposal}")
     operator.sees("The active revision has changed")
     assert operated.revisions()["active"] == other
@@ -120,6 +133,7 @@ def test_what_may_do_harm_needs_a_reason(operator: Browser, operated: Operated) 
     operator.sees("Activating it requires a reason.")
     operator.press(f"Activate {second}")  # the browser asks for the field, and sends nothing
     assert operated.revisions()["active"] == first
+    accept_change(operator)
     operator.fill("#reason", "checked by hand")
     operator.click(f"Activate {second}")
     operator.sees("The revision is active now.")
@@ -239,6 +253,7 @@ def test_it_works_without_scripts(operator: Browser, operated: Operated) -> None
     operator.click("Revisions")
     operator.click(proposed)
     operator.click("Activate")
+    accept_change(operator)
     operator.click(f"Activate {proposed}")
     operator.sees("The revision is active now.")
     operated.rollback()
@@ -255,7 +270,7 @@ def test_it_works_without_scripts(operator: Browser, operated: Operated) -> None
 def test_every_page_is_readable_in_both_colours_and_on_a_phone(
     operator: Browser, operated: Operated, proposal: str, hostile: str, shifted: str
 ) -> None:
-    for path, word in pages(proposal, hostile, shifted, operated.revisions()["epoch"]):
+    for path, word in pages(operated, proposal, hostile, shifted):
         for theme, size in (("light", DESKTOP), ("dark", PHONE)):
             operator.prefer(theme)
             operator.size(size)

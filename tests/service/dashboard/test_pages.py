@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
+import hmac
 import re
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
 import httpx
 import pytest
+from sqlalchemy import select, update
 
 import service.dashboard
 from candor.contract.gate import CapName
@@ -20,8 +24,12 @@ from service.dashboard.session import ATTEMPTS, SESSION_COOKIE, Sessions
 from service.errors import UnauthenticatedError
 from service.operations.access import Access
 from service.operations.rates import Rates
+from service.state import tables
+from service.state.database import now_us
 from service.state.keys import KeyStore
+from service.state.sessions import IDLE_S, LIFETIME_S, MOST_OF_A_KEY, SessionStore
 from tests.service.conftest import Digits, InThread
+from tests.waiting import until
 
 HERE = Path(service.dashboard.__file__).parent
 SAME = {"sec-fetch-site": "same-origin"}
@@ -107,7 +115,7 @@ def test_a_model_without_predictions_is_shown(service: InThread) -> None:
 
 
 def test_without_a_model_it_says_what_to_do(start: Callable[..., InThread], tmp_path: Path) -> None:
-    running = start(bundles=tmp_path / "none", policies=None)
+    running = start(bundles=tmp_path, policies=None)
     page = running.http.get("/dashboard")
     assert page.status_code == 200
     assert "No model yet." in page.text
@@ -169,6 +177,23 @@ def test_a_form_that_cannot_be_used_does_nothing(service: InThread, fields: dict
     assert binary.status_code == 400
 
 
+def test_a_key_for_metrics_shows_no_page(guarded: tuple[InThread, str]) -> None:
+    running, _ = guarded
+    assert login(running, KeyStore(running.runtime.database).create("prometheus", ["metrics"])[1]).status_code == 303
+    for path in ("", "/models/digits", "/jobs"):
+        assert running.http.get(f"/dashboard{path}").status_code == 403, path
+
+
+def test_a_key_for_a_model_sees_no_other_in_lists(guarded: tuple[InThread, str]) -> None:
+    running, _ = guarded
+    login(running, KeyStore(running.runtime.database).create("of birds", ["admin"], models=["birds"])[1])
+    page = running.http.get("/dashboard/audit?model=birds")
+    assert page.status_code == 200
+    assert "digits" not in page.text
+    for path in ("jobs?model=birds", "audit", "audit?model=birds&model=", "audit?model=birds&model=digits"):
+        assert running.http.get(f"/dashboard/{path}").status_code == 403, path
+
+
 def test_a_key_opens_a_session_with_its_scopes(guarded: tuple[InThread, str]) -> None:
     running, key = guarded
     sent_away = running.http.get("/dashboard/models/digits")
@@ -198,23 +223,109 @@ def test_a_key_opens_a_session_with_its_scopes(guarded: tuple[InThread, str]) ->
         assert "may not do this" in posted.text
 
 
-def test_a_session_ends_with_its_key_and_cannot_be_made_up(guarded: tuple[InThread, str]) -> None:
+def visit(running: InThread, session: str, **headers: str) -> int:
+    """Return the status of the front page for a session of one's own."""
+    cookie = f"{SESSION_COOKIE}={session}"
+    return httpx.get(f"{running.url}/dashboard", headers={"cookie": cookie} | headers).status_code
+
+
+def test_a_session_ends_with_its_key(guarded: tuple[InThread, str]) -> None:
     running, key = guarded
     login(running, key)
     assert running.http.get("/dashboard").status_code == 200
-    session = running.http.cookies[SESSION_COOKIE]
-    prefix, until, mac = session.split(".")
-    for forged in (
-        f"{prefix}.{int(until) + 1}.{mac}",
-        f"{'0' * 12}.{until}.{mac}",
-        f"{prefix}.{until}.{'0' * 64}",
-        "x",
-    ):
-        answer = httpx.get(f"{running.url}/dashboard", cookies={SESSION_COOKIE: forged})
-        assert answer.status_code == 303, forged
     KeyStore(running.runtime.database).revoke(key.split("_")[1])
     running.application._access.refresh()
     assert running.http.get("/dashboard").status_code == 303
+
+
+def test_a_copy_of_the_state_opens_no_session(guarded: tuple[InThread, str]) -> None:
+    running, key = guarded
+    login(running, key)
+    session = running.http.cookies[SESSION_COOKIE]
+    assert visit(running, session) == 200
+    with running.runtime.database.connect() as connection:
+        rows = [row for table in tables.metadata.sorted_tables for row in connection.execute(select(table))]
+    held = [value for row in rows for value in row]
+    assert session not in held
+    secrets_held = [value for value in held if isinstance(value, bytes)]
+    texts = [value.hex() for value in secrets_held]
+    texts += [base64.urlsafe_b64encode(value).decode().strip("=") for value in secrets_held]
+    prefix, over = key.split("_")[1], int(time.time()) + 3600
+    for secret in secrets_held:  # as sessions were signed once
+        derived = hmac.digest(secret, b"dashboard sessions", "sha256")
+        signed = hmac.digest(derived, f"session\0{prefix}.{over}".encode(), "sha256").hex()
+        texts.append(f"{prefix}.{over}.{signed}")
+    for text in (*texts, session[:-1], f"{session}x", "x", ""):
+        assert visit(running, text) == 303, text
+
+
+def test_a_session_ends_everywhere_when_its_user_logs_out_or_in_again(guarded: tuple[InThread, str]) -> None:
+    running, key = guarded
+    login(running, key)
+    first = running.http.cookies[SESSION_COOKIE]
+    login(running, key)
+    copied = running.http.cookies[SESSION_COOKIE]
+    assert (visit(running, first), visit(running, copied)) == (303, 200)
+    form = {"token": token(running.http.get("/dashboard"))}
+    assert running.http.post("/dashboard/logout", data=form, headers=SAME).status_code == 303
+    assert visit(running, copied) == 303
+
+
+def test_every_replica_knows_a_session_after_a_restart_too(start: Callable[..., InThread], postgresql_url: str) -> None:
+    one = start(state=postgresql_url)
+    _, key = KeyStore(one.runtime.database).create("guest", ["predict"])
+    one.application._access.refresh()
+    other = start(state=postgresql_url)
+    login(one, key)
+    session = one.http.cookies[SESSION_COOKIE]
+    assert visit(other, session) == 200
+    one.close()
+    restarted = start(state=postgresql_url)
+    assert visit(restarted, session) == 200
+    form = {"token": token(httpx.get(f"{restarted.url}/dashboard", headers={"cookie": f"{SESSION_COOKIE}={session}"}))}
+    headers = SAME | {"cookie": f"{SESSION_COOKIE}={session}"}
+    assert httpx.post(f"{restarted.url}/dashboard/logout", data=form, headers=headers).status_code == 303
+    until(lambda: visit(other, session) == 303, "the session has not ended on the other replica")
+
+
+def test_a_session_ends_without_use(guarded: tuple[InThread, str]) -> None:
+    running, key = guarded
+    login(running, key)
+    session = running.http.cookies[SESSION_COOKIE]
+
+    def used_ago(seconds: float, opened_s: float) -> None:
+        now = now_us()
+        times = {"used_at": now - int(seconds * 1e6), "opened_at": now - int(opened_s * 1e6)}
+        with running.runtime.database.begin() as connection:
+            connection.execute(update(tables.sessions).values(times))
+        running.application._access.refresh()
+
+    def used_at() -> int:
+        with running.runtime.database.connect() as connection:
+            return int(connection.execute(select(tables.sessions.c.used_at)).scalar_one())
+
+    used_ago(IDLE_S / 2, IDLE_S)
+    before = used_at()
+    assert visit(running, session, **{"hx-request": "true", "hx-trigger": "live"}) == 200  # a page left open
+    assert used_at() == before
+    assert visit(running, session) == 200
+    assert used_at() > before
+    used_ago(IDLE_S + 1, IDLE_S + 1)
+    assert visit(running, session) == 303
+    used_ago(0, LIFETIME_S + 1)
+    assert visit(running, session) == 303
+    used_ago(-2 * LIFETIME_S, -LIFETIME_S)  # a row from the future lasts no longer
+    assert visit(running, session) == 303
+    used_ago(0, 0)
+    assert visit(running, session) == 200
+
+
+def test_a_key_has_only_so_many_sessions(guarded: tuple[InThread, str]) -> None:
+    running, key = guarded
+    store, prefix = SessionStore(running.runtime.database), key.split("_")[1]
+    opened = [store.open(prefix, "guest", "192.0.2.1") for _ in range(MOST_OF_A_KEY + 2)]
+    running.application._access.refresh()
+    assert [visit(running, opened[place]) for place in (0, 1, 2, -1)] == [303, 303, 200, 200]
 
 
 def test_another_machine_gets_a_cookie_for_tls_only(guarded: tuple[InThread, str]) -> None:
@@ -223,7 +334,15 @@ def test_another_machine_gets_a_cookie_for_tls_only(guarded: tuple[InThread, str
     page = running.http.get("/dashboard/login", headers=there)
     assert "Over plain HTTP, browsers keep a session" in page.text
     answer = running.http.post("/dashboard/login", data={"key": key, "token": token(page)}, headers=SAME | there)
-    assert "secure" in answer.headers["set-cookie"].lower()
+    cookie = answer.headers["set-cookie"]
+    assert cookie.startswith(f"__Host-{SESSION_COOKIE}=")
+    for attribute in ("Secure", "Path=/", "HttpOnly"):
+        assert f"; {attribute.lower()};" in f"{cookie.lower()};", attribute
+    assert "domain" not in cookie.lower()
+    session = cookie.partition("=")[2].partition(";")[0]
+    for name, status in ((f"__Host-{SESSION_COOKIE}", 200), (SESSION_COOKIE, 303)):  # another host can set that one
+        headers = there | {"cookie": f"{name}={session}"}
+        assert httpx.get(f"{running.url}/dashboard", headers=headers).status_code == status
 
 
 def test_wrong_keys_are_counted(guarded: tuple[InThread, str]) -> None:
@@ -237,7 +356,8 @@ def test_wrong_keys_are_counted(guarded: tuple[InThread, str]) -> None:
 
 def test_wrong_keys_are_counted_however_many_come_at_once(guarded: tuple[InThread, str]) -> None:
     running, _ = guarded
-    sessions = Sessions(Access(KeyStore(running.runtime.database), Rates(None)), secrets.token_bytes(32))
+    database = running.runtime.database
+    sessions = Sessions(Access(KeyStore(database), Rates(None)), SessionStore(database), secrets.token_bytes(32))
 
     async def all_at_once() -> list[Any]:
         guesses = (sessions.open({"client": ("192.0.2.1", 1)}, f"cnd_{guess}") for guess in range(3 * ATTEMPTS))
@@ -258,6 +378,7 @@ def test_a_number_that_no_database_holds(service: InThread) -> None:
         assert service.http.get(f"{path}?before=99999999999999999999").status_code == 422, path
 
 
+@pytest.mark.usefixtures("refits_here")
 def test_what_every_kind_of_revision_shows(service: InThread, digits: Digits) -> None:
     service.teach(digits.dimmed, digits.labels)
     refit = service.recalibrate(mode="propose", limits={"flag_rate_ratio": 3, "probability_change": 0.2}).json()
@@ -339,3 +460,50 @@ def test_jobs_are_changed_by_keys_that_may_and_the_log_is_for_those_that_may_rea
     for form in ("cancel", "propose"):
         answer = running.http.post(f"/dashboard/jobs/j1/{form}", data={"token": token(front)}, headers=SAME)
         assert answer.status_code == 403
+
+
+def test_prediction_sets_are_shown_with_their_certificates(service: InThread) -> None:
+    for wanted, said in (({"coverage": 0.9, "per_class": False}, "0.9, lac"), ({"coverage": 0.9999}, "every label")):
+        document = {"bands": [{"action": "show"}], "set": wanted}
+        revision = service.http.put("/v1/models/digits/policies/sets", json=document).json()["id"]
+        shown = service.http.get(f"/dashboard/models/digits/revisions/{revision}").text
+        assert "Prediction sets of sets" in shown
+        assert said in shown
+
+
+def test_a_moved_threshold_is_proposed_from_the_simulator(service: InThread, digits: Digits) -> None:
+    service.teach(digits.images[:60], digits.labels[:60])
+    path = "/dashboard/models/digits/policies/auto-read/simulate"
+    assert "Propose" not in service.http.get(path).text
+    shown = service.http.get(f"{path}?band-0=0.9&band-1=0.3").text
+    caught = re.search(r'data-outcome="caught">([0-9.]+)', shown)
+    assert caught is not None
+    assert float(caught[1]) > 40, "nearly every digit is read correctly"
+    assert re.findall(r'name="(band-[0-9])" value="([0-9.]+)"', shown.partition("Caught")[2]) == [("band-0", "0.9")]
+    token = re.search(r'name="token" value="([^"]+)"', shown)
+    assert token is not None
+    same = {"sec-fetch-site": "same-origin"}
+    assert service.http.post(path, data={"token": token[1]}, headers=same).status_code == 422
+    form = {"token": token[1], "band-0": "0.9", "band-1": "0.300"}
+    done = service.http.post(path, data=form, headers=same)
+    assert (done.status_code, done.headers["location"]) == (303, "/dashboard/models/digits/revisions/r2")
+    bands = service.http.get("/v1/models/digits/revisions/r2").json()["policies"]["auto-read"]["policy"]["bands"]
+    assert [band["when"] for band in bands[:2]] == [{"min_probability": 0.9}, {"min_probability": 0.3}]
+
+
+def test_sliders_that_stay_where_they_are_change_nothing(service: InThread, digits: Digits) -> None:
+    bands = [
+        {"action": "accept", "when": {"min_precision": 0.99999}},
+        {"action": "check", "when": {"min_probability": 0.30004}},
+        {"action": "allow"},
+    ]
+    revision = service.http.put("/v1/models/digits/policies/odd", json={"bands": bands}).json()["id"]
+    service.activate(revision, accept_change=True, reason="its first band fails")
+    service.teach(digits.images[:60], digits.labels[:60])
+    path = "/dashboard/models/digits/policies/odd/simulate"
+    sent = dict(re.findall(r'name="(band-[0-9])" min[^>]* value="([0-9.]+)"', service.http.get(path).text))
+    assert sent == {"band-0": "1.000", "band-1": "0.300"}
+    shown = service.http.get(path, params=sent).text
+    assert ("Propose" in shown, 'id="flips">0<' in shown) == (False, True)
+    shown = service.http.get(path, params=sent | {"band-1": "0.4"}).text
+    assert re.findall(r'type="hidden" name="(band-[0-9])"', shown) == ["band-1"]
