@@ -17,7 +17,7 @@ from importing.rows import csv_file
 from service.bulk.columns import Values
 from service.bulk.inputs import Part
 from service.errors import InputError, MalformedBodyError
-from service.rest.lines import NDJSON_TYPE, iterate_lines
+from service.row_files.lines import NDJSON_TYPE, iterate_lines
 
 _ROWS: Final = 10_000
 
@@ -44,7 +44,7 @@ def blocks_of(part: Part, read: Collection[str], dropped: Collection[str]) -> It
 
     Args:
         part: The part.
-        read: Columns that the model, references, groups and segments need.
+        read: Columns that the model, references, groups, segments and amounts need.
         dropped: Columns that the output leaves out.
 
     Raises:
@@ -83,7 +83,7 @@ def _ndjson(part: Part, read: Collection[str], dropped: Collection[str]) -> Iter
 def _parquet(part: Part, read: Collection[str], dropped: Collection[str]) -> Iterator[Block]:
     from arro3.io import read_ipc_stream
 
-    from service.rest.uploads.parquet_rows import column_values
+    from service.row_files.parquet_rows import column_values
 
     first = part.first
     for batch in read_ipc_stream(io.BytesIO(part.content)):

@@ -39,7 +39,7 @@ def active_revision(database_url: str, model: str | None) -> Revision:
         pointers = store.pointers()
         name = _one(pointers, model, "state")
         revision = store.get(name, pointers[name].active)
-        voided = MonitorStore(database).voided().get(name, frozenset())
+        voided = MonitorStore(database).voided().get(name, {})
     finally:
         database.close()
     return replace(revision, policies=overlaid(revision.policies, revision.model_digest, voided))

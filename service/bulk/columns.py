@@ -1,4 +1,4 @@
-"""Which columns of a file a model needs, and what they become: the model's input, references, groups, segments."""
+"""Which columns of a file a model needs, and what they become: the model's input, names and amounts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import orjson
 from bundle import Columns, RowError, Scores, Tokenizer, Vocabulary
 from bundle.tensors import column as tensor_column
 from service.errors import CandorError, InputError, InputTypeError, InputValueError, UpstreamRejectedError
+from service.inference.amounts import check_amount
 from service.inference.encoded import decode_base64, decode_images
 from service.inference.inputs import conform
 from service.inference.names import LONGEST_NAME
-from service.rest.nested import array_of
+from service.inference.nested import array_of
 from service.serving.plane import Served
 
 T = TypeVar("T")
@@ -30,6 +31,7 @@ _WHOLE: Final = "inputs"
 _MOST_NAMES: Final = 100  # in an error
 _CELLS: Final = frozenset({str, int, float, type(None)})
 _NAMES: Final = ("reference", "group", "segment")
+AMOUNT: Final = "amount"
 
 
 class Tensor(Protocol):
@@ -148,7 +150,7 @@ class Reader:
         served: The revision.
         needed: Columns of the model's input.
         max_pixels: Maximum pixels of an encoded image.
-        names: Column of references, groups and segments, by `reference`, `group` and `segment`.
+        names: Column of references, groups, segments and amounts, by `reference`, `group`, `segment` and `amount`.
     """
 
     served: Served
@@ -202,8 +204,22 @@ class Reader:
         listed = cells.tolist() if isinstance(cells, np.ndarray) else cells
         return [_name(listed[row]) for row in rows]
 
+    def amounts(self, columns: Mapping[str, Values], rows: Sequence[int]) -> list[float | None] | None:
+        """Return the amounts of some rows, None where the cell is empty; None without such a column.
+
+        Raises:
+            InputError: An amount cannot be used.
+        """
+        name = self.names[AMOUNT]
+        if name is None:
+            return None
+        cells = columns[name]
+        listed = cells.tolist() if isinstance(cells, np.ndarray) else cells
+        return [None if _empty(listed[row]) else _amount(listed[row]) for row in rows]
+
     def check_names(self, columns: Mapping[str, Values], rows: range) -> None:
-        """Raise InputValueError if a reference, group or segment is too long or contains NUL."""
+        """Raise InputError if a reference, group or segment is too long or contains NUL, or an amount is not one."""
+        self.amounts(columns, rows)
         for option in _NAMES:
             for name in self.named(option, columns, rows) or ():
                 if name is not None and (len(name) > LONGEST_NAME or "\0" in name):
@@ -285,8 +301,16 @@ def _parsed(text: str) -> Any:
         return text
 
 
+def _amount(value: Any) -> float:
+    return check_amount(_parsed(value) if isinstance(value, str) else value, AMOUNT)
+
+
 def _name(value: Any) -> str | None:
     """Return a cell as a name; None for an empty or missing cell."""
-    if value is None or value == "" or value != value:
+    if _empty(value):
         return None
     return value if isinstance(value, str) else str(value)
+
+
+def _empty(value: Any) -> bool:
+    return value is None or value == "" or bool(value != value)

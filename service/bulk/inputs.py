@@ -21,6 +21,7 @@ from bundle.remote import file_system
 from importing.errors import RowsError
 from importing.rows.csv_file import delimiter_of
 from importing.rows.roles import check_names
+from service.bulk.extent import Extent, rows_of_npz, rows_of_parquet
 from service.errors import ConfigurationError, InputError, InputValueError, MalformedBodyError
 
 Format = Literal["csv", "ndjson", "parquet", "npz"]
@@ -37,6 +38,9 @@ _OPENED: Final[dict[str, Callable[[Any], Any]]] = {
     ".gz": lambda file: gzip.GzipFile(fileobj=file),
     ".bz2": bz2.BZ2File,
 }
+_COUNTED: Final[dict[Format, Callable[[IO[bytes]], int | None]]] = {"parquet": rows_of_parquet, "npz": rows_of_npz}
+_Cut = Iterator[tuple[int, tuple[str, ...], Any, int]]
+"""Number of the first line, columns, content and number of rows of each part."""
 _BUFFER: Final = 1 << 20
 _LONGEST_LINE: Final = 16 << 20
 PART_BYTES: Final = 32 << 20
@@ -54,6 +58,7 @@ class Part:
         first: Number of its first line, or row, from 1.
         names: Columns of a CSV; else empty.
         content: Lines of a CSV or NDJSON; record batches of Parquet as an Arrow stream; batches of arrays by name.
+        seen: Rows of the file that are known by now, and the bytes of the file, as it is stored, that hold them.
     """
 
     number: int
@@ -62,6 +67,7 @@ class Part:
     first: int
     names: tuple[str, ...]
     content: Any
+    seen: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -71,10 +77,12 @@ class Source:
     Attributes:
         name: Its path below the folder that was given, or its own name.
         address: Path or URL.
+        size: Bytes of the file as it is stored; None if its place does not say.
     """
 
     name: str
     address: str
+    size: int | None = None
 
     @cached_property
     def format(self) -> Format:
@@ -116,23 +124,31 @@ class Source:
             InputError: The file is damaged; `where` names the line.
         """
         cut = {"csv": self._csv, "ndjson": self._ndjson, "parquet": self._parquet, "npz": self._npz}[self.format]
-        number = first_number
-        with _readable(self.address), self._open() as stream:
-            for first, names, content in cut(stream, rows):
-                yield Part(number, self.address, self.format, first, names, content)
+        number, cut_rows = first_number, 0
+        with _readable(self.address), self._open() as (stored, stream):
+            whole = None
+            if self.format in _COUNTED:
+                whole = _COUNTED[self.format](stored)
+                stored.seek(0)
+            for first, names, content, count in cut(stream, rows):
+                cut_rows += count
+                size = self.size or 0
+                seen = (whole, size) if whole is not None else (cut_rows, min(size, stored.tell()) if size else 0)
+                yield Part(number, self.address, self.format, first, names, content, seen)
                 number += 1
 
     @contextmanager
-    def _open(self) -> Iterator[IO[bytes]]:
+    def _open(self) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+        """Open the file as it is stored, and unpacked."""
         open_ = Path(self.address).open
         if is_url(self.address):
             files, path = file_system(self.address)
             open_ = partial(files.open, path)
         with open_("rb") as stream:
             wrap = _OPENED.get(PurePosixPath(self.name).suffix.lower())
-            yield stream if wrap is None else io.BufferedReader(wrap(stream), _BUFFER)
+            yield stream, stream if wrap is None else io.BufferedReader(wrap(stream), _BUFFER)
 
-    def _csv(self, stream: IO[bytes], rows: int) -> Iterator[tuple[int, tuple[str, ...], bytes]]:
+    def _csv(self, stream: IO[bytes], rows: int) -> _Cut:
         records = _records(stream, self.address, quoted=True)
         names: tuple[str, ...] = ()
         for number, record in records:
@@ -145,36 +161,38 @@ class Source:
                 break
         if not names:
             raise MalformedBodyError(f"{self.address} has no header.", where=self.address, expected="names of columns")
-        for first, content in _gathered(records, rows):
-            yield first, names, content
+        for first, content, count in _gathered(records, rows):
+            yield first, names, content, count
 
-    def _ndjson(self, stream: IO[bytes], rows: int) -> Iterator[tuple[int, tuple[str, ...], bytes]]:
-        for first, content in _gathered(_records(stream, self.address, quoted=False), rows):
-            yield first, (), content
+    def _ndjson(self, stream: IO[bytes], rows: int) -> _Cut:
+        for first, content, count in _gathered(_records(stream, self.address, quoted=False), rows):
+            yield first, (), content, count
 
-    def _parquet(self, stream: IO[bytes], rows: int) -> Iterator[tuple[int, tuple[str, ...], bytes]]:
+    def _parquet(self, stream: IO[bytes], rows: int) -> _Cut:
         from arro3.core import RecordBatchReader
         from arro3.io import write_ipc_stream
 
-        from service.rest.uploads.parquet_rows import open_parquet
+        from service.row_files.parquet_rows import open_parquet
 
         schema, batches = open_parquet(stream, batch_size=min(rows, 1 << 14))
         first = 1
         for part in _filled(((batch, batch.num_rows, batch.nbytes) for batch in batches), rows):
             content = io.BytesIO()
             write_ipc_stream(RecordBatchReader.from_batches(schema, part), content, compression=None)
-            yield first, tuple(schema.names), content.getvalue()
-            first += sum(batch.num_rows for batch in part)
+            count = sum(batch.num_rows for batch in part)
+            yield first, tuple(schema.names), content.getvalue(), count
+            first += count
 
-    def _npz(self, stream: IO[bytes], rows: int) -> Iterator[tuple[int, tuple[str, ...], list[Any]]]:
-        from service.rest.uploads.npz_rows import read_npz
+    def _npz(self, stream: IO[bytes], rows: int) -> _Cut:
+        from service.row_files.npz_rows import read_npz
 
         first = 1
         batches = read_npz(stream, limit=sys.maxsize, batch_rows=rows)
         sized = ((batch.columns, batch.rows, sum(map(_size, batch.columns.values()))) for batch in batches)
         for part in _filled(sized, rows):
-            yield first, tuple(part[0]), part
-            first += sum(len(next(iter(columns.values()))) for columns in part)
+            count = sum(len(next(iter(columns.values()))) for columns in part)
+            yield first, tuple(part[0]), part, count
+            first += count
 
 
 def is_url(address: str) -> bool:
@@ -204,28 +222,68 @@ def find(address: str) -> list[Source]:
             expected="files of one format",
         )
     if formats == {"parquet"}:
-        from service.rest.uploads.parquet_rows import check_installed
+        from service.row_files.parquet_rows import check_installed
 
         check_installed()
     return sources
 
 
+def cut(sources: Iterable[Source], rows: int, extent: Extent | None = None) -> Iterator[tuple[Part, str]]:
+    """Yield all parts of files, numbered from 0, each with the name of its file.
+
+    Args:
+        sources: The files.
+        rows: Maximum rows per part.
+        extent: Counts the rows; None counts none.
+
+    Raises:
+        InputError: A file is damaged, or has other columns than the first.
+        ConfigurationError: A file cannot be read.
+    """
+    number = 0
+    columns: tuple[str, ...] | None = None
+    before = ""
+    for source in sources:
+        for part in source.parts(number, rows):
+            number += 1
+            if extent is not None:
+                extent.saw(*part.seen)
+            if columns is None:
+                columns, before = part.names, source.name
+            elif part.names != columns:
+                raise InputValueError(
+                    f"{source.name} has other columns than {before}.",
+                    where=source.address,
+                    found=", ".join(part.names[:100]),
+                    expected=", ".join(columns[:100]),
+                )
+            yield part, source.name
+        if extent is not None:
+            extent.next_file()
+
+
 def _local(address: str) -> list[Source]:
     path = Path(address)
     if not path.is_dir():
-        path.stat()
-        return [Source(path.name, address)]
+        return [Source(path.name, address, path.stat().st_size)]
     names = [found.relative_to(path) for found in path.rglob("*") if found.is_file()]
-    return [Source(str(name), str(path / name)) for name in sorted(names) if _is_data(name.parts)]
+    return [
+        Source(str(name), str(path / name), (path / name).stat().st_size)
+        for name in sorted(names)
+        if _is_data(name.parts)
+    ]
 
 
 def _remote(address: str) -> list[Source]:
     files, path = file_system(address)
     if files.isfile(path):
-        return [Source(PurePosixPath(path).name, address)]
-    named = ((each.removeprefix(path.rstrip("/") + "/"), each) for each in sorted(files.find(path)))
+        return [Source(PurePosixPath(path).name, address, files.size(path))]
+    found = files.find(path, detail=True)
+    named = ((each.removeprefix(path.rstrip("/") + "/"), each) for each in sorted(found))
     return [
-        Source(name, str(files.unstrip_protocol(each))) for name, each in named if _is_data(PurePosixPath(name).parts)
+        Source(name, str(files.unstrip_protocol(each)), found[each].get("size"))
+        for name, each in named
+        if _is_data(PurePosixPath(name).parts)
     ]
 
 
@@ -293,11 +351,11 @@ def _records(stream: IO[bytes], address: str, *, quoted: bool) -> Iterator[tuple
         number += len(taken)
 
 
-def _gathered(records: Iterator[tuple[int, bytes]], rows: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of each part, and the number of its first."""
+def _gathered(records: Iterator[tuple[int, bytes]], rows: int) -> Iterator[tuple[int, bytes, int]]:
+    """Yield the number of the first line of each part, its lines, and how many they are."""
     sized = ((record, 1, len(record[1])) for record in records)
     for part in _filled(sized, rows):
-        yield part[0][0], b"".join(line for _, line in part)
+        yield part[0][0], b"".join(line for _, line in part), len(part)
 
 
 def _filled(sized: Iterable[tuple[Any, int, int]], rows: int) -> Iterator[list[Any]]:

@@ -196,8 +196,8 @@ def _csv(file: IO[bytes], names: Sequence[str], blocks: Iterable[tuple[Any, Adde
 
 def _ndjson(file: IO[bytes], _: Sequence[str], blocks: Iterable[tuple[Any, Added]], __: Any) -> None:
     for kept, added in blocks:
-        cells = zip(*(orjson.loads(_json(column)) for column in added.values()), strict=True)
-        records = kept if isinstance(kept, list) else _records(_columns(kept))
+        cells = list(zip(*(orjson.loads(_json(column)) for column in added.values()), strict=True))
+        records = kept if isinstance(kept, list) else _records(_columns(kept), len(cells))
         for record, values in zip(records, cells, strict=True):
             file.write(orjson.dumps({**record, **dict(zip(added, values, strict=True))}, default=str) + b"\n")
 
@@ -240,7 +240,7 @@ _WRITERS: Final[Mapping[Written, Callable[..., None]]] = {"csv": _csv, "ndjson":
 def rows_as_json(kept: Any, rows: Sequence[int]) -> Iterator[dict[str, Any]]:
     """Yield some rows of what is kept, as objects."""
     taken = taking(kept, rows)
-    yield from taken if isinstance(taken, list) else _records(_columns(taken))
+    yield from taken if isinstance(taken, list) else _records(_columns(taken), len(rows))
 
 
 def taking(kept: Any, rows: Sequence[int]) -> Any:
@@ -260,9 +260,9 @@ def _columns(kept: Any) -> dict[str, Any]:
     return {name: kept.column(name).to_pylist() for name in kept.schema.names}
 
 
-def _records(columns: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
-    for cells in zip(*columns.values(), strict=True):
-        yield dict(zip(columns, cells, strict=True))
+def _records(columns: Mapping[str, Sequence[Any]], rows: int) -> Iterator[dict[str, Any]]:
+    for row in range(rows):  # of an npz of inputs alone, no column is kept
+        yield {name: cells[row] for name, cells in columns.items()}
 
 
 def _json(column: Any) -> bytes:

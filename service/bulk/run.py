@@ -11,19 +11,22 @@ from typing import Any, Final, Literal
 
 import orjson
 
+from bundle.processors import available_cpus
 from service.bulk.chosen import active_revision, bundled_revision, digest_of
 from service.bulk.columns import Reader, check_known
-from service.bulk.inputs import PART_BYTES, Format, Part, Source, find, is_url
+from service.bulk.extent import Extent
+from service.bulk.inputs import PART_BYTES, Format, Part, Source, cut, find, is_url
 from service.bulk.manifest import Done, Manifest
 from service.bulk.output import Written, place_of
 from service.bulk.processes import score_all
+from service.bulk.ray_data import score_on_ray
 from service.bulk.worker import Task, added_columns, clash, rows_per_run
 from service.errors import ConfigurationError, InputValueError
-from service.inference.threads import available_cpus
 from service.serving.loading import Loader
 from service.serving.plane import Served
 from service.settings import Settings
 
+Progress = Callable[[int, int, int | None], object]
 _DEFAULT: Final[Mapping[Format, Written]] = {"csv": "csv", "ndjson": "ndjson", "parquet": "parquet", "npz": "csv"}
 _SURVEYED: Final = 1_000  # lines of NDJSON whose fields are taken for the columns
 
@@ -38,6 +41,7 @@ class Options:
         reference: Column with the caller's own id of a row.
         group: Column with what a row belongs to.
         segment: Column with the part of the traffic.
+        amount: Column with the amount at stake.
         scores: Columns of scores that others computed, for a model without a graph.
         drop: Columns that the output leaves out.
         prefix: Prefix of the added columns.
@@ -47,6 +51,7 @@ class Options:
         on_error: Whether a refused row ends the run, or goes to a file of rejects.
         log: Whether predictions are logged to the state, so that labels join them later.
         resume: Whether an interrupted run goes on.
+        ray: Address of the Ray cluster that scores; None for this machine.
     """
 
     model: str | None = None
@@ -54,6 +59,7 @@ class Options:
     reference: str | None = None
     group: str | None = None
     segment: str | None = None
+    amount: str | None = None
     scores: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     prefix: str = ""
@@ -63,6 +69,7 @@ class Options:
     on_error: Literal["fail", "skip"] = "fail"
     log: bool = False
     resume: bool = False
+    ray: str | None = None
 
 
 @dataclass(frozen=True)
@@ -99,7 +106,7 @@ def score(
     *,
     settings: Settings | None = None,
     database_url: str | None = None,
-    progress: Callable[[int, int], object] = lambda *_: None,
+    progress: Progress = lambda *_: None,
 ) -> Summary:
     """Score the rows of files and write them with probabilities, decisions and prediction ids.
 
@@ -109,7 +116,8 @@ def score(
         options: How to score.
         settings: Where bundles and policies are, and how models run; None for the settings of the environment.
         database_url: State of the service, whose active revision scores; None scores with the newest bundle.
-        progress: Called with the rows that are written and refused so far.
+        progress: Called with the rows written and refused so far, and the rows of all files: exact where Parquet or npz
+            say it, of lines an estimate by their bytes; None while nothing is known.
 
     Raises:
         InputError: A file is damaged, a column is missing, or a row is refused and `on_error` is `fail`.
@@ -161,17 +169,20 @@ def _score(
     format_: Written,
     output: str,
     manifest: Manifest,
-    progress: Callable[[int, int], object],
+    progress: Progress,
 ) -> None:
-    parts = _parts(sources, options.part_rows, manifest)
+    extent = Extent(source.size for source in sources)
+    checked = _checked(sources, manifest)
+    cut_parts = cut(checked if options.ray is None else [*checked], options.part_rows, extent)
+    parts = ((part, name) for part, name in cut_parts if part.number not in manifest.done)
     first = next(parts, None)
     if first is not None:
         found = _names(first[0])
-        names = {"reference": options.reference, "group": options.group, "segment": options.segment}
+        names = {name: getattr(options, name) for name in ("reference", "group", "segment", "amount")}
         _check_columns(found, served, settings, options, names)
         processes = options.processes or _processes(served)
         own = {
-            "threads": max(1, math.floor(available_cpus()) // processes),
+            "threads": 1 if options.ray else max(1, math.floor(available_cpus()) // processes),
             "max_batch_size": rows_per_run(served.input),
             "drift_window_s": 0.0,
         }
@@ -196,33 +207,23 @@ def _score(
             nonlocal rows, rejected
             manifest.add(done)
             rows, rejected = rows + done.rows, rejected + done.rejected
-            progress(rows, rejected)
+            progress(rows, rejected, extent.rows)
 
-        progress(rows, rejected)
-        score_all(task, found, chain([first], parts), processes, finished)
+        progress(rows, rejected, extent.rows)
+        if options.ray is None:
+            score_all(task, found, chain([first], parts), processes, finished)
+        else:
+            score_on_ray(
+                options.ray, task, found, sources, options.part_rows, {*manifest.done}, options.processes, finished
+            )
     manifest.finished = True
 
 
-def _parts(sources: Sequence[Source], rows: int, manifest: Manifest) -> Iterator[tuple[Part, str]]:
-    """Yield the parts that are not done, each with the name of its file."""
-    number = 0
-    columns: tuple[str, ...] | None = None
+def _checked(sources: Sequence[Source], manifest: Manifest) -> Iterator[Source]:
+    """Yield the files, each once its digest is compared with that of the beginning."""
     for source in sources:
-        digest = source.digest()
-        manifest.check_input(source.name, digest)
-        for part in source.parts(number, rows):
-            number += 1
-            if columns is None:
-                columns = part.names
-            elif part.names != columns:
-                raise InputValueError(
-                    f"{source.name} has other columns than {sources[0].name}.",
-                    where=source.address,
-                    found=", ".join(part.names[:100]),
-                    expected=", ".join(columns[:100]),
-                )
-            if part.number not in manifest.done:
-                yield part, source.name
+        manifest.check_input(source.name, source.digest())
+        yield source
 
 
 def _chosen(settings: Settings, model: str | None, database_url: str | None) -> Served:
@@ -250,6 +251,7 @@ def _described(sources: Sequence[Source], served: Served, options: Options, form
         "reference": options.reference,
         "group": options.group,
         "segment": options.segment,
+        "amount": options.amount,
         "drop": list(options.drop),
         "prefix": options.prefix,
         "part_rows": options.part_rows,
@@ -264,7 +266,7 @@ def _check_columns(
     for name in options.drop:
         check_known(name, found, "--drop")
     Reader.of(served, found, scores=options.scores, names=names, max_pixels=settings.max_pixels)
-    added = added_columns(served.labels, options.prefix)
+    added = added_columns(served.labels, options.prefix, served.policy(options.policy))
     for name in found:
         if name in added and name not in options.drop:
             raise clash(name, name)
@@ -297,7 +299,7 @@ def _format(found: Format, wanted: Written | None) -> Written:
             expected="ndjson",
         )
     if wanted == "parquet":
-        from service.rest.uploads.parquet_rows import check_installed
+        from service.row_files.parquet_rows import check_installed
 
         check_installed()
     return wanted or _DEFAULT[found]

@@ -23,6 +23,7 @@ from service.bulk.inputs import Part
 from service.bulk.manifest import Done
 from service.bulk.output import Place, Written, place_of, rows_as_json, taking, write
 from service.decisions.revision import Revision
+from service.decisions.solved import SolvedPolicy
 from service.errors import CandorError, InputValueError
 from service.ids import ids_of
 from service.inference.chain import Scores
@@ -58,7 +59,7 @@ class Task:
         output: Path or URL of the output.
         format: Format of the parts.
         scores: Columns of scores that others computed.
-        names: Column of references, groups and segments.
+        names: Column of references, groups, segments and amounts.
         dropped: Columns that the output leaves out.
         prefix: Prefix of the added columns.
         skips: Whether refused rows go to a file; else they end the run.
@@ -104,7 +105,8 @@ class Worker:
 
     def __init__(self, task: Task, found: Sequence[str]) -> None:
         self.task = task
-        loader = Loader(task.settings)
+        # Larger runs than a service's, and a person watches them: no limit on their time.
+        loader = Loader(task.settings.model_copy(update={"run_timeout_s": math.inf}))
         loader.refresh()
         self.served = loader.serve(task.revision)
         self.policy = self.served.policy(task.policy)
@@ -115,12 +117,12 @@ class Worker:
         )
         named = (name for name in task.names.values() if name is not None)
         self._read = {*self.reader.needed.columns, *named}
-        self.added = added_columns(self.served.labels, task.prefix)
+        self.added = added_columns(self.served.labels, task.prefix, self.policy)
         self._place: Place = place_of(task.output)
         self._stack = ExitStack()
         self.log: RowWriter | None = None
         if task.logs:
-            database = Database.open(settings.state_url, beside_server=True)
+            database = Database.open(settings.state_url, beside_server=True, existing=True)
             self._stack.callback(database.close)
             self.log = RowWriter(database, sample=settings.log_sample, keep_inputs=settings.keep_inputs)
 
@@ -268,6 +270,7 @@ class _Scoring:
             segments=reader.named("segment", block.columns, kept),
             timing=_NO_TIME,
             explore=self._explore,
+            amounts=reader.amounts(block.columns, kept),
         )
 
     def _columns(self, answer: Answer) -> dict[str, Any]:
@@ -280,6 +283,10 @@ class _Scoring:
         columns = np.ascontiguousarray(answer.probabilities.T)
         each = {f"p_{label}": columns[place] for place, label in enumerate(served.labels)}
         last = {"action": answer.actions, "revision": [served.revision.id] * len(answer.ids)}
+        if answer.sets is not None:
+            last["set"] = [
+                orjson.dumps([served.labels[place] for place in row.nonzero()[0]]).decode() for row in answer.sets
+            ]
         prefix = self._worker.task.prefix
         return {f"{prefix}{name}": cells for name, cells in (first | each | last).items()}
 
@@ -320,9 +327,10 @@ class _Scoring:
                 raise clash(sorted(self._worker.added & record.keys())[0], f"{self._part.file}, {block.place(row)}")
 
 
-def added_columns(labels: Sequence[str], prefix: str) -> frozenset[str]:
+def added_columns(labels: Sequence[str], prefix: str, policy: SolvedPolicy | None) -> frozenset[str]:
     """Return the names of the columns that a run adds."""
-    names = ["prediction_id", "label", "confidence", *(f"p_{label}" for label in labels), "action", "revision"]
+    sets = ["set"] if policy is not None and policy.sets else []
+    names = ["prediction_id", "label", "confidence", *(f"p_{label}" for label in labels), "action", "revision", *sets]
     return frozenset(prefix + name for name in names)
 
 

@@ -161,23 +161,24 @@ def _graphs(settings: Settings) -> Iterator[Finding]:
 
 
 def _processors(settings: Settings) -> Iterator[Finding]:
+    from bundle.processors import available_cpus
     from service.errors import ConfigurationError
-    from service.inference.threads import available_cpus, inference_threads
+    from service.inference.providers import resolve_provider
     from service.workers.plan import share_of, workers_of
 
     usable = available_cpus()
     try:
-        workers = workers_of(settings)
-        threads = inference_threads((share_of(settings, workers) if workers > 1 else settings).threads)
+        workers = workers_of(settings, resolve_provider(settings.provider))
+        threads = share_of(settings, workers).threads or 1
     except ConfigurationError as error:
-        yield Finding("processors", "bad", str(error), error.remedy)
+        yield Finding("processors", "bad", f"{error} {error.found}", error.remedy)
         return
     text = f"{usable:g} of {os.cpu_count()} may be used, {threads} for one run"
     if workers > 1:
         text += f" of each of {workers} workers"
-    if workers * threads > usable:
-        remedy = "Lower CANDOR_THREADS or CANDOR_WORKERS, or raise the container's quota."
-        yield Finding("processors", "note", text, remedy)
+    if workers > max(1, usable):  # of one thread each
+        remedy = "Lower CANDOR_WORKERS, or raise the container's quota."
+        yield Finding("processors", "note", f"{text}: more workers than processors", remedy)
     else:
         yield Finding("processors", "ok", text)
 
@@ -188,12 +189,12 @@ def _workers(settings: Settings) -> Iterator[Finding]:
     from service.workers.plan import workers_of
 
     try:
-        on_gpu = resolve_provider(settings.provider) == "cuda"
+        provider = resolve_provider(settings.provider)
     except ConfigurationError:  # told above
         return
-    workers = workers_of(settings)
+    workers = workers_of(settings, provider)
     text = f"{workers} (CANDOR_WORKERS={settings.workers})"
-    if not on_gpu:
+    if provider != "cuda":
         yield Finding("workers", "ok", text)
     elif workers == 1:
         yield Finding("workers", "ok", f"{text}: a GPU runs one large batch faster than several small ones")
@@ -241,7 +242,7 @@ def _database(settings: Settings) -> Iterator[Finding]:
 
 
 def _keys(settings: Settings, keys: Sequence[ApiKey]) -> Iterator[Finding]:
-    from service.operations.access import is_loopback
+    from service.settings import is_loopback
     from service.state.database import now_us
     from service.times import iso
 
@@ -298,7 +299,11 @@ def _bundles(settings: Settings) -> Iterator[Finding]:
     # What is local is checked as it is; nothing is copied.
     pin = settings.bundle_reference.sha256
     local = str(settings.bundle_folder) + (f"@sha256:{pin}" if pin else "")
-    loader = Loader(settings.model_copy(update={"provider": provider, "bundles": local}))
+    try:
+        loader = Loader(settings.model_copy(update={"provider": provider, "bundles": local, "threads": 1}))
+    except ConfigurationError as error:
+        yield Finding("trusted keys", "bad", str(error), error.remedy)
+        return
     try:
         found = loader.find()
     except ConfigurationError as error:

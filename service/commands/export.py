@@ -36,7 +36,7 @@ def export_onnx(
     """
     from service.commands.local import settings_of
     from service.errors import ConfigurationError
-    from service.serving.verification import bundle_of, verified
+    from service.serving.verification import bundle_of, trusted_keys, verified
 
     with reporting():
         if bundle is not None and (model is not None or revision is not None):
@@ -50,7 +50,7 @@ def export_onnx(
         else:
             settings = settings_of({"bundles": bundles, "database_url": database_url, "default_model": model})
             named = _revision(settings, revision)
-            chosen = bundle_of(settings.bundle_folder, named)
+            chosen = bundle_of(settings.bundle_folder, named, trusted_keys(settings.trusted_keys))
         written = _calibrated(chosen, named)
         replace_file(out, written)
     source = f"{named.model} {named.id}" if named else f"{chosen.manifest.model}/{chosen.manifest.version}"
@@ -92,14 +92,7 @@ def _calibrated(bundle: Bundle, revision: Revision | None) -> bytes:
             found=bundle.manifest.source,
             expected="a trained model",
         )
-    output = None if bundle.manifest.graph is None else bundle.manifest.graph.output
-    if output is not None and (output.name, output.form, output.order) != ("logits", "logits", ()):
-        raise ConfigurationError(
-            "The graph of this bundle does not give logits in the order of the labels, which the calibrator reads.",
-            found=f"output {output.name!r}: {output.form}",
-            expected="an output `logits`, float32 (N, K)",
-            remedy="Export the model with its logits, and import that file; or ask the service.",
-        )
+    graph = bundle.manifest.graph
     try:
         from service.inference.onnx_graph import calibrated_model
     except ImportError as error:
@@ -111,7 +104,13 @@ def _calibrated(bundle: Bundle, revision: Revision | None) -> bytes:
     try:
         calibrator = revision.calibrator if revision else bundle.calibrator
         metadata = _metadata(bundle, revision, calibrator)
-        return calibrated_model(bundle.model_bytes, calibrator, len(bundle.manifest.labels), metadata=metadata)
+        return calibrated_model(
+            bundle.model_bytes,
+            calibrator,
+            len(bundle.manifest.labels),
+            output=None if graph is None else graph.output,
+            metadata=metadata,
+        )
     except CalibrationError as error:
         raise RevisionStateError(f"This calibrator cannot be written as a graph: {error}") from error
     except BundleError as error:

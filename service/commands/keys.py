@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,9 @@ app = typer.Typer(no_args_is_help=True, help="Create, list, replace and revoke A
 NewFile = Annotated[
     Path | None, typer.Option(help="Write the key to this new file (mode 0600) instead of printing it.")
 ]
+_SCOPES = "predict, feedback, review, read, calibrate, approve, metrics or admin; repeatable."
+Models = Annotated[list[str] | None, typer.Option("--model", help="Only this model; repeatable. Default: all.")]
+Source = Annotated[str | None, typer.Option(help="Only source of the labels that it sends, such as reviewer.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON, for scripts.")]
 
 
@@ -37,7 +41,7 @@ def _stretch(text: str) -> int:
 @app.command()
 def create(
     name: Annotated[str, typer.Option(help="Name of the key, shown in the audit log.")],
-    scope: Annotated[list[str], typer.Option(help="predict, feedback, calibrate, approve or admin; repeatable.")],
+    scope: Annotated[list[str], typer.Option(help=_SCOPES)],
     expires_in: Annotated[
         int | None,
         typer.Option(parser=_stretch, metavar="TIME", help="Lifetime, such as 90d or 12h; default: unlimited."),
@@ -45,6 +49,8 @@ def create(
     rate: Annotated[
         float | None, typer.Option(help="Maximum requests per second; default: CANDOR_KEY_REQUESTS_PER_S.")
     ] = None,
+    model: Models = None,
+    source: Source = None,
     file: NewFile = None,
     if_none: Annotated[bool, typer.Option("--if-none", help="Do nothing if a key exists.")] = False,
     as_json: AsJson = False,
@@ -59,7 +65,8 @@ def create(
             return
         expires_at = None if expires_in is None else now_us() + expires_in
         with _kept(file) as keep:
-            keep(*keys.create(name, scope, expires_at, requests_per_s=rate), as_json)
+            made = keys.create(name, scope, expires_at, requests_per_s=rate, models=model or None, source=source)
+            keep(*made, as_json)
         if not any("admin" in key.scopes for key in keys.list() if key.valid_at(now_us())):
             complaints.print(
                 "[yellow]No key has the scope admin.[/yellow] From now on every request needs a key, and what this one "
@@ -71,7 +78,9 @@ def create(
 def add(
     file: Annotated[Path, typer.Argument(help="File with the key, such as that of a mounted secret.")],
     name: Annotated[str, typer.Option(help="Name of the key, shown in the audit log.")],
-    scope: Annotated[list[str], typer.Option(help="predict, feedback, calibrate, approve or admin; repeatable.")],
+    scope: Annotated[list[str], typer.Option(help=_SCOPES)],
+    model: Models = None,
+    source: Source = None,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Add a key that was made elsewhere: `cnd_`, 12 hexadecimal digits, `_`, at least 40 random characters.
@@ -86,7 +95,7 @@ def add(
         if keys.knows(text):
             complaints.print(f"The key in {file} exists already.")
             return
-        key, _ = keys.create(name, scope, text=text)
+        key, _ = keys.create(name, scope, models=model or None, source=source, text=text)
         console.print(f"added {key.prefix}")
 
 
@@ -100,7 +109,7 @@ def rotate(
     as_json: AsJson = False,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Create a key that replaces another: same name, scopes, rate and lifetime. The old key stays valid for a while."""
+    """Create a key that replaces another: same name, scopes, limits, lifetime. The old key stays valid for a while."""
     with reporting(), _keys(database_url) as keys, _kept(file) as keep:
         keep(*keys.rotate(prefix, grace_us=grace), as_json)
 
@@ -114,12 +123,15 @@ def list_keys(as_json: AsJson = False, database_url: DatabaseUrl = None) -> None
         print_json(documents)
         return
     table = Table(
-        whole_column("prefix"), "name", "scopes", "created", "expires", "rate", "state", box=None, pad_edge=False
+        *(whole_column("prefix"), "name", "scopes", "models", "source", "created", "expires", "rate", "state"),
+        box=None,
+        pad_edge=False,
     )
     for key in documents:
         rate = "—" if key["requests_per_s"] is None else f"{key['requests_per_s']:g}/s"
         times = (key["created_at"][:19], (key["expires_at"] or "never")[:19])
-        table.add_row(key["prefix"], escape(key["name"]), ", ".join(key["scopes"]), *times, rate, key["state"])
+        limits = escape(", ".join(key["models"] or ["all"])), escape(key["source"] or "any")
+        table.add_row(key["prefix"], escape(key["name"]), ", ".join(key["scopes"]), *limits, *times, rate, key["state"])
     console.print(table)
 
 
@@ -145,6 +157,8 @@ def _document(key: ApiKey) -> dict[str, Any]:
         "created_at": iso(key.created_at),
         "expires_at": None if key.expires_at is None else iso(key.expires_at),
         "requests_per_s": key.requests_per_s,
+        "models": None if key.models is None else sorted(key.models),
+        "source": key.source,
         "state": "revoked" if key.revoked_at else "valid" if key.valid_at(now_us()) else "expired",
     }
 
@@ -195,10 +209,18 @@ def _new_secret_file(path: Path) -> Iterator[TextIO]:
 
 @contextmanager
 def _keys(database_url: str | None) -> Iterator[KeyStore]:
+    from sqlalchemy import make_url
+
     from service.state.database import Database
     from service.state.keys import KeyStore
 
-    database = Database.open(settings_of({"database_url": database_url}).state_url, beside_server=True)
+    url = settings_of({"database_url": database_url}).state_url
+    file = make_url(url).database if url.startswith("sqlite") else None
+    if file and not Path(file).exists():
+        complaints.print(f"No state exists at {escape(file)} yet.", soft_wrap=True)
+        if sys.stdin.isatty():
+            typer.confirm("Create a new one? A service elsewhere would not see its keys.", abort=True, err=True)
+    database = Database.open(url, beside_server=True)
     try:
         yield KeyStore(database)
     finally:

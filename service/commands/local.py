@@ -7,7 +7,7 @@ import gc
 import re
 import signal
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +27,15 @@ def serve(
     grpc_port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Port to listen on for gRPC (CANDOR_GRPC_PORT).")
     ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate, PEM (CANDOR_TLS_CERT).")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM (CANDOR_TLS_KEY).")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="Authorities of required client certificates, PEM (CANDOR_TLS_CLIENT_CA).")
+    ] = None,
+    insecure: Annotated[
+        bool | None,
+        typer.Option("--insecure", help="Without an API key, also answer requests through a proxy (CANDOR_INSECURE)."),
+    ] = None,
     bundles: Annotated[str | None, typer.Option(help="Folder or URL of bundles (CANDOR_BUNDLES).")] = None,
     policies: Annotated[Path | None, typer.Option(help="Folder of policies (CANDOR_POLICIES).")] = None,
     workers: Annotated[str | None, typer.Option(help="Number of processes, or auto (CANDOR_WORKERS).")] = None,
@@ -43,15 +52,17 @@ def serve(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     gc.disable()  # a tenth of the start would go into passing over modules, which stay
 
+    from service.inference.providers import resolve_provider
     from service.telemetry.logs import configure_logs
     from service.workers.plan import workers_of
 
     given = {"host": host, "port": port, "uds": uds, "grpc_port": grpc_port, "bundles": bundles, "policies": policies}
-    given |= {"database_url": database_url, "background": background}
+    given |= {"database_url": database_url, "background": background, "insecure": insecure}
+    given |= {"tls_cert": tls_cert, "tls_key": tls_key, "tls_client_ca": tls_client_ca}
     with reporting():
         settings = settings_of(given | {"workers": workers})
         configure_logs(settings.log_level, secrets_of(settings))
-        if (number := workers_of(settings)) > 1:
+        if (number := workers_of(settings, resolve_provider(settings.provider))) > 1:
             _supervise(settings, number)
         else:
             _serve_alone(settings)
@@ -78,7 +89,9 @@ def worker(
 
     given = {"host": host, "port": port, "bundles": bundles, "policies": policies, "database_url": database_url}
     with reporting():
-        settings = settings_of(given).model_copy(update={"background": True, "workers": 1, "grpc_port": None})
+        settings = settings_of(given).model_copy(
+            update={"background": True, "workers": 1, "grpc_port": None, "models": None}
+        )
         configure_logs(settings.log_level, secrets_of(settings))
         if make_url(settings.database_url).get_backend_name() == "sqlite":
             raise one_server_only("CANDOR_DATABASE_URL")
@@ -88,21 +101,20 @@ def worker(
 def _serve_alone(settings: Any) -> None:
     """Serve in this process."""
     from service.commands.process import Server, application_of, run
-    from service.workers.listening import unix_socket
+    from service.workers.listening import listeners_of
+    from service.workers.plan import share_of
 
-    application = application_of(settings)
-    if settings.uds is None:
-        run(Server(settings, application), application)
-        return
-    with unix_socket(settings.uds) as listener:
-        run(Server(settings, application), application, [listener])
+    settings = share_of(settings, 1)
+    with listeners_of(settings) as listeners:
+        application = application_of(settings)
+        run(Server(settings, application), application, listeners)
 
 
 def _supervise(settings: Any, workers: int) -> None:
     """Serve in several processes, which this one starts and watches."""
     from service.rest.connections import allow_open_files
     from service.state.database import lock_server
-    from service.workers.listening import bound, reserved, unix_socket
+    from service.workers.listening import listeners_of, reserved
     from service.workers.plan import share_of
     from service.workers.supervisor import Supervisor
 
@@ -110,10 +122,7 @@ def _supervise(settings: Any, workers: int) -> None:
     allow_open_files()
     lock = lock_server(settings.state_url)
     with ExitStack() as stack:
-        if settings.uds is None:
-            listeners = bound(settings.host, settings.port)
-        else:
-            listeners = [stack.enter_context(unix_socket(settings.uds))]
+        listeners = stack.enter_context(listeners_of(settings))
         _kept = [] if settings.grpc_port is None else reserved(settings.host, settings.grpc_port)
         gc.enable()
         status = asyncio.run(Supervisor(share, workers, listeners, lock).run())
@@ -126,11 +135,12 @@ def secrets_of(settings: Any) -> list[str]:
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError
 
-    try:
-        password = make_url(settings.state_url).password
-    except ArgumentError:  # said when the state is opened
-        return []
-    return [str(password)] if password else []
+    found = set()
+    for url in (settings.state_url, settings.direct_url, settings.read_url):
+        with suppress(ArgumentError):  # said when the state is opened
+            if url and (password := make_url(url).password):
+                found.add(str(password))
+    return sorted(found)
 
 
 def settings_of(given: dict[str, Any]) -> Any:
@@ -145,6 +155,8 @@ def settings_of(given: dict[str, Any]) -> Any:
     except ValidationError as error:
         first = error.errors()[0]
         name = "_".join(str(part) for part in first["loc"]).upper()
+        if not name:  # of several settings together
+            raise ConfigurationError(first["msg"]) from error
         raise ConfigurationError(
             f"CANDOR_{name}: {first['msg']}", where=f"CANDOR_{name}", found=_PASSWORD.sub("***@", str(first["input"]))
         ) from error

@@ -40,6 +40,8 @@ def load(model: Name, url: Url = DEFAULT_URL, api_key: Key = None, as_json: AsJs
         print_json(answer.document)
     else:
         console.print(f"{escape(answer.model)} is served: {answer.revision}, of bundle {answer.bundle}")
+        for version, revision in answer.proposed.items():
+            console.print(f"bundle {version} is proposed as {revision}: candor activate {revision}")
     for version, why in answer.refused.items():
         complaints.print(f"[yellow]bundle {version} was refused[/yellow]: {escape(why)}", soft_wrap=True)
     if answer.refused:

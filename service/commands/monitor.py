@@ -11,6 +11,7 @@ from candor import DEFAULT_URL, Client
 from candor.contract.monitoring import Estimate, Estimates, Monitor, Monitoring
 from service.commands.output import console, print_json, reporting, whole_column
 from service.commands.remote import AsJson, Key, Model, Url
+from service.times import spoken
 
 _COLUMNS = 5
 
@@ -24,11 +25,17 @@ def monitor(url: Url = DEFAULT_URL, api_key: Key = None, model: Model = None, as
         return
     console.print(f"{escape(found.model)} {escape(found.revision)}")
     console.print(_monitors(found))
+    for one in found.certificates:
+        if not one.valid:
+            console.print(f"[red]{escape(one.name)}[/red]: {escape(str(one.reason))}", soft_wrap=True)
     if found.alarm.fired:
         started = f"; recalibration {found.alarm.job} has started" if found.alarm.job else ": candor recalibrate"
         console.print(f"[yellow]The calibration is off: recalibrate{escape(started)}[/yellow]")
     for line in _drift(found):
         console.print(line)
+    if (guard := found.guard) is not None:
+        said = guard.reason or f"until {guard.until[:19]}, back to {guard.previous}"
+        console.print(f"guard of {guard.revision}: {guard.state.replace('_', ' ')}, {escape(said)}", soft_wrap=True)
     if found.estimates is None:
         console.print("[dim]nothing estimated yet[/dim]")
         return
@@ -50,8 +57,11 @@ def _monitors(found: Monitoring) -> Table:
     )
     for one in found.certificates:
         bound = f"≤ {one.at_most:g}" if one.at_least is None else f"≥ {one.at_least:g}"
-        state = "[green]holds[/green]" if one.valid else f"[red]void: {escape(str(one.reason))}[/red]"
+        state = "[green]holds[/green]" if one.valid else "[red]void[/red]"
         table.add_row(escape(one.name), escape(f"{one.metric} {bound}"), state, *_evidence(one.monitor))
+        if one.propensity is not None:
+            sought = "[green]quiet[/green]" if one.propensity.fired_at is None else "[red]alarm[/red]"
+            table.add_row(escape(f"{one.name}/propensity"), "sought as logged", sought, *_evidence(one.propensity))
     state = "[red]alarm[/red]" if found.alarm.fired else "[green]quiet[/green]"
     promise = "" if found.alarm.tolerance is None else f"within {found.alarm.tolerance:g}"
     table.add_row("calibration", promise, state, *_evidence(found.alarm.monitor))
@@ -91,6 +101,11 @@ def _estimates(found: Estimates) -> Iterator[str]:
     yield f"labels: {labelled.labelled} of {labelled.sought} sought{share}, of {labelled.rows} matured predictions"
     if labelled.delay_s is not None:
         yield f"  they take {labelled.delay_s.median:.3g} s (median), {labelled.delay_s.q90:.3g} s (90 %)"
+    for one in found.delays:
+        some, most = (spoken(seconds) for seconds in (one.median_s, one.q95_s))
+        mature = "they still come at that age" if one.mature_in is None else f"mature in {one.mature_in}"
+        oldest = f"{one.labels} labels, predictions up to {spoken(one.oldest_s)} old"
+        yield f"  from {one.source}: half within {some}, 95 % within {most} ({oldest}): {mature}"
     if labelled.accuracy is not None and labelled.mean_confidence is not None:
         yield f"  accuracy {_number(labelled.accuracy)}, mean confidence {_number(labelled.mean_confidence)}"
     if labelled.base_rate:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
 from rich.table import Column, Table
 
 from candor import ApiError, UnexpectedAnswerError, UnreachableError
-from candor.contract.certificates import Certificate
+from candor.contract.certificates import Certificate, SetCertificate
 from candor.contract.recalibration import Recalibration
+from candor.contract.traffic import SegmentMix, TrafficChange
 from service.errors import CandorError, ConfigurationError
 
 REFUSED, USAGE, UNREACHABLE, CLIENT_ERROR, SERVER_ERROR = 1, 2, 3, 4, 5
@@ -35,8 +38,27 @@ _METRICS = (
 _UNBROKEN = 1_000  # columns: what is piped into a file or a program is not squeezed into a terminal's width
 
 
+# What a terminal obeys instead of showing it. Others write names and reasons.
+_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def shown(text: str) -> str:
+    """Return a text with what a terminal would obey replaced by `\ufffd`."""
+    return _OBEYED.sub("\ufffd", text)
+
+
+class _Console(Console):
+    """A console that shows control characters in texts as `\ufffd`. rich's own colours are not in texts."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the segments of something to print."""
+        for segment in super().render(renderable, options):
+            text, style, control = segment
+            yield segment if control else Segment(shown(text), style)
+
+
 def _console(stderr: bool) -> Console:
-    out = Console(stderr=stderr)
+    out = _Console(stderr=stderr)
     if not out.is_terminal and "COLUMNS" not in os.environ:
         out.width = _UNBROKEN
     return out
@@ -79,7 +101,8 @@ def _complain(title: str | None, message: str, details: Mapping[str, Any]) -> No
 
 def print_json(document: Any) -> None:
     """Print a document for scripts."""
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    sys.stdout.write(_OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
 
 
 @contextmanager
@@ -139,6 +162,8 @@ def print_recalibration(answer: Recalibration, out: Console) -> None:
     nulls = [f"{null.mean:.4f}, 95 % below {null.q95:.4f}" if null else "" for null in (ece.null_before, ece.null)]
     table.add_row("  if it were calibrated", *nulls, "")
     out.print(table)
+    for warning in answer.warnings:
+        out.print(f"[yellow]Warning[/yellow]: {escape(warning)}", soft_wrap=True)
     out.print("[dim]in brackets, and of the difference: 95 % intervals[/dim]")
     out.print(
         f"gate: {gate.mode}, look {gate.attempt} at alpha {gate.alpha:.4g}; log-loss difference "
@@ -152,10 +177,28 @@ def print_recalibration(answer: Recalibration, out: Console) -> None:
         print_certificates(policy, solved.certified, out, decides=not solved.review_all)
         for part in solved.segments.values():
             print_certificates(policy, part.certified, out, decides=not part.uses_fallback)
+        print_sets(policy, solved.sets, out)
         for note in solved.notes:
             out.print(f"  {escape(note)}")
     if answer.revision:
         out.print(f"revision {answer.revision}: {answer.state}")
+
+
+def print_traffic(change: TrafficChange, out: Console) -> None:
+    """Print what an activation does to recent predictions for people."""
+    if change.not_compared is not None:
+        out.print(f"[dim]no prediction was replayed: {escape(change.not_compared)}[/dim]", soft_wrap=True)
+    table = Table(whole_column("policy"), "segment", "action", "now", "then", box=None, pad_edge=False)
+    for policy, whole in change.policies.items():
+        for mix in (whole, *whole.segments):
+            segment = "" if not isinstance(mix, SegmentMix) else mix.segment or "all other"
+            for action, share in mix.actions.items():
+                table.add_row(*map(escape, (policy, segment, action)), f"{share.before:.1%}", f"{share.after:.1%}")
+    if change.policies:
+        out.print(table)
+        out.print(f"[dim]on the newest {change.rows:,} predictions[/dim]")
+    for said in change.exceeds:
+        out.print(f"[yellow]{escape(said)}[/yellow]", soft_wrap=True)
 
 
 def _with_interval(value: float | None, interval: tuple[float, float] | None) -> str:
@@ -198,3 +241,22 @@ def print_certificates(
                 continue
             rows = "every row to review" if segment is None else f"every row of {escape(segment)} to the fallback"
             out.print(f"                 while {escape(policy)} is in force like this, it sends {rows}")
+
+
+def print_sets(policy: str, sets: Mapping[str, SetCertificate], out: Console) -> None:
+    """Print the certificates of a policy's prediction sets by segment, "" for all rows."""
+    for segment, one in sets.items():
+        of = f"segment {segment}, " if segment else ""
+        each = " of each label" if one.per_class else ""
+        promise = f"{policy}: {of}prediction sets, coverage of at least {100 * one.coverage:g}%{each}"
+        if not one.valid:
+            out.print(
+                f"  [yellow]not certified[/yellow]  {escape(promise)}: {escape(one.reason or '')}", soft_wrap=True
+            )
+            out.print("                 every set has every label")
+            continue
+        size = "" if one.size is None else f"; {one.size:.3g} labels a set on average"
+        shown = f"{one.n} {one.basis} rows, delta {one.delta:.3g}{size}"
+        out.print(f"  [green]certified[/green]      {escape(promise)} ({shown})", soft_wrap=True)
+        if one.always:
+            out.print(f"                 in every set: {escape(', '.join(one.always))}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`candor policy`: suggest, examine, solve and try policies on files, without a server."""
+"""`candor policy`: suggest, examine, solve and try policies on files; propose them to a service."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from service.commands.output import REFUSED, console, print_certificates, print_json, reporting
+from candor import DEFAULT_URL, Client
+from service.commands.output import REFUSED, complaints, console, print_certificates, print_json, print_sets, reporting
+from service.commands.remote import AsJson, Key, Model, Url
 from service.commands.suggestion import suggest
 from service.errors import ConfigurationError, PolicyError
 
 if TYPE_CHECKING:  # numpy and scipy take long to import: verbs that need them do it themselves
-    from candor.contract.certificates import Basis, SolvedBand
+    from candor.contract.backtests import Backtest, WeightedEstimate
+    from candor.contract.certificates import SolvedBand
     from candor.contract.policies import Policy
     from candor.contract.simulation import ShareEstimate, SimulatedDecisions
     from service.commands.row_files import Parts
@@ -26,7 +29,9 @@ if TYPE_CHECKING:  # numpy and scipy take long to import: verbs that need them d
 
     Source = tuple[tuple[str, ...] | None, Callable[[Policy], Parts]]
 
-app = typer.Typer(no_args_is_help=True, help="Suggest, examine, solve and try policies on files, without a server.")
+app = typer.Typer(
+    no_args_is_help=True, help="Suggest, examine, solve and try policies on files; propose them to a service."
+)
 app.command()(suggest)
 
 PolicyFile = Annotated[Path, typer.Argument(help="Policy in YAML or JSON.", exists=True, dir_okay=False)]
@@ -39,7 +44,6 @@ BundleFolder = Annotated[
 ]
 Look = Annotated[int, typer.Option(min=1, help="Number of this look at these rows: a file does not remember.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the split and of every draw.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON, for scripts.")]
 
 
 @app.command()
@@ -76,6 +80,53 @@ def lint(
 
 
 @app.command()
+def put(
+    file: PolicyFile, url: Url = DEFAULT_URL, api_key: Key = None, model: Model = None, as_json: AsJson = False
+) -> None:
+    """Propose a policy to a running service, which solves it. `candor activate` then puts it into force."""
+    from service.serving.policy_files import read_policy
+
+    with reporting(), Client(url, api_key=api_key, model=model) as client:
+        policy = read_policy(file)
+        answer = client.put_policy(policy.id, policy.to_dict())
+    if as_json:
+        print_json(answer.document)
+        return
+    for warning in answer.warnings:
+        complaints.print(f"[yellow]{escape(warning)}[/yellow]", soft_wrap=True)
+    if answer.state == "active":
+        console.print(f"{escape(policy.id)} is in force already, in {answer.id}")
+    else:
+        console.print(f"{escape(policy.id)} is proposed in {answer.id}: candor activate {answer.id}")
+
+
+@app.command()
+def backtest(
+    file: PolicyFile,
+    since: Annotated[str | None, typer.Option(help="Predictions made at or after this time (ISO 8601).")] = None,
+    until: Annotated[str | None, typer.Option(help="Predictions made before this time (ISO 8601).")] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Maximum number of fit rows, newest first.")] = 20_000,
+    against: Annotated[
+        str | None, typer.Option(help="Policy whose decisions are shown beside; default: the one of the same name.")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    api_key: Key = None,
+    model: Model = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replay a policy on logged predictions: solved on the earlier half, judged on the later half."""
+    from service.serving.policy_files import read_policy
+
+    with reporting(), Client(url, api_key=api_key, model=model) as client:
+        policy = read_policy(file)
+        found = client.backtest(policy.id, policy.to_dict(), against=against, since=since, until=until, rows=rows)
+    if as_json:
+        print_json(found.document)
+    else:
+        print_backtest(found)
+
+
+@app.command()
 def solve(
     file: PolicyFile,
     rows: Rows = None,
@@ -90,7 +141,7 @@ def solve(
     with reporting():
         labels, parts_of = _needed_source(rows, bundle, seed)
         policy = read_policy(file, labels)
-        solved = _solve(policy, parts_of(policy), look, seed, "reference" if bundle else "traffic")
+        solved = _solve(policy, parts_of(policy), look, seed)
     if as_json:
         print_json(solved.to_dict())
     else:
@@ -98,6 +149,9 @@ def solve(
             if value is not None:
                 console.print(f"[bold]segment {escape(value)}[/bold]")
             _print_bands(policy, bands)
+        if policy.segments is not None:
+            console.print(f"[bold]all other[/bold]\n{escape(policy.fallback)} for every row")
+        print_sets(policy.id, solved.sets, console)
     if not _certified(solved):
         raise typer.Exit(REFUSED)
 
@@ -130,12 +184,11 @@ def simulate(
                 remedy="Compare them on a bundle, or on the server.",
             )
         parts = parts_of(policy)
-        basis: Basis = "reference" if bundle else "traffic"
-        solved = _solve(policy, parts, look, seed, basis)
+        solved = _solve(policy, parts, look, seed)
         before = None
         if other is not None:
             theirs = parts_of(other)
-            before = _solve(other, theirs, look, seed, basis), theirs.tried
+            before = _solve(other, theirs, look, seed), theirs.tried
         found = simulate_policy(solved, parts.tried, before=before, most_flips=flips, seed=seed)
     if as_json:
         print_json(found.document)
@@ -183,6 +236,46 @@ def print_simulation(found: SimulatedDecisions) -> None:
         console.print(f"  and {decisions.flipped - len(decisions.flips)} more (--flips)")
 
 
+def print_backtest(found: Backtest) -> None:
+    """Print a backtest for people."""
+    console.print(
+        f"[bold]{found.judged} rows judged from {found.judged_from or 'no time'}[/bold]; thresholds from "
+        f"{found.solving} earlier rows. {found.labelled} labelled, {found.awaited} labels awaited.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    for warning in found.warnings:
+        complaints.print(f"[yellow]{escape(warning)}[/yellow]")
+    if found.review_all:
+        complaints.print("[yellow]The earlier rows certify too little: every row would go to review.[/yellow]")
+    table = Table("", "in force", "this policy", box=None, pad_edge=False)
+    before = {} if found.now is None else found.now.actions
+    for action in dict.fromkeys([*before, *found.then.actions]):
+        table.add_row(escape(action), str(before.get(action, 0)), str(found.then.actions.get(action, 0)))
+    for name in ("caught", "missed", "precision", "prevented", "lost", "friction"):
+        sides = ("—" if side is None else _of_backtest(getattr(side, name)) for side in (found.now, found.then))
+        table.add_row(name, *sides)
+    console.print(table)
+    table = Table("from", "rows", "not identified", "caught", "precision", "prevented", box=None, pad_edge=False)
+    for point in found.lower:
+        estimates = (_of_backtest(one) for one in (point.caught, point.precision, point.prevented))
+        table.add_row(f"{point.probability:.4g}", str(point.rows), str(point.unidentified), *estimates)
+    console.print(table)
+    if found.unidentified:
+        console.print(
+            f"[dim]Labels of {found.unidentified} rows are never sought: no estimate covers them. "
+            "Explore a share.[/dim]",
+            soft_wrap=True,
+        )
+
+
+def _of_backtest(estimate: WeightedEstimate) -> str:
+    if estimate.value is None:
+        return "—"
+    value = f"{estimate.value:,.4g}"
+    return value if estimate.interval is None else f"{value} ({estimate.interval[0]:,.4g}–{estimate.interval[1]:,.4g})"
+
+
 def _estimate(estimate: ShareEstimate) -> str:
     low, high = estimate.interval
     value = "—" if estimate.value is None else f"{estimate.value:.4f}"
@@ -220,10 +313,21 @@ def _one_place(found: str) -> ConfigurationError:
     )
 
 
-def _solve(policy: Policy, parts: Parts, look: int, seed: int, basis: Basis) -> SolvedPolicy:
+def _solve(policy: Policy, parts: Parts, look: int, seed: int) -> SolvedPolicy:
     from service.decisions.certify import solve as solve_policy
+    from service.decisions.solve import solve_on_reference
 
-    return solve_policy(policy, version=1, fit=parts.fit, certify=parts.certify, look=look, basis=basis, seed=seed)
+    if (bundle := parts.bundle) is not None:
+        return solve_on_reference(policy, version=1, bundle=bundle, calibrator=bundle.calibrator, look=look, seed=seed)
+    if policy.set is not None:
+        raise PolicyError(
+            "A file of rows has the probability of one label; a prediction set needs those of all labels.",
+            where="/set",
+            found="--rows",
+            expected="--bundle FOLDER",
+            remedy="Solve the policy on a bundle, or remove `set`.",
+        )
+    return solve_policy(policy, version=1, fit=parts.fit, certify=parts.certify, look=look, basis="traffic", seed=seed)
 
 
 def _parts(solved: SolvedPolicy) -> list[tuple[str | None, tuple[SolvedBand, ...]]]:
@@ -233,7 +337,8 @@ def _parts(solved: SolvedPolicy) -> list[tuple[str | None, tuple[SolvedBand, ...
 
 
 def _certified(solved: SolvedPolicy) -> bool:
-    return all(part.certified for part in solved.segments.values()) if solved.segments else not solved.review_all
+    bands = all(part.certified for part in solved.segments.values()) if solved.segments else not solved.review_all
+    return bands and all(one.valid for one in solved.sets.values())
 
 
 def _print_bands(policy: Policy, bands: tuple[SolvedBand, ...]) -> None:

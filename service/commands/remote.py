@@ -14,9 +14,11 @@ from candor import DEFAULT_URL, Client
 from candor.contract.revisions import Pointer
 from candor.label_files import FIELDS
 from service.commands.output import (
+    REFUSED,
     complaints,
     console,
     print_json,
+    print_traffic,
     reporting,
     whole_column,
 )
@@ -107,6 +109,21 @@ def revisions(
 def activate(
     revision: Annotated[str, typer.Argument(help="Revision to put into service.")],
     reason: Reason = None,
+    max_change: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Largest change of an action's share; can only tighten the service's limit."),
+    ] = None,
+    yes_i_mean: Annotated[
+        bool, typer.Option("--yes-i-mean", help="Accept a change of the traffic beyond the limit; requires --reason.")
+    ] = False,
+    guard: Annotated[
+        float | None,
+        typer.Option(min=1, max=2_592_000, help="Roll back by itself if a share changes more within these seconds."),
+    ] = None,
+    guard_max_change: Annotated[
+        float | None, typer.Option(min=0, max=0.999, help="Change that --guard allows; default: the service's limit.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option(help="Only show what would change. Exits 1 beyond the limit.")] = False,
     epoch: Annotated[
         int | None, typer.Option(help="Epoch that your decision is based on; default: the current one.")
     ] = None,
@@ -115,8 +132,27 @@ def activate(
     model: Model = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put a revision into service."""
-    _move(url, api_key, model, epoch, as_json, lambda client, at: client.activate(revision, epoch=at, reason=reason))
+    """Put a revision into service, after a replay of recent predictions."""
+    if guard_max_change is not None and guard is None:
+        raise typer.BadParameter("--guard-max-change requires --guard")
+    watch = None if guard is None else {"window": guard}
+    if watch is not None and guard_max_change is not None:
+        watch["max_change"] = guard_max_change
+    if dry_run:
+        with reporting(), Client(url, api_key=api_key, model=model) as client:
+            change = client.traffic_change(revision, max_change=max_change)
+        if as_json:
+            print_json(change.document)
+        else:
+            print_traffic(change, console)
+        raise typer.Exit(REFUSED if change.exceeds else 0)
+
+    def move(client: Client, at: int) -> Pointer:
+        return client.activate(
+            revision, epoch=at, reason=reason, accept_change=yes_i_mean, max_change=max_change, guard=watch
+        )
+
+    _move(url, api_key, model, epoch, as_json, move)
 
 
 def rollback(
@@ -148,4 +184,10 @@ def _move(
     if as_json:
         print_json(answer.document)
     else:
+        if answer.traffic is not None:
+            print_traffic(answer.traffic, console)
         console.print(f"{answer.active} is active (epoch {answer.epoch})")
+        if (guard := answer.guard) is not None:
+            console.print(
+                f"its guard watches until {guard.until[:19]}, and then rolls back to {guard.previous} if needed"
+            )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import zipfile
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from bundle.split import CERTIFY, FIT, GATE, group_hash, roles
 from candor.contract.policies import Policy
 from service.decisions.calibrated import Calibrated
 from service.decisions.rows import Rows, ScoredRows
-from service.errors import BundleRefusedError, InputShapeError, InputValueError
+from service.errors import BundleRefusedError, InputShapeError, InputTypeError, InputValueError, MalformedBodyError
 
 _NUMBERS: Final = ("probability", "score", "propensity", "positive", "sought")
 _TEXTS: Final = ("group", "segment", "id")
@@ -34,11 +34,13 @@ class Parts:
         fit: Choose candidate thresholds.
         certify: Certify them.
         tried: Show what the solved policy does.
+        bundle: The bundle whose reference rows they are; None for those of a file.
     """
 
     fit: ScoredRows
     certify: ScoredRows
     tried: ScoredRows
+    bundle: bundles.Bundle | None = None
 
     @classmethod
     def of_file(cls, path: Path, seed: int) -> Self:
@@ -65,7 +67,8 @@ class Parts:
                     expected="rows for each of three roles; all rows of a group have the same role",
                     remedy="Give more rows; a promise needs hundreds. `candor policy lint` says how many.",
                 )
-        return cls(*(rows.take(role == part) for part in (FIT, CERTIFY, GATE)))
+        fit, certify, tried = (rows.take(role == part) for part in (FIT, CERTIFY, GATE))
+        return cls(fit, certify, tried)
 
 
 def of_bundle(folder: Path) -> tuple[tuple[str, ...], Callable[[Policy], Parts]]:
@@ -84,16 +87,15 @@ def of_bundle(folder: Path) -> tuple[tuple[str, ...], Callable[[Policy], Parts]]
     reference = bundle.reference
 
     def parts(policy: Policy) -> Parts:
-        return Parts(
-            *(
-                Calibrated.of(
-                    bundle.calibrator,
-                    bundle.manifest.labels,
-                    replace(Rows.of_reference(part), id=_numbered(len(part.labels))),
-                ).scored(policy)
-                for part in (reference.fit, reference.certify, reference.gate)
-            )
+        fit, certify, tried = (
+            Calibrated.of(
+                bundle.calibrator,
+                bundle.manifest.labels,
+                replace(Rows.of_reference(part), id=_numbered(len(part.labels))),
+            ).scored(policy)
+            for part in (reference.fit, reference.certify, reference.gate)
         )
+        return Parts(fit, certify, tried, bundle)
 
     return bundle.manifest.labels, parts
 
@@ -192,24 +194,32 @@ def _check_lengths(path: Path, columns: dict[str, npt.NDArray[Any]]) -> None:
 
 
 def _npz(path: Path) -> dict[str, npt.NDArray[Any]]:
+    from service.row_files.npz_rows import read_npz
+
+    parts: dict[str, list[npt.NDArray[Any]]] = {}
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        for batch in read_npz(path, limit=sys.maxsize):  # a header alone takes no memory here
+            _check_names(path, list(batch.columns))
+            for name, values in batch.columns.items():
+                array = np.asarray(values)
+                if name in _NUMBERS and array.dtype.kind not in "biuf":
+                    raise InputValueError(
+                        f"{path}: {name!r} does not hold numbers.",
+                        where=name,
+                        found=str(array.dtype),
+                        expected="numbers",
+                    )
+                parts.setdefault(name, []).append(array.astype(np.float64 if name in _NUMBERS else np.str_))
+    except (OSError, MalformedBodyError, InputTypeError) as error:
         raise InputValueError(
             f"{path} is not a valid .npz file.",
             where=str(path),
+            found=str(error)[:200],
             expected="a file of numpy.savez: one array of numbers or strings per column, no objects",
         ) from error
-    _check_names(path, list(arrays))
-    columns = {}
-    for name, array in arrays.items():
-        if name in _NUMBERS and array.dtype.kind not in "biuf":
-            raise InputValueError(
-                f"{path}: {name!r} does not hold numbers.", where=name, found=str(array.dtype), expected="numbers"
-            )
-        columns[name] = array.astype(np.float64) if name in _NUMBERS else array.astype(np.str_)
-    return columns
+    if not parts:
+        raise InputShapeError(f"{path} has no rows.", found=0, expected="at least one row")
+    return {name: np.concatenate(each) for name, each in parts.items()}
 
 
 def _csv(path: Path) -> dict[str, npt.NDArray[Any]]:

@@ -36,7 +36,7 @@ def erase(
         return
     console.print(
         f"erased {answer.predictions} predictions, {answer.inputs} inputs, {answer.labels} labels, "
-        f"{answer.receipts} receipts of {answer.model}"
+        f"{answer.receipts} receipts, {answer.cases} cases of {answer.model}"
     )
     for held_by in answer.labelled_sets:
         console.print(f"{held_by} has rows of it too: candor labelled-sets delete {held_by}")
@@ -50,7 +50,8 @@ def prune(
 ) -> None:
     """Delete predictions older than an age, with their inputs and labels, and old labels without a prediction."""
     from service.state.database import Database, now_us
-    from service.state.retention import DAY_US, LOCK, count_older
+    from service.state.partitions import DAY_US
+    from service.state.retention import LOCK, count_older
     from service.state.retention import prune as delete_older
 
     match = _AGE.fullmatch(older_than)
@@ -58,13 +59,14 @@ def prune(
         raise typer.BadParameter("--older-than takes a number of days or hours, such as 30d or 12h")
     before_us = now_us() - int(match[1]) * _HOURS[match[2]] * DAY_US // 24
     with reporting():
-        database = Database.open(settings_of({"database_url": database_url}).database_url, beside_server=True)
+        url = settings_of({"database_url": database_url}).state_url
+        database = Database.open(url, beside_server=True, existing=True)
         try:
             if dry_run:
                 found = count_older(database, before_us)
             else:
                 with database.locked(LOCK):
-                    found = delete_older(database, before_us, by="command line")
+                    found = delete_older(database, before_us, by="local")
                 database.scrub()
         finally:
             database.close()
@@ -73,5 +75,5 @@ def prune(
         return
     console.print(
         f"{'would delete' if dry_run else 'deleted'} {found.predictions} predictions, {found.inputs} inputs, "
-        f"{found.labels} labels, {found.receipts} receipts"
+        f"{found.labels} labels, {found.receipts} receipts, {found.cases} cases"
     )

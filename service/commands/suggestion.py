@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,11 +13,13 @@ from rich.markup import escape
 from service.commands.output import console, print_json, replace_file, reporting
 
 if TYPE_CHECKING:  # numpy and scipy take long to import
-    from service.decisions.suggest import Suggestion
+    from service.decisions.suggest import Plateau, Suggestion
 
 
 def suggest(
-    bundle: Annotated[Path, typer.Argument(help="Folder of a bundle.", exists=True, file_okay=False)],
+    bundle: Annotated[
+        str, typer.Argument(help="Folder of a bundle, or a model, whose newest bundle in CANDOR_BUNDLES is read.")
+    ],
     positive: Annotated[str, typer.Option(help="Label that the policy acts on, such as fraud.")],
     delta: Annotated[float, typer.Option(help="Probability that any promise of the policy is false.")] = 0.05,
     review_share: Annotated[float, typer.Option(help="Share of all rows that people can look at.")] = 0.02,
@@ -37,7 +40,8 @@ def suggest(
     from service.decisions.suggest import suggest as suggest_policy
 
     with reporting():
-        labels, parts_of = of_bundle(bundle)
+        folder = _folder(bundle)
+        labels, parts_of = of_bundle(folder)
         scored = parse_policy({"id": "suggested", "positive": positive, "bands": [{"action": "review"}]})
         check_labels(scored, labels)
         parts = parts_of(scored)
@@ -62,7 +66,28 @@ def suggest(
         for line in said:
             console.print(escape(line), soft_wrap=True, highlight=False)
         console.print(f"{escape(str(out))} is written. Certify it, which uses a look at these rows:", soft_wrap=True)
-        console.print(f"candor policy solve {escape(str(out))} --bundle {escape(str(bundle))}", soft_wrap=True)
+        following = shlex.join(["candor", "policy", "solve", str(out), "--bundle", str(folder)])
+        console.print(escape(following), soft_wrap=True, highlight=False)
+
+
+def _folder(text: str) -> Path:
+    from bundle.locations import find
+    from service.commands.local import settings_of
+    from service.errors import UnknownModelError
+
+    if Path(text).is_dir():
+        return Path(text)
+    root = settings_of({}).bundle_folder
+    found = find(root)
+    if newest := [location.path for location in found if location.model == text]:
+        return newest[-1]
+    raise UnknownModelError(
+        f"{text} is neither a folder nor a model of {root}.",
+        where="BUNDLE",
+        found=text,
+        expected=", ".join(sorted({location.model for location in found})) or "a folder",
+        remedy="Set CANDOR_BUNDLES, or give the folder of a bundle.",
+    )
 
 
 def written(found: Suggestion, comments: list[str]) -> str:
@@ -114,8 +139,9 @@ def explained(found: Suggestion, unit: str) -> Iterator[str]:
 
 
 def _review(found: Suggestion) -> str:
-    conditions = [band.condition for band in found.policy.bands if band.action == "review"]
-    condition = conditions[0]
+    condition = next(band.condition for band in found.policy.bands if band.action == "review")
+    if condition is None and found.plateau is not None:
+        return f"review: all other rows. {_plateau(found.plateau)}"
     if condition is None:
         return "review: all other rows; the review share leaves no room for a threshold."
     label, shares = repr(found.policy.positive), ""
@@ -124,8 +150,19 @@ def _review(found: Suggestion) -> str:
     together = "It takes" if found.promised is None else "block and review together take"
     volume = f"{together} at most {found.flagged:.2%} of the fit rows{shares}."
     if condition.metric is None:
-        return f"review: a fixed threshold; the rows are too few to promise a flag rate. {volume}"
+        steps = "" if found.plateau is None else f" {_plateau(found.plateau)}"
+        return f"review: a fixed threshold; these rows will probably not certify a flag rate. {volume}{steps}"
     return f"review: a promised flag rate, which counts blocked, reviewed and explored rows. {volume}"
+
+
+def _plateau(plateau: Plateau) -> str:
+    kept = "takes" if plateau.taken else "would take"
+    return (
+        f"{plateau.share:.1%} of the fit rows have one probability, {plateau.probability:.3g}: a plateau, as isotonic "
+        f"and histogram calibrators make them. A fixed threshold takes all of them or none, and {kept} more rows than "
+        "the review share. A calibrator without plateaus, such as beta or platt, tells these rows apart. So does a "
+        "promised flag rate, which requires more labels."
+    )
 
 
 def _unreached(found: Suggestion) -> Iterator[str]:

@@ -34,7 +34,7 @@ def main() -> None:
             configure_logs(settings.log_level, secrets_of(settings), worker=team.number)
             application = application_of(settings, team)
             config = uvicorn.Config(application, **uvicorn_options(settings, application))
-            run(WorkerServer(config, team), application)
+            run(WorkerServer(config, team, application.runtime.models.stop_loading), application)
     except typer.Exit as end:
         sys.exit(end.exit_code)
 

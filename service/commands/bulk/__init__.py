@@ -1,1 +1,1 @@
-"""Predict the rows of a file through a running service."""
+"""`candor predict` and `candor score`: files of rows, through a running service and without one."""

@@ -27,6 +27,7 @@ class Sent:
         reference: Column with the row's reference, if any.
         group: Column with its group, if any.
         segment: Column with its segment, if any.
+        amount: Column with its amount at stake, if any.
     """
 
     field: str
@@ -36,6 +37,7 @@ class Sent:
     reference: str | None
     group: str | None
     segment: str | None
+    amount: str | None
 
     @classmethod
     def of(
@@ -47,15 +49,16 @@ class Sent:
         reference: str | None,
         group: str | None,
         segment: str | None,
+        amount: str | None = None,
     ) -> Sent:
         """Check the columns of a file against a model.
 
         Raises:
             InputValueError: A column is missing, or the model takes no scores.
         """
-        for option, name in (("--reference", reference), ("--group", group), ("--segment", segment)):
+        for option, name in (("reference", reference), ("group", group), ("segment", segment), ("amount", amount)):
             if name is not None:
-                check_known(name, found, option)
+                check_known(name, found, f"--{option}")
         if scores and model.scores is None:
             raise InputValueError(f"{model.model} computes its scores itself.", where="--score", found=list(scores))
         needed = needed_columns(
@@ -68,13 +71,15 @@ class Sent:
             score_field=model.scores,
             scores=scores,
         )
-        return cls(needed.field, needed.columns, needed.form, needed.parsed, reference, group, segment)
+        return cls(needed.field, needed.columns, needed.form, needed.parsed, reference, group, segment, amount)
 
     def arguments(self, rows: Sequence[Row]) -> dict[str, Any]:
         """Return arguments of `Client.predict` for some rows."""
         names = {"references": self.reference, "groups": self.group, "segments": self.segment}
         given = {key: name for key, name in names.items() if name is not None}
-        columns = {key: [_name(row.values.get(name)) for row in rows] for key, name in given.items()}
+        columns: dict[str, Any] = {key: [_name(row.values.get(name)) for row in rows] for key, name in given.items()}
+        if self.amount is not None:
+            columns["amounts"] = [_amount(row.values.get(self.amount)) for row in rows]
         return {self.field: [self._example(row) for row in rows], **columns}
 
     def _example(self, row: Row) -> Any:
@@ -94,6 +99,16 @@ class Sent:
             return orjson.loads(value)
         except orjson.JSONDecodeError:
             return value
+
+
+def _amount(value: Any) -> Any:
+    """Return an amount as JSON has it. The service refuses what is not one."""
+    if isinstance(value, str):
+        try:
+            return orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return value
+    return str(value) if isinstance(value, float) and math.isinf(value) else value
 
 
 def _name(value: Any) -> str | None:

@@ -36,6 +36,7 @@ class Options:
     reference: str | None
     group: str | None
     segment: str | None
+    amount: str | None
     drop: Collection[str]
     top: int | None
     batch: int
@@ -89,6 +90,7 @@ def predict_table(file: Path, options: Options, *, url: str, api_key: str | None
         reference=options.reference,
         group=options.group,
         segment=options.segment,
+        amount=options.amount,
     )
     outcomes = Outcomes(served.labels, options.top)
     output = Output(file, survey, outcomes, options.drop)
@@ -136,7 +138,7 @@ def _output(file: Path, out: Path | None) -> Path:
         suffix = file.suffix if file.suffix.lower() in FORMATS else ".csv"
         return file.with_name(f"{file.stem}.predictions{suffix}")
     if out.suffix.lower() == ".parquet":
-        from service.rest.uploads.parquet_rows import check_installed
+        from service.row_files.parquet_rows import check_installed
 
         check_installed()
     if out.suffix.lower() not in FORMATS:
@@ -177,6 +179,7 @@ def _journal(out: Path, survey: Survey, model: Model, options: Options) -> Journ
         "reference": options.reference,
         "group": options.group,
         "segment": options.segment,
+        "amount": options.amount,
         "top": options.top,
     }
     try:

@@ -14,10 +14,10 @@ import numpy as np
 
 from candor.payloads import LABELLED_TYPES
 from service.errors import InputShapeError
-from service.rest.lines import CSV_TYPE, NDJSON_TYPE, header_of, iterate_lines
+from service.row_files.lines import CSV_TYPE, NDJSON_TYPE, header_of, iterate_lines
 
 if TYPE_CHECKING:
-    from service.rest.uploads.layout import Batch, Column
+    from service.row_files.layout import Batch, Column
 
 Kind = Literal["bool", "int", "float", "text"]
 
@@ -87,8 +87,8 @@ def read_rows(path: Path) -> Generator[Row, None, None]:
     media_type = LABELLED_TYPES[path.suffix.lower()]
     if media_type in (CSV_TYPE, NDJSON_TYPE):
         return _of_lines(path, media_type)
-    from service.rest.uploads.npz_rows import read_npz
-    from service.rest.uploads.parquet_rows import PARQUET_TYPE, check_installed, read_parquet_rows
+    from service.row_files.npz_rows import read_npz
+    from service.row_files.parquet_rows import PARQUET_TYPE, check_installed, read_parquet_rows
 
     if media_type == PARQUET_TYPE:
         check_installed()

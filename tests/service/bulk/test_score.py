@@ -18,16 +18,19 @@ import numpy as np
 import pytest
 from arro3.core import Array, DataType, RecordBatch, RecordBatchReader
 from arro3.io import read_parquet, write_parquet
+from sqlalchemy import select
 from typer.testing import CliRunner
 
 from service.bulk import Options, Summary, score
 from service.bulk.output import Folder
 from service.cli import app
-from service.errors import ConfigurationError, InputValueError
+from service.errors import CandorError, ConfigurationError, InputValueError
 from service.settings import Settings
+from service.state import tables
 from tests.conftest import BIN
 from tests.waiting import PATIENCE_S, until
 
+from .. import remote_models
 from ..conftest import Digits, InThread
 from ..payments import HEADER, LABELS, expected, folders_of, payments, read, written
 
@@ -198,6 +201,11 @@ class TestAsTheService:
     def test_images(self, served: InThread, digits: Digits, tmp_path: Path) -> None:
         np.savez(tmp_path / "images.npz", inputs=digits.images[:60])
         self.compared(served, tmp_path, "digits", tmp_path / "images.npz", {"inputs": digits.images[:60].tolist()})
+        settings = served.runtime.settings
+        scored(settings, tmp_path / "images.npz", tmp_path / "lines", model="digits", format="ndjson")
+        found = rows_of(tmp_path / "lines")
+        assert len(found) == 60
+        assert list(found[0])[:2] == ["prediction_id", "label"], "nothing of the input is kept"
 
     def test_named_tensors(self, served: InThread, tmp_path: Path) -> None:
         ids, mask = np.arange(35).reshape(7, 5) % 20, np.arange(35).reshape(7, 5) % 3 > 0
@@ -214,6 +222,80 @@ class TestAsTheService:
         file = written(tmp_path / "rows.csv", [[str(p), str(q)] for q, p in pairs], ["p1", "p0"])
         self.compared(served, tmp_path, "vendor", file, {"scores": scores.tolist()}, scores=("p1",))
         self.compared(served, tmp_path, "bureau", file, {"probabilities": pairs}, scores=("p0", "p1"))
+
+    def test_segments(self, service: InThread, digits: Digits, tmp_path: Path) -> None:
+        """Each row is decided with the thresholds of its segment; an empty cell is a row of none."""
+        policy = {
+            "positive": "top",
+            "bands": [{"action": "accept", "when": {"min_probability": 0.9}}, {"action": "check"}],
+            "segments": {"values": ["bright", "dim"], "fallback": "review"},
+        }
+        made = service.http.put("/v1/models/digits/policies/by-lamp", json=policy)
+        assert made.status_code == 201, made.text
+        service.activate(made.json()["id"])
+        images, segments = digits.images[:120], ["bright", "dim", "west", ""] * 30
+        np.savez(tmp_path / "rows.npz", inputs=images, lamp=np.array(segments))
+        body = {"inputs": images.tolist(), "segments": [segment or None for segment in segments]}
+        answer = service.http.post("/predict", params={"policy": "by-lamp"}, json=body).json()["predictions"]
+        settings = service.runtime.settings
+        options = Options(policy="by-lamp", segment="lamp", processes=1, log=True)
+        url = settings.database_url
+        summary = score(tmp_path / "rows.npz", tmp_path / "out", options, settings=settings, database_url=url)
+        found = rows_of(tmp_path / "out")
+        assert [row["action"] for row in found] == [row["decision"]["action"] for row in answer]
+        assert set(summary.actions) > {"accept", "review"}
+        assert {row["action"] for row in found[2::4]} == {"review"}
+        logged = select(tables.predictions.c.id, tables.predictions.c.segment)
+        with service.runtime.database.connect() as connection:
+            stored = dict(map(tuple, connection.execute(logged)))
+        assert [stored[row["prediction_id"]] for row in found] == body["segments"]
+
+    def test_a_model_on_another_server(self, served: InThread, digits: Digits, tmp_path: Path) -> None:
+        """Its batches go to that server, which has limits of its own; the answers are those of the model itself."""
+        remote_models.write(tmp_path / "bundles", digits.bundle, remote_models.upstream_of(served.url))
+        rows = np.resize(digits.images, (2_500, *digits.images.shape[1:]))
+        np.savez(tmp_path / "rows.npz", inputs=rows)
+        far = Settings(bundles=str(tmp_path / "bundles"))
+        assert scored(far, tmp_path / "rows.npz", tmp_path / "far", model="far").rows == len(rows)
+        scored(served.runtime.settings, tmp_path / "rows.npz", tmp_path / "near", model="digits")
+        there, here = rows_of(tmp_path / "far"), rows_of(tmp_path / "near")
+        assert [row["label"] for row in there] == [row["label"] for row in here]
+        columns = [name for name in here[0] if name.startswith("p_")]
+        for one, other in zip(there, here, strict=True):
+            assert [float(one[name]) for name in columns] == pytest.approx(
+                [float(other[name]) for name in columns], abs=1e-6
+            )
+
+    def test_a_server_that_is_gone_ends_the_run_which_goes_on_later(
+        self, start: Callable[..., InThread], digits: Digits, tmp_path: Path
+    ) -> None:
+        near = start()
+        hostile = remote_models.Hostile(near.url)
+        np.savez(tmp_path / "rows.npz", inputs=digits.images[:90])
+        try:
+            remote_models.write(tmp_path / "bundles", digits.bundle, remote_models.upstream_of(hostile.url))
+            far = Settings(bundles=str(tmp_path / "bundles"))
+            whole = scored(far, tmp_path / "rows.npz", tmp_path / "whole", model="far", part_rows=30)
+            assert whole.rows == 90
+            asked, hostile.asked = hostile.asked, 0
+
+            def break_off(handler: Any, found: Any) -> None:
+                names = ("content-type", "inference-header-content-length")
+                kept = {name: found.headers[name] for name in names if name in found.headers}
+                if hostile.asked < asked:
+                    remote_models.give(handler, found.content, found.status_code, **kept)
+                else:
+                    remote_models.give(handler, b"overloaded", 503)
+
+            hostile.answer = break_off
+            with pytest.raises(CandorError, match="does not answer") as caught:
+                scored(far, tmp_path / "rows.npz", tmp_path / "out", model="far", part_rows=30)
+            assert not isinstance(caught.value, InputValueError), "no row is at fault"
+            hostile.answer = None
+            summary = scored(far, tmp_path / "rows.npz", tmp_path / "out", model="far", part_rows=30, resume=True)
+            assert (summary.rows, summary.kept) == (90, 60)
+        finally:
+            hostile.close()
 
 
 class TestLogged:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import stat
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from typer.testing import CliRunner
 
 from bundle.images import encode_png
 from service.cli import app
+from service.version import VERSION
 from tests.waiting import until
 
 BIN = Path(sys.executable).parent
@@ -38,6 +41,7 @@ def seven(digits: Any, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.usefixtures("refits_here")
 def test_the_main_job_from_a_terminal(candor: Any, service: Any, digits: Any, seven: Path, tmp_path: Path) -> None:
     """predict, feedback from files, recalibrate, revisions, activate, roll back; for people and for scripts."""
     shown = candor("predict", seven, "--policy", "auto-read", service=service, apart=True)
@@ -71,7 +75,10 @@ def test_the_main_job_from_a_terminal(candor: Any, service: Any, digits: Any, se
     result = json.loads(proposed.stdout)
     assert result["gate"]["passed"] is True
 
-    moved = candor("activate", result["revision"], "--reason", "dim", "--json", service=service)
+    shown = candor("activate", result["revision"], "--dry-run", service=service)
+    assert "on the newest" in shown.stdout
+    assert shown.returncode == ("would change the share of" in shown.stdout)  # depends on what was drawn to certify
+    moved = candor("activate", result["revision"], "--yes-i-mean", "--reason", "dim", "--json", service=service)
     assert json.loads(moved.stdout)["active"] == result["revision"]
     refused = candor("recalibrate", service=service, apart=True)
     assert refused.returncode == 1
@@ -326,3 +333,24 @@ def test_a_piped_table_is_not_squeezed(spawn: Any) -> None:
     run = {"env": environment, "capture_output": True, "text": True, "check": True}
     subprocess.run([BIN / "candor", "keys", "create", "--name", name, "--scope", "admin"], **run)
     assert name in subprocess.run([BIN / "candor", "keys", "list"], **run).stdout
+
+
+def test_the_version(spawn: Any) -> None:
+    assert spawn.run("--version").stdout == f"candor {VERSION}\n"
+
+
+def test_keys_where_there_is_no_state_ask_a_person(tmp_path: Path) -> None:
+    person, terminal = pty.openpty()
+    with os.fdopen(person, "wb"), os.fdopen(terminal, "rb") as stdin:
+        os.write(person, b"n\n")
+        made = subprocess.run(
+            [BIN / "candor", "keys", "create", "--name", "ops", "--scope", "admin"],
+            cwd=tmp_path,
+            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+            stdin=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert (made.returncode, "Create a new one?" in made.stderr) == (1, True), made.stderr
+    assert list(tmp_path.rglob("*.db")) == []

@@ -46,6 +46,15 @@ def test_out_of_service_and_back(spawn: Spawn, service: InThread) -> None:
     assert json.loads(spawn.run("unload", "letters", "--json", url=service.url).stdout)["loaded"] is False
 
 
+def test_a_load_names_the_proposals_of_newer_bundles(spawn: Spawn, service: InThread, digits: Digits) -> None:
+    bundles.write(service.runtime.settings.bundle_folder, contents(digits.bundle))
+    done = spawn.run("load", "digits", url=service.url)
+    assert (done.returncode, done.stdout) == (
+        0,
+        "digits is served: r1, of bundle 1\nbundle 2 is proposed as r2: candor activate r2\n",
+    )
+
+
 def test_a_newer_bundle_that_is_refused_is_named_and_the_exit_code_is_1(
     spawn: Spawn, service: InThread, digits: Digits
 ) -> None:

@@ -76,6 +76,13 @@ def test_lint_with_data_finds_what_they_could_never_certify(policy: Any, tmp_pat
     assert "can never certify" in findings[0]["message"]
 
 
+def test_a_value_that_yaml_cannot_make_is_said_with_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "dated.yaml"
+    file.write_text("id: 2024-13-01\nbands: [{action: review}]\n")
+    done = candor("lint", file)
+    assert (done.exit_code, "dated.yaml" in done.stderr) == (2, True), done.stderr
+
+
 def test_lint_refuses_a_policy_that_cannot_be_used(policy: Any) -> None:
     done = candor("lint", policy(certify={"delta": 1.0}))
     assert done.exit_code == 2
@@ -138,9 +145,20 @@ def test_a_bundle_stands_for_rows(digits: Any, policy: Any) -> None:
     answer = json.loads(candor("simulate", sevens, "--bundle", folder, "--json").stdout)
     assert answer["rows"] == len(digits.bundle.reference.gate.labels)
     assert answer["expected"][0]["recall"]["value"] > 0.5
+    wanted = {"coverage": 0.5, "per_class": False}
+    with_sets = policy(positive="7", bands=bands, explore={"share": 0.1, "actions": ["allow"]}, set=wanted)
+    shown = candor("solve", with_sets, "--bundle", folder)
+    assert (shown.exit_code, "prediction sets, coverage of at least 50%" in shown.stdout) == (0, True), shown.output
+    refused = candor("solve", policy(set={"coverage": 0.9999}, positive="7"), "--bundle", folder)
+    assert (refused.exit_code, "every set has every label" in refused.stdout) == (1, True)
     unknown = candor("solve", policy(), "--bundle", folder)
     assert unknown.exit_code == 2
     assert "/positive" in unknown.stderr
+
+
+def test_a_file_of_one_probability_makes_no_sets(policy: Any, rows: Path) -> None:
+    done = candor("solve", policy(set={"coverage": 0.9}), "--rows", rows)
+    assert (done.exit_code, "/set" in done.stderr, "--bundle" in done.stderr) == (2, True, True)
 
 
 def test_npz_and_csv_are_the_same_rows(policy: Any, rows: Path, tmp_path: Path) -> None:
@@ -161,13 +179,14 @@ def test_columns_reach_the_certificates(policy: Any, tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     grouped = written(tmp_path / "groups.csv", size, group=[f"card-{i // 2}" for i in range(size)])
     answer = json.loads(candor("solve", policy(), "--rows", grouped, "--json").stdout)
-    assert answer["bands"][1]["certificate"]["n"] < 0.4 * size / 2
+    assert answer["bands"][1]["certificate"]["groups"] < 0.4 * size / 2
     bands = [{"action": "block", "when": {"min_precision": 0.8}}, {"action": "allow"}]
     by_country = policy(bands=bands, segments={"values": ["DE", "FR"]})
     countries = written(tmp_path / "countries.csv", size, segment=rng.choice(["DE", "FR"], size))
     answer = json.loads(candor("solve", by_country, "--rows", countries, "--json").stdout)
     assert set(answer["segments"]) == {"DE", "FR"}
     assert answer["segments"]["DE"]["certified"]
+    assert candor("solve", by_country, "--rows", countries).stdout.endswith("all other\nreview for every row\n")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def candor(*arguments: str | Path) -> Result:
 
 
 def test_it_is_written_lints_and_certifies(tmp_path: Path) -> None:
-    out = tmp_path / "digits" / "suggested.yaml"
+    out = tmp_path / "digits" / "my [first] policy.yaml"
     out.parent.mkdir()
     done = candor("suggest", DIGITS, "--positive", "7", "--out", out)
     assert done.exit_code == 0, done.stderr
@@ -36,7 +37,8 @@ def test_it_is_written_lints_and_certifies(tmp_path: Path) -> None:
     assert "Fewer than 25 rows of '7'" in done.stdout
     assert "0.9 precision needs some" in done.stdout
     assert candor("lint", out, "--bundle", DIGITS).exit_code == 0
-    solved = candor("solve", out, "--bundle", DIGITS)
+    assert done.stdout.splitlines()[-1] == f"candor policy solve '{out}' --bundle {DIGITS}"
+    solved = candor(*shlex.split(done.stdout.splitlines()[-1])[2:])
     assert solved.exit_code == 0, solved.stdout
     assert "certified      suggested: block, precision of at least" in solved.stdout
 
@@ -54,6 +56,24 @@ def test_it_goes_to_standard_output_as_a_file_or_as_json() -> None:
     assert comments == answer["explanation"]
     assert [rung["min_precision"] for rung in answer["rungs"]] == [0.99, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5]
     assert answer["fit_rows"] == 200
+
+
+def test_a_model_s_name_stands_for_its_newest_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = bundles.verify(DIGITS)
+    rows = opened.reference.fit
+    fewer = replace(opened.reference, fit=LabelledLogits(rows.logits[:150], rows.labels[:150]))
+    for reference in (fewer, opened.reference):
+        bundles.write(tmp_path, contents(opened, reference=reference))
+    monkeypatch.setenv("CANDOR_BUNDLES", str(tmp_path))
+    out = tmp_path / "suggested.yaml"
+    done = candor("suggest", "digits", "--positive", "7", "--out", out)
+    assert done.exit_code == 0, done.stderr
+    assert "from 200 fit rows" in done.stdout
+    assert f"--bundle {tmp_path / 'digits' / '2'}" in done.stdout
+    missed = candor("suggest", "digit", "--positive", "7")
+    assert missed.exit_code == 2
+    for told in ("digit is neither a folder nor a model", "digits", "Set CANDOR_BUNDLES"):
+        assert told in missed.stderr
 
 
 def test_certify_labels_are_not_read(tmp_path: Path) -> None:
@@ -80,6 +100,17 @@ def test_too_little_data_promises_nothing(tmp_path: Path) -> None:
     assert [band.action for band in policy.bands] == ["review", "allow"]
     assert not list(policy.promises())
     assert candor("solve", out, "--bundle", folder).exit_code == 0
+
+
+def test_rows_of_one_probability_are_explained(tmp_path: Path) -> None:
+    opened = bundles.verify(DIGITS)
+    same = LabelledLogits(np.zeros_like(opened.reference.fit.logits), opened.reference.fit.labels)
+    reference = bundles.Reference(same, opened.reference.certify, opened.reference.gate)
+    folder = bundles.write(tmp_path, contents(opened, reference=reference))
+    done = candor("suggest", folder, "--positive", "7")
+    assert done.exit_code == 0, done.stderr
+    assert "# review: all other rows. 100.0% of the fit rows have one probability, 0." in done.stdout
+    assert "takes more rows than the review share." in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,14 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import onnxruntime
 import pytest
 
-from service.inference import cuda
+from service.commands import doctor
+from service.inference import cuda, providers
+from service.settings import Settings
 
 from ..conftest import Digits, InThread, Spawn
 
@@ -91,10 +93,33 @@ def test_folders_and_states_that_cannot_be_used(spawn: Spawn, tmp_path: Path) ->
 
 
 def test_people_get_a_table(spawn: Spawn) -> None:
-    done = spawn.run("doctor", threads="64")
+    done = spawn.run("doctor", workers="512")
     assert done.returncode == 0
-    assert "64 for one run" in done.stdout
-    assert "Lower CANDOR_THREADS" in done.stdout
+    assert "1 for one run of each of 512 workers: more workers than processors" in done.stdout
+    assert "Lower CANDOR_WORKERS" in done.stdout
+
+
+def test_threads_that_no_processor_would_run_are_told_of(spawn: Spawn) -> None:
+    status, found = examine(spawn, threads="4096")
+    assert (status, found["processors"]["state"]) == (1, "bad")
+    assert "4096 threads in one worker" in found["processors"]["found"]
+
+
+@pytest.mark.parametrize(
+    ("workers", "state", "why"),
+    [
+        (1, "ok", "1 (CANDOR_WORKERS=1): a GPU runs one large batch faster than several small ones"),
+        (3, "note", "3 (CANDOR_WORKERS=3): on a GPU each has a copy of every model and takes turns with the others"),
+        ("auto", "ok", "1 (CANDOR_WORKERS=auto): a GPU runs one large batch faster than several small ones"),
+    ],
+)
+def test_it_says_why_a_gpu_has_one_worker(
+    workers: int | Literal["auto"], state: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(providers, "resolve_provider", lambda _: "cuda")
+    (finding,) = doctor._workers(Settings(workers=workers))
+    assert (finding.state, finding.found) == (state, why)
+    assert (finding.remedy is None) == (state == "ok")
 
 
 def test_a_setting_that_nothing_reads_is_told_of(spawn: Spawn) -> None:

@@ -36,6 +36,7 @@ def check(file: Path, images: np.ndarray, predictions: list[dict[str, Any]]) -> 
     return metadata
 
 
+@pytest.mark.usefixtures("refits_here")
 @pytest.mark.parametrize("method", ["temperature", "isotonic", "histogram", "structured_vector"])
 def test_the_active_revision_beside_its_running_service(
     method: str, service: InThread, spawn: Spawn, digits: Digits, tmp_path: Path

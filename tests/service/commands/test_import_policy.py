@@ -85,6 +85,7 @@ def test_a_dry_run_only_lints(run: Any) -> None:
     ("policy", "told", "read"),
     [
         (POLICY.replace("bands", "band"), "Unknown field 'band'", False),
+        ("amount,label\n" + "12.5,genuine\n" * 500, "12.5,…\n  expected: ", False),
         (POLICY.replace("block, allow]}", "allow]}"), "Labels are never sought for 'block'", False),
         (POLICY.replace("positive: fraud", "positive: theft"), "no label 'theft'", True),
         (
@@ -100,3 +101,37 @@ def test_a_wrong_policy_is_refused_before_any_work(run: Any, rows: Path, policy:
     done = run(policy)
     assert (done.exit_code, told in done.stderr, Path("var").exists()) == (2, True, False), done.output
     assert "scores: positive" not in done.output
+
+
+def test_segments_of_the_rows_are_certified_at_first(
+    start: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From one command to decisions: each segment has the certificate of its own reference rows, before any traffic."""
+    monkeypatch.delenv("CANDOR_POLICIES", raising=False)
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(3)
+    country = np.repeat(["DE", "FR", "AT"], [3000, 3000, 60])
+    risk = random.random(len(country))
+    fraud = random.random(len(country)) < np.where(country == "FR", risk**3, risk)
+    lines = (f"{one},{where},{int(y)}" for one, where, y in zip(risk, country, fraud, strict=True))
+    Path("rows.csv").write_text("\n".join(["risk,country,y", *lines]))
+    policy = POLICY.replace("screening", "by-country")
+    Path("p.yaml").write_text(f"{policy}segments: {{values: [DE, FR], fallback: review}}\n")
+    words = "--name vendor --label y --labels 0=genuine,1=fraud --score risk --segment country --policy p.yaml"
+    done = CliRunner().invoke(
+        app, ["import", "scores", "rows.csv", *words.split(), "--calibrator", "identity", "--out", "bundles"]
+    )
+    assert done.exit_code == 0, done.output
+    service = start(bundles=tmp_path / "bundles", policies=tmp_path / "policies")
+    answer = service.http.post(
+        "/predict?policy=by-country",
+        json={"scores": [0.97, 0.75, 0.97, 0.75, 0.97, 0.97], "segments": ["DE", "DE", "FR", "FR", "AT", None]},
+    ).json()
+    decisions = [row["decision"]["action"] for row in answer["predictions"]]
+    assert decisions == ["block", "block", "block", "allow", "review", "review"]
+    segments = answer["policy"]["segments"]
+    for name in ("DE", "FR"):
+        certified = segments[name]["certified"]["block"]
+        assert (certified["valid"], certified["basis"], certified["at_least"]) == (True, "reference", 0.7)
+        assert certified["n"] < 1500, "rows of its own"
+    assert set(segments) == {"DE", "FR"}

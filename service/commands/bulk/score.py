@@ -56,6 +56,7 @@ def score(
     reference: Annotated[str | None, typer.Option(help="Column with your own id of the row.")] = None,
     group: Annotated[str | None, typer.Option(help="Column with what the row belongs to: card, patient …")] = None,
     segment: Annotated[str | None, typer.Option(help="Column with the part of the traffic.")] = None,
+    amount: Annotated[str | None, typer.Option(help="Column with the amount at stake.")] = None,
     scores: Annotated[
         str | None,
         typer.Option("--scores", "--score", help="Columns of scores that others computed: p_genuine,p_fraud."),
@@ -74,12 +75,16 @@ def score(
     ] = OnError.FAIL,
     log: Annotated[bool, typer.Option("--log", help="Log the predictions to the state, so that labels join.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    ray: Annotated[
+        str | None,
+        typer.Option(help="Score on the Ray cluster at this address; `auto` for the one of this machine (extra ray)."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Score files on all cores, without a server: calibrated probabilities, decisions and prediction ids.
 
-    Writes parts with the columns of the input and prediction_id, label, confidence, p_LABEL, action and revision, and
-    manifest.json. Exits 1 when rows were refused.
+    Writes parts with the columns of the input and prediction_id, label, confidence, p_LABEL, action, revision and,
+    if the policy has prediction sets, set; and manifest.json. Exits 1 when rows were refused.
     """
     from service.bulk import Options
     from service.bulk import score as score_files
@@ -92,6 +97,7 @@ def score(
         reference=reference,
         group=group,
         segment=segment,
+        amount=amount,
         scores=tuple(scores.split(",")) if scores else (),
         drop=tuple(drop or ()),
         prefix=prefix,
@@ -101,6 +107,7 @@ def score(
         on_error=on_error.value,
         log=log,
         resume=resume,
+        ray=ray,
     )
     before = signal.signal(
         signal.SIGTERM, signal.default_int_handler
@@ -110,8 +117,8 @@ def score(
             settings = settings_of(given)
             task = bar.add_task("", total=None, refused=0)
 
-            def progress(rows: int, rejected: int) -> None:
-                bar.update(task, completed=rows, refused=rejected)
+            def progress(rows: int, rejected: int, total: int | None) -> None:
+                bar.update(task, completed=rows + rejected, total=total, refused=rejected)
 
             summary = score_files(
                 source, output, options, settings=settings, database_url=database_url, progress=progress

@@ -51,6 +51,7 @@ def predict(
     scores: Annotated[str | None, typer.Option(help="Columns of a score per class: p_genuine,p_fraud.")] = None,
     reference: Annotated[str | None, typer.Option(help="Column with your own id of the row.")] = None,
     group: Annotated[str | None, typer.Option(help="Column with what the row belongs to: card, patient …")] = None,
+    amount: Annotated[str | None, typer.Option(help="Column with the amount at stake.")] = None,
     drop: Annotated[list[str] | None, typer.Option(help="Column to leave out of the output. Repeatable.")] = None,
     batch: Annotated[int, typer.Option(min=1, help="Rows per request.")] = 256,
     connections: Annotated[int, typer.Option(min=1, max=64, help="Requests at a time.")] = 4,
@@ -67,7 +68,7 @@ def predict(
     Exits 1 when the service refused rows of it.
     """
     if not any(path.suffix.lower() in LABELLED_TYPES for path in files):
-        if any((out, score, scores, reference, group, drop, resume, strict)):
+        if any((out, score, scores, reference, group, amount, drop, resume, strict)):
             raise typer.BadParameter("only --policy, --segment and --top apply to files that are not tables")
         with reporting(), Client(url, api_key=api_key, model=model) as client:
             shown = _TOP if top is None else top
@@ -86,7 +87,7 @@ def predict(
     with reporting():
         named = [score] if score else scores.split(",") if scores else []
         options = Options(
-            out, policy, named, reference, group, segment, drop or (), top, batch, connections, resume, strict
+            out, policy, named, reference, group, segment, amount, drop or (), top, batch, connections, resume, strict
         )
         summary = predict_table(files[0], options, url=url, api_key=api_key, model=model)
     _print_summary(summary, as_json=as_json)
