@@ -17,32 +17,40 @@ from fastapi_offline import FastAPIOffline
 from service import errors
 from service.dashboard import pages
 from service.dashboard import routes as dashboard
+from service.dashboard.forms import FORM_BYTES, check_origin
 from service.dashboard.session import Sessions
 from service.errors import CandorError
 from service.operations.access import Access
 from service.operations.decoding import Decoders
 from service.operations.rates import Rates
 from service.others import FOLLOW, Alone, Others
-from service.rest import control, health, openapi, predict
-from service.rest.access import needed_scope, sender
+from service.rest import control, health, openapi
+from service.rest.access import check_model, needed_scope, sender
 from service.rest.bodies import ClientGoneError, LimitedReceive, Receive, Scope, Send, header
 from service.rest.compression import Unpacked
+from service.rest.cors import Cors
 from service.rest.direct import Direct
+from service.rest.endpoints import Endpoints
 from service.rest.exchange import answer
+from service.rest.intake import Intake
 from service.rest.labelled_sets import is_upload
-from service.rest.paths import INFER, OPEN, PREDICT, route_of
+from service.rest.paths import METRICS, OPEN, most_bytes, predicts, route_of
 from service.rest.payloads import media_type_of
 from service.rest.problems import CLIENT_GONE, Problems
 from service.rest.requests import Requests
-from service.rest.uploads.intake import Intake
 from service.rest.v2 import control as v2_control
-from service.rest.v2 import infer
+from service.rest.v2 import openapi as v2_openapi
+from service.rest.v2.infer import Infer
 from service.runtime import Runtime
-from service.settings import Settings
+from service.settings import Settings, is_loopback
+from service.state.access_record import EVERY_S
 from service.state.keys import KeyStore
+from service.state.sessions import SessionStore
 from service.state.traffic import Traffic
 from service.telemetry.request_log import RequestLog, describe
 from service.version import VERSION
+from service.workers.plan import processors_each
+from service.workers.tls import Certificates
 
 if TYPE_CHECKING:
     from service.grpc.server import Server
@@ -50,6 +58,7 @@ if TYPE_CHECKING:
 logger = structlog.get_logger(__name__)
 
 _OPEN = re.compile(f"{OPEN.pattern}|{dashboard.OPEN.pattern}")
+_PROBE_EVERY_S = 2.0
 _PRUNE_EVERY_S = 3600.0
 _BODIES_IN_HAND = 8  # bodies of maximum size that may wait to be decoded
 
@@ -65,6 +74,7 @@ class Candor:
         problems: Answers errors.
         decoders: Threads for slow decoding.
         grpc: The gRPC server, which the lifespan of `api` starts and stops; None without one.
+        certificates: Those of TLS; None without it.
     """
 
     def __init__(
@@ -76,7 +86,9 @@ class Candor:
         problems: Problems,
         decoders: Decoders,
         grpc: Server | None,
+        certificates: Certificates | None = None,
     ) -> None:
+        self.certificates = certificates
         self.api = api
         self.runtime = runtime
         self.grpc = grpc
@@ -86,9 +98,11 @@ class Candor:
         self._problems = problems
         self._max_body = runtime.settings.max_body_bytes
         self._decoders = decoders
-        self._requests = Requests(runtime.metrics, RequestLog(runtime.settings.access_log), problems, runtime.others)
-        self._predict = predict.Predict(runtime.models, runtime.settings, runtime.metrics, decoders)
-        self._infer = infer.Infer(runtime.models, runtime.settings, runtime.metrics, decoders)
+        log, cors = RequestLog(runtime.settings.access_log), Cors(runtime.settings.cors_origins or ())
+        record = runtime.access_record
+        answering = (runtime.models, runtime.settings, runtime.metrics, decoders)
+        self._requests = Requests(runtime.metrics, log, problems, runtime.others, cors, record, access.charge)
+        self._endpoints = Endpoints(*answering, Infer(*answering))
         self._tracing = runtime.tracing
 
     @property
@@ -96,16 +110,18 @@ class Candor:
         """Answers predictions without ASGI; None where a trace, or the log, takes part in an answer."""
         if self._tracing is not None or self.runtime.settings.log_mode == "sync":
             return None
-        return Direct(self._predict, self._infer, self._access, self._requests)
+        return Direct(self._endpoints, self._access, self._requests)
 
     def follow(self) -> None:
-        """Read the active revisions, the desired models and the keys again.
+        """Read the keys, the active revisions and the desired models again.
 
         Raises:
             StateUnavailableError: The database does not answer; everything stays as it is.
         """
-        self.runtime.models.follow()
-        self._access.refresh()
+        try:
+            self._access.refresh()  # first: what follows may wait for a revision that loads
+        finally:
+            self.runtime.models.follow()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one ASGI connection."""
@@ -148,7 +164,7 @@ class Candor:
             if not status:
                 await _send(response, noting_send)
         route = route_of(scope)
-        quiet = route == "/metrics" or _OPEN.fullmatch(scope["path"]) is not None
+        quiet = route == METRICS or _OPEN.fullmatch(scope["path"]) is not None
         self._requests.ended(scope, request_id, route, status, began, quiet=quiet)
         return status
 
@@ -158,31 +174,34 @@ class Candor:
             raise errors.NotFoundError(
                 "Paths cannot contain a line break.", found=path, remedy="See /docs for all paths."
             )
+        if (allowed := self._requests.cors.preflight(scope)) is not None:  # it has no key
+            await _send(allowed, send)
+            return
         visited = dashboard.OWN.fullmatch(path) is not None
         if visited:
-            scope["visit"] = self._sessions.visit(scope)
-        if not _OPEN.fullmatch(path):
+            scope["visit"] = await self._sessions.visit(scope)
+            if scope["method"] == "POST":
+                check_origin(scope)
+        if not (open_ := _OPEN.fullmatch(path)):
             principal = await (self._sessions.principal(scope) if visited else sender(self._access, scope))
             scope["principal"] = principal
-            if needed := needed_scope(scope["method"], path):
-                principal.require(needed)
+            if path != METRICS:
+                principal.require(needed_scope(scope["method"], path))
+            if principal.models is not None:
+                await check_model(principal, path, scope["query_string"], self.runtime)
         if is_upload(scope["method"], path, media_type_of(header(scope, b"content-type"))):
             await self.api(scope, receive, send)  # uploads have their own limits
             return
-        if header(scope, b"content-encoding") is not None:
-            receive = Unpacked(scope, receive, self._max_body, self._decoders)
-        prediction = PREDICT.fullmatch(path)
-        inference = None if prediction else INFER.fullmatch(path)
-        if prediction is None and inference is None:
-            await self.api(scope, LimitedReceive(receive, self._max_body), send)
+        limit = FORM_BYTES if visited else min(self._max_body, most_bytes(path) or self._max_body)
+        if header(scope, b"content-encoding") is not None and not (visited or open_):  # forms and pages are not encoded
+            receive = Unpacked(scope, receive, limit, self._decoders)
+        predicting = predicts(path)
+        if predicting is None:
+            await self.api(scope, LimitedReceive(receive, limit), send)
         elif scope["method"] != "POST":
             await _send(self._problems.blank(405, "Method Not Allowed", scope, {"allow": "POST"}), send)
-        elif inference is not None:
-            inferred = self._infer.asked(scope, inference["model"], inference["version"])
-            await answer(self._infer, inferred, scope, receive, send)
-        elif prediction is not None:
-            predicted = self._predict.asked(scope, prediction["model"])
-            await answer(self._predict, predicted, scope, receive, send)
+        else:
+            await answer(*self._endpoints.asked(predicting, scope), scope, receive, send)
 
 
 def create_app(settings: Settings, others: Others | None = None) -> Candor:
@@ -197,11 +216,24 @@ def create_app(settings: Settings, others: Others | None = None) -> Candor:
     """
     runtime = Runtime.open(settings, others or Alone(leader=settings.background))
     try:
-        access = Access(KeyStore(runtime.database), Rates(settings.key_requests_per_s, runtime.others.rates))
+        rates = Rates(settings.key_requests_per_s, runtime.others.rates, rows_per_s=settings.key_rows_per_s)
+        access = Access(KeyStore(runtime.database), rates, insecure=settings.insecure)
         if settings.uds is None or settings.grpc_port is not None:
             access.check_bind(settings.host)
-        decoders = Decoders(max_waiting_bytes=_BODIES_IN_HAND * settings.max_body_bytes)
-        grpc = None if settings.grpc_port is None else _grpc_server(runtime, access, decoders, settings.grpc_port)
+        if settings.insecure and not access.guarded:
+            logger.warning("no API key exists, and CANDOR_INSECURE is set: everyone who reaches this is administrator")
+        threads = processors_each(runtime.others.processes)
+        decoders = Decoders(threads, max_waiting_bytes=_BODIES_IN_HAND * settings.max_body_bytes)
+        certificates = Certificates.of(settings)
+        if certificates is None and settings.uds is None and not is_loopback(settings.host) and runtime.others.first:
+            logger.warning(
+                "PLAIN HTTP BEYOND THIS MACHINE: keys, rows and labels can be read on the network",
+                host=settings.host,
+                remedy="Set CANDOR_TLS_CERT and CANDOR_TLS_KEY, or let only a proxy that speaks TLS connect here.",
+            )
+        grpc = None
+        if settings.grpc_port is not None:
+            grpc = _grpc_server(runtime, access, decoders, settings.grpc_port, certificates)
     except CandorError:
         runtime.close()
         raise
@@ -210,10 +242,18 @@ def create_app(settings: Settings, others: Others | None = None) -> Candor:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await runtime.others.join()
         await asyncio.to_thread(candor.follow)  # what was activated since the models were loaded
-        tasks = [asyncio.create_task(_follow(candor))]
+        tasks = [asyncio.create_task(run) for run in (_follow(candor), _read_keys(access, settings), _probe(runtime))]
+        tasks.append(asyncio.create_task(_record(runtime)))
+        if certificates is not None:
+            tasks.append(asyncio.create_task(certificates.follow()))
+        if runtime.others.first:
+            tasks.append(asyncio.create_task(runtime.notices.run()))
         if runtime.others.leader:
             tasks.append(asyncio.create_task(_prune(runtime)))
             runtime.monitors.start()
+            runtime.webhooks.start()
+            runtime.audit_export.start()
+            runtime.log_sink.start()
         await runtime.jobs.resume()
         runtime.drift.start()  # each process collects a sample of its own rows
         runtime.upstreams.start()
@@ -235,12 +275,13 @@ def create_app(settings: Settings, others: Others | None = None) -> Candor:
         summary="Calibrated probabilities and certified decisions over HTTP.",
         lifespan=lifespan,
         redoc_url=None,
+        redirect_slashes=False,  # to a full address, whose scheme is wrong behind a proxy that speaks TLS
         generate_unique_id_function=openapi.operation_id,
         static_url="/docs/static",
         swagger_ui_oauth2_redirect_url="/docs/oauth2-redirect",
     )
     problems = Problems(pages)
-    sessions = Sessions(access, runtime.database.secret)
+    sessions = Sessions(access, SessionStore(runtime.database), runtime.database.secret)
     api.state.runtime = runtime
     api.state.sessions = sessions
     api.state.traffic = Traffic(runtime.database)
@@ -252,12 +293,14 @@ def create_app(settings: Settings, others: Others | None = None) -> Candor:
     for router in dashboard.routers():
         api.include_router(router)
     problems.add_handlers(api)
-    api.openapi = lambda: openapi.document(api)  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
-    candor = Candor(api, runtime, access, sessions, problems, decoders, grpc)
+    api.openapi = lambda: openapi.document(api, v2_openapi.DOCUMENTED)  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
+    candor = Candor(api, runtime, access, sessions, problems, decoders, grpc, certificates)
     return candor
 
 
-def _grpc_server(runtime: Runtime, access: Access, decoders: Decoders, port: int) -> Server:
+def _grpc_server(
+    runtime: Runtime, access: Access, decoders: Decoders, port: int, certificates: Certificates | None
+) -> Server:
     try:
         from service.grpc.server import Server
     except ImportError as error:
@@ -267,7 +310,7 @@ def _grpc_server(runtime: Runtime, access: Access, decoders: Decoders, port: int
             found=str(error),
             remedy="Install the extra `grpc`, or unset CANDOR_GRPC_PORT.",
         ) from error
-    return Server(runtime, access, decoders, port)
+    return Server(runtime, access, decoders, port, certificates)
 
 
 async def _send(response: Response, send: Send) -> None:
@@ -279,11 +322,42 @@ async def _follow(candor: Candor) -> None:
     while True:
         await asyncio.sleep(candor.runtime.settings.poll_interval_s)
         try:
-            await asyncio.to_thread(candor.follow)
+            await asyncio.to_thread(candor.runtime.models.follow)
+        except Exception:
+            logger.exception("following the state failed")
+
+
+async def _read_keys(access: Access, settings: Settings) -> None:
+    """Read the keys again and again, whatever loads meanwhile: a load cannot delay a revocation."""
+    while True:
+        await asyncio.sleep(settings.poll_interval_s)
+        try:
+            await access.read()
         except errors.StateUnavailableError as error:
             logger.warning("keys not read again", error=str(error))
         except Exception:
-            logger.exception("following the state failed")
+            logger.exception("reading the keys failed")
+
+
+async def _record(runtime: Runtime) -> None:
+    """Write to the audit log which keys predicted, and what was refused."""
+    while True:
+        await asyncio.sleep(EVERY_S)
+        runtime.access_record.take()
+        try:
+            await asyncio.to_thread(runtime.access_record.write)
+        except Exception:
+            logger.exception("writing accesses failed")
+
+
+async def _probe(runtime: Runtime) -> None:
+    """Find out again and again whether the state can be written."""
+    while True:
+        await asyncio.sleep(max(_PROBE_EVERY_S, runtime.settings.poll_interval_s))
+        try:
+            runtime.models.unwritable = await asyncio.to_thread(runtime.database.unwritable)
+        except Exception:
+            logger.exception("writing to the state failed")
 
 
 async def _prune(runtime: Runtime) -> None:

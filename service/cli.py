@@ -1,13 +1,14 @@
 """The `candor` command: `serve` and `keys` work on this machine, other commands call the service at CANDOR_URL.
 
 Exit codes: 0 done · 1 the answer is no (a recalibration was refused) · 2 wrong usage or configuration ·
-3 no service answers · 4 the service refused the request · 5 the service failed.
+3 no service answers · 4 the service refused the request · 5 the service failed · 130 interrupted.
 """
 
 from __future__ import annotations
 
 import sys
 import traceback
+from typing import Annotated
 
 import typer
 
@@ -15,23 +16,30 @@ from importing.cli import app as import_app
 from importing.cli import isolate
 from service.commands import (
     approval,
+    audit,
+    bundle,
+    cases,
+    challenger,
     doctor,
+    dossier,
     export,
     import_policy,
     jobs,
     keys,
     labelled_sets,
+    labels,
     local,
     models,
     monitor,
     policy,
-    predict,
     recalibration,
     remote,
     rows,
-    score,
+    state,
 )
-from service.commands.output import SERVER_ERROR
+from service.commands.bulk import predict, score
+from service.commands.output import INTERRUPTED, SERVER_ERROR
+from service.version import VERSION
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -39,18 +47,43 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
     help="Serve calibrated predictions with certified decisions.",
-    epilog="Exit codes: 0 done, 1 the answer is no, 2 usage or configuration, 3 no service, 4 refused, 5 failed.",
+    epilog="Exit codes: 0 done, 1 the answer is no, 2 usage or configuration, 3 no service, 4 refused, 5 failed, "
+    "130 interrupted.",
 )
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"candor {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 app.add_typer(import_app, name="import", callback=import_policy.provide)
+app.add_typer(bundle.app, name="bundle")
 app.add_typer(keys.app, name="keys")
 app.add_typer(policy.app, name="policy")
+app.add_typer(challenger.app, name="challenger")
 app.add_typer(labelled_sets.app, name="labelled-sets")
 app.add_typer(jobs.app, name="jobs")
+app.add_typer(cases.app, name="cases")
+app.add_typer(state.app, name="state")
+app.add_typer(audit.app, name="audit")
+app.add_typer(labels.app, name="labels")
 
 for verb in (
     local.serve,
     local.worker,
     doctor.doctor,
+    dossier.dossier,
     export.export_onnx,
     predict.predict,
     score.score,
@@ -62,7 +95,6 @@ for verb in (
     remote.rollback,
     monitor.monitor,
     approval.reject,
-    approval.audit,
     models.models,
     models.load,
     models.unload,
@@ -74,10 +106,12 @@ for verb in (
 
 def main() -> None:
     """Run the command line."""
-    if sys.argv[1:2] == ["import"]:
-        isolate()
     try:
+        if sys.argv[1:2] == ["import"]:
+            isolate()
         app()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     except Exception:  # noqa: BLE001 — an unexpected error must not look like "the answer is no"
         traceback.print_exc()
         sys.exit(SERVER_ERROR)

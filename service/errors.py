@@ -9,7 +9,7 @@
     │   ├── InputShapeError
     │   ├── InputTypeError
     │   ├── InputValueError            NaN, out of range, an unreadable image
-    │   └── NonFiniteLogitsError       the model returns NaN or infinite scores
+    │   └── NonFiniteLogitsError       the model returns NaN or infinite scores, or no probability
     ├── FeedbackError                  a feedback item
     │   ├── MalformedPredictionIdError
     │   └── UnknownLabelError
@@ -19,11 +19,14 @@
     │   ├── UnknownRevisionError
     │   ├── UnknownPolicyError
     │   ├── UnknownJobError
-    │   └── UnknownLabelledSetError
+    │   ├── UnknownLabelledSetError
+    │   ├── UnknownCaseError
+    │   └── UnknownChallengerError
     ├── TooFewLabelsError              too few labelled rows to recalibrate
     ├── RevisionStateError             this revision cannot be activated or rolled back
     ├── LabelledSetStateError          this uploaded set cannot be used this way or deleted now
     ├── JobStateError                  this job has no result, or cannot be cancelled
+    ├── CaseStateError                 someone else has this case, or it is done
     ├── IdempotencyConflictError       the same key with another body
     ├── EpochRequiredError             If-Match is missing
     ├── EpochStaleError                If-Match names an older state
@@ -32,6 +35,7 @@
     ├── RateLimitedError               this key has sent too many requests
     ├── ConfigurationError             the service cannot start with this configuration
     ├── BundleRefusedError             the bundle is damaged or does not reproduce its golden logits
+    ├── RunTooLongError                the model does not end for these rows
     ├── UpstreamRejectedError          the server that runs the model cannot score these rows
     └── UnavailableError               the request is fine; try later
         ├── OverloadedError            a queue is full
@@ -50,9 +54,12 @@ Errors know no HTTP; `service.rest.problems` turns them into responses, `service
 
 from __future__ import annotations
 
+import json
 from typing import Any, ClassVar
 
 from service.places import Place
+
+_LONGEST_PART = 500  # characters of client data in an error
 
 
 class CandorError(Exception):
@@ -94,12 +101,35 @@ class CandorError(Exception):
         """Row of `inputs` that the error is about, None for any other place."""
         return self.place.row if isinstance(self.place, Place) else None
 
+    def as_one_text(self) -> str:
+        """Return all of it as one text, for protocols that have no more.
+
+        >>> from service.places import in_body
+        >>> InputShapeError("The request has no inputs.", where=in_body("inputs"), found=0, expected="1").as_one_text()
+        'The request has no inputs. Where: /inputs. Found: 0. Expected: 1.'
+        """
+        parts = [str(self)]
+        for name in ("where", "found", "expected"):
+            value = getattr(self, name)
+            if value is not None:
+                text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+                parts.append(f"{name.capitalize()}: {text[:_LONGEST_PART]}.")
+        if self.remedy is not None:
+            parts.append(self.remedy)
+        return " ".join(parts)
+
 
 class InputError(CandorError):
-    """The request's content cannot be used."""
+    """The request's content cannot be used.
+
+    Attributes:
+        refused: Column of a table that refuses a value, and whether that is "missing", "unknown" or "invalid"; None for
+            other errors.
+    """
 
     title = "Unusable input"
     kind = "input"
+    refused: tuple[str, str] | None = None
 
 
 class MalformedBodyError(InputError):
@@ -152,7 +182,7 @@ class InputValueError(InputError):
 
 
 class NonFiniteLogitsError(InputError):
-    """The model returns NaN or infinite scores for a valid input."""
+    """The model returns NaN or infinite scores for a valid input, or a probability outside 0 to 1."""
 
     title = "No finite scores"
     kind = "non-finite-logits"
@@ -228,6 +258,20 @@ class UnknownLabelledSetError(NotFoundError):
     kind = "unknown-labelled-set"
 
 
+class UnknownCaseError(NotFoundError):
+    """The case does not exist."""
+
+    title = "Unknown case"
+    kind = "unknown-case"
+
+
+class UnknownChallengerError(NotFoundError):
+    """The challenger does not exist."""
+
+    title = "Unknown challenger"
+    kind = "unknown-challenger"
+
+
 class TooFewLabelsError(CandorError):
     """There are too few labelled rows to recalibrate."""
 
@@ -254,6 +298,13 @@ class JobStateError(CandorError):
 
     title = "Job has ended"
     kind = "job-state"
+
+
+class CaseStateError(CandorError):
+    """Someone else has the case, or it is done."""
+
+    title = "Case not available"
+    kind = "case-state"
 
 
 class IdempotencyConflictError(CandorError):
@@ -322,6 +373,13 @@ class BundleRefusedError(CandorError):
     kind = "bundle-refused"
 
 
+class RunTooLongError(CandorError):
+    """The model does not end for a batch with these rows, so its run was ended. Slow rows would hold it up again."""
+
+    title = "Run too long"
+    kind = "run-too-long"
+
+
 class UpstreamRejectedError(CandorError):
     """The server that runs the model cannot score these rows."""
 
@@ -365,7 +423,13 @@ class BundleUnreachableError(UnavailableError):
 
 
 class StateUnavailableError(UnavailableError):
-    """The database does not answer, so nothing can be stored."""
+    """The database does not answer, so nothing can be stored.
+
+    Attributes:
+        public: The error without addresses, users and paths, for clients; None if it has none of them.
+    """
+
+    public: StateUnavailableError | None = None
 
     title = "State unavailable"
     kind = "state-unavailable"
@@ -406,8 +470,14 @@ class UpstreamChangedError(UpstreamError):
     kind = "upstream-changed"
 
 
+def for_clients(error: CandorError) -> CandorError:
+    """Return an error as clients may read it: without the address of the state."""
+    return (isinstance(error, StateUnavailableError) and error.public) or error
+
+
 def error_document(error: CandorError) -> dict[str, Any]:
-    """Return an error as a document for `error_from_document`."""
+    """Return an error as a document for `error_from_document`, as clients may read it."""
+    error = for_clients(error)
     return {
         "class": type(error).__name__,
         "message": str(error),

@@ -9,9 +9,8 @@ import time
 import numpy as np
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-# Two characters for every 10 bits: 13 look-ups an id instead of 26.
-_PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
-_SHIFTS = tuple(range(120, -1, -10))
+_OF_BYTE = (8 * _ALPHABET).encode()  # a character for the low 5 bits of each byte
+_TIME_SHIFTS = tuple(range(45, -1, -5))
 _WELL_FORMED = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 
 
@@ -21,13 +20,10 @@ def new_ids(count: int) -> list[str]:
     >>> len(new_ids(2)), len(new_ids(1)[0])
     (2, 26)
     """
-    milliseconds = (time.time_ns() // 1_000_000) << 80
-    randomness = os.urandom(10 * count)
-    ids = []
-    for start in range(0, 10 * count, 10):
-        value = milliseconds | int.from_bytes(randomness[start : start + 10])
-        ids.append("".join([_PAIRS[(value >> shift) & 1023] for shift in _SHIFTS]))
-    return ids
+    milliseconds = time.time_ns() // 1_000_000
+    first = "".join([_ALPHABET[(milliseconds >> shift) & 31] for shift in _TIME_SHIFTS])
+    rest = os.urandom(16 * count).translate(_OF_BYTE).decode("ascii")
+    return [first + rest[start : start + 16] for start in range(0, 16 * count, 16)]
 
 
 def ids_of(milliseconds: int, randomness: bytes) -> list[str]:

@@ -49,6 +49,7 @@ class Others(Protocol):
 
     Attributes:
         leader: Whether this process runs what only one may run: jobs, monitors and retention.
+        first: Whether this process hears of changes for all.
         stopping: Whether the service is about to stop: it still answers, but is not ready.
         supervised: Whether a supervisor has started it, which also holds the lock of the state.
         processes: Number of processes.
@@ -56,6 +57,7 @@ class Others(Protocol):
     """
 
     leader: bool
+    first: bool
     stopping: bool
     supervised: bool
     processes: int
@@ -87,7 +89,7 @@ class Alone:
     """
 
     def __init__(self, *, leader: bool = True) -> None:
-        self.leader, self.stopping, self.supervised, self.processes = leader, False, False, 1
+        self.leader, self.first, self.stopping, self.supervised, self.processes = leader, True, False, False, 1
         self.rates: int | None = None
         self._handlers: Handlers = {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 
@@ -17,6 +18,8 @@ class Place:
     Example:
         >>> str(in_body("inputs", 3)), str(in_query("top")), str(in_header("If-Match"))
         ('/inputs/3', '?top', 'If-Match')
+        >>> str(in_body("a/b"))
+        '/a~1b'
         >>> str(in_body("inputs", 0).tensor_row(3))
         'row 3 of /inputs/0'
     """
@@ -29,17 +32,16 @@ class Place:
         return Place(self.kind, (*self.parts, part))
 
     def __str__(self) -> str:
-        """Return the place as clients read it; in a body, a JSON pointer."""
-        path = "/".join(map(str, self.parts))
+        """Return the place as clients read it; in a body, a JSON pointer (RFC 6901)."""
         match self.kind:
             case "body":
-                return f"/{path}"
+                return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in self.parts) or "/"
             case "tensor":
                 return f"row {self.parts[-1]} of {Place('body', self.parts[:-1])}"
             case "query":
-                return f"?{path}"
+                return f"?{self.parts[0]}"
             case "header":
-                return path
+                return str(self.parts[0])
 
     @property
     def row(self) -> int | None:
@@ -58,6 +60,7 @@ class Place:
         return Place("tensor", (*self.parts, row))
 
 
+@lru_cache(maxsize=256, typed=True)
 def in_body(*parts: str | int) -> Place:
     """Return a place in the body, by keys and indices."""
     return Place("body", parts)

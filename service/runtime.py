@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
 import numpy.typing as npt
 
+from service.cases.counts import CaseCounts
+from service.cases.webhooks import OUTCOMES, Webhooks
 from service.inference.remote import Remote
 from service.inference.statistics import Statistics
+from service.monitoring.audit_export import OUTCOMES as EXPORT_OUTCOMES
+from service.monitoring.audit_export import AuditExport
 from service.monitoring.drift import Drift, DriftTests
 from service.monitoring.thread import Monitors, Status
 from service.monitoring.upstreams import UpstreamChecks
 from service.others import CONDITION, FLUSH, JOBS, METRICS, STATISTICS, Handlers, Others
 from service.recalibration.jobs import Jobs
+from service.serving.challengers import RESULTS, Challengers
 from service.serving.logged import logged_rows
 from service.serving.models import Models
 from service.serving.plane import Answer, Log, Plane, Served
 from service.settings import Settings
+from service.state.access_record import AccessRecord
+from service.state.cases import CaseStore, Counts
+from service.state.challengers import ChallengerStore
 from service.state.database import Database, now_us
 from service.state.feedback import FeedbackStore
 from service.state.labelled_sets import LabelledSetStore
+from service.state.log_sink import LogSink
+from service.state.notices import Notices
 from service.state.predictions import PredictionLog
 from service.state.retention import Retention
 from service.state.revisions import RevisionStore
@@ -37,6 +49,7 @@ from service.telemetry.triton_metrics import TritonMetrics
 from service.version import VERSION
 
 _FLUSH_S = 10.0
+_FREE: Final = "Free disk space of the state."
 LOG_INTERVAL_S, LONGEST_LOG_INTERVAL_S = 0.05, 0.5  # longest wait of a prediction for others to share its commit
 
 
@@ -46,8 +59,11 @@ class Runtime:
 
     settings: Settings
     database: Database
+    notices: Notices
     log: PredictionLog
     models: Models
+    challengers: ChallengerStore
+    beside: Challengers
     jobs: Jobs
     monitors: Monitors
     drift: DriftTests
@@ -55,7 +71,13 @@ class Runtime:
     revisions: RevisionStore
     feedback: FeedbackStore
     retention: Retention
+    log_sink: LogSink
     labels: LabelCounts
+    cases: CaseStore
+    case_counts: CaseCounts
+    webhooks: Webhooks
+    audit_export: AuditExport
+    access_record: AccessRecord
     labelled_sets: LabelledSetStore
     metrics: Metrics
     tracing: Tracing | None
@@ -72,11 +94,13 @@ class Runtime:
         Raises:
             CandorError: The service cannot start; nothing stays open.
         """
+        settings.check_folders()
         tracing = Tracing(settings.otlp_endpoint, settings.trace_share) if settings.otlp_endpoint else None
         database = Database.open(
             settings.state_url, lock_is_held=others.supervised, schema_of_another=not settings.background
         )
         try:
+            notices = Notices(database, settings.direct_url, others)
             log = PredictionLog(
                 database,
                 capacity=settings.log_capacity,
@@ -87,11 +111,20 @@ class Runtime:
             )
             metrics = Metrics()
             models = Models(settings, database, _LOGS[settings.log_mode](log), others)
+            cases = CaseStore(database)
+            challengers = ChallengerStore(database)
+            beside = Challengers(
+                models, challengers, max_batch_size=settings.max_batch_size, deadline_s=settings.deadline_s
+            )
+            log.then(beside.offer)
             runtime = cls(
                 settings=settings,
                 database=database,
+                notices=notices,
                 log=log,
                 models=models,
+                challengers=challengers,
+                beside=beside,
                 jobs=Jobs(settings, database, models, metrics, others, tracing),
                 monitors=Monitors(settings, database, models),
                 drift=DriftTests(settings, database, models),
@@ -99,8 +132,18 @@ class Runtime:
                 revisions=RevisionStore(database),
                 feedback=FeedbackStore(database),
                 retention=Retention(database, days=settings.retention_days, inputs_days=settings.inputs_days),
+                log_sink=LogSink(database, settings.log_sink, settings.uploads),
                 labels=LabelCounts(database, models, metrics),
-                labelled_sets=LabelledSetStore(database),
+                cases=cases,
+                case_counts=CaseCounts(cases),
+                webhooks=Webhooks(settings, database, cases, models),
+                audit_export=AuditExport(settings, database),
+                access_record=AccessRecord(database),
+                labelled_sets=LabelledSetStore(
+                    database,
+                    max_sets=settings.max_labelled_sets_per_key,
+                    max_bytes=settings.max_labelled_bytes_per_key,
+                ),
                 metrics=metrics,
                 tracing=tracing,
                 others=others,
@@ -123,13 +166,18 @@ class Runtime:
 
     def close(self) -> None:
         """Finish and write waiting work, then close the state."""
+        self.webhooks.close()
+        self.audit_export.close()
         self.monitors.close()
         self.drift.close()
         self.upstreams.close()
         self.labels.close()
         self.models.close()
         self.retention.close()
+        self.log_sink.close()
         self.log.close()
+        self.beside.close()
+        self.access_record.close()  # after what writes more important things
         self.database.close()
         if self.tracing is not None:
             self.tracing.close()
@@ -176,15 +224,40 @@ class Runtime:
             )
         if (disk := self.database.disk()) is not None:
             yield "candor_state_bytes", "Size of the state's files (SQLite).", {}, disk.used
-            yield "candor_state_free_bytes", "Free disk space of the state (SQLite).", {}, disk.free
+            yield "candor_state_free_bytes", _FREE, {}, disk.free
+        elif settings.state_disk is not None:
+            yield "candor_state_free_bytes", _FREE, {}, shutil.disk_usage(settings.state_disk).free
+        for url, outcome in product(self.audit_export.targets, EXPORT_OUTCOMES):
+            target = {"target": urlsplit(url).scheme, "outcome": outcome}
+            text = "Exports of the audit log's head by this process, by outcome."
+            yield "candor_audit_exports_total", text, target, self.audit_export.counts[url, outcome]
         yield "candor_log_depth", "Predictions queued for the log.", {}, self.log.depth
         yield "candor_log_written_total", "Predictions written to the log since the start.", {}, self.log.written
         yield "candor_log_dropped_total", "Predictions dropped by a full queue since the start.", {}, self.log.dropped
         yield "candor_log_left_out_total", "Predictions left out by sampling since the start.", {}, self.log.left_out
         for kind, rows in asdict(self.retention.deleted).items():
             yield "candor_pruned_rows_total", "Rows deleted by retention since the start.", {"kind": kind}, rows
+        if self.log_sink.through_us is not None:
+            yield (
+                "candor_log_sink_written_total",
+                "Rows written to the log sink since the start.",
+                {},
+                self.log_sink.written,
+            )
+            text = "End of the last hour that is in the log sink, in seconds since the epoch."
+            yield "candor_log_sink_through_seconds", text, {}, self.log_sink.through_us / 1e6
+        if self.notices.arrive is not None and self.others.first:
+            text = "Whether changes of the state arrive by notice (PostgreSQL): 1, else 0 and by polling only."
+            yield "candor_state_notices", text, {}, self.notices.arrive
         yield "candor_state_stale_seconds", "Seconds since the last database contact.", {}, self.models.stale_for_s
+        yield "candor_challenger_queue_rows", "Rows queued for challengers.", {}, self.beside.depth
         for model in self.models.all():
+            for one in model.beside:
+                for result in RESULTS:
+                    named = {"model": model.name, "challenger": one.challenger.name, "result": result}
+                    text = "Sampled rows for a challenger of another bundle since the start."
+                    rows = self.beside.counts[model.name, one.challenger.name, result]
+                    yield "candor_challenger_rows_total", text, named, rows
             if model.desired.loaded:
                 ready = model.plane.served is not None and model.problem is None
                 yield "candor_model_ready", "Whether a model serves its active revision.", {"model": model.name}, ready
@@ -198,6 +271,11 @@ class Runtime:
                 active = {"model": model.name, "revision": model.plane.served.revision.id}
                 yield "candor_revision_info", "The active revision.", active, 1
                 yield from _certificates(model.name, model.plane.served)
+                yield from _cases(model.name, self.case_counts.of(model.name))
+                for outcome in OUTCOMES if settings.webhook_url is not None else ():
+                    of_outcome = {"model": model.name, "outcome": outcome}
+                    text = "Deliveries of cases to the webhook by this process, by outcome."
+                    yield "candor_webhook_deliveries_total", text, of_outcome, self.webhooks.counts[model.name, outcome]
                 if (status := self.monitors.seen(model.name)) is not None:
                     yield from _monitoring(model.name, status)
                 if (drift := self.drift.seen(model.name)) is not None:
@@ -230,11 +308,21 @@ def _certificates(model: str, served: Served) -> Iterable[Gauge]:
                     yield "candor_certificate_valid", text, labels, band.certificate.valid
 
 
+def _cases(model: str, counts: Counts) -> Iterable[Gauge]:
+    """Yield the review queue."""
+    of_model = {"model": model}
+    yield "candor_cases_waiting", "Cases that are neither labelled nor skipped.", of_model, counts.waiting
+    yield "candor_cases_claimed", "Waiting cases that someone has claimed.", of_model, counts.claimed
+    yield "candor_cases_overdue", "Waiting cases past their due time.", of_model, counts.overdue
+    age_s = 0.0 if counts.oldest_at is None else max(0.0, (now_us() - counts.oldest_at) / 1e6)
+    yield "candor_cases_oldest_seconds", "Age of the oldest waiting case; 0 without one.", of_model, age_s
+
+
 def _monitoring(model: str, status: Status) -> Iterable[Gauge]:
     """Yield the monitors' evidence, the calibration alarm and the latest estimates."""
     of_model = {"model": model}
     for monitor in status.monitors:
-        if monitor.ended_at is None:
+        if monitor.ended_at is None and monitor.kind != "challenger":
             named = {"model": model, "monitor": monitor.name}
             yield "candor_monitor_evidence", "Evidence of a monitor, natural logarithm.", named, monitor.evidence
         if monitor.ended_at is None and monitor.kind == "calibration":

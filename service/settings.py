@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import ipaddress
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import (
+    BeforeValidator,
+    DirectoryPath,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 if TYPE_CHECKING:
     from bundle.references import Reference
+
+
+_ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?")
+
+
+def _names(given: object) -> object:
+    return ([name for part in given.split(",") if (name := part.strip())] or None) if isinstance(given, str) else given
 
 
 class Settings(BaseSettings):
@@ -25,22 +44,59 @@ class Settings(BaseSettings):
         description="Path of a Unix socket to listen on instead of host and port, for a proxy on this machine. Users "
         "who may write to it (the umask decides) may connect. Unset: none.",
     )
+    insecure: bool = Field(
+        False,
+        description="Without an API key, also answer requests that a proxy forwards or that name another host. Then "
+        "everyone who reaches the proxy is administrator. No effect once a key exists.",
+    )
     grpc_port: int | None = Field(
         None,
         ge=1,
         le=65535,
         description="Port to listen on for gRPC (Open Inference Protocol; extra `grpc`). Unset: no gRPC.",
     )
+    tls_cert: Path | None = Field(
+        None,
+        description="File with the certificate of the service and those between it and its authority (PEM). HTTP and "
+        "gRPC then speak TLS 1.2 or newer alone. Read again when it changes. Unset: no TLS.",
+    )
+    tls_key: Path | None = Field(None, description="File with the private key of `CANDOR_TLS_CERT` (PEM, no password).")
+    tls_client_ca: Path | None = Field(
+        None,
+        description="File with authorities (PEM): each connection then requires a client certificate of one of them, "
+        "beside an API key. Unset: none is asked for.",
+    )
     bundles: Annotated[str, BeforeValidator(str)] = Field(
         "var/bundles",
-        description="Folder of bundles, laid out as `{model}/{version}/`, or of a single bundle: a path, or a URL such "
-        "as `s3://…`. `…@sha256:…` pins a single bundle to the digest of its manifest.",
+        description="Folder of bundles, laid out as `{model}/{version}/`, or of a single bundle: a path, a URL such "
+        "as `s3://…`, or "
+        "`models:/NAME@ALIAS` (MLflow). `…@sha256:…` pins a single bundle to the digest of its manifest.",
     )
     bundle_cache: Path = Field(
         Path("var/bundle-cache"), description="Folder for copies of bundles where `CANDOR_BUNDLES` is a URL."
     )
     bundle_cache_days: float = Field(
         30.0, ge=1, description="Days after which a copy there that no service has needed since is removed."
+    )
+    bundle_cache_bytes: PositiveInt | None = Field(
+        None,
+        description="Size in bytes above which the copies there that no running service needs are removed early, those "
+        "not needed for longest first. Unset: no bound.",
+    )
+    trusted_keys: str | None = Field(
+        None,
+        description="Ed25519 public keys of which one must have signed each bundle (`candor bundle sign`): a file of "
+        "PEM blocks, or the blocks. Unset: signatures are not checked.",
+    )
+    proof_timeout_s: PositiveFloat = Field(
+        120.0,
+        description="Maximum time in seconds in which a new bundle must open and give its golden logits, in a process "
+        "of its own.",
+    )
+    proof_memory_bytes: PositiveInt = Field(
+        8 * 1024**3,
+        description="Maximum memory in bytes that a new bundle may take in that process; "
+        "three quarters of what the container has left, if that is less.",
     )
     policies: Path | None = Field(
         None,
@@ -50,12 +106,28 @@ class Settings(BaseSettings):
     database_url: str = Field(
         "sqlite:///var/state.db", description="SQLAlchemy URL of the state database (SQLite or PostgreSQL)."
     )
+    database_direct_url: str | None = Field(
+        None,
+        description="URL of the same PostgreSQL past a connection pooler in transaction mode, which delivers no "
+        "notices of changes. Unset: `CANDOR_DATABASE_URL`; without notices, changes arrive with the next poll.",
+    )
+    database_read_url: str | None = Field(
+        None,
+        description="URL of a streaming replica of the same PostgreSQL, from which recalibrations read their rows. "
+        "One that lags behind by more than 30 s, or does not answer, is replaced by `CANDOR_DATABASE_URL`. "
+        "Unset: none.",
+    )
     database_password_file: Path | None = Field(
-        None, description="File that contains the PostgreSQL password, inserted into the database URL. Unset: none."
+        None, description="File that contains the PostgreSQL password, inserted into the database URLs. Unset: none."
+    )
+    state_disk: DirectoryPath | None = Field(
+        None,
+        description="Folder on PostgreSQL's disk, whose free space is then a metric, as SQLite's is. Unset: none.",
     )
     uploads: Path = Field(
         Path("var/uploads"),
-        description="Folder for uploaded labelled sets until they are stored; one folder per server.",
+        description="Folder for uploaded labelled sets until they are stored, and for a file of the log until it is at "
+        "the URL of `CANDOR_LOG_SINK`; one folder per server.",
     )
     default_model: str | None = Field(
         None, description="Model that answers /predict, /feedback and /recalibrate. Optional with a single model."
@@ -73,15 +145,20 @@ class Settings(BaseSettings):
         description="Run recalibrations, monitors, retention and schema updates in this service. `false` leaves them "
         "to `candor worker`, waits for its schema updates, and requires PostgreSQL.",
     )
+    models: Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(_names)] = Field(
+        None,
+        description="Names of the models to serve, separated by commas, in a service with `CANDOR_BACKGROUND=false`. "
+        "Unset: all.",
+    )
     threads: PositiveInt | None = Field(
         None,
         description="CPU threads per inference run. Unset: the CPUs available to the container divided by the workers, "
-        "less one. Refused if the threads of all workers together exceed the CPUs.",
+        "less one, and at least one. Refused if more than one and the threads of all workers together exceed the CPUs.",
     )
     gpu_memory_bytes: PositiveInt | None = Field(
         None, description="Maximum GPU memory per model in bytes. Unset: no limit."
     )
-    max_batch_size: PositiveInt = Field(32, description="Maximum rows per inference batch.")
+    max_batch_size: PositiveInt = Field(64, description="Maximum rows per inference batch.")
     max_queued_rows: PositiveInt = Field(
         1024,
         description="Maximum queued rows per model, divided among the workers; further requests get 503.",
@@ -90,6 +167,11 @@ class Settings(BaseSettings):
         0.0, ge=0, le=1, description="Time in seconds that a free session waits for more rows."
     )
     deadline_s: PositiveFloat = Field(10.0, description="Queueing deadline in seconds; later predictions get 504.")
+    run_timeout_s: PositiveFloat = Field(
+        60.0,
+        description="Maximum time in seconds of one inference run in this process. A longer one is ended between two "
+        "nodes of the graph, and its predictions get 500. Also the time for 64 rows that a recalibration scores.",
+    )
 
     max_body_bytes: PositiveInt = Field(
         8 * 1024 * 1024, description="Maximum request body size in bytes, enforced while the body arrives."
@@ -98,6 +180,13 @@ class Settings(BaseSettings):
         1024**3,
         description="Maximum size of a labelled set in bytes, compressed and unpacked, enforced while it arrives.",
     )
+    max_labelled_sets_per_key: PositiveInt = Field(
+        1_000, description="Maximum number of labelled sets that the state keeps of one uploader."
+    )
+    max_labelled_bytes_per_key: PositiveInt = Field(
+        64 * 1024**3,
+        description="Maximum size in bytes, unpacked, of all labelled sets that the state keeps of one uploader.",
+    )
     max_pixels: PositiveInt = Field(
         16_000_000, description="Maximum pixels per request over all its images, checked before decoding."
     )
@@ -105,17 +194,34 @@ class Settings(BaseSettings):
 
     key_requests_per_s: PositiveFloat | None = Field(
         None,
+        allow_inf_nan=False,
         description="Maximum requests per second of each API key to all workers together, with bursts of one second; "
         "further requests get 429. Unset: no limit.",
+    )
+    key_rows_per_s: PositiveFloat | None = Field(
+        None,
+        allow_inf_nan=False,
+        description="Maximum predicted rows per second of each API key to all workers together, with bursts of one "
+        "second. Rows count once they are answered: they delay the key's next requests (429). Unset: no limit.",
     )
     client_timeout_s: PositiveFloat = Field(
         20.0,
         description="Time in seconds for a client to send the request head, to send the body (plus one second per 16 "
         "KiB), or to continue reading a response.",
     )
+    cors_origins: Annotated[tuple[str, ...] | None, NoDecode] = Field(
+        None,
+        description="Origins whose pages may call the service from a browser, exactly as the browser sends them, "
+        "separated by commas: `https://app.example,https://b.example:8443`. Unset: none. Requires an API key.",
+    )
     max_connections: PositiveInt = Field(
         4096,
         description="Maximum open connections, divided among the workers; further connections get 503 and are closed.",
+    )
+    max_connections_per_address: PositiveInt | None = Field(
+        None,
+        description="Maximum open HTTP connections from one address, divided among the workers; TLS "
+        "handshakes in progress do not count. Unset: no such limit: behind a proxy, all connections have its address.",
     )
 
     log_capacity: PositiveInt = Field(
@@ -133,6 +239,11 @@ class Settings(BaseSettings):
         gt=0,
         le=1,
         description="Share of groups whose predictions are logged; a group is logged as a whole or not at all.",
+    )
+    log_sink: str | None = Field(
+        None,
+        description="Folder, or URL for fsspec (`s3://…`), of a copy of the log: one Parquet file for each hour (UTC), "
+        "written from the state. Unset: none.",
     )
     keep_inputs: Literal["off", "sought", "all"] = Field(
         "off",
@@ -165,8 +276,8 @@ class Settings(BaseSettings):
     refit_timeout_s: PositiveFloat = Field(600.0, description="Time limit of a recalibration in seconds.")
     child_priority: Literal["idle", "low"] = Field(
         "idle",
-        description="CPU priority of recalibration and upload checks: `idle` uses only idle CPU; `low` guarantees a "
-        "small share on a busy host.",
+        description="CPU priority of recalibration and upload checks: `idle` uses only CPU time that predictions "
+        "leave; `low` guarantees a small share on a busy host.",
     )
     gate_alpha: float = Field(0.05, gt=0, lt=0.5, description="Error budget of the gate; look k uses alpha/(k(k+1)).")
     gate_margin: float = Field(
@@ -192,6 +303,27 @@ class Settings(BaseSettings):
     monitor_tolerance: float = Field(
         0.02, ge=0.001, lt=0.5, description="Miscalibration that the calibration alarm tolerates."
     )
+    webhook_url: str | None = Field(
+        None,
+        description="URL that gets each case of the review queue when it comes, ends, or is reopened (POST, signed). "
+        "Unset: no webhook.",
+    )
+    webhook_secret_file: Path | None = Field(
+        None,
+        description="File with the secret that signs webhooks, 32 characters or more; while it is rotated, the new and "
+        "the old one, each in a line.",
+    )
+    webhook_timeout_s: PositiveFloat = Field(10.0, description="Seconds after which a delivery has failed.")
+    audit_key_file: Path | None = Field(
+        None,
+        description="File with the ed25519 key (PEM) that signs heads of the audit log. Unset: none are exported.",
+    )
+    audit_export: Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(_names)] = Field(
+        None,
+        description="Where signed heads of the audit log go, separated by commas: `file:///path`, `syslog://host:514`, "
+        "`syslog:///dev/log`, or the URL of a webhook. Unset: nowhere.",
+    )
+    audit_export_s: PositiveFloat = Field(3600.0, description="Interval in seconds at which heads are exported.")
     drift_window_s: float = Field(
         86_400.0,
         ge=0,
@@ -259,8 +391,25 @@ class Settings(BaseSettings):
         le=1,
         description="Maximum change of a probability in 99 % of the rows in a recalibration. Unset: no limit.",
     )
+    limit_calibration_error: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Maximum upper bound (97.5 %) of the calibration error after a recalibration, of the predicted "
+        "label and of each policy's positive class. A calibrated model meets 0.1 from 3,000 to 5,000 gate rows. Unset: "
+        "no limit.",
+    )
+    limit_action_change: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="Largest change of an action's share at which an activation needs no acceptance, and at which "
+        "automatic activation is allowed.",
+    )
     four_eyes: bool = Field(
-        False, description="Require another API key to activate a proposal than the key that made it."
+        False,
+        description="Require another API key to activate a proposal than the key that made it, and two keys to "
+        "activate an unsigned bundle.",
     )
     stop_delay_s: float = Field(
         0.0,
@@ -271,6 +420,52 @@ class Settings(BaseSettings):
     drain_timeout_s: PositiveFloat = Field(
         10.0, description="Time in seconds that a stop then waits for requests in flight."
     )
+
+    @model_validator(mode="after")
+    def _tls(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("CANDOR_TLS_CERT and CANDOR_TLS_KEY belong together: set both, or none")
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            raise ValueError("CANDOR_TLS_CLIENT_CA requires CANDOR_TLS_CERT and CANDOR_TLS_KEY")
+        return self
+
+    @field_validator("cors_origins", mode="before")
+    @classmethod
+    def _origins(cls, origins: object) -> object:
+        listed = [one.strip() for one in origins.split(",") if one.strip()] if isinstance(origins, str) else origins
+        for origin in listed if isinstance(listed, list | tuple) else ():
+            if not _ORIGIN.fullmatch(str(origin)):
+                raise ValueError(f"{origin!r} is not an origin such as https://app.example: no path, no wildcard")
+        return listed
+
+    @field_validator("webhook_url")
+    @classmethod
+    def _whole(cls, url: str | None) -> str | None:
+        if url is not None:
+            try:
+                parts = urlsplit(url)
+                whole = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+            except ValueError:
+                whole = False
+            if not whole or not url.isascii() or not url.isprintable() or " " in url:
+                raise ValueError(f"{url!r} is not a URL such as https://cases.example/candor")
+            if parts.username is not None or parts.fragment:
+                raise ValueError("the URL of a webhook has no user, password or fragment; the signature identifies it")
+        return url
+
+    @field_validator("audit_export")
+    @classmethod
+    def _targets(cls, urls: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        for url in urls or ():
+            parts = urlsplit(url)
+            local = not parts.netloc and parts.path.startswith("/")
+            if parts.scheme in ("http", "https"):
+                cls._whole(url)
+            elif not (parts.scheme in ("file", "syslog") and local) and not (
+                parts.scheme == "syslog" and parts.hostname and (parts.port or 1) > 0
+            ):
+                raise ValueError(f"{url!r} is not file:///path, syslog://host:514, syslog:///dev/log or https://…")
+        return urls
 
     @field_validator("bundles")
     @classmethod
@@ -288,6 +483,20 @@ class Settings(BaseSettings):
             raise ValueError("the URL of a folder has no query")
         return bundles
 
+    @field_validator("models")
+    @classmethod
+    def _without_background(cls, models: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
+        if models is not None and info.data.get("background"):
+            raise ValueError("requires CANDOR_BACKGROUND=false, because recalibrations and monitors cover all models")
+        return models
+
+    @property
+    def log_gap(self) -> str | None:
+        """The setting by which answered predictions may lack in the log; None if it is complete."""
+        if self.log_mode != "sync":
+            return f"CANDOR_LOG_MODE={self.log_mode}"
+        return None if self.log_sample == 1.0 else f"CANDOR_LOG_SAMPLE={self.log_sample:g}"
+
     @property
     def bundle_reference(self) -> Reference:
         """`bundles`: its path or URL, and the digest that it is pinned to."""
@@ -303,6 +512,37 @@ class Settings(BaseSettings):
             return Path(reference.address)
         return self.bundle_cache / hashlib.sha256(reference.address.encode()).hexdigest()[:16]
 
+    def check_folders(self) -> None:
+        """Check the local folders that the service reads.
+
+        Raises:
+            ConfigurationError: The folder of bundles or of policies does not exist.
+        """
+        from service.errors import ConfigurationError
+
+        bundles = None if self.bundle_reference.is_url else self.bundle_folder
+        for folder, what, where in (
+            (bundles, "bundles", "CANDOR_BUNDLES"),
+            (self.policies, "policies", "CANDOR_POLICIES"),
+        ):
+            if folder is not None and not folder.is_dir():
+                raise ConfigurationError(
+                    f"The folder of {what} {folder} does not exist.",
+                    where=where,
+                    found="a file" if folder.exists() else "nothing",
+                    expected="a folder",
+                    remedy="Correct the path, or create the folder.",
+                )
+
+    @property
+    def direct_url(self) -> str | None:
+        """`database_direct_url`, with the password of `database_password_file` where there is one.
+
+        Raises:
+            ConfigurationError: As `state_url`.
+        """
+        return None if self.database_direct_url is None else self.with_password(self.database_direct_url)
+
     @property
     def state_url(self) -> str:
         """`database_url`, with the password of `database_password_file` where there is one.
@@ -310,8 +550,39 @@ class Settings(BaseSettings):
         Raises:
             ConfigurationError: The file cannot be read or is empty, or the state is not PostgreSQL.
         """
+        return self.with_password(self.database_url)
+
+    @property
+    def read_url(self) -> str | None:
+        """`database_read_url`, with the password likewise; None without one.
+
+        Raises:
+            ConfigurationError: As `state_url`.
+        """
+        return None if self.database_read_url is None else self.with_password(self.database_read_url)
+
+    def with_password(self, url: str) -> str:
+        """Return a URL with the password of `database_password_file`, where there is one.
+
+        Raises:
+            ConfigurationError: As `state_url`.
+        """
         if self.database_password_file is None:
-            return self.database_url
+            return url
         from service.state.password import with_password
 
-        return with_password(self.database_url, self.database_password_file)
+        return with_password(url, self.database_password_file)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether `host` is reachable from this machine only.
+
+    >>> is_loopback("localhost"), is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0")
+    (True, True, True, False)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -29,6 +29,15 @@ def microseconds(time: datetime) -> int:
     return (time - _EPOCH) // _MICROSECOND
 
 
+def start_of_year_us(us: int) -> int:
+    """Return the start of a time's calendar year (UTC), in microseconds since the epoch.
+
+    >>> iso(start_of_year_us(1_700_000_000_000_000))
+    '2023-01-01T00:00:00.000000Z'
+    """
+    return microseconds(datetime((_EPOCH + us * _MICROSECOND).year, 1, 1, tzinfo=UTC))
+
+
 def duration_us(text: str) -> int:
     """Return a duration such as 90d, 12h, 30m or 45s in microseconds.
 
@@ -42,3 +51,15 @@ def duration_us(text: str) -> int:
     if match is None:
         raise ValueError(f"{text!r} is not a duration: write 90d, 12h, 30m or 45s")
     return int(match[1]) * _UNITS_S[match[2]] * 1_000_000
+
+
+def spoken(seconds: float) -> str:
+    """Return a time span in the unit that fits.
+
+    >>> spoken(12.34), spoken(5400), spoken(1_000_000)
+    ('12.3 s', '1.5 h', '11.6 d')
+    """
+    for name, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.3g} {name}"
+    return f"{seconds:.3g} s"

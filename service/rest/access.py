@@ -1,28 +1,36 @@
-"""Access over HTTP: the sender of a request, and the scope that its path requires."""
+"""Access over HTTP: the sender of a request, and the scope and model that its path requires."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 from functools import lru_cache
+from urllib.parse import parse_qsl
 
-from service.errors import ForbiddenError, RateLimitedError, UnauthenticatedError
-from service.operations.access import Access, names_loopback
+from service.errors import ForbiddenError, RateLimitedError, UnauthenticatedError, UnknownJobError
+from service.operations.access import Access, check_forwarded, names_loopback, not_local
 from service.operations.principal import Principal
 from service.places import in_header
 from service.rest.bodies import Scope, header
+from service.runtime import Runtime
 
-# Required scope by method and path, checked before the body is read. All other paths require a key of any scope.
+# Required scope by method and path, checked before the body is read. All others require any scope but "metrics".
+_OTHER_SITES = ("cross-site", "same-site")
 _SCOPES = (
     ("POST", re.compile(r".*/(?:predict|infer)|/v1/models/[^/]+:predict"), "predict"),
     ("POST", re.compile(r".*/feedback"), "feedback"),
+    *((method, re.compile(r"/v1/models/[^/]+/cases(?:/.*)?"), "review") for method in ("GET", "POST")),  # rows' data
     ("POST", re.compile(r".*/recalibrate"), "calibrate"),
     ("POST", re.compile(r".*/labelled-sets"), "calibrate"),
     ("DELETE", re.compile(r".*/labelled-sets/[^/]+"), "calibrate"),
     ("POST", re.compile(r".*/prior-shift"), "calibrate"),
     ("PUT", re.compile(r".*/policies/[^/]+"), "calibrate"),
-    ("POST", re.compile(r".*/policies/[^/]+/simulate"), "calibrate"),
+    ("PUT", re.compile(r".*/challengers/[^/]+"), "calibrate"),
+    ("DELETE", re.compile(r".*/challengers/[^/]+"), "calibrate"),
+    ("POST", re.compile(r".*/policies/[^/]+/(?:simulate|backtest)"), "calibrate"),
     ("POST", re.compile(r".*/(?:activate|rollback|reject)"), "approve"),
-    ("GET", re.compile(r".*/audit"), "approve"),
+    ("GET", re.compile(r".*/revisions/[^/]+/traffic"), "calibrate"),
+    ("GET", re.compile(r".*/audit"), "read"),
     ("DELETE", re.compile(r"/v1/jobs/[^/]+"), "calibrate"),
     ("POST", re.compile(r"/v1/jobs/[^/]+/propose"), "calibrate"),
     ("POST", re.compile(r".*/(?:load|unload|erase)"), "admin"),
@@ -32,14 +40,54 @@ _SCOPES = (
 )
 
 
+_OF_MODEL = re.compile(r"/(?:v1|v2(?:/repository)?|dashboard)/models/(?P<model>[^/]+)(?:/.*)?")
+_OF_JOB = re.compile(r"/(?:v1|dashboard)/jobs/(?P<job>[^/]+)(?:/.*)?")
+_OF_DEFAULT = ("/predict", "/feedback", "/recalibrate")
+_ASKED = ("/v1/jobs", "/dashboard/audit")  # they are about the model in their query, and about all without one
+# Of these, lists leave out other models.
+_OF_NO_MODEL = re.compile(r"/v1/models|/v2/?|/dashboard(?:/theme|/logout)?")
+
+
 @lru_cache(maxsize=1024)
 def needed_scope(method: str, path: str) -> str | None:
-    """Return the scope that a request requires, None if any key suffices.
+    """Return the scope that a request requires, None if any scope suffices that is not for metrics alone.
 
     >>> needed_scope("POST", "/v1/models/digits/feedback"), needed_scope("GET", "/v1/models")
     ('feedback', None)
     """
     return next((scope for verb, pattern, scope in _SCOPES if method == verb and pattern.fullmatch(path)), None)
+
+
+async def check_model(principal: Principal, path: str, query: bytes, runtime: Runtime) -> None:
+    """Refuse a request beyond the models that its sender is limited to.
+
+    Args:
+        principal: The sender.
+        path: Path of the request, unquoted.
+        query: Its query, as it was sent.
+        runtime: Parts of the service.
+
+    Raises:
+        ForbiddenError: The path is about another model, or about all of them.
+        UnknownModelError: There is no default model.
+    """
+    if principal.models is None or _OF_NO_MODEL.fullmatch(path):
+        return
+    if found := _OF_MODEL.fullmatch(path):
+        principal.reach(found["model"].removesuffix(":predict"))
+    elif found := _OF_JOB.fullmatch(path):
+        with contextlib.suppress(UnknownJobError):
+            principal.reach((await runtime.jobs.get(found["job"])).model)
+    elif path in _OF_DEFAULT:
+        principal.reach(runtime.models.get(None).name)
+    else:
+        principal.reach(_model_in(query) if path in _ASKED else None)
+
+
+def _model_in(query: bytes) -> str | None:
+    """Return the model that a query asks for; None for all, and where another reader could see another one."""
+    asked = [value for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True) if name == "model"]
+    return asked[0] if len(asked) == 1 else None
 
 
 async def sender(access: Access, scope: Scope) -> Principal:
@@ -51,45 +99,55 @@ async def sender(access: Access, scope: Scope) -> Principal:
         RateLimitedError: The key has sent too many requests.
     """
     if not access.guarded:
-        _check_local(scope)
+        _check_unguarded(access, scope)
     return await access.principal(header(scope, b"authorization"))
 
 
-def sender_at_once(access: Access, scope: Scope, needed: str) -> Principal | None:
+def sender_at_once(access: Access, scope: Scope, needed: str, model: str | None) -> Principal | None:
     """Return the sender of a request without waiting, None where `sender` has to decide.
 
     A request whose sender is returned was counted, no other.
     """
     try:
         if not access.guarded:
-            _check_local(scope)
-        return access.at_once(header(scope, b"authorization"), needed)
+            _check_unguarded(access, scope)
+        return access.at_once(header(scope, b"authorization"), needed, model)
     except (UnauthenticatedError, ForbiddenError, RateLimitedError):
         return None
 
 
 async def is_known(access: Access, scope: Scope) -> bool:
-    """Return whether the sender of a request is authenticated."""
+    """Return whether the sender of a request is authenticated, by a key that is not for metrics alone."""
     try:
-        await sender(access, scope)
+        (await sender(access, scope)).require(None)
     except (UnauthenticatedError, ForbiddenError, RateLimitedError):
         return False
     return True
 
 
-def _check_local(scope: Scope) -> None:
-    """Refuse requests that a web page made a browser on this machine send.
+def _check_unguarded(access: Access, scope: Scope) -> None:
+    """Refuse requests to a service without keys that a page of another site made a browser send, or a proxy forwards.
 
     Raises:
-        ForbiddenError: The Host or Origin names another machine.
+        ForbiddenError: The Host or Origin names another machine, or a header is that of a proxy.
     """
-    for name in (b"host", b"origin"):
-        value = header(scope, name)
-        if value is not None and not names_loopback(value if name == b"origin" else f"//{value}"):
-            raise ForbiddenError(
-                "Without an API key, the service accepts requests from this machine only.",
-                where=in_header(name.decode().capitalize()),
-                found=value[:200],
-                expected="localhost or 127.0.0.1",
-                remedy="Make a key: candor keys create --name ops --scope admin",
-            )
+    headers = dict(reversed(scope["headers"]))  # the first of equals, as everywhere
+    site, origin, host = (_text(headers.get(name)) for name in (b"sec-fetch-site", b"origin", b"host"))
+    other = origin is not None and origin.partition("://")[2] != host if site is None else site in _OTHER_SITES
+    if other and scope["method"] not in ("GET", "HEAD"):  # links from elsewhere may lead here
+        raise not_local(in_header("Origin"), origin or site or "", "a page of this service")
+    if not access.local_only:
+        return
+    for name, value in (("Host", host), ("Origin", origin)):
+        if value is not None and not names_loopback(value if name == "Origin" else f"//{value}"):
+            raise not_local(in_header(name), value, "localhost or 127.0.0.1")
+    _check_forwarded(tuple(headers))
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else str(value, "latin-1")
+
+
+@lru_cache(maxsize=256)  # clients send the same names with every request
+def _check_forwarded(names: tuple[bytes, ...]) -> None:
+    check_forwarded(str(name, "latin-1") for name in names)

@@ -38,10 +38,14 @@ def write(answer: Answer, top: int | None = None) -> bytes:
     predictions = []
     for row, prediction_id in enumerate(answer.ids):
         action = answer.actions[row]
-        decision = None if action is None else {"action": action, "label_sought": answer.sought[row]}
+        decision: dict[str, Any] | None = None
+        if action is not None:
+            decision = {"action": action, "label_sought": answer.sought[row]}
         if parts and decision is not None:
             segment = answer.segments[row] if answer.segments is not None else None
             decision["segment"] = segment if segment in parts else None
+        if decision is not None and answer.sets is not None:
+            decision["set"] = [served.labels[place] for place in answer.sets[row].nonzero()[0]]
         predictions.append(
             {
                 "prediction_id": prediction_id,
@@ -97,6 +101,8 @@ def _policy(solved: SolvedPolicy, segments: Sequence[str | None] | None) -> dict
     A policy with segments adds the certificates of the segments in this request and its fallback action.
     """
     document = {"id": f"{solved.policy.id}@{solved.version}", "certified": solved.certified}
+    if solved.sets:
+        document["sets"] = solved.certified_sets
     if not solved.parts:
         return document
     named = dict.fromkeys(segment for segment in segments or () if segment in solved.parts)

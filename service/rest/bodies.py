@@ -31,8 +31,28 @@ def too_large(found: int | str, limit: int) -> BodyTooLargeError:
         "The request body is too large.",
         found=f"{found} bytes",
         expected=f"at most {limit} bytes",
-        remedy="Send fewer rows per request, or raise CANDOR_MAX_BODY_BYTES.",
+        remedy="Send less per request. CANDOR_MAX_BODY_BYTES limits bodies of predictions and labels.",
     )
+
+
+def check_values(body: bytes, most: int) -> None:
+    """Refuse a JSON body with too many values before it is parsed: that keeps all other requests waiting.
+
+    Args:
+        body: The body, which is not parsed.
+        most: Maximum number of commas and opening brackets.
+
+    Raises:
+        BodyTooLargeError: It has more.
+    """
+    found = body.count(b",") + body.count(b"[") + body.count(b"{")
+    if found > most:
+        raise BodyTooLargeError(
+            "The request body has too many values.",
+            found=f"{found} commas and brackets",
+            expected=f"at most {most}",
+            remedy="Send fewer rows per request, or the inputs as .npy or binary tensors.",
+        )
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:

@@ -8,6 +8,7 @@ import resource
 import socket
 import struct
 from abc import ABC, abstractmethod
+from collections import Counter
 from typing import Any, ClassVar, Final, Protocol
 
 from uvicorn.config import Config
@@ -21,6 +22,7 @@ from service.settings import Settings
 _MOST_LOOSE_BYTES = 64 * 1024  # of a head, and of trailers
 _BYTES_PER_S = 16 * 1024  # minimum average rate of a body beyond the time for every request
 _LINGER_S = 0.25  # of idle connections at a stop: a request may be on its way
+_GRACE_S = 2.0  # of incomplete requests at a stop
 
 _MOST_DIRECT_BYTES: Final = 256 * 1024  # of a body that is kept here until it is complete
 _UNUSUAL: Final = frozenset((b"transfer-encoding", b"content-encoding", b"expect", b"upgrade"))
@@ -30,7 +32,10 @@ _CLOSE: Final = b"connection", b"close"
 _TIMED_OUT = "408 Request Timeout", "timeout", "The request did not arrive in time."
 _HEAD_TOO_LARGE = "431 Request Header Fields Too Large", "head-too-large", "The request's head is too large."
 _NO_HTTP = "400 Bad Request", "malformed-request", "The request is not valid HTTP."
+_NO_HOST = "400 Bad Request", "malformed-request", "The request requires one Host header."
+_TOO_MANY_OF_ONE = "503 Service Unavailable", "overloaded", "Too many connections from this address."
 _TOO_MANY = "503 Service Unavailable", "overloaded", "Too many connections."
+_STOPPED = "503 Service Unavailable", "unavailable", "The service stopped before the request had arrived."
 
 
 class _Joined(asyncio.Transport):
@@ -122,9 +127,9 @@ class Cycle(ABC):
     def gone(self) -> None:
         """Give up: the connection is closed."""
 
-    def reply(self, status: int, headers: Headers, content: bytes) -> None:
-        """Send the answer."""
-        self.connection.reply(self, status, headers, content)
+    def reply(self, status: int, headers: Headers, lines: bytes, content: bytes) -> None:
+        """Send the answer; `lines` are further headers."""
+        self.connection.reply(self, status, headers, lines, content)
 
 
 class Direct(Protocol):
@@ -148,6 +153,8 @@ class Connection(HttpToolsProtocol):
 
     timeout_s: float
     most: int
+    most_of_one: int | None
+    of_address: ClassVar[Counter[str]]
     direct: Direct | None
     largest_direct: int
 
@@ -160,36 +167,52 @@ class Connection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._since: float | None = self.loop.time()  # start of the incoming request; None between requests
+        self._idle_since: float | None = None  # end of the last answer, if nothing came since
         self._received = 0  # bytes of it
         self._loose = 0  # bytes of it that neither ended its head nor were body
+        self._chunk = self._head_at_most = 0  # bytes that came last; and those that may belong to the head in hand
         self._unread_since: float | None = None  # time at which the client stopped reading
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
+        self._address: str | None = None  # where connections are counted by address
         self._own: Cycle | None = None  # the last request that was answered without ASGI
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, or refuse it if there are too many."""
         super().connection_made(transport)
         self._joined = _Joined(transport, self.loop)
+        if self.most_of_one is not None and self.client is not None:
+            self._address = self.client[0]
+            self.of_address[self._address] += 1
+            if self.of_address[self._address] > self.most_of_one:
+                self._refuse(*_TOO_MANY_OF_ONE)
+                return
         if len(self.connections) > self.most:
             self._refuse(*_TOO_MANY)
             return
-        self._timer = self.loop.call_later(self.timeout_s, self._look)
+        self._look_after(self.timeout_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a connection."""
         if self._timer is not None:
             self._timer.cancel()
+        if self._address is not None:
+            self.of_address[self._address] -= 1
+            if not self.of_address[self._address]:
+                del self.of_address[self._address]
         if self._own is not None and not self._own.response_complete:
             self._own.gone()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Continue a request, or begin the next."""
+        self._idle_since = None
         if self._since is None or not self._received:
             self._begin()
         self._received += len(data)
         self._loose += len(data)
+        self._chunk = len(data)
+        self._head_at_most += len(data)
         super().data_received(data)
         if self._loose > _MOST_LOOSE_BYTES and self._since is not None:
             self._refuse(*_HEAD_TOO_LARGE)
@@ -202,19 +225,24 @@ class Connection(HttpToolsProtocol):
         """Begin a request, possibly sent together with the end of the previous one."""
         if self._since is None:
             self._begin()
+        self._head_at_most = self._chunk
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """Start to answer, or wait for the body of a request that is answered without ASGI."""
         self._loose = 0
+        if self.transport.is_closing() or not self._head_is_valid():
+            return
         own = self._own_cycle()
         if own is not None:
             own.connection = self
             own.keep_alive = self.parser.should_keep_alive() and not self._stopping
             self._own = self.cycle = own  # type: ignore[assignment]  # uvicorn reads the attributes that it has
             own.begin()
+            self.headers = []
             return
         super().on_headers_complete()
+        self.headers = []  # the scope has those of the head; what comes now are trailers, which nobody reads
         self.cycle.transport = self._joined
         if self._stopping:
             self.cycle.keep_alive = False
@@ -223,6 +251,8 @@ class Connection(HttpToolsProtocol):
         """Hand a part of the body on."""
         self._loose = 0
         cycle: object = self.cycle
+        if self.transport.is_closing():
+            return
         if not isinstance(cycle, Cycle):
             super().on_body(body)
         elif not cycle.response_complete:
@@ -232,6 +262,8 @@ class Connection(HttpToolsProtocol):
         """Note that a request has arrived completely, and answer it if nobody does yet."""
         self._since = None
         cycle: object = self.cycle
+        if cycle is None:
+            return  # its head was refused
         if not isinstance(cycle, Cycle):
             super().on_message_complete()
         elif not cycle.response_complete and not self.transport.is_closing():
@@ -239,21 +271,50 @@ class Connection(HttpToolsProtocol):
             pieces, cycle.pieces = cycle.pieces, []
             cycle.answer(pieces[0] if len(pieces) == 1 else b"".join(pieces), alone=len(self.connections) == 1)
 
-    def reply(self, cycle: Cycle, status: int, headers: Headers, content: bytes) -> None:
+    def on_response_complete(self) -> None:
+        """Go on with the next request, or note since when the connection is idle: uvicorn would set a timer for it."""
+        if self.pipeline:
+            super().on_response_complete()
+            return
+        self.server_state.total_requests += 1
+        if self._since is None or self.cycle.more_body:  # nothing of the next request has come
+            self._idle_since = self.loop.time()
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+
+    def reply(self, cycle: Cycle, status: int, headers: Headers, lines: bytes, content: bytes) -> None:
         """Send an answer, head and body in one piece."""
         head = [STATUS_LINE[status]]
         for name, value in (*self.server_state.default_headers, *headers):
             head += name, b": ", value, b"\r\n"
+        head.append(lines)
         if _CLOSE in headers:
             cycle.keep_alive = False
         elif not cycle.keep_alive:
             head.append(b"connection: close\r\n")
+        head += b"\r\n", content
         self._joined.flush()
-        self.transport.write(b"".join((*head, b"\r\n", content)))
+        self.transport.write(b"".join(head))
         cycle.response_started = cycle.response_complete = True
         if not cycle.keep_alive:
             self.transport.close()
         self.on_response_complete()
+
+    def _head_is_valid(self) -> bool:
+        """Return whether the head that has arrived has a size and a Host to be answered; refuse it if not."""
+        if self._head_at_most > _MOST_LOOSE_BYTES and (
+            len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > _MOST_LOOSE_BYTES
+        ):
+            self._refuse(*_HEAD_TOO_LARGE)
+            return False
+        hosts = 0
+        for name, _ in self.headers:
+            if name == b"host":
+                hosts += 1
+        if hosts != 1 and (hosts or self.parser.get_http_version() == "1.1"):  # RFC 9112, section 3.2
+            self._refuse(*_NO_HOST)
+            return False
+        return True
 
     def _own_cycle(self) -> Cycle | None:
         """Return what answers the request whose head has arrived, None if ASGI has to.
@@ -281,8 +342,9 @@ class Connection(HttpToolsProtocol):
         return self.direct(target, scope)  # type: ignore[arg-type]  # uvicorn's type of a scope is a TypedDict
 
     def shutdown(self) -> None:
-        """Answer the request in hand or on its way with `connection: close`; close an idle connection in a moment."""
+        """Answer the request in hand with `connection: close`; close in a moment if none has arrived completely."""
         self._stopping = True
+        self.loop.call_later(_GRACE_S, self._close_if_incomplete)
         if self.cycle is None or self.cycle.response_complete:
             self.loop.call_later(_LINGER_S, self._close_if_idle)
         else:
@@ -307,6 +369,14 @@ class Connection(HttpToolsProtocol):
         if not (self._answering or (self._since is not None and self._received)):
             self.transport.close()
 
+    def _close_if_incomplete(self) -> None:
+        if self.transport.is_closing() or self._answering or self._since is None:
+            return
+        if self.cycle is not None and self.cycle.more_body and self.cycle.response_complete:  # refused by its head
+            self.transport.close()
+        else:
+            self._refuse(*_STOPPED)
+
     def _begin(self) -> None:
         self._since, self._received, self._loose = self.loop.time(), 0, 0
 
@@ -324,6 +394,11 @@ class Connection(HttpToolsProtocol):
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 self.transport.abort()
                 return
+        elif self._idle_since is not None:
+            left_s = self._idle_since + self.timeout_keep_alive - now
+            if left_s <= 0:
+                self.transport.close()
+                return
         elif self._since is not None:
             if self.flow.read_paused or self._answering:  # the service is the slow part
                 self._since = now
@@ -331,7 +406,10 @@ class Connection(HttpToolsProtocol):
             if left_s <= 0:
                 self._refuse(*_TIMED_OUT)
                 return
-        self._timer = self.loop.call_later(left_s, self._look)
+        self._look_after(left_s)
+
+    def _look_after(self, left_s: float) -> None:
+        self._timer = self.loop.call_later(min(left_s, self.timeout_keep_alive), self._look)
 
     def _refuse(self, status: str, kind: str, title: str) -> None:
         """Send the reason, unless an answer has started, and close."""
@@ -355,9 +433,11 @@ def protocol(settings: Settings, direct: Direct | None) -> type[Connection]:
     class Configured(Connection):
         timeout_s = settings.client_timeout_s
         most = settings.max_connections
+        most_of_one = settings.max_connections_per_address
         largest_direct = min(_MOST_DIRECT_BYTES, settings.max_body_bytes)
 
     Configured.direct = direct
+    Configured.of_address = Counter()
     return Configured
 
 

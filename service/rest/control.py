@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Depends
 
-from service.rest import feedback, jobs, kserve, labelled_sets, models, policies, prior_shift, recalibrate, revisions
+from service.rest import (
+    cases,
+    challengers,
+    feedback,
+    jobs,
+    kserve,
+    labelled_sets,
+    models,
+    policies,
+    prior_shift,
+    recalibrate,
+    revisions,
+)
 from service.rest.dependencies import model_in_path
 
 
@@ -15,7 +27,7 @@ def router() -> APIRouter:
     for routes in (of_model, short):
         feedback.add_to(routes)
         recalibrate.add_to(routes)
-    for subject in (revisions, policies, labelled_sets, prior_shift, models):
+    for subject in (revisions, policies, cases, labelled_sets, prior_shift, challengers, models):
         subject.add_to(of_model)
     whole = APIRouter()
     whole.include_router(of_model)

@@ -15,16 +15,15 @@ import structlog
 
 from service.errors import CandorError, InputError
 from service.operations.access import Access
-from service.operations.predicting import LARGE, Predicting, Prediction
+from service.operations.predicting import LARGE
 from service.rest.access import sender_at_once
 from service.rest.bodies import Headers, Scope
 from service.rest.connections import Cycle
+from service.rest.endpoints import Endpoints
 from service.rest.exchange import Written, headers_of
 from service.rest.paths import Target
-from service.rest.predict import Predict
 from service.rest.problems import CLIENT_GONE
 from service.rest.requests import Requests
-from service.rest.v2.infer import Infer
 from service.serving.plane import Logged
 
 
@@ -32,35 +31,23 @@ class Direct:
     """Answer predictions whose bodies are small and arrive as announced.
 
     Args:
-        predict: Answers requests of /v1.
-        infer: Answers requests of /v2.
+        endpoints: The endpoints that predict.
         access: Access control.
         requests: Names and counts requests.
     """
 
-    def __init__(self, predict: Predict, infer: Infer, access: Access, requests: Requests) -> None:
+    def __init__(self, endpoints: Endpoints, access: Access, requests: Requests) -> None:
+        self.endpoints = endpoints
         self.requests = requests
-        self._predict = predict
-        self._infer = infer
         self._access = access
 
     def __call__(self, target: Target, scope: Scope) -> Cycle | None:
         """Return what answers a request whose head has arrived; None if ASGI has to."""
-        principal = sender_at_once(self._access, scope, "predict")
+        principal = sender_at_once(self._access, scope, "predict", target.predicts.model)
         if principal is None:
             return None
         scope["principal"] = principal
         return _Exchange(self, target, scope)
-
-    def asked(self, target: Target, scope: Scope) -> tuple[Predicting, Prediction[Any, Written]]:
-        """Return the prediction that a request asks for.
-
-        Raises:
-            CandorError: The request cannot be answered.
-        """
-        if target.path.startswith("/v2/") and target.model is not None:
-            return self._infer, self._infer.asked(scope, target.model, target.version)
-        return self._predict, self._predict.asked(scope, target.model)
 
 
 class _Exchange(Cycle):
@@ -90,7 +77,7 @@ class _Exchange(Cycle):
     def begin(self) -> None:
         """Find out what is asked, or refuse it before its body has arrived."""
         try:
-            self._predicting, self._prediction = self._direct.asked(self._target, self._scope)
+            self._predicting, self._prediction = self._direct.endpoints.asked(self._target.predicts, self._scope)
         except Exception as error:  # noqa: BLE001 — it is answered
             self._failed(error)
 
@@ -113,6 +100,8 @@ class _Exchange(Cycle):
                 prediction.place(error)
                 raise
         except Exception as error:  # noqa: BLE001 — it is answered
+            if isinstance(error, InputError):
+                prediction.refused(error)
             self._failed(error)
 
     def gone(self) -> None:
@@ -177,10 +166,11 @@ class _Exchange(Cycle):
     def _reply(self, status: int, headers: Headers, content: bytes) -> None:
         if self.response_complete:
             return
-        more = self._direct.requests.headers(self._scope, self._request_id)
-        self.reply(status, [*headers, *more], content)
+        more, lines = self._direct.requests.ending(self._scope, self._request_id)
+        self.reply(status, [*headers, *more], lines, content)
         self._ended(status)
 
     def _ended(self, status: int) -> None:
         self._prediction = None
-        self._direct.requests.ended(self._scope, self._request_id, self._target.route, status, self._began, quiet=False)
+        route = self._target.predicts.route
+        self._direct.requests.ended(self._scope, self._request_id, route, status, self._began, quiet=False)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from typing import Annotated
+from collections import Counter
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Response
 from starlette.concurrency import run_in_threadpool
@@ -18,6 +20,7 @@ from service.state.database import now_us
 from service.state.feedback import FeedbackItem
 from service.times import iso, microseconds
 
+_MANY: Final = 100  # items; more are handled off the event loop
 _CLOCKS_DIFFER_US = 5 * 60 * 1_000_000
 
 
@@ -34,28 +37,40 @@ async def feedback(
 
     NDJSON and CSV hold the same items as JSON; what is wrong in them is named by line and column.
     """
-    items = _items(received, model.served.labels)
-    digest = hashlib.sha256(received.body).digest() if idempotency_key else None
-    receipt = await run_in_threadpool(
-        runtime.feedback.add, model.name, items, by=by.name, idempotency_key=idempotency_key, body_digest=digest
+    labels = model.served.labels
+
+    def checked() -> tuple[list[FeedbackItem], bytes | None]:
+        return _items(received, labels, by.source), hashlib.sha256(received.body).digest() if idempotency_key else None
+
+    items, digest = await run_in_threadpool(checked) if len(received.entries) > _MANY else checked()
+    receipt = await asyncio.wrap_future(
+        runtime.feedback.submit(
+            model.name, items, by=by.name, by_key=by.prefix, idempotency_key=idempotency_key, body_digest=digest
+        )
     )
     if receipt.batch is None:
         runtime.metrics.feedback.add(model.name, "replayed", len(receipt.items))
     else:
-        for item in receipt.items:
-            runtime.metrics.feedback.add(model.name, item.status)
+        for status, number in Counter(item.status for item in receipt.items).items():
+            runtime.metrics.feedback.add(model.name, status, number)
         runtime.labels.stored(model.name, receipt.batch, items)
-    answer = FeedbackReceipt(
-        stored=receipt.stored,
-        pending=receipt.pending,
-        duplicates=receipt.duplicates,
-        conflicts=receipt.conflicts,
-        items=tuple(FeedbackStatus(status=item.status) for item in receipt.items),
-    )
-    return sent(answer)
+
+    def answer() -> Response:
+        return sent(
+            FeedbackReceipt(
+                stored=receipt.stored,
+                pending=receipt.pending,
+                duplicates=receipt.duplicates,
+                conflicts=receipt.conflicts,
+                items=tuple(FeedbackStatus(status=item.status) for item in receipt.items),
+            )
+        )
+
+    return await run_in_threadpool(answer) if len(items) > _MANY else answer()
 
 
-def _items(sent: Sent, labels: tuple[str, ...]) -> list[FeedbackItem]:
+def _items(sent: Sent, labels: tuple[str, ...], own: str | None) -> list[FeedbackItem]:
+    """Return checked items; `own` is the only source that the key may send, None for any."""
     known = set(labels)
     items = []
     for index, entry in enumerate(sent.entries):
@@ -89,7 +104,17 @@ def _items(sent: Sent, labels: tuple[str, ...]) -> list[FeedbackItem]:
                 found=entry.labelled_at,
                 expected=f"at most {iso(now_us())}",
             )
-        items.append(FeedbackItem(entry.prediction_id, entry.reference, entry.label, entry.source, labelled_at))
+        source = entry.source
+        if own is not None:
+            if "source" in entry.model_fields_set and source != own:
+                raise FeedbackError(
+                    "The API key may send labels of its own source only.",
+                    where=sent.place(index, "source"),
+                    found=source,
+                    expected=own,
+                )
+            source = own
+        items.append(FeedbackItem(entry.prediction_id, entry.reference, entry.label, source, labelled_at))
     return items
 
 

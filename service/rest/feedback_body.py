@@ -15,10 +15,12 @@ from starlette.concurrency import run_in_threadpool
 from candor.contract.feedback import MOST_ITEMS, FeedbackEntry, FeedbackRequest
 from service.errors import MalformedBodyError, UnsupportedMediaTypeError
 from service.places import Place, in_body
-from service.rest.lines import CSV_TYPE, NDJSON_TYPE, Record, read_lines
+from service.rest.bodies import check_values
 from service.rest.payloads import JSON_TYPE, media_type_of
 from service.rest.schemas import ref
+from service.row_files.lines import CSV_TYPE, NDJSON_TYPE, Record, read_lines
 
+_MOST_VALUES: Final = 16 * MOST_ITEMS  # commas and brackets; an item has 6, and its texts may have more
 MEDIA_TYPES: Final = (JSON_TYPE, NDJSON_TYPE, CSV_TYPE)
 
 
@@ -79,6 +81,7 @@ def read_feedback(body: bytes, media_type: str) -> Sent:
 
 
 def _json(body: bytes) -> Any:
+    check_values(body, _MOST_VALUES)
     try:
         return json.loads(body) if body else None
     except (ValueError, RecursionError) as error:

@@ -12,6 +12,7 @@ from candor.contract.health import Health, Liveness
 from service.operations.access import Access
 from service.operations.readiness import readiness
 from service.rest.access import is_known
+from service.rest.paths import METRICS
 from service.rest.responses import sent
 from service.runtime import Runtime
 from service.telemetry.metrics import exposition
@@ -23,6 +24,7 @@ def router(runtime: Runtime, access: Access) -> APIRouter:
     routes = APIRouter(tags=["operation"])
     started = time.monotonic()
 
+    @routes.head("/livez", include_in_schema=False)
     @routes.get("/livez")
     async def livez() -> Liveness:
         """Prove that the process runs."""
@@ -30,19 +32,23 @@ def router(runtime: Runtime, access: Access) -> APIRouter:
 
     unready = {"model": Health, "description": "Some models are not serving their active revision."}
 
+    @routes.head("/readyz", include_in_schema=False)
     @routes.get("/readyz", response_model=Health, responses={503: unready})
     async def readyz(request: Request) -> Response:
         """Return whether every model serves its active revision. With a valid key: which models, and why not."""
         found = await readiness(runtime)
         known: dict[str, Any] = {}
         if await is_known(access, request.scope):
-            # It makes nothing unready: what is served stays, and a restart elsewhere would not help.
-            unlisted = {"bundles": found.bundles} if found.bundles else {}
-            known = {"models": found.models, "problems": {**found.problems, **unlisted}}
+            # They make nothing unready: what is served stays, and a restart elsewhere would not help.
+            beside = {"bundles": found.bundles, "state": found.state}
+            known = {
+                "models": found.models,
+                "problems": {name: text for name, text in beside.items() if text} | found.problems,
+            }
         health = Health(ready=not found.problems, stale_for_s=round(found.stale_for_s, 1), **known)
         return sent(health, 503 if found.problems else 200)
 
-    @routes.get("/metrics", response_class=PlainTextResponse)
+    @routes.get(METRICS, response_class=PlainTextResponse)
     def metrics() -> Response:  # not on the event loop: it takes milliseconds
         """Return metrics in the Prometheus text format."""
         return Response(exposition(runtime.all_metrics()), media_type="text/plain; version=0.0.4; charset=utf-8")

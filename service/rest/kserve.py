@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import orjson
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends
 from fastapi.routing import APIRoute
 from starlette.routing import Match
 
-from bundle import Columns, Scores
-from service.errors import InputError, InputValueError, MalformedBodyError
-from service.inference.encoded import absent_in
-from service.inference.names import check_name
-from service.places import Place, in_body, in_query
+from bundle import Scores
+from candor.contract.expressions import LARGEST_AMOUNT
+from service.errors import InputError, MalformedBodyError
+from service.inference.amounts import AMOUNTS
+from service.operations.predicting import Predicting, Prediction, most_at_once
+from service.places import Place, in_body
 from service.rest.bodies import Scope
-from service.rest.dependencies import ModelDep, RuntimeDep, model_in_path
-from service.rest.exchange import query_values
-from service.rest.payloads import NAMES, Payload, load_json, of_document
-from service.serving.plane import Answer, Served
+from service.rest.dependencies import ModelDep, model_in_path
+from service.rest.exchange import Written
+from service.rest.payloads import NAMES, Payload, load_rows, of_document, some_of
+from service.rest.predict import JSON_HEADERS, Predicted
+from service.rest.predict_openapi import MODEL
 
 _FIELDS: Final = ("instances", "inputs")
 _QUERY: Final = ("policy", "segment")
@@ -37,6 +35,11 @@ SCHEMAS: Final[dict[str, Any]] = {
             "instances": _ANY | {"description": 'Inputs; an image is base64 or {"b64": base64}.'},
             "inputs": _ANY | {"description": "Another name of `instances`."},
             **dict.fromkeys(NAMES, _NAMES),
+            AMOUNTS: {
+                "type": ["array", "null"],
+                "items": {"type": ["number", "null"], "minimum": 0, "maximum": LARGEST_AMOUNT},
+                "description": "Amount at stake, one per instance.",
+            },
         },
     },
     "InstancePredictions": {
@@ -75,54 +78,69 @@ class _Named(APIRoute):
         return (Match.NONE, {}) if ":" in scope["path"] else super().matches(scope)
 
 
-async def predict_instances(
-    request: Request,
-    runtime: RuntimeDep,
-    model: ModelDep,
-    policy: Annotated[str | None, Query(description="Policy to decide with.")] = None,
-    segment: Annotated[str | None, Query(description="Segment of all instances.")] = None,
-) -> Response:
-    """Predict in KServe's V1 protocol: a list of calibrated probabilities per instance.
+class PredictInstances(Predicting):
+    """Answer prediction requests in KServe's V1 protocol: a list of calibrated probabilities per instance.
 
     Inputs, names of the rows and limits are those of …/predict with JSON.
     """
-    query_values(request.scope["query_string"], _QUERY)
-    if segment is not None:
-        check_name(segment, "A segment has", in_query("segment"))
-    served = model.served
-    model.plane.check_room(served)
-    body, began = await request.body(), time.perf_counter()
-    settings, decoders = runtime.settings, request.app.state.decoders
-    read = partial(_read, body, served, settings.max_rows_per_request, settings.max_pixels)
-    with _as_instances():
-        payload, inputs = await decoders.run(read, len(body))
-        if segment is not None and payload.segments is not None:
-            raise InputValueError(
-                "The segment is given twice.", where=in_body("segments"), found="?segment=", expected="one"
+
+    def asked(self, scope: Scope, model_name: str | None) -> Prediction[Payload, Written]:
+        """Return the prediction that a request asks for, before its body is read.
+
+        Raises:
+            CandorError: The request cannot be answered.
+        """
+        model = self.models.get(model_name)
+        served = model.served
+        model.plane.check_room(served)
+        return _Prediction(self, model, served, scope, _QUERY)
+
+
+class _Prediction(Predicted):
+    """A request of …:predict."""
+
+    def quick(self, body: bytes) -> bool:
+        """Return whether the body is small."""
+        return len(body) <= most_at_once(self.served.encoder)
+
+    def _read(self, body: bytes) -> Payload:
+        served = self.served
+        document = load_rows(body, served.input, self._predicting.max_rows)
+        given = [name for name in _FIELDS if name in document]
+        field = served.encoder.field if isinstance(served.encoder, Scores) else "inputs"
+        if len(given) != 1 or field in document.keys() - {*given}:
+            raise MalformedBodyError(
+                "The body requires `instances`, and no other rows.",
+                where=in_body("instances"),
+                found=some_of(document),
+                expected=["instances"],
             )
-        decoded = time.perf_counter()
-        answer = await model.plane.predict(
-            served,
-            inputs,
-            deadline_s=settings.deadline_s - (decoded - began),
-            policy=policy,
-            references=payload.references,
-            groups=payload.groups,
-            segments=segment if payload.segments is None else payload.segments,
-        )
-    answered = time.perf_counter()
-    runtime.metrics.predicted(answer, answered - decoded)
-    if isinstance(served.encoder, Columns):
-        absent = absent_in(inputs, served.encoder) if payload.absent is None else payload.absent
-        runtime.metrics.absent(model.name, absent)
-    content = await decoders.finish(partial(_written, answer), answer.logits.nbytes)
-    encoded = time.perf_counter()
-    model.plane.stages.decode.add(decoded - began)
-    model.plane.stages.encode.add(encoded - answered)
-    request.scope["answer"] = answer
-    request.scope["times"] = (began, decoded, answered, encoded)
-    headers = {"x-candor-revision": served.revision.id}
-    return Response(content, headers=headers, media_type="application/json")
+        rows = document.pop(given[0])
+        if served.input.kind == "image" and isinstance(rows, list):
+            rows = [row["b64"] if isinstance(row, dict) and row.keys() == {"b64"} else row for row in rows]
+        try:
+            return of_document({field: rows, **document}, served.input, served.encoder, self._predicting.max_rows)
+        except InputError as error:
+            self.place(error)
+            raise
+
+    def place(self, error: InputError) -> None:
+        """Name `instances` instead of the field that a request of Candor's own has."""
+        encoder = self.served.encoder
+        field = encoder.field if isinstance(encoder, Scores) else "inputs"
+        if isinstance(error.place, Place) and error.place.kind == "body" and error.place.parts[:1] == (field,):
+            error.place = in_body("instances", *error.place.parts[1:])
+
+    def write(self) -> Written:
+        """Return the answer as JSON."""
+        answer = self.answer
+        document = {
+            "predictions": answer.probabilities,
+            "labels": answer.served.labels,
+            "prediction_ids": answer.ids,
+            "decisions": answer.actions,
+        }
+        return Written(orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), JSON_HEADERS)
 
 
 async def model_readiness(model: ModelDep) -> dict[str, Any]:
@@ -134,69 +152,52 @@ async def model_readiness(model: ModelDep) -> dict[str, Any]:
 
 
 def add_to(router: APIRouter) -> None:
-    """Mount the endpoints."""
-
-    def answering(name: str) -> dict[int | str, dict[str, Any]]:
-        return {200: {"content": {"application/json": {"schema": _ref(name)}}}}
-
-    content = {"application/json": {"schema": _ref("InstancesRequest")}}
-    named = [Depends(model_in_path)]
-    router.add_api_route(
-        "/v1/models/{model}:predict",
-        predict_instances,
-        methods=["POST"],
-        tags=["predict"],
-        dependencies=named,
-        responses=answering("InstancePredictions"),
-        openapi_extra={"requestBody": {"required": True, "content": content}},
-    )
+    """Mount the endpoint of readiness."""
     router.add_api_route(
         "/v1/models/{model}",
         model_readiness,
         methods=["GET"],
         tags=["models"],
-        dependencies=named,
-        responses=answering("ModelReadiness"),
+        dependencies=[Depends(model_in_path)],
+        responses={200: {"content": _content("ModelReadiness")}},
         route_class_override=_Named,
     )
 
 
-def _ref(name: str) -> dict[str, str]:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def _read(body: bytes, served: Served, max_rows: int, max_pixels: int) -> tuple[Payload, Any]:
-    """Return the content of a body, and its inputs as an array."""
-    document = load_json(body)
-    given = [name for name in _FIELDS if name in document]
-    if len(given) != 1:
-        raise MalformedBodyError(
-            "The body requires `instances`.", where=in_body("instances"), found=sorted(document), expected=["instances"]
-        )
-    rows = document.pop(given[0])
-    if served.input.kind == "image" and isinstance(rows, list):
-        rows = [row["b64"] if isinstance(row, dict) and row.keys() == {"b64"} else row for row in rows]
-    field = served.encoder.field if isinstance(served.encoder, Scores) else "inputs"
-    payload = of_document({field: rows, **document}, served.input, served.encoder, max_rows)
-    return payload, payload.array(served.input, max_pixels=max_pixels)
-
-
-@contextmanager
-def _as_instances() -> Iterator[None]:
-    """Name the places of errors as the request has them."""
-    try:
-        yield
-    except InputError as error:
-        if isinstance(error.place, Place) and error.place.kind == "body" and error.place.parts[:1] == ("inputs",):
-            error.place = in_body("instances", *error.place.parts[1:])
-        raise
-
-
-def _written(answer: Answer) -> bytes:
-    document = {
-        "predictions": answer.probabilities,
-        "labels": answer.served.labels,
-        "prediction_ids": answer.ids,
-        "decisions": answer.actions,
+def path_item() -> dict[str, Any]:
+    """Return the OpenAPI path item of …:predict, which FastAPI does not see."""
+    return {
+        "post": {
+            "tags": ["predict"],
+            "operationId": "predict_instances",
+            "summary": "Predict Instances",
+            "description": "Predict in KServe's V1 protocol: a list of calibrated probabilities per instance. Inputs, "
+            "names of the rows and limits are those of …/predict with JSON.",
+            "parameters": [
+                MODEL,
+                {
+                    "name": "policy",
+                    "in": "query",
+                    "schema": {"type": "string"},
+                    "description": "Policy to decide with.",
+                },
+                {
+                    "name": "segment",
+                    "in": "query",
+                    "schema": {"type": "string"},
+                    "description": "Segment of all instances.",
+                },
+            ],
+            "requestBody": {"required": True, "content": _content("InstancesRequest")},
+            "responses": {
+                "200": {
+                    "description": "One prediction per instance, in order.",
+                    "content": _content("InstancePredictions"),
+                }
+            },
+        }
     }
-    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _content(schema: str) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}

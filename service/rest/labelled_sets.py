@@ -9,11 +9,11 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from candor.contract.labelled_sets import LabelledSet, LabelledSetPage
 from service.rest.dependencies import Caller, ModelDep, RuntimeDep
 from service.rest.exchange import query_values
-from service.rest.lines import CSV_TYPE, NDJSON_TYPE
+from service.rest.intake import Intake
 from service.rest.responses import sent
-from service.rest.uploads.check import MEDIA_TYPES, NPZ_TYPES
-from service.rest.uploads.intake import Intake
-from service.rest.uploads.parquet_rows import PARQUET_TYPE
+from service.row_files.check import MEDIA_TYPES, NPZ_TYPES
+from service.row_files.lines import CSV_TYPE, NDJSON_TYPE
+from service.row_files.parquet_rows import PARQUET_TYPE
 from service.state.labelled_sets import LabelledSet as Stored
 from service.state.labelled_sets import Represents
 from service.times import iso

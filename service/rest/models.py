@@ -13,9 +13,9 @@ from service.rest.dependencies import Caller, ModelDep, RuntimeDep
 from service.rest.responses import sent
 
 
-def list_models(runtime: RuntimeDep) -> Response:
-    """List the models: what each serves, and why one does not serve its active revision."""
-    return sent(models.list_models(runtime))
+def list_models(runtime: RuntimeDep, by: Caller) -> Response:
+    """List the models that the key may reach: what each serves, and why one does not serve its active revision."""
+    return sent(models.list_models(runtime, by=by))
 
 
 def load_model(runtime: RuntimeDep, by: Caller, model: str) -> Response:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -13,7 +15,6 @@ from service.rest import kserve, predict_openapi
 from service.rest.compression import ENCODINGS
 from service.rest.paths import OPEN, V2
 from service.rest.schemas import ref, schemas
-from service.rest.v2 import openapi as v2_openapi
 
 _CONTENT_ENCODING: Final = {
     "name": "Content-Encoding",
@@ -26,7 +27,6 @@ _SCHEMAS: Final = {
     "ContentEncoding": {"type": "string", "enum": [*ENCODINGS, "identity"]},
     "PredictionForm": predict_openapi.FORM,
     **kserve.SCHEMAS,
-    **v2_openapi.SCHEMAS,
 }
 _SHORT: Final = ("/feedback", "/recalibrate")  # on the default model, like /predict
 _PROBLEM: Final = {
@@ -48,23 +48,38 @@ def operation_id(route: APIRoute) -> str:
     return f"{route.name}_default" if route.path in _SHORT else route.name
 
 
-def document(api: FastAPI) -> dict[str, Any]:
-    """Return the complete OpenAPI document."""
+@dataclass(frozen=True)
+class Protocol:
+    """What another protocol has in the document.
+
+    Attributes:
+        paths: Path items that FastAPI does not see.
+        schemas: Schemas by name.
+        error: Its response to a refused request.
+    """
+
+    paths: Mapping[str, dict[str, Any]]
+    schemas: dict[str, Any]
+    error: Mapping[str, Any]
+
+
+def document(api: FastAPI, v2: Protocol) -> dict[str, Any]:
+    """Return the complete OpenAPI document, with the Open Inference Protocol."""
     if api.openapi_schema is None:
         document = get_openapi(title=api.title, version=api.version, summary=api.summary, routes=api.routes)
         paths = {
             "/v1/models/{model}/predict": predict_openapi.path_item(default=False),
             "/predict": predict_openapi.path_item(default=True),
-            "/v2/models/{model}/infer": v2_openapi.inference(versioned=False),
-            "/v2/models/{model}/versions/{version}/infer": v2_openapi.inference(versioned=True),
+            "/v1/models/{model}:predict": kserve.path_item(),
+            **v2.paths,
         }
         document["paths"] = {**paths, **document["paths"]}
         components = document["components"]
-        components["schemas"] = schemas() | _SCHEMAS | components["schemas"]
+        components["schemas"] = schemas() | _SCHEMAS | v2.schemas | components["schemas"]
         for unused in ("HTTPValidationError", "ValidationError"):  # FastAPI's own words for what is a Problem here
             del components["schemas"][unused]
         components["parameters"] = {"ContentEncoding": _CONTENT_ENCODING}
-        components["responses"] = {"Problem": _PROBLEM, "V2Error": v2_openapi.ERROR}
+        components["responses"] = {"Problem": _PROBLEM, "V2Error": v2.error}
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": "cnd_…"}}
         document["security"] = [{"key": []}]
         for path, item in document["paths"].items():

@@ -10,27 +10,71 @@ from urllib.parse import unquote
 from service.rest.bodies import Scope
 
 PREDICT: Final = re.compile(r"(?:/v1/models/(?P<model>[^/]+))?/predict")
+INSTANCES: Final = re.compile(r"/v1/models/(?P<model>[^/]+):predict")
 INFER: Final = re.compile(r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?/infer")
+METRICS: Final = "/metrics"  # every key may read it
 V2: Final = re.compile(r"/v2(?:/.*)?", re.DOTALL)  # a path may hold a line break
 # Health, and documentation that contains nothing beyond the source (docs/explanation/decisions/0003-open-paths.md).
 OPEN: Final = re.compile(r"/livez|/readyz|/v2/health/(?:live|ready)|/openapi\.json|/docs(?:/.*)?")
 
 
+_POLICY: Final = re.compile(r"/v1/models/[^/]+/policies/[^/]+(?:/simulate|/backtest)?")
+_FEEDBACK: Final = re.compile(r"(?:/v1/models/[^/]+)?/feedback")
+_MOST_BYTES: Final = 64 * 1024  # of a body that is read on the event loop
+MOST_POLICY_BYTES: Final = 256 * 1024
+
+
 _LONGEST: Final = 512  # of targets that are remembered
+
+
+class Predicts(NamedTuple):
+    """A path that predicts.
+
+    Attributes:
+        protocol: The pattern that it matches: `PREDICT`, `INSTANCES` or `INFER`.
+        route: Template of the path.
+        model: The model, None for the default model.
+        version: The version, None for the active revision.
+    """
+
+    protocol: re.Pattern[str]
+    route: str
+    model: str | None
+    version: str | None = None
+
+
+@lru_cache(maxsize=1024)
+def most_bytes(path: str) -> int | None:
+    """Return the size of the largest body that a path takes, None if that is a matter of settings.
+
+    >>> most_bytes("/rollback"), most_bytes("/feedback")
+    (65536, None)
+    """
+    if predicts(path) or _FEEDBACK.fullmatch(path):
+        return None
+    return MOST_POLICY_BYTES if _POLICY.fullmatch(path) else _MOST_BYTES
 
 
 def route_of(scope: Scope) -> str:
     """Return the path template, which keeps metric labels few."""
-    return _predicting(scope["path"]) or getattr(scope.get("route"), "path", "") or "unmatched"
+    found = predicts(scope["path"])
+    return found.route if found else getattr(scope.get("route"), "path", "") or "unmatched"
 
 
 @lru_cache(maxsize=1024)
-def _predicting(path: str) -> str | None:
-    """Return the path template of a path that predicts, None for others."""
-    if PREDICT.fullmatch(path):
-        return "/predict" if path == "/predict" else "/v1/models/{model}/predict"
-    if inference := INFER.fullmatch(path):
-        return "/v2/models/{model}/versions/{version}/infer" if inference["version"] else "/v2/models/{model}/infer"
+def predicts(path: str) -> Predicts | None:
+    """Return the parts of a path that predicts, None for others.
+
+    >>> predicts("/v1/models/digits:predict").route, predicts("/predict").model, predicts("/v1/models")
+    ('/v1/models/{model}:predict', None, None)
+    """
+    if found := PREDICT.fullmatch(path):
+        return Predicts(PREDICT, "/predict" if path == "/predict" else "/v1/models/{model}/predict", found["model"])
+    if found := INSTANCES.fullmatch(path):
+        return Predicts(INSTANCES, "/v1/models/{model}:predict", found["model"])
+    if found := INFER.fullmatch(path):
+        versioned = "/versions/{version}" if found["version"] else ""
+        return Predicts(INFER, f"/v2/models/{{model}}{versioned}/infer", found["model"], found["version"])
     return None
 
 
@@ -41,23 +85,19 @@ class Target(NamedTuple):
         path: Its path, unquoted.
         raw_path: Its path as it came.
         query: Its query without the question mark.
-        route: Template of the path.
-        model: The model, None for the default model.
-        version: The version, None for the active revision.
+        predicts: The parts of its path.
     """
 
     path: str
     raw_path: bytes
     query: bytes
-    route: str
-    model: str | None
-    version: str | None
+    predicts: Predicts
 
 
 def target_of(url: bytes) -> Target | None:
     """Return the parts of a request target in origin form that predicts; None for all others, and for long ones.
 
-    >>> target_of(b"/v1/models/digits/predict?top=1").model, target_of(b"/livez")
+    >>> target_of(b"/v1/models/digits/predict?top=1").predicts.model, target_of(b"/livez")
     ('digits', None)
     """
     return _target(url) if len(url) <= _LONGEST else None
@@ -69,9 +109,5 @@ def _target(url: bytes) -> Target | None:
     if b"#" in url or not url.isascii():
         return None
     path = unquote(raw_path.decode("ascii"))
-    matched = PREDICT.fullmatch(path) or INFER.fullmatch(path)
-    route = _predicting(path)
-    if matched is None or route is None or "\n" in path:
-        return None
-    groups = matched.groupdict()
-    return Target(path, raw_path, query, route, groups["model"], groups.get("version"))
+    found = predicts(path)
+    return None if found is None or "\n" in path else Target(path, raw_path, query, found)

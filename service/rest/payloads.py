@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 import numpy.typing as npt
@@ -16,12 +18,15 @@ from service.errors import (
     MalformedBodyError,
     UnsupportedMediaTypeError,
 )
+from service.inference.amounts import AMOUNTS, check_amounts
 from service.inference.encoded import Absent, decode_base64, decode_images, encode_rows, encode_scores, encode_texts
 from service.inference.inputs import Encoder, check_rows
 from service.inference.names import check_name
+from service.inference.nested import array_of, has_booleans
+from service.operations.predicting import LARGE
 from service.places import in_body
+from service.rest.bodies import check_values
 from service.rest.multipart import parts_of
-from service.rest.nested import array_of
 from service.rest.npy import read_npy
 
 JSON_TYPE = "application/json"
@@ -52,18 +57,27 @@ _JSON_NAMES = {
     "NoneType": "null",
 }
 NAMES: Final = ("references", "groups", "segments")
-_FIELDS = ("inputs", *NAMES)
+PER_ROW: Final = (*NAMES, AMOUNTS)
+"""Optional fields with an entry per row."""
+
+_FIELDS = ("inputs", *PER_ROW)
+_PER_VALUE: Final = 4  # commas and brackets of a number in the deepest nesting, twice
+_PER_EXAMPLE: Final = 32  # and of an example besides its numbers: its names, say, with commas in them
+_TEXT_PER_COMMA: Final = 8  # bytes of text, on average
+_MOST_ECHOED: Final = 20
+_OPTIONAL: Final = "`references`, `groups`, `segments` and `amounts`"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # not frozen, like `Inference`
 class Payload:
-    """Content of a prediction request.
+    """Content of a prediction request, never changed.
 
     Attributes:
         inputs: Input array, or encoded images, which take long to decode: see `array`.
         references: The client's name of each row, if given.
         groups: Group of each row, if given.
         segments: Segment of each row, if given.
+        amounts: Amount at stake in each row, if given.
         absent: Accepted missing and unknown values of table rows; None for other inputs.
     """
 
@@ -71,6 +85,7 @@ class Payload:
     references: list[str | None] | None = None
     groups: list[str | None] | None = None
     segments: list[str | None] | None = None
+    amounts: list[float | None] | None = None
     absent: Absent | None = None
 
     def array(self, spec: InputSpec, *, max_pixels: int) -> npt.NDArray[Any]:
@@ -105,8 +120,8 @@ def parse(
             f"The model does not accept {media_type!r}.", found=media_type, expected=list(MEDIA_TYPES[spec.kind])
         )
     if media_type == JSON_TYPE:
-        booleans = b"true" in body or b"false" in body  # nothing else makes one
-        return of_document(load_json(body), spec, encoder, max_rows, booleans=booleans)
+        document = load_rows(body, spec, max_rows)
+        return of_document(document, spec, encoder, max_rows, booleans=has_booleans(body))
     if media_type in NPY_TYPES:
         return Payload(read_npy(body, spec.dtype))
     if media_type == FORM_TYPE:
@@ -144,6 +159,33 @@ def load_json(body: bytes) -> dict[str, Any]:
     return document
 
 
+def some_of(document: dict[str, Any]) -> list[str]:
+    """Return the first names of a document, for an error."""
+    return [name[:200] for name in sorted(islice(document, _MOST_ECHOED))]
+
+
+def load_rows(body: bytes, spec: InputSpec, max_rows: int) -> dict[str, Any]:
+    """Parse a JSON object with examples of a model.
+
+    Args:
+        body: The body.
+        spec: Input of the model.
+        max_rows: Maximum number of examples.
+
+    Raises:
+        MalformedBodyError: The body is not a JSON object.
+        BodyTooLargeError: It has more values than so many examples.
+    """
+    if len(body) > LARGE:
+        tensors = [tensor.shape for tensor in spec.tensors] or [spec.shape]
+        values = sum(abs(math.prod(shape)) for shape in tensors)
+        most = max_rows * (_PER_VALUE * values + _PER_EXAMPLE)
+        characters = sum(math.prod(tensor.shape) * tensor.length for tensor in spec.tensors if tensor.dtype == "string")
+        text = len(body) if spec.kind == "tokens" else min(len(body), max_rows * characters)
+        check_values(body, max(most, text // _TEXT_PER_COMMA))
+    return load_json(body)
+
+
 def of_document(
     document: dict[str, Any], spec: InputSpec, encoder: Encoder | None, max_rows: int, *, booleans: bool = True
 ) -> Payload:
@@ -161,13 +203,13 @@ def of_document(
         InputError: The content cannot be used.
     """
     field = encoder.field if isinstance(encoder, Scores) else "inputs"
-    fields = [field, *NAMES]
-    unknown = sorted(document.keys() - set(fields))
+    fields = [field, *PER_ROW]
+    unknown = document.keys() - set(fields)
     if unknown or field not in document:
         raise MalformedBodyError(
-            f"The body requires `{field}`; `references`, `groups` and `segments` are optional.",
-            where=in_body(unknown[0] if unknown else field),
-            found=sorted(document),
+            f"The body requires `{field}`; {_OPTIONAL} are optional.",
+            where=in_body(min(unknown)[:200] if unknown else field),
+            found=some_of(document),
             expected=fields,
         )
     rows = document[field]
@@ -180,6 +222,8 @@ def of_document(
             f"The request has no {field}.", where=in_body(field), found=0, expected="at least 1 example"
         )
     names: dict[str, Any] = {key: _names(document[key], key) for key in NAMES if key in document}
+    if AMOUNTS in document:
+        names[AMOUNTS] = _amounts(document[AMOUNTS])
     if isinstance(encoder, Scores):
         check_rows(len(rows), max_rows)
         return Payload(encode_scores(rows, spec, encoder), **names)
@@ -221,7 +265,7 @@ def _form(body: bytes, content_type: str, spec: InputSpec, encoder: Encoder | No
     for part in parts_of(body, content_type, max_parts=len(_FIELDS) * max_rows):
         if part.name not in fields:
             raise MalformedBodyError(
-                "Unknown form field. Repeat `references`, `groups` and `segments` as often as `inputs`.",
+                f"Unknown form field. Repeat {_OPTIONAL} as often as `inputs`.",
                 where=in_body(part.name[:200]),
                 found=part.name[:200],
                 expected=list(_FIELDS),
@@ -238,6 +282,8 @@ def _form(body: bytes, content_type: str, spec: InputSpec, encoder: Encoder | No
         for key in NAMES
         if fields[key]
     }
+    if fields[AMOUNTS]:
+        names[AMOUNTS] = _amounts([_number(data, index) for index, data in enumerate(fields[AMOUNTS])])
     if spec.kind == "image":
         return Payload(inputs, **names)
     texts = [_text(data, index) for index, data in enumerate(inputs)]
@@ -254,6 +300,31 @@ def _text(data: bytes, index: int, key: str = "inputs") -> str:
             found=f"byte 0x{data[error.start]:02x}",
             expected="text in UTF-8",
         ) from None
+
+
+def _number(data: bytes, index: int) -> Any:
+    """Return an amount of a form: a JSON number, or nothing."""
+    if not data:
+        return None
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        raise InputTypeError(
+            "An amount must be a number.",
+            where=in_body(AMOUNTS, index),
+            found=data[:100].decode(errors="replace"),
+            expected="a number such as 12.50, or nothing",
+        ) from None
+
+
+def _amounts(value: Any) -> list[float | None] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        raise InputTypeError(
+            "`amounts` must be an array of numbers.", where=in_body(AMOUNTS), expected="array of numbers or nulls"
+        )
+    return check_amounts(value, in_body(AMOUNTS))
 
 
 def _names(value: Any, key: str) -> list[str | None] | None:

@@ -1,17 +1,28 @@
-"""Policies over HTTP: read, propose, simulate."""
+"""Policies over HTTP: read, propose, simulate, backtest."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Body, Response
+from fastapi import APIRouter, Depends, Request, Response
+from starlette.concurrency import run_in_threadpool
 
+from candor.contract.backtests import Backtest, BacktestRequest
 from candor.contract.certificates import SolvedPolicy
 from candor.contract.revisions import PolicyProposal
 from candor.contract.simulation import Simulation, SimulationRequest
-from service.operations import policies, simulation
+from service.errors import UnsupportedMediaTypeError
+from service.operations import backtests, policies, simulation
 from service.rest.dependencies import Caller, ModelDep, RuntimeDep
+from service.rest.payloads import JSON_TYPE, load_json, media_type_of
 from service.rest.responses import sent
+from service.serving.policy_files import policy_document
+
+_YAML_TYPES: Final = ("application/yaml", "application/x-yaml", "text/yaml")
+_BODY: Final = {
+    "required": True,
+    "content": {kind: {"schema": {"type": "object"}} for kind in (JSON_TYPE, _YAML_TYPES[0])},
+}
 
 
 def get_policy(model: ModelDep, policy: str) -> Response:
@@ -19,10 +30,27 @@ def get_policy(model: ModelDep, policy: str) -> Response:
     return sent(policies.get_policy(model, policy))
 
 
+async def _document(request: Request) -> dict[str, Any]:
+    content_type = request.headers.get("content-type")
+    kind = media_type_of(content_type)
+    if kind != JSON_TYPE and kind not in _YAML_TYPES:
+        raise UnsupportedMediaTypeError(
+            "A policy must be JSON or YAML.", found=content_type, expected=[JSON_TYPE, *_YAML_TYPES]
+        )
+    body = await request.body()
+    return load_json(body) if kind == JSON_TYPE else await run_in_threadpool(policy_document, body)
+
+
 def put_policy(
-    runtime: RuntimeDep, model: ModelDep, by: Caller, policy: str, document: Annotated[dict[str, Any], Body()]
+    runtime: RuntimeDep,
+    model: ModelDep,
+    by: Caller,
+    policy: str,
+    document: Annotated[dict[str, Any], Depends(_document)],
 ) -> Response:
-    """Propose a new or changed policy. It is solved on the reference rows and takes force when it is activated.
+    """Propose a new or changed policy, in JSON or YAML.
+
+    It is solved on the reference rows and takes force when it is activated.
 
     `warnings` say where nothing is certified, what the rows get then, and how many labels are missing. Segments are
     never certified here, since reference rows have none: a recalibration on labelled traffic certifies them.
@@ -43,6 +71,16 @@ def simulate_policy(
     return sent(simulation.simulate_policy(runtime, model, policy, body or SimulationRequest(), by=by))
 
 
+def backtest_policy(runtime: RuntimeDep, model: ModelDep, policy: str, body: BacktestRequest | None = None) -> Response:
+    """Replay a policy on logged predictions, out of time: solved on the earlier half, judged on the later half.
+
+    Estimates from sought labels, weighted by inverse propensity, beside what was decided at the time. Only fit rows are
+    read, so no look is used, and nothing is kept or certified. Where a label could never come, nothing is known, and
+    the answer says of how many rows.
+    """
+    return sent(backtests.backtest_policy(runtime, model, policy, body or BacktestRequest()))
+
+
 def add_to(router: APIRouter) -> None:
     """Mount the endpoints below a model."""
     one, tags = "/policies/{policy}", ["policies"]
@@ -56,5 +94,7 @@ def add_to(router: APIRouter) -> None:
         tags=[*tags],
         response_model=PolicyProposal,
         responses=proposed,
+        openapi_extra={"requestBody": _BODY},
     )
     router.add_api_route(f"{one}/simulate", simulate_policy, methods=["POST"], tags=[*tags], response_model=Simulation)
+    router.add_api_route(f"{one}/backtest", backtest_policy, methods=["POST"], tags=[*tags], response_model=Backtest)

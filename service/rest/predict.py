@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from service.errors import InputValueError
@@ -18,7 +19,7 @@ from service.serving.model import Model
 from service.serving.plane import Served
 
 _TOP: Final = re.compile(r"0|[1-9][0-9]{0,8}")
-_HEADERS: Final = ((b"content-type", b"application/json"),)
+JSON_HEADERS: Final = ((b"content-type", b"application/json"),)
 
 
 class Predict(Predicting):
@@ -36,22 +37,22 @@ class Predict(Predicting):
         return _Prediction(self, model, served, scope)
 
 
-class _Prediction(Prediction[Payload, Written]):
-    """A prediction request."""
+class Predicted(Prediction[Payload, Written]):
+    """A prediction request of /v1, whatever its body and its answer look like.
 
-    def __init__(self, predicting: Predicting, model: Model, served: Served, scope: Scope) -> None:
+    Args:
+        predicting: See `Prediction`.
+        model: The model.
+        served: The revision that answers.
+        scope: Scope of the request.
+        known: Allowed query parameters.
+    """
+
+    def __init__(
+        self, predicting: Predicting, model: Model, served: Served, scope: Scope, known: Sequence[str]
+    ) -> None:
         super().__init__(predicting, model, served)
-        self._query = _query(scope["query_string"])
-        self._content_type = header(scope, b"content-type")
-
-    def quick(self, body: bytes) -> bool:
-        """Return whether the body is small, or only wrapped."""
-        small = len(body) <= most_at_once(self.served.encoder)
-        return small or payloads.media_type_of(self._content_type) in payloads.WRAPPED_TYPES
-
-    def _read(self, body: bytes) -> Payload:
-        served, most = self.served, self._predicting.max_rows
-        return payloads.parse(body, self._content_type, served.input, served.encoder, max_rows=most)
+        self._query = _query(scope["query_string"], known)
 
     def _given(self) -> dict[str, Any]:
         query, payload = self._query, self.read
@@ -64,6 +65,7 @@ class _Prediction(Prediction[Payload, Written]):
             "references": payload.references,
             "groups": payload.groups,
             "segments": query.segment if payload.segments is None else payload.segments,
+            "amounts": payload.amounts,
         }
 
     @property
@@ -71,12 +73,29 @@ class _Prediction(Prediction[Payload, Written]):
         """About how many bytes `write` makes."""
         return size_of(self.answer)
 
+
+class _Prediction(Predicted):
+    """A request of …/predict."""
+
+    def __init__(self, predicting: Predicting, model: Model, served: Served, scope: Scope) -> None:
+        super().__init__(predicting, model, served, scope, _Query._fields)
+        self._content_type = header(scope, b"content-type")
+
+    def quick(self, body: bytes) -> bool:
+        """Return whether the body is small, or only wrapped."""
+        small = len(body) <= most_at_once(self.served.encoder)
+        return small or payloads.media_type_of(self._content_type) in payloads.WRAPPED_TYPES
+
+    def _read(self, body: bytes) -> Payload:
+        served, most = self.served, self._predicting.max_rows
+        return payloads.parse(body, self._content_type, served.input, served.encoder, max_rows=most)
+
     def write(self) -> Written:
         """Return the answer as JSON."""
-        return Written(write(self.answer, self._query.top), _HEADERS)
+        return Written(write(self.answer, self._query.top), JSON_HEADERS)
 
 
-class Query(NamedTuple):
+class _Query(NamedTuple):
     """Query parameters: policy to decide with, number of probabilities to show, segment of the rows."""
 
     policy: str | None = None
@@ -84,13 +103,13 @@ class Query(NamedTuple):
     segment: str | None = None
 
 
-def _query(query_string: bytes) -> Query:
+def _query(query_string: bytes, known: Sequence[str]) -> _Query:
     if not query_string:
-        return Query()
-    values = query_values(query_string, Query._fields)
+        return _Query()
+    values = query_values(query_string, known)
     top = values.get("top")
     if top is not None and not _TOP.fullmatch(top):
         raise InputValueError("`top` must be an integer.", where=in_query("top"), found=top, expected="0 to 999999999")
     if "segment" in values:
         check_name(values["segment"], "A segment has", in_query("segment"))
-    return Query(values.get("policy"), int(top) if top else None, values.get("segment"))
+    return _Query(values.get("policy"), int(top) if top else None, values.get("segment"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from candor.contract.predictions import PredictionRequest, Predictions, ScoredRequest
-from service.rest.payloads import FORM_TYPE, IMAGE_TYPES, JSON_TYPE, NAMES, NPY_TYPES, TEXT_TYPE
+from service.rest.payloads import FORM_TYPE, IMAGE_TYPES, JSON_TYPE, NPY_TYPES, PER_ROW, TEXT_TYPE
 from service.rest.schemas import ref
 
 _SEVEN: Final = [
@@ -49,7 +49,7 @@ _JSON: Final = {
 
 FORM: Final = {
     "type": "object",
-    "description": "Images or texts, one part each, and names of the rows.",
+    "description": "Images or texts, one part each, and names and amounts of the rows.",
     "required": ["inputs"],
     "additionalProperties": False,
     "properties": {
@@ -59,7 +59,8 @@ FORM: Final = {
             "description": "Image files or texts, one part `inputs` each.",
         },
         **{
-            name: {"type": "array", "items": {"type": "string"}, "description": "One part per input."} for name in NAMES
+            name: {"type": "array", "items": {"type": "string"}, "description": "One part per input."}
+            for name in PER_ROW
         },
     },
 }
@@ -91,7 +92,8 @@ _PARAMETERS: Final = [
         "description": "Your name of the request, returned with the answer. Default: a generated one.",
     },
 ]
-_MODEL: Final = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
+MODEL: Final = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
+"""Parameter of paths with the name of a model."""
 
 
 def path_item(*, default: bool) -> dict[str, Any]:
@@ -110,7 +112,7 @@ def path_item(*, default: bool) -> dict[str, Any]:
             "files, as a form, or as base64 in JSON. Texts and table rows require a bundle with a "
             "vocabulary or tokenizer, or with columns. A model that others run takes its scores: `scores`, "
             "`probabilities` or `logits`.",
-            "parameters": _PARAMETERS if default else [_MODEL, *_PARAMETERS],
+            "parameters": _PARAMETERS if default else [MODEL, *_PARAMETERS],
             "requestBody": {
                 "required": True,
                 "content": {

@@ -16,8 +16,7 @@ from starlette.routing import Match
 
 from service import errors
 from service.errors import CandorError
-from service.open_inference.errors import sentence
-from service.places import in_body
+from service.places import Place, in_body, in_query
 from service.rest.bodies import ClientGoneError, Scope
 from service.rest.compression import ENCODINGS
 from service.rest.paths import V2
@@ -37,6 +36,7 @@ _STATUS: dict[type[CandorError], int] = {
     errors.RevisionStateError: 409,
     errors.LabelledSetStateError: 409,
     errors.JobStateError: 409,
+    errors.CaseStateError: 409,
     errors.IdempotencyConflictError: 409,
     errors.EpochRequiredError: 428,
     errors.EpochStaleError: 412,
@@ -52,7 +52,7 @@ _STATUS: dict[type[CandorError], int] = {
 }
 _LONGEST_ECHO = 500  # characters of client data in an error
 _NO_OBJECT = ("model_type", "model_attributes_type", "dict_type")  # Pydantic's messages name our classes
-_METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
+_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
 class Pages(Protocol):
@@ -77,12 +77,13 @@ class Problems:
 
     def respond(self, error: CandorError, scope: Scope) -> Response:
         """Return an error in the protocol of the path."""
+        error = errors.for_clients(error)
         status, headers = _status_of(error)
         if "visit" in scope:
             return self._pages.problem(scope, error, status, headers)
         if not V2.fullmatch(scope["path"]):
             return problem(error)
-        return JSONResponse({"error": sentence(error)}, status, headers)
+        return JSONResponse({"error": error.as_one_text()}, status, headers)
 
     def blank(self, status: int, title: str, scope: Scope, headers: dict[str, str], **more: str) -> Response:
         """Return an error with its status alone."""
@@ -117,7 +118,13 @@ class Problems:
         async def validation(request: Request, error: RequestValidationError) -> Response:
             first = error.errors()[0]
             source, *path = first["loc"]
-            where = in_body(*path) if source == "body" else "/".join(map(str, path))
+            match source:
+                case "body":
+                    where: Place | str = in_body(*path)
+                case "query":
+                    where = in_query([part for part in path if isinstance(part, str)][-1])  # of limits, the field
+                case _:
+                    where = "/".join(map(str, path))
             if first["type"] == "json_invalid":
                 return self.respond(
                     errors.MalformedBodyError(
@@ -164,6 +171,7 @@ class Problems:
 
 def problem(error: CandorError) -> Response:
     """Return an error as an RFC 9457 problem document."""
+    error = errors.for_clients(error)
     status, headers = _status_of(error)
     document = {"type": f"/errors/{error.kind}", "title": error.title, "status": status, "detail": str(error)}
     for key in ("where", "found", "expected", "remedy"):
@@ -190,7 +198,10 @@ def _problem(document: dict[str, Any], headers: dict[str, str]) -> Response:
     try:
         content = orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS, default=str)
     except TypeError:  # `found` may contain a lone surrogate, or an integer beyond 64 bits
-        content = json.dumps(document, default=str).encode()
+        try:
+            content = json.dumps(document, default=str).encode()
+        except RecursionError:
+            content = orjson.dumps(document | {"found": "a value that is nested deeply"}, default=str)
     return Response(content, document["status"], headers, media_type="application/problem+json")
 
 

@@ -26,7 +26,7 @@ from service.rest.labelled_sets import CONTENT, IntakeDep
 from service.rest.payloads import JSON_TYPE, load_json, media_type_of
 from service.rest.responses import sent
 from service.rest.schemas import ref
-from service.rest.uploads.check import MEDIA_TYPES
+from service.row_files.check import MEDIA_TYPES
 from service.state.labelled_sets import Represents
 
 _LONGEST_WAIT_S = 60
@@ -87,8 +87,11 @@ def _validated(document: dict[str, Any], where: str) -> RecalibrationRequest:
     try:
         return RecalibrationRequest.model_validate(document)
     except ValidationError as error:
+        found = error.errors(include_url=False)
+        hidden = ("limits",) if where == "query" else ()  # a query names the limits themselves
+        places = ([part for part in one["loc"] if part not in hidden] for one in found)
         raise RequestValidationError(
-            [{**found, "loc": (where, *found["loc"])} for found in error.errors(include_url=False)]
+            [{**one, "loc": (where, *place)} for one, place in zip(found, places, strict=True)]
         ) from error
 
 

@@ -7,7 +7,16 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from candor.contract.audit import AuditPage
-from candor.contract.revisions import MoveRequest, Pointer, Rejection, RejectionRequest, Revision, RevisionPage
+from candor.contract.revisions import (
+    ActivationRequest,
+    MoveRequest,
+    Pointer,
+    Rejection,
+    RejectionRequest,
+    Revision,
+    RevisionPage,
+)
+from candor.contract.traffic import TrafficChange
 from service.operations import activation, revisions
 from service.rest.dependencies import Caller, EpochDep, ModelDep, RuntimeDep
 from service.rest.responses import sent
@@ -35,16 +44,28 @@ def activate_revision(
     by: Caller,
     epoch: EpochDep,
     revision: str,
-    body: MoveRequest | None = None,
+    body: ActivationRequest | None = None,
 ) -> Response:
     """Put a revision into service. Activating a revision that nothing shows to be harmless requires a reason.
 
     A reason is required if its gate refused it, it breaks a cap, it was rejected, no gate has compared its model, it
-    was made before a monitor's alarm, or it was made from another revision than the active one. `warnings` name the
-    certificates that are lost. With CANDOR_FOUR_EYES, another key than the one that made a proposal must activate it.
+    was made before a monitor's alarm, or it was made from another revision than the active one. Recent predictions
+    are replayed first: if an action's share changes beyond the limit, or every row would go to review,
+    `accept_change` and a reason are required. `warnings` name the certificates that are lost, and `traffic` has the
+    shares. With CANDOR_FOUR_EYES, another key than the one that made a proposal must activate it.
     """
-    reason = body.reason if body else None
-    return _moved(activation.activate(runtime, model, revision, expected_epoch=epoch, reason=reason, by=by))
+    request = body or ActivationRequest()
+    return _moved(activation.activate(runtime, model, revision, request, expected_epoch=epoch, by=by))
+
+
+def traffic_change(
+    runtime: RuntimeDep,
+    model: ModelDep,
+    revision: str,
+    max_change: Annotated[float | None, Query(ge=0, le=1, description="As in an activation.")] = None,
+) -> Response:
+    """Replay recent predictions under a revision: the share of each action now and then, by policy and segment."""
+    return sent(activation.traffic_change(runtime, model, revision, max_change))
 
 
 def rollback(
@@ -86,6 +107,7 @@ def add_to(router: APIRouter) -> None:
     for path, method, handler, answer in (
         ("/revisions", "GET", list_revisions, RevisionPage),
         (one, "GET", get_revision, Revision),
+        (f"{one}/traffic", "GET", traffic_change, TrafficChange),
         (f"{one}/activate", "POST", activate_revision, Pointer),
         (f"{one}/reject", "POST", reject_revision, Rejection),
         ("/rollback", "POST", rollback, Pointer),

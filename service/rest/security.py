@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 _ALWAYS: Final = (
@@ -50,3 +51,9 @@ def security_headers(path: str) -> tuple[tuple[bytes, bytes], ...]:
     if path.startswith("/dashboard"):
         return _DASHBOARD
     return _DOCUMENTATION if path.startswith("/docs") else _DATA
+
+
+@lru_cache(maxsize=1024)
+def security_lines(path: str) -> bytes:
+    """Return these headers as lines of a head."""
+    return b"".join(b"%b: %b\r\n" % pair for pair in security_headers(path))

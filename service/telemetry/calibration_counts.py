@@ -60,6 +60,7 @@ class _OfRevision:
     def __init__(self) -> None:
         self.curves: list[_Curve] = []
         self.actions: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.sets: defaultdict[tuple[str, str], int] = defaultdict(int)
         # Keys: positive class, whether sought. Values: (7, BINS), in the order of `_LABELLED`.
         self.labelled: dict[tuple[str, bool], npt.NDArray[np.float64]] = {}
 
@@ -88,6 +89,11 @@ class CalibrationCounts(Collector):
         actions = counts.actions
         for action in answer.actions:
             actions[policy, action or ""] += 1
+        if answer.sets is not None:
+            classes = answer.sets.shape[1]
+            for size in answer.sets.sum(axis=1).tolist():
+                kind = "full" if size == classes else ("empty", "one")[size] if size < 2 else "several"
+                counts.sets[policy, kind] += 1
 
     def labelled(
         self,
@@ -135,6 +141,11 @@ class CalibrationCounts(Collector):
             "Predicted rows by model, revision, policy and action.",
             labels=("model", "revision", "policy", "action"),
         )
+        sets = CounterMetricFamily(
+            "candor_prediction_sets",
+            "Prediction sets by model, revision, policy and size: empty, one, several or full.",
+            labels=("model", "revision", "policy", "size"),
+        )
         rows = CounterMetricFamily("candor_calibration_bin_predictions", "Predicted rows by bin.", labels=_CURVE)
         confidence = CounterMetricFamily(
             "candor_calibration_bin_confidence", "Sum of the probability of predicted rows by bin.", labels=_CURVE
@@ -146,6 +157,8 @@ class CalibrationCounts(Collector):
         for revision, counts in list(self._revisions.items()):
             for action, count in list(counts.actions.items()):
                 predictions.add_metric((*revision, *action), count)
+            for size, count in list(counts.sets.items()):
+                sets.add_metric((*revision, *size), count)
             for curve in counts.curves:
                 for name, count, total in zip(NAMES, curve.rows, curve.confidence, strict=True):
                     rows.add_metric((*revision, curve.positive, name), count)
@@ -155,7 +168,7 @@ class CalibrationCounts(Collector):
                 for family, of_bins in zip(labelled[: None if sought else 3], sums.tolist(), strict=False):
                     for name, value in zip(NAMES, of_bins, strict=True):
                         family.add_metric((*revision, positive, name, "yes" if sought else "no"), value)
-        return [predictions, rows, confidence, *labelled]
+        return [predictions, sets, rows, confidence, *labelled]
 
     def _begin(self, served: Served) -> _OfRevision:
         """Start the counts of a revision at its first request; drop the oldest if necessary."""

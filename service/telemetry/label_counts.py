@@ -23,7 +23,7 @@ from service.errors import CandorError, StateUnavailableError
 from service.serving.models import Models
 from service.serving.plane import Served
 from service.state.database import Database
-from service.state.feedback import FeedbackItem
+from service.state.feedback import TARGETS_PER_QUERY, FeedbackItem
 from service.state.first_labels import FirstLabels, first_labels
 from service.state.revisions import RevisionStore
 from service.telemetry.calibration_counts import positives
@@ -41,10 +41,19 @@ _CALIBRATORS = 8
 @dataclass(slots=True)
 class _Waiting:
     model: str
-    batch: int
-    targets: list[tuple[int, str]]
+    batches: set[int]
+    targets: set[tuple[int, str]]
     came_at: float
     tries: int = 0
+
+    def join(self, later: _Waiting) -> bool:
+        """Take in labels of a later request, if both can be looked up at once; return whether they can."""
+        joined = self.model == later.model and self.tries == later.tries
+        joined = joined and len(self.targets) + len(later.targets) <= TARGETS_PER_QUERY
+        if joined:
+            self.batches |= later.batches
+            self.targets |= later.targets
+        return joined
 
 
 class LabelCounts:
@@ -96,7 +105,7 @@ class LabelCounts:
             if self._closing or self._waiting + len(targets) > self._capacity:
                 self._metrics.uncounted.add(model, "full", len(targets))
                 return
-            self._put(_Waiting(model, batch, sorted(targets), time.monotonic()))
+            self._put(_Waiting(model, {batch}, targets, time.monotonic()))
 
     def close(self) -> None:
         """Stop; waiting labels are not counted."""
@@ -119,7 +128,7 @@ class LabelCounts:
                 unknown = waiting.targets
             except Exception:
                 logger.exception("labels not counted", model=waiting.model, labels=len(waiting.targets))
-                unknown = []
+                unknown = set()
             waiting.targets, waiting.tries = unknown, waiting.tries + 1
             with self._changed:
                 if unknown and waiting.tries < len(self._after_s):
@@ -132,16 +141,22 @@ class LabelCounts:
             while not self._closing:
                 pause_s = self._queue[0][0] - time.monotonic() if self._queue else None
                 if pause_s is not None and pause_s <= 0:
-                    waiting = heappop(self._queue)[2]
-                    self._waiting -= len(waiting.targets)
+                    waiting = self._pop()
+                    while self._queue and self._queue[0][0] <= time.monotonic() and waiting.join(self._queue[0][2]):
+                        self._pop()
                     return waiting
                 self._changed.wait(pause_s)
             return None
 
-    def _count(self, waiting: _Waiting) -> list[tuple[int, str]]:
+    def _pop(self) -> _Waiting:
+        waiting = heappop(self._queue)[2]
+        self._waiting -= len(waiting.targets)
+        return waiting
+
+    def _count(self, waiting: _Waiting) -> set[tuple[int, str]]:
         """Count labels whose prediction is written; return the other targets."""
         with self._database.connect() as connection:
-            found = first_labels(connection, waiting.model, waiting.batch, waiting.targets)
+            found = first_labels(connection, waiting.model, waiting.batches, waiting.targets)
         self._metrics.labelled_after(waiting.model, found.delay_s.tolist())
         loaded = list(self._models.get(waiting.model).loaded.values())
         by_digest = {served.revision.model_digest: served for served in loaded}
@@ -152,7 +167,7 @@ class LabelCounts:
                 self._metrics.uncounted.add(waiting.model, "other_model", len(rows))
             else:
                 self._count_revision(served, revision, found, rows)
-        return found.unknown
+        return set(found.unknown)
 
     def _count_revision(self, served: Served, revision: str, found: FirstLabels, rows: np.ndarray) -> None:
         names = np.array(served.labels, np.str_)

@@ -182,6 +182,11 @@ class Metrics:
             "Missing and unknown values that were accepted in answered rows of a table, by column.",
             ("model", "column", "reason"),
         )
+        self._values_refused = _Counts(
+            "candor_refused_values",
+            "Prediction requests refused because a column of a table refuses a value, by its first such column.",
+            ("model", "column", "reason"),
+        )
         self._by_model = (self.feedback, self.recalibrations, self.gate, self.uncounted)
         for collector in (
             self._requests,
@@ -192,6 +197,7 @@ class Metrics:
             self._refit_seconds,
             self._delays,
             self._absent,
+            self._values_refused,
             self.calibration,
             *self._by_model,
         ):
@@ -228,6 +234,10 @@ class Metrics:
         """Count accepted values of a table by column and "missing" or "unknown"; call on the event loop."""
         for (column, reason), count in counts.items():
             self._absent.by_labels[model, column, reason] += count
+
+    def value_refused(self, model: str, column: str, reason: str) -> None:
+        """Count a request that a column refuses: its value is missing, unknown or invalid; call on the event loop."""
+        self._values_refused.by_labels[model, column, reason] += 1
 
     def refitted(self, model: str, seconds: float) -> None:
         """Record the duration of a recalibration; call on the event loop."""

@@ -6,11 +6,36 @@ import contextlib
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from service.errors import ConfigurationError
 
+if TYPE_CHECKING:
+    from service.settings import Settings
+
 BACKLOG: Final = 2048
+
+
+@contextlib.contextmanager
+def listeners_of(settings: Settings) -> Iterator[list[socket.socket]]:
+    """Give the sockets that the settings name, bound but not listening yet, and close them at the end.
+
+    Raises:
+        ConfigurationError: One cannot be bound.
+    """
+    with contextlib.ExitStack() as stack:
+        if settings.uds is not None:
+            yield [stack.enter_context(unix_socket(settings.uds))]
+        else:
+            yield [stack.enter_context(each) for each in bound(settings.host, settings.port)]
+
+
+def address_of(listener: socket.socket, scheme: str = "http") -> str:
+    """Return the address of a bound socket as a client would write it."""
+    if listener.family == socket.AF_UNIX:
+        return f"unix:{listener.getsockname()}"
+    host, port = listener.getsockname()[:2]
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def bound(host: str, port: int) -> list[socket.socket]:

@@ -5,33 +5,42 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from bundle.processors import available_cpus
 from service.errors import ConfigurationError
-from service.inference.providers import resolve_provider
-from service.inference.threads import available_cpus
 from service.settings import Settings
 
-_DIVIDED: Final = ("max_connections", "max_queued_rows", "log_capacity")
+_DIVIDED: Final = ("max_connections", "max_connections_per_address", "max_queued_rows", "log_capacity")
 
 
-def workers_of(settings: Settings, *, cpus: float | None = None) -> int:
+def workers_of(settings: Settings, provider: str, *, cpus: float | None = None) -> int:
     """Return the number of workers: with `auto` one per processor, and one on a GPU.
 
     Args:
         settings: Settings of the service.
+        provider: Where models run: "cpu" or "cuda".
         cpus: Processors available; None asks the kernel.
-
-    Raises:
-        ConfigurationError: The provider cannot be used.
     """
     if settings.workers != "auto":
         return settings.workers
-    if resolve_provider(settings.provider) == "cuda":
+    if provider == "cuda":
         return 1
     return max(1, math.floor(available_cpus() if cpus is None else cpus))
 
 
+def processors_each(workers: int, *, cpus: float | None = None) -> int:
+    """Return the processors of each worker, one at least.
+
+    Args:
+        workers: Number of workers.
+        cpus: Processors available; None asks the kernel.
+    """
+    return max(1, math.floor((available_cpus() if cpus is None else cpus) / workers))
+
+
 def share_of(settings: Settings, workers: int, *, cpus: float | None = None) -> Settings:
-    """Return the settings of each of several workers: its part of the processors and of what the service may hold.
+    """Return the settings of each worker: its part of the processors and of what the service may hold.
+
+    Each has one thread at least, so more workers than processors have more threads than these.
 
     Args:
         settings: Settings of the service.
@@ -39,21 +48,22 @@ def share_of(settings: Settings, workers: int, *, cpus: float | None = None) -> 
         cpus: Processors available; None asks the kernel.
 
     Raises:
-        ConfigurationError: The workers' threads together exceed the processors.
+        ConfigurationError: The threads that were asked for exceed the processors.
     """
-    each = (available_cpus() if cpus is None else cpus) / workers
-    most = max(1, math.floor(each))
+    cpus = available_cpus() if cpus is None else cpus
+    most = processors_each(workers, cpus=cpus)
     if settings.threads is not None and settings.threads > most:
         raise ConfigurationError(
-            "The workers would have more threads than there are processors.",
+            "There would be more threads than processors.",
             where="CANDOR_THREADS",
-            found=f"{workers} workers with {settings.threads} threads each on {each * workers:g} processors",
+            found=f"{settings.threads} threads in {'one worker' if workers == 1 else f'each of {workers} workers'} on "
+            f"{cpus:g} processors",
             expected=f"at most {most} threads per worker",
             remedy="Lower CANDOR_THREADS or CANDOR_WORKERS, or unset CANDOR_THREADS: the processors are then divided.",
         )
     return settings.model_copy(
         update={
-            "threads": settings.threads or max(1, math.floor(each) - 1),
-            **{name: math.ceil(getattr(settings, name) / workers) for name in _DIVIDED},
+            "threads": settings.threads or max(1, most - 1),
+            **{name: math.ceil(limit / workers) for name in _DIVIDED if (limit := getattr(settings, name)) is not None},
         }
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
 
@@ -20,17 +21,20 @@ class WorkerServer(uvicorn.Server):
     Args:
         config: uvicorn's.
         team: This worker's channel.
+        stop_loading: Ends the proofs of new bundles: no stop waits for one.
     """
 
-    def __init__(self, config: uvicorn.Config, team: Team) -> None:
+    def __init__(self, config: uvicorn.Config, team: Team, stop_loading: Callable[[], None]) -> None:
         super().__init__(config)
         self._team = team
+        self._stop_loading = stop_loading
         self._taken = self._closed = 0
         self._made_by: Any = None  # the class of a connection, once uvicorn has it
         self._connecting: set[asyncio.Task[None]] = set()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002  # uvicorn's
         """Ask for no more connections; their end then ends this worker."""
+        self._stop_loading()
         self._team.leave()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002  # uvicorn's
@@ -42,11 +46,15 @@ class WorkerServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Tell the supervisor how many connections are closed, where that has changed."""
-        closed = self._taken - len(self._connecting) - len(self.server_state.connections)
+        closed = self._taken - self._open
         if closed != self._closed:
             self._closed = closed
             self._team.closed(closed)
         return await super().on_tick(counter)
+
+    @property
+    def _open(self) -> int:
+        return len(self._connecting) + len(self.server_state.connections)
 
     def _take(self) -> None:
         while True:
@@ -58,19 +66,29 @@ class WorkerServer(uvicorn.Server):
                 data, received = b"", []
             if not data:
                 asyncio.get_running_loop().remove_reader(self._team.connections)
+                self._stop_loading()
                 self.should_exit = True
                 return
             for descriptor in received:
                 self._taken += 1
-                task = asyncio.create_task(self._connect(socket.socket(fileno=descriptor)))
+                client = socket.socket(fileno=descriptor)
+                # A handshake is no connection for uvicorn yet, and one that is not begun must not wait for ever.
+                if self.config.ssl is not None and self._open >= self._made_by.most:
+                    client.close()
+                    continue
+                task = asyncio.create_task(self._connect(client))
                 self._connecting.add(task)
                 task.add_done_callback(self._connecting.discard)
 
     async def _connect(self, client: socket.socket) -> None:
         client.setblocking(False)
+        context = self.config.ssl
+        timeout_s = None if context is None else self._made_by.timeout_s
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(self._protocol, client)
-        except OSError:  # the client is gone already
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._protocol, client, ssl=context, ssl_handshake_timeout=timeout_s
+            )
+        except OSError:  # the client is gone already, or its handshake failed
             client.close()
 
     def _protocol(self) -> asyncio.Protocol:

@@ -13,10 +13,12 @@ from typing import Any, Final
 
 import structlog
 
+from bundle.processors import available_cpus
 from service.settings import Settings
 from service.state.server_lock import ServerLock
 from service.sums import Snapshot
-from service.workers.listening import BACKLOG
+from service.workers.listening import BACKLOG, address_of
+from service.workers.plan import processors_each
 from service.workers.questions import Questions
 from service.workers.worker import Worker
 
@@ -54,8 +56,12 @@ class Supervisor:
         }
         self._stop_delay_s = settings.stop_delay_s
         self._patience_s = settings.drain_timeout_s + _LOG_WRITTEN_S
-        self._workers = [Worker(number) for number in range(1, workers + 1)]
+        if workers > (cpus := available_cpus()):
+            logger.warning("more workers than processors", workers=workers, processors=cpus)
+        threads = processors_each(workers)
+        self._workers = [Worker(number, threads) for number in range(1, workers + 1)]
         self._listeners = listeners
+        self._scheme = "http" if settings.tls_cert is None else "https"
         self._inherited = (rates,) if lock is None else (rates, lock.fileno())
         self._questions = Questions(lambda worker, message: self._workers[worker - 1].send(message))
         self._stopping = asyncio.Event()
@@ -179,7 +185,7 @@ class Supervisor:
         if first and worker.number == 1:
             self._kept += [asyncio.create_task(self._keep(other)) for other in self._workers[1:]]
             for listener in self._listeners:
-                text = f"Candor running on {_named(listener)} (Press CTRL+C to quit)"
+                text = f"Candor running on {address_of(listener, self._scheme)} (Press CTRL+C to quit)"
                 logger.info(text, workers=len(self._workers))
 
     def _listen(self) -> None:
@@ -249,11 +255,3 @@ class Supervisor:
             ["candor_worker_restarts", "counter", "Worker processes that ended and were started again.",
              [["candor_worker_restarts_total", [], self._restarts]]],
         ]  # fmt: skip
-
-
-def _named(listener: socket.socket) -> str:
-    """Return the address of a listening socket as a client would write it."""
-    if listener.family == socket.AF_UNIX:
-        return f"unix:{listener.getsockname()}"
-    host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import structlog
 
-from service.others import Answer, Handlers, within_s
+from service.others import FOLLOW, Answer, Handlers, within_s
 
 logger = structlog.get_logger(__name__)
 
@@ -34,6 +34,7 @@ class Team:
         settings: Settings of this worker, as JSON-able values.
         number: Number of this worker, from 1.
         leader: Whether it runs what only one may run.
+        first: Whether it hears of changes for all.
         stopping: Whether the service is about to stop.
         supervised: True.
         processes: Number of workers.
@@ -49,7 +50,8 @@ class Team:
         self.number: int = first["worker"]
         self.processes: int = first["workers"]
         self.rates: int | None = first["rates"]
-        self.leader = self.number == 1 and self.settings["background"]
+        self.first = self.number == 1
+        self.leader = self.first and self.settings["background"]
         self.stopping, self.supervised = False, True
         self._leave_within_s: float = first["leave_within_s"]
         self._handlers: Handlers = {}
@@ -59,6 +61,7 @@ class Team:
         self._sending = threading.Lock()
         self._alone = False
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="team")
+        self._follower = ThreadPoolExecutor(1, thread_name_prefix="follow")  # waits for loads, all others do not
         threading.Thread(target=self._hear, name="team", daemon=True).start()
 
     def listen(self, handlers: Handlers) -> None:
@@ -126,7 +129,8 @@ class Team:
             for line in self._lines:
                 message = json.loads(line)
                 if "do" in message:
-                    self._pool.submit(self._do, message["do"], message["id"])
+                    pool = self._follower if message["do"] == FOLLOW else self._pool
+                    pool.submit(self._do, message["do"], message["id"])
                 elif "joined" in message:
                     self._joined.set_result(None)
                 elif "stopping" in message:

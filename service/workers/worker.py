@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
+
+from bundle.processors import thread_limits
 
 _LONGEST_LINE: Final = 64 << 20  # bytes; the metrics of many models
 
@@ -17,6 +20,7 @@ class Worker:
 
     Args:
         number: From 1; the first is the leader.
+        threads: Threads of its numerical libraries, unless the environment limits them.
 
     Attributes:
         member: Whether it takes connections and questions.
@@ -24,8 +28,9 @@ class Worker:
         given: Number of the hand-over, among all workers, that it got last.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, threads: int) -> None:
         self.number = number
+        self._environment = thread_limits(threads) | os.environ
         self.member = False
         self.joined = False
         self.given = 0
@@ -60,6 +65,7 @@ class Worker:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "service.commands.worker", *map(str, descriptors)),
                 stdin=asyncio.subprocess.DEVNULL,
+                env=self._environment,
                 pass_fds=(*descriptors, *inherited),
                 process_group=0,  # a terminal's Ctrl-C is the supervisor's to hand on
             )

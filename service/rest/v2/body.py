@@ -12,7 +12,7 @@ from service.open_inference import request
 from service.open_inference.named import INPUT
 from service.open_inference.request import Inference
 from service.places import in_header
-from service.rest.payloads import load_json
+from service.rest.payloads import load_rows
 
 _LENGTH: Final = re.compile(r"[0-9]{1,18}")
 
@@ -62,4 +62,6 @@ def parse(
     """
     if length == 0:
         return request.alone(body, spec, encoder, max_rows=max_rows)
-    return request.read(load_json(body[:length]), body, length, spec, encoder, max_rows=max_rows, own=own)
+    return request.read(
+        load_rows(body[:length], spec, max_rows), body, length, spec, encoder, max_rows=max_rows, own=own
+    )

@@ -40,12 +40,12 @@ async def model_ready(model: ModelDep) -> dict[str, Any]:
     """Report whether a model is ready; 503 if it is not."""
     if model.remote is not None:
         model.remote.check_ready()
-    return {"name": model.name, "version": version_of(model.served.revision), "ready": True}
+    return {"name": model.name, "version": version_of(model.served), "ready": True}
 
 
 async def version_ready(model: ModelDep, version: Version) -> dict[str, Any]:
     """Report whether a version of a model is ready; 404 if it is not loaded."""
-    return {"name": model.name, "version": version_of(served_version(model, version).revision), "ready": True}
+    return {"name": model.name, "version": version_of(served_version(model, version)), "ready": True}
 
 
 async def model_metadata(model: ModelDep) -> dict[str, Any]:
@@ -142,6 +142,9 @@ def router() -> APIRouter:
     routes = APIRouter(tags=["v2"])
     for path, handler, answer, description in _READ:
         routes.add_api_route(f"/v2{path}", handler, methods=["GET"], responses=openapi.answering(answer, description))
+        if path.startswith("/health/"):
+            routes.add_api_route(f"/v2{path}", handler, methods=["HEAD"], include_in_schema=False)
+    routes.add_api_route("/v2/", server_metadata, methods=["GET"], include_in_schema=False)
     of_model = APIRouter(prefix="/v2/models/{model}", dependencies=[Depends(model_in_path)])
     for path, handler, answer, description in _READ_OF_MODEL:
         of_model.add_api_route(path, handler, methods=["GET"], responses=openapi.answering(answer, description))

@@ -15,6 +15,7 @@ from service.operations.predicting import Predicting, Prediction, most_at_once
 from service.places import in_body, in_query
 from service.rest import compression
 from service.rest.bodies import Scope
+from service.rest.endpoints import OfAVersion
 from service.rest.exchange import Written, query_values
 from service.rest.v2.answer import write
 from service.rest.v2.body import json_length, parse
@@ -25,15 +26,11 @@ _WORTH_COMPRESSING: Final = 1024  # many clients accept encodings without being 
 _TEXT_PER_BYTE: Final = 6  # of JSON per byte of logits, with all outputs
 
 
-class Infer(Predicting):
+class Infer(OfAVersion):
     """Answer inference requests."""
 
-    def asked(self, scope: Scope, model_name: str, version: str | None) -> Prediction[Inference, Written]:
-        """Return the prediction that a request asks for, before its body is read. A version of None is the active one.
-
-        Raises:
-            CandorError: The request cannot be answered.
-        """
+    def asked(self, scope: Scope, model_name: str | None, version: str | None) -> Prediction[Inference, Written]:
+        """Return the prediction that a request asks for."""
         model = self.models.get(model_name)
         served = served_version(model, version)
         model.plane.check_room(served)

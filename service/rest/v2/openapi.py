@@ -9,7 +9,8 @@ from bundle.open_inference import BYTES
 from service.open_inference.datatypes import BOOL, DATATYPES
 from service.open_inference.metadata import EXTENSIONS
 from service.open_inference.named import INPUT
-from service.open_inference.request import CLASSIFIED, NAMES, OUTPUTS
+from service.open_inference.request import CLASSIFIED, NAMES, OUTPUTS, SET
+from service.rest.openapi import Protocol
 
 Schema = dict[str, Any]
 Described = tuple[Schema, Any]
@@ -80,7 +81,7 @@ _REQUEST: Final = {
                 "The tensors that the metadata lists: one per column of a table, one per input of an imported graph, "
                 f"scores under their name, else `{INPUT}` (for a table of numbers too, with codes for categories). And "
                 f"{', '.join(f'`{name}`' for name in NAMES)} if you name rows: BYTES, one entry per row, empty for no "
-                "name.",
+                "name; `amounts` if you know what is at stake: numbers, one per row, NaN or null for unknown.",
             ),
             "outputs": _said(_list(_ref("RequestedOutput")), "What is wanted; all of them where this is missing."),
         },
@@ -91,6 +92,8 @@ _REQUEST: Final = {
             "binary_data_output": _said({"type": "boolean"}, "Whether outputs follow the JSON as binary data."),
             "policy": _said(_TEXT, "Policy to decide with; also accepted in the query."),
             "segment": _said(_TEXT, "Segment of all rows; also accepted in the query."),
+            "references": _said(_TEXT, "As the tensor `references`: the text of a JSON array with a text per row."),
+            "groups": _said(_TEXT, "As the tensor `groups`: the text of a JSON array with a text per row."),
             "timeout": _said(_COUNT, "Queueing deadline in microseconds; 0 uses the deadline of the service."),
             "priority": _said(_COUNT, "Must be 0: requests are answered in order of arrival."),
             "sequence_id": _said({"type": ["integer", "string"]}, _NO_SEQUENCE.format("0 or empty")),
@@ -112,7 +115,7 @@ _REQUEST: Final = {
     ),
     "InputParameters": _closed({"binary_data_size": _BINARY_SIZE, **_IGNORED}),
     "RequestedOutput": _object(
-        {"name": {"type": "string", "enum": list(OUTPUTS)}, "parameters": _ref("OutputParameters")}, ("name",)
+        {"name": {"type": "string", "enum": [*OUTPUTS, SET]}, "parameters": _ref("OutputParameters")}, ("name",)
     ),
     "OutputParameters": _closed(
         {
@@ -161,8 +164,8 @@ _ANSWER: Final = {
     ),
     "OutputTensor": _object(
         {
-            "name": {"type": "string", "enum": list(OUTPUTS)},
-            "datatype": {"type": "string", "enum": ["FP32", BYTES]},
+            "name": {"type": "string", "enum": [*OUTPUTS, SET]},
+            "datatype": {"type": "string", "enum": ["FP32", BOOL, BYTES]},
             "shape": _SHAPE,
             "parameters": _ref("TensorParameters"),
             "data": _DATA,
@@ -426,7 +429,7 @@ def reading(described: Described) -> dict[str, Any]:
     return {"requestBody": {"required": False, "content": content}}
 
 
-def inference(*, versioned: bool) -> dict[str, Any]:
+def _inference(*, versioned: bool) -> dict[str, Any]:
     """Return the path item of inference, which FastAPI does not see.
 
     Args:
@@ -479,3 +482,14 @@ def inference(*, versioned: bool) -> dict[str, Any]:
             },
         }
     }
+
+
+DOCUMENTED: Final = Protocol(
+    paths={
+        "/v2/models/{model}/infer": _inference(versioned=False),
+        "/v2/models/{model}/versions/{version}/infer": _inference(versioned=True),
+    },
+    schemas=SCHEMAS,
+    error=ERROR,
+)
+"""What FastAPI does not see of the protocol, and its schemas."""

@@ -12,8 +12,8 @@ import orjson
 
 from bundle import Bundle
 from service.errors import InputValueError, MalformedBodyError
-from service.rest.lines import CSV_TYPE, Record, header_of, iterate_lines
-from service.rest.uploads.layout import Batch, known_columns
+from service.row_files.layout import Batch, known_columns
+from service.row_files.lines import CSV_TYPE, Record, header_of, iterate_lines
 
 _PARSED: Final = ("logits", "probabilities", "inputs")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
@@ -18,14 +19,14 @@ from service.errors import (
     UnsupportedMediaTypeError,
     error_from_document,
 )
-from service.recalibration.child import child
 from service.rest.bodies import ClientGoneError, Receive, Scope, header
 from service.rest.compression import Unpacking, content_encoding
 from service.rest.payloads import media_type_of
-from service.rest.uploads.check import MEDIA_TYPES, CheckTask
-from service.rest.uploads.parquet_rows import PARQUET_TYPE, check_installed
-from service.rest.uploads.spool import Spool, sweep
+from service.row_files.check import MEDIA_TYPES, CheckTask, too_much_memory
+from service.row_files.parquet_rows import PARQUET_TYPE, check_installed
+from service.row_files.spool import Spool, sweep
 from service.runtime import Runtime
+from service.serving.child import child
 from service.serving.model import Model
 from service.state.database import now_us
 from service.state.labelled_sets import Content, LabelledSet, Represents
@@ -34,6 +35,7 @@ logger = structlog.get_logger(__name__)
 
 _AT_ONCE: Final = 4
 _PIECE: Final = 1 << 20
+_OUT_OF_MEMORY: Final = b"memory allocation of"  # said by the reader of Parquet, which then ends its process
 
 
 class Intake:
@@ -46,7 +48,9 @@ class Intake:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._settings = runtime.settings
-        self._coming, self._most = 0, max(1, _AT_ONCE // runtime.others.processes)
+        self._coming = Counter[str]()  # by uploader
+        self._most = max(1, _AT_ONCE // runtime.others.processes)
+        self._most_of_one = max(1, self._most // 2)
         self._checking = asyncio.Lock()
         sweep(self._settings.uploads)
         runtime.labelled_sets.sweep()
@@ -72,7 +76,8 @@ class Intake:
             OverloadedError: Too many uploads are in progress.
             InputError: The rows cannot be used.
             UnknownLabelError: The model does not have some of the labels.
-            LabelledSetStateError: The same bytes were uploaded with another declaration.
+            LabelledSetStateError: The same bytes were uploaded with another declaration, or the state keeps as much of
+                this uploader as it may.
             ClientGoneError: The connection closed before the body was complete.
         """
         media_type = media_type_of(header(scope, b"content-type"))
@@ -86,14 +91,15 @@ class Intake:
         announced = header(scope, b"content-length")
         if announced is not None and announced.isdigit():
             self._check_size(int(announced))
-        if self._coming >= self._most:
-            raise OverloadedError(
-                "Too many labelled sets are being uploaded.",
-                found=self._coming,
-                expected=f"fewer than {self._most}",
-                remedy="Retry after the number of seconds in Retry-After.",
-            )
-        self._coming += 1
+        for found, most in ((self._coming.total(), self._most), (self._coming[by], self._most_of_one)):
+            if found >= most:
+                raise OverloadedError(
+                    "Too many labelled sets are being uploaded.",
+                    found=found,
+                    expected=f"fewer than {most}",
+                    remedy="Retry after the number of seconds in Retry-After.",
+                )
+        self._coming[by] += 1
         try:
             spool = await asyncio.to_thread(Spool, self._settings.uploads)
             try:
@@ -102,7 +108,8 @@ class Intake:
             finally:
                 await asyncio.shield(asyncio.to_thread(spool.remove))
         finally:
-            self._coming -= 1
+            self._coming[by] -= 1
+            self._coming += Counter()  # forgets who has none
 
     async def _receive(self, receive: Receive, spool: Spool, encoding: str) -> None:
         """Write the body to disk, a piece at a time and off the event loop."""
@@ -155,6 +162,7 @@ class Intake:
             max_pixels=self._settings.max_pixels,
         )
         async with self._checking:
+            await asyncio.to_thread(store.check_room, by, spool.bytes)
             content = await self._checked(task)
         add = partial(
             store.add,
@@ -172,7 +180,7 @@ class Intake:
         try:
             async with (
                 asyncio.timeout(self._settings.refit_timeout_s),
-                child("service.rest.uploads.check", self._settings.child_priority) as process,
+                child("service.row_files.check", self._settings.child_priority) as process,
             ):
                 answer, complaints = await process.communicate(orjson.dumps(asdict(task)) + b"\n")
         except TimeoutError:
@@ -182,6 +190,8 @@ class Intake:
                 remedy="Upload fewer rows, or as npz, which is read fastest; raise CANDOR_REFIT_TIMEOUT_S; or, on a "
                 "host that is always busy, set CANDOR_CHILD_PRIORITY=low.",
             ) from None
+        if process.returncode and _OUT_OF_MEMORY in complaints:
+            raise too_much_memory()
         if process.returncode or not answer:
             logger.error("check of a labelled set failed", status=process.returncode, error=complaints.decode()[-2000:])
             raise MalformedBodyError(

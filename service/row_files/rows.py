@@ -16,9 +16,9 @@ from bundle import Bundle, Columns, InputSpec, Scores, tensors
 from service.errors import InputError, InputShapeError, InputTypeError, InputValueError, UnknownLabelError
 from service.inference.encoded import by_row, decode_base64, decode_images, encode_rows, encode_texts
 from service.inference.inputs import conform
+from service.inference.nested import array_of
 from service.places import in_body
-from service.rest.nested import array_of
-from service.rest.uploads.layout import LABEL, Batch, Column, Layout
+from service.row_files.layout import LABEL, Batch, Column, Layout
 from service.state.labelled_sets import ABSENT, COLUMN_TYPES
 from service.state.prediction_rows import group_numbers
 from service.times import iso, microseconds

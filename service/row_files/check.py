@@ -1,6 +1,6 @@
 """The child process of an upload: read the file, check every row, write the rows in stored form.
 
-Run as `python -m service.rest.uploads.check` it reads one JSON document on standard input and answers with one. It has
+Run as `python -m service.row_files.check` it reads one JSON document on standard input and answers with one. It has
 a low priority and takes memory for some rows at a time; where a hostile file makes it take more, the kernel refuses.
 """
 
@@ -20,13 +20,13 @@ import orjson
 
 from bundle import Bundle
 from service.errors import BodyTooLargeError, CandorError, InputShapeError, error_document
-from service.rest.lines import CSV_TYPE, NDJSON_TYPE
-from service.rest.uploads.layout import Batch, Layout
-from service.rest.uploads.line_rows import read_line_rows
-from service.rest.uploads.npz_rows import read_npz
-from service.rest.uploads.parquet_rows import PARQUET_TYPE, read_parquet_rows
-from service.rest.uploads.rows import Checker
-from service.rest.uploads.spool import cannot_write
+from service.row_files.layout import Batch, Layout
+from service.row_files.line_rows import read_line_rows
+from service.row_files.lines import CSV_TYPE, NDJSON_TYPE
+from service.row_files.npz_rows import read_npz
+from service.row_files.parquet_rows import PARQUET_TYPE, read_parquet_rows
+from service.row_files.rows import Checker
+from service.row_files.spool import cannot_write
 from service.serving.verification import verified
 from service.state.inputs import type_name
 from service.state.labelled_sets import COLUMN_TYPES, Content
@@ -112,6 +112,15 @@ def check(task: CheckTask, bundle: Bundle) -> Content:
     )
 
 
+def too_much_memory() -> BodyTooLargeError:
+    """Return the error of a file that needs more memory than a check may take."""
+    return BodyTooLargeError(
+        "Part of the file needs too much memory.",
+        found=f"more than {_MEMORY_BYTES} bytes",
+        expected="rows, or row groups, that fit into memory one by one",
+    )
+
+
 def main() -> None:
     """Check one file as a child process."""
     task = CheckTask(**orjson.loads(sys.stdin.buffer.readline()))
@@ -127,15 +136,7 @@ def main() -> None:
             raise
         answer = {"error": error_document(cannot_write(Path(task.folder).parent, error))}
     except MemoryError:
-        answer = {
-            "error": error_document(
-                BodyTooLargeError(
-                    "Part of the file needs too much memory.",
-                    found=f"more than {_MEMORY_BYTES} bytes",
-                    expected="rows, or row groups, that fit into memory one by one",
-                )
-            )
-        }
+        answer = {"error": error_document(too_much_memory())}
     sys.stdout.buffer.write(orjson.dumps(answer, default=str) + b"\n")
     sys.stdout.buffer.flush()
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from numpy.lib import format as npy
 
 from service.errors import BodyTooLargeError, CandorError, InputShapeError, InputTypeError, MalformedBodyError
-from service.rest.uploads.layout import LABEL, OPTIONAL, Batch
+from service.row_files.layout import LABEL, OPTIONAL, Batch
 
 _MAX_HEADER: Final = 4096
 _MOST_MEMBERS: Final = 10_000
@@ -156,6 +156,10 @@ def _member(name: str, stream: IO[bytes], size: int) -> _Member:
     found = _Member(name, stream, shape[0], dtype, tuple(shape[1:]))
     if found.rows * found.row_bytes != size - stream.tell():
         raise ValueError(f"the length of the array {name!r} does not match its header")
+    if not found.row_bytes:  # a header alone could claim any number of them
+        raise InputShapeError(
+            "A row has no values.", where=name, found=f"{dtype} {list(shape)}", expected="at least one value per row"
+        )
     if found.row_bytes > _LARGEST_ROW:
         raise InputShapeError(
             "A row is too large.", where=name, found=f"{found.row_bytes} bytes", expected=f"at most {_LARGEST_ROW}"

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.errors import MalformedBodyError, UnsupportedMediaTypeError
-from service.rest.uploads.layout import Batch, Column
+from service.row_files.layout import Batch, Column
 
 PARQUET_TYPE = "application/vnd.apache.parquet"
 _PANIC = re.compile(r'called `Result::unwrap\(\)` on an `Err` value: \w+\("(.*)"\)', re.DOTALL)
@@ -26,7 +26,7 @@ def check_installed() -> None:
             "Parquet requires the extra `parquet`.",
             found=PARQUET_TYPE,
             expected="arro3",
-            remedy="Run pip install 'candor-server[parquet]', or use npz, CSV or NDJSON.",
+            remedy="Use npz, CSV or NDJSON; or in a checkout of Candor, run: python requirements/install.py parquet",
         )
 
 
