@@ -14,7 +14,7 @@ from tests.waiting import PATIENCE_S
 class Cluster:
     """A PostgreSQL server of the test's own."""
 
-    def __init__(self, folder: Path, bin_: Path) -> None:
+    def __init__(self, folder: Path, bin_: Path, *, primary: str | None = None) -> None:
         self._bin, self._data = bin_, folder / "data"
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
@@ -23,11 +23,33 @@ class Cluster:
         self.url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
         if os.getuid() == 0:
             shutil.chown(folder, "postgres")
-        self._run("initdb", "--pgdata", self._data, "--username", "postgres", "--auth", "trust", "--no-sync")
+        if primary is None:
+            self._run("initdb", "--pgdata", self._data, "--username", "postgres", "--auth", "trust", "--no-sync")
+        else:
+            copied = ("--checkpoint", "fast", "--no-sync", "--write-recovery-conf")
+            self._run("pg_basebackup", "--pgdata", self._data, "--dbname", primary, *copied)
         self.start()
+
+    @classmethod
+    def standby(cls, folder: Path, primary: Cluster) -> Cluster:
+        """Return a streaming replica of another server."""
+        return cls(folder, primary._bin, primary=primary.url)
 
     def start(self) -> None:
         self._control("start")
+
+    def use_tls(self, cert: Path, key: Path) -> None:
+        """Start again with a certificate, and take TLS connections alone over TCP."""
+        for file, name in ((cert, "server.crt"), (key, "server.key")):
+            copy = self._data / name
+            copy.write_bytes(file.read_bytes())
+            copy.chmod(0o600)
+            if os.getuid() == 0:
+                shutil.chown(copy, "postgres")
+        (self._data / "pg_hba.conf").write_text("hostssl all all 127.0.0.1/32 trust\nlocal all all trust\n")
+        self.crash()
+        self._options += " -c ssl=on"
+        self.start()
 
     def crash(self) -> None:
         """End it without a check point, as a power cut would."""

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 import bundle as bundles
 from bundle import Graph, GraphInput, GraphOutput, InputSpec, LabelledLogits, Reference, TensorSpec
 from calibrators import CALIBRATORS
+from importing.report import make_report
 from tests.importing.graphs import model, value
 
 RANDOM = np.random.default_rng(11)
@@ -31,16 +32,17 @@ def write(root: Path, name: str, inputs: np.ndarray, spec: InputSpec, **fields: 
     drawn = np.argmax(logits + RANDOM.gumbel(size=logits.shape), axis=1)
     third = len(logits) // 3
     parts = [LabelledLogits(logits[at : at + third], drawn[at : at + third]) for at in (0, third, 2 * third)]
+    reference, calibrator = Reference(*parts), CALIBRATORS["temperature"]().fit(parts[0].logits, parts[0].labels)
     contents = bundles.BundleContents(
         model=name,
         input=spec,
-        calibrator=CALIBRATORS["temperature"]().fit(parts[0].logits, parts[0].labels),
-        reference=Reference(*parts),
+        calibrator=calibrator,
+        reference=reference,
         golden=bundles.Golden(inputs[:4], logits[:4]),
         imported=RECORD,
         versions={},
         metrics={},
-        report={},
+        report=make_report(reference, calibrator, labels),
         **fields,
     )
     return bundles.write(root, contents)

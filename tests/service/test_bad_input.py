@@ -80,7 +80,7 @@ class TestPredict:
             (b'{"inputs": 7}', 422, "input-type", "/inputs", "int", "array"),
             (b'{"inputs": "abc"}', 422, "input-type", "/inputs", "str", "array"),
             (b'{"inputs": null}', 422, "input-type", "/inputs", "NoneType", "array"),
-            (b"{}", 400, "malformed-body", "/inputs", [], ["inputs", "references", "groups", "segments"]),
+            (b"{}", 400, "malformed-body", "/inputs", [], ["inputs", "references", "groups", "segments", "amounts"]),
             (inputs(ZERO, extra=1), 400, "malformed-body", "/extra", ["extra", "inputs"], None),
             (b"[1, 2]", 400, "malformed-body", None, "list", "object"),
             (b"", 400, "malformed-body", None, "0 bytes", None),
@@ -244,7 +244,7 @@ class TestSize:
 
         response = shared.http.post(path, content=pieces() if chunked else zeros, headers=JSON)
         document = problem(response, 413, "body-too-large")
-        assert document["expected"] == "at most 8388608 bytes"
+        assert document["expected"] == f"at most {65536 if path == '/recalibrate' else 8388608} bytes"
         assert shared.http.get("/livez").status_code == 200
 
 
@@ -278,6 +278,12 @@ class TestNames:
     def test_unknown_paths(self, shared: Any, path: str) -> None:
         problem(shared.http.get(path), 404)
 
+    @pytest.mark.parametrize("path", ["/v1/models/", "/v1/models/digits/revisions/", "/metrics/", "/v2/models/digits/"])
+    def test_a_slash_at_the_end_redirects_nowhere(self, shared: Any, path: str) -> None:
+        """A redirect to a full address has the scheme http behind a proxy that speaks TLS."""
+        response = shared.http.get(path)
+        assert (response.status_code, "location" in response.headers) == (404, False)
+
     @pytest.mark.parametrize(
         ("method", "path", "allowed"),
         [
@@ -285,7 +291,7 @@ class TestNames:
             ("PUT", "/v1/models/digits/predict", "POST"),
             ("GET", "/feedback", "POST"),
             ("DELETE", "/v1/models/digits/revisions", "GET"),
-            ("PATCH", "/livez", "GET"),
+            ("PATCH", "/livez", "GET, HEAD"),
         ],
     )
     def test_wrong_methods(self, shared: Any, method: str, path: str, allowed: str) -> None:
@@ -455,11 +461,8 @@ class TestPolicies:
             {"positive": "top", "bands": BANDS, "bnads": []},
             {"positive": "top", "bands": [{"action": "a", "when": {"min_probability": 1.5}}, {"action": "b"}]},
             {"positive": "top", "bands": [{"action": "a", "when": {"min_probability": "x"}}, {"action": "b"}]},
-            {"positive": "top", "bands": [{"action": "a", "when": {"min_probability": float("nan")}}, {"action": "b"}]},
             {"positive": "top", "bands": [{"action": "a", "when": {"min_probability": 10**40}}, {"action": "b"}]},
             {"positive": "top", "bands": [{"action": "a", "when": {"magic": 0.5}}, {"action": "b"}]},
-            {"positive": "top", "bands": [{"action": "\ud800"}]},
-            {"positive": "\ud800", "bands": BANDS},
             {"positive": "top", "bands": BANDS, "certify": {"delta": 0}},
             {"positive": "top", "bands": BANDS, "certify": {"delta": 0.05, "looks": "many"}},
             {"positive": "top", "bands": BANDS, "explore": {"share": 2}},
@@ -479,16 +482,18 @@ class TestPolicies:
         assert found["where"]
         assert shared.revisions()["items"] == before
 
-    @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"7", b"null"])
+    @pytest.mark.parametrize(
+        "body",
+        [b"", b"{", b"[]", b"7", b"null", b'{"positive": NaN}', b'{"positive": "\\ud800"}'],
+    )
     def test_bodies(self, shared: Any, body: bytes) -> None:
         response = shared.http.put("/v1/models/digits/policies/mine", content=body, headers=JSON)
-        assert problem(response, response.status_code)["status"] in (400, 422)
+        problem(response, 400, "malformed-body")
 
     def test_json_that_breaks_off_is_said_where(self, shared: Any) -> None:
         response = shared.http.put("/v1/models/digits/policies/mine", content=b'{"bands": [', headers=JSON)
         document = problem(response, 400, "malformed-body")
-        assert document["detail"] == "The body is not JSON: Expecting value."
-        assert document["where"] == "character 11"
+        assert document["detail"] == "The body is not valid JSON: unexpected end of data: line 1 column 12 (char 11)."
 
     def test_the_id_is_that_of_the_path(self, shared: Any) -> None:
         body = {"id": "yours", "positive": "top", "bands": BANDS}

@@ -167,6 +167,7 @@ class TestFeedback:
 
 
 class TestRecalibration:
+    @pytest.mark.usefixtures("refits_here")
     def test_drift_labels_refit_activate_roll_back(self, on_both: Any, digits: Any) -> None:
         service = on_both
         shown = digits.dimmed[:1000]
@@ -233,7 +234,8 @@ class TestRecalibration:
         assert "the lamp is dim" in reasons
         assert sum(entry.action == "look" and entry.subject == "gate" for entry in entries) == 3
 
-    def test_activate_puts_a_refit_that_passes_into_service_at_once(self, service: Any, digits: Any) -> None:
+    def test_activate_puts_a_refit_that_passes_into_service_at_once(self, start: Any, digits: Any) -> None:
+        service = start(limit_action_change=1.0)
         service.teach(digits.dimmed[:1000], digits.labels[:1000])
         result = service.recalibrate(mode="activate").json()
         assert (result["state"], result["gate"]["passed"]) == ("active", True)
@@ -245,6 +247,7 @@ class TestRecalibration:
             == (result["revision"])
         )
 
+    @pytest.mark.usefixtures("refits_here")
     def test_without_prefer_a_job_is_named_and_can_be_followed(self, service: Any, digits: Any) -> None:
         service.teach(digits.dimmed[:300], digits.labels[:300])
         answer = service.http.post("/v1/models/digits/recalibrate", json={"mode": "dry_run"})
@@ -257,6 +260,7 @@ class TestRecalibration:
         assert job["result"]["state"] == "dry_run"
         assert job["created_at"] <= job["started_at"] <= job["finished_at"]
 
+    @pytest.mark.usefixtures("refits_here")
     def test_without_a_body_it_is_a_dry_run(self, service: Any, digits: Any) -> None:
         service.teach(digits.images[:200], digits.labels[:200])
         answer = service.http.post("/recalibrate", headers={"prefer": "respond-async, wait=600"})

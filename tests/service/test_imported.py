@@ -18,6 +18,7 @@ import bundle as bundles
 from bundle.images import encode_png
 from candor import Client
 from service.cli import app
+from service.dashboard.positive import drawn
 
 from . import imported_models
 
@@ -32,6 +33,7 @@ def made(root: Path) -> dict[str, Any]:
     """Inputs of each model, by its name."""
     imported_models.vendor(root)
     imported_models.vendor(root, "upstream", "probabilities")
+    imported_models.vendor(root, "elsewhere", "logits")
     makers = (imported_models.photographs, imported_models.sentences, imported_models.payments)
     return {make.__name__: make(root) for make in makers}
 
@@ -46,6 +48,31 @@ def served(launch: Any, made: Any, root: Path, state: Path) -> Iterator[Any]:
     running = launch(state, bundles=root, default_model="payments", policies=None, keep_inputs="all", log_mode="sync")
     yield running
     running.close()
+
+
+def test_the_dashboard_draws_how_well_the_class_that_matters_is_found(served: Any, root: Path) -> None:
+    section = bundles.verify(root / "payments" / "1").report["positive"]
+    page = served.http.get("/dashboard/models/payments/revisions/r1").text
+    shown = page[page.index('<section aria-labelledby="positive">') :]
+    assert f'Finding <bdi class="name">{section["label"]}</bdi>' in shown
+    assert f"{section['positives']} of them" in shown
+    for key in ("before", "after"):
+        found = section[key]
+        told = f"Average precision {found['average_precision']['value']:.4f}, AUROC {found['auroc']['value']:.4f}."
+        assert told in shown
+        for what in ("Reliability of the probability", "Precision and recall"):
+            assert f">{what} of {section['label']} {key} calibration</title>" in shown
+    bins = section["after"]["reliability"]
+    assert shown.count('class="point') == 2 * len(bins["count"])
+    assert f'<td class="n">{100 * bins["probability"][0]:.2f}\N{NO-BREAK SPACE}%</td>' in shown
+    assert "Finding" not in served.http.get("/dashboard/models/photographs/revisions/r1").text, "three classes"
+
+
+@pytest.mark.parametrize("spoilt", [{}, {"after": {}}, {"base_rate": "?"}, {"rows": None}, {"before": []}, []])
+def test_a_report_of_another_form_is_not_drawn(made: Any, root: Path, spoilt: Any) -> None:
+    report = bundles.verify(root / "payments" / "1").report
+    assert drawn(report) is not None
+    assert drawn({**report, "positive": {**report["positive"], **spoilt} if spoilt else spoilt}) is None
 
 
 def ask(service: Any, model: str, **body: Any) -> Any:
@@ -86,6 +113,35 @@ def test_a_graph_of_two_tensors_runs_in_batches_of_the_size_that_it_fixes(
     twice = np.resize(rows, 6)
     wanted = np.concatenate([expected(root, "sentences", twice[at : at + 2]) for at in (0, 2, 4)])[:count]
     np.testing.assert_allclose(predicted(served, "sentences", inputs=sent), wanted, atol=1e-6)
+
+
+def test_a_row_that_the_graph_refuses_when_it_runs_is_named(
+    served: Any, made: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The table of its Gather has 20 rows."""
+    sent = [{"ids": row["ids"].tolist(), "mask": row["mask"].tolist()} for row in made["sentences"][:40]]
+    good = predicted(served, "sentences", inputs=sent)
+    sent[35] = {**sent[35], "ids": [1, 2, 99, 4, 5]}
+    response = ask(served, "sentences", inputs=sent)
+    told = response.json()
+    assert (response.status_code, told["type"], told["where"]) == (422, "/errors/input-value", "/inputs/35")
+    assert told["found"] == "indices element out of data bounds, idx=99 must be within the inclusive range [-20,19]"
+
+    file = tmp_path / "rows.ndjson"
+    file.write_text("\n".join(map(json.dumps, sent)))
+    result = CliRunner().invoke(app, ["predict", str(file), "--url", served.url, "--model", "sentences"])
+    assert result.exit_code == 1, result.output
+    written = [json.loads(line) for line in (tmp_path / "rows.predictions.ndjson").read_text().splitlines()]
+    assert [place for place, row in enumerate(written) if row["error"]] == [35]
+    assert "idx=99" in written[35]["error"]
+    found = np.array([[row["p_bad"], row["p_good"]] for row in written[:35] + written[36:]])
+    np.testing.assert_allclose(found, np.delete(good, 35, axis=0), atol=1e-6)
+
+    file.write_text(json.dumps(sent[35]))  # no row is good
+    again = CliRunner().invoke(app, ["predict", str(file), "--url", served.url, "--model", "sentences"])
+    assert again.exit_code == 1, again.output
+    logged = capfd.readouterr().err
+    assert ("Traceback" in logged, "onnxruntime" in logged) == (False, False), logged
 
 
 def test_texts_and_doubles_are_columns_of_a_table(served: Any, made: Any, root: Path) -> None:
@@ -145,6 +201,25 @@ def test_scores_are_enough(served: Any) -> None:
     ):
         answer = ask(served, "vendor", **body)
         assert (answer.status_code, answer.json()["where"]) in ((422, where), (400, where)), answer.text
+
+
+def test_scores_per_class_are_calibrated_as_they_come(served: Any, root: Path) -> None:
+    logits = np.float32([[0.0, 1.0], [3.5, -2.0], [-40.0, 40.0]])
+    shares = np.array([[0.25, 0.75], [1.0, 0.0]])
+    for model, field, given, scores in (
+        ("elsewhere", "logits", logits, logits),
+        ("upstream", "probabilities", shares, np.log(np.maximum(shares, 1e-7)).astype(np.float32)),
+    ):
+        wanted = bundles.verify(root / model / "1").calibrator.predict_proba(scores)
+        np.testing.assert_allclose(predicted(served, model, **{field: given.tolist()}), wanted, atol=1e-6)
+    for body, where in (
+        ({"logits": [[0, 1], [0, 1, 2]]}, "/logits"),
+        ({"logits": [[0, "much"]]}, "/logits"),
+        ({"scores": [0.5]}, "/scores"),
+    ):
+        answer = ask(served, "elsewhere", **body)
+        assert answer.status_code in (400, 422), answer.text
+        assert answer.json()["where"].startswith(where), answer.text
 
 
 def test_equal_scores_are_not_of_one_group_and_equal_inputs_are(served: Any, made: Any, state: Path) -> None:
@@ -378,7 +453,20 @@ def test_what_the_documentation_shows_is_answered(served: Any) -> None:
         assert answer.status_code == 200, answer.text
 
 
-def test_only_a_graph_with_logits_is_exported_with_its_calibrator(made: Any, root: Path, tmp_path: Path) -> None:
-    out = tmp_path / "calibrated.onnx"
+def test_an_exported_file_gives_what_the_service_answers(served: Any, made: Any, root: Path, tmp_path: Path) -> None:
+    out, rows = tmp_path / "calibrated.onnx", made["payments"][:20]
     done = CliRunner().invoke(app, ["export-onnx", str(out), "--bundle", str(root / "payments" / "1")])
-    assert (done.exit_code, "does not give logits" in done.stderr, out.exists()) == (2, True, False)
+    assert (done.exit_code, done.stderr) == (0, "")
+    bundle = bundles.verify(root / "payments" / "1")
+    assert bundle.columns is not None
+    assert bundle.manifest.graph is not None
+    assert bundle.manifest.graph.output.form != "logits"
+    feeds = bundle.manifest.graph.feeds(bundle.columns.encode(rows, bundle.manifest.input))
+    found = ort.InferenceSession(out).run(["probabilities"], feeds)[0]
+    np.testing.assert_allclose(found, predicted(served, "payments", inputs=rows), atol=1e-6)
+
+
+def test_scores_alone_are_not_exported(root: Path, made: Any, tmp_path: Path) -> None:
+    out = tmp_path / "calibrated.onnx"
+    done = CliRunner().invoke(app, ["export-onnx", str(out), "--bundle", str(root / "vendor" / "1")])
+    assert (done.exit_code, "has no graph" in done.stderr, out.exists()) == (2, True, False)

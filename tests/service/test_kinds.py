@@ -81,7 +81,7 @@ def trained(digits: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     )
     own = digits.bundle
     photos = contents(own, model=PHOTOS, input=own.manifest.input.model_copy(update={"resize": True}))
-    paths = [train_bundle(posts, root), train_bundle(claims, root), bundles.write(root, photos)]
+    paths = [*(train_bundle(each, root, allow_poor=True) for each in (posts, claims)), bundles.write(root, photos)]
     return {path.parent.name: bundles.verify(path) for path in paths}
 
 
@@ -364,7 +364,7 @@ def test_decoding_does_not_queue_without_end(start: Any, digits: Any) -> None:
     """Eight of the largest bodies may wait to be decoded; then the service says so at once."""
     file = encode_png(digits.images[0])
     service = start(max_body_bytes=len(file))
-    decoders = service.application._predict._decoders
+    decoders = service.application._decoders
     decoders._waiting_bytes = 8 * len(file)
     response = service.http.post("/predict", content=file, headers={"content-type": "image/png"})
     assert refusal(response, 503, "overloaded")["found"] == f"{8 * len(file)} bytes waiting"

@@ -62,11 +62,16 @@ def test_every_route_is_described_and_every_description_is_a_route(shared: Any, 
             for rest in (
                 *("predict", "feedback", "recalibrate", "rollback"),
                 *("revisions", "revisions/{revision}", "revisions/{revision}/activate", "policies/{policy}"),
+                "revisions/{revision}/traffic",
                 "policies/{policy}/simulate",
+                "policies/{policy}/backtest",
                 "monitoring",
                 "erase",
                 *("labelled-sets", "labelled-sets/{labelled_set}"),
+                *("challengers", "challengers/{challenger}"),
                 *("load", "unload"),
+                *("cases", "cases/claim", "cases/{case}"),
+                *(f"cases/{{case}}/{verb}" for verb in ("claim", "label", "skip", "release", "assign")),
             )
         ),
         *("/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/stats", "/v2/repository/index"),
@@ -86,10 +91,15 @@ def test_every_route_is_described_and_every_description_is_a_route(shared: Any, 
 
 
 def test_another_method_is_told_all_that_a_path_has(shared: Any, document: dict[str, Any]) -> None:
-    for path, item in document["paths"].items():
-        response = shared.http.request("PATCH", re.sub(r"{\w+}", "x", path))
+    paths = document["paths"]
+    for path in paths:
+        address = re.sub(r"{\w+}", "x", path)
+        # "cases/claim" has the form of "cases/{case}".
+        alike = [item for other, item in paths.items() if re.fullmatch(re.sub(r"{\w+}", "[^/:]+", other), address)]
+        response = shared.http.request("PATCH", address)
         assert response.status_code == 405, path
-        assert set(response.headers["allow"].split(", ")) == {method.upper() for method in item}, path
+        allowed = set(response.headers["allow"].split(", "))
+        assert allowed - {"HEAD"} == {method.upper() for item in alike for method in item}, path  # no word of HEAD
 
 
 def test_the_document_is_well_formed(document: dict[str, Any]) -> None:

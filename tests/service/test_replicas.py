@@ -114,7 +114,7 @@ class Watch:
 
     def until(self, stop: threading.Event) -> None:
         with httpx.Client(base_url=self.service.url, timeout=PATIENCE_S) as http:
-            while not stop.is_set():
+            while not stop.wait(0.005):
                 response = http.post("/predict?policy=default", json=self.body)
                 if response.status_code != 200:
                     self.problems.append(response.text)

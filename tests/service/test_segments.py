@@ -133,7 +133,8 @@ def test_segments_are_certified_from_their_own_traffic(on_both: Any, digits: Any
     assert not dark["uses_fallback"], dark
     shown = ask(service, digits.images[:9], ["dark"] * 9)["predictions"]
     epoch = service.revisions()["epoch"]
-    assert service.move(f"revisions/{anew['revision']}/activate", epoch).status_code == 200
+    accepted = {"accept_change": True, "reason": "dark rows are decided"}
+    assert service.move(f"revisions/{anew['revision']}/activate", epoch, **accepted).status_code == 200
     now = ask(service, digits.images[:9], ["dark"] * 9)["predictions"]
     assert [row["confidence"] for row in now] == [row["confidence"] for row in shown]
     assert {row["decision"]["action"] for row in shown} == {"check"}

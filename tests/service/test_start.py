@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 import bundle as bundles
@@ -86,8 +87,11 @@ class TestProcess:
             ({"provider": "cuda"}, "cuda provider was requested"),
             ({"provider": "tpu"}, "CANDOR_PROVIDER"),
             ({"threads": "0"}, "CANDOR_THREADS"),
+            ({"threads": "4096"}, "more threads than processors"),
             ({"database_url": "sqlite://"}, "Unusable configuration"),
             ({"database_url": "nonsense"}, "Unusable configuration"),
+            ({"bundles": "nope"}, "folder of bundles nope does not exist"),
+            ({"policies": "nope"}, "folder of policies nope does not exist"),
         ],
     )
     def test_other_settings_that_cannot_work(
@@ -120,7 +124,7 @@ class TestProcess:
         assert status == 2, said
         assert "mine.yaml is not a readable YAML file" in " ".join(said.split())
 
-    def test_a_taken_port_and_a_second_server_on_the_same_state_are_refused(self, spawn: Any) -> None:
+    def test_a_taken_port_and_a_second_server_on_the_same_state_are_refused(self, spawn: Any, tmp_path: Path) -> None:
         first = spawn()
         second = spawn(wait=False)
         status, said = second.end()
@@ -130,6 +134,7 @@ class TestProcess:
         done = spawn.process("serve", "--port", port, database_url=f"{spawn.environment['CANDOR_DATABASE_URL']}.other")
         assert done.returncode == 2, done.stderr
         assert f"127.0.0.1:{port}" in done.stderr
+        assert not list(tmp_path.rglob("*.other")), "the state was made before the port was tried"
         assert "Traceback" not in done.stderr
         assert first.http.get("/readyz").status_code == 200
 
@@ -247,9 +252,10 @@ class TestBundles:
         assert list(models.problems()) == ["another"]
         with pytest.raises(NotReadyError, match="another"):
             models.get("another").served  # noqa: B018
-        models.close()
         shutil.rmtree(damaged)
         shutil.copytree(whole, damaged)
+        for model in models.all():
+            model.plane.close()
         models._models.clear()
         models.start()
         assert models.problems() == {}
@@ -374,3 +380,39 @@ def test_a_service_that_has_stopped_leaves_nothing_in_memory(launch: Any, digits
     del service, runtime, parts
     gc.collect()
     assert [part for each in left if (part := each()) is not None] == []
+
+
+class TestPolicyFiles:
+    def test_files_that_decide_nothing_are_named_with_what_to_do(self, start: Any, tmp_path: Path) -> None:
+        folder = tmp_path / "policies"
+        own = folder / "digits"
+        own.mkdir(parents=True)
+
+        def write(path: Path, share: float) -> None:
+            bands = [{"action": "accept", "when": {"min_probability": share}}, {"action": "review"}]
+            path.write_text(json.dumps({"id": path.stem, "positive": "top", "bands": bands}))
+
+        write(own / "kept.yaml", 0.5)
+        write(own / "changed.yaml", 0.5)
+        with capture_logs() as said:
+            start(policies=folder).close()
+        assert not [line for line in said if "not in force" in line["event"]], "the first start reads them all"
+        write(own / "changed.yaml", 0.6)
+        write(own / "added.yml", 0.5)
+        write(own / "named.json", 0.5)
+        write(folder / "outside.yaml", 0.5)
+        (own / "broken.yaml").write_text("bands: []")
+        for name in ("other", "digits/..2026"):
+            (folder / name).mkdir()
+            write(folder / name / "there.yaml", 0.5)
+        with capture_logs() as said:
+            start(policies=folder)
+        lines = [line for line in said if "not in force" in line["event"]]
+        found = {Path(line["file"]).relative_to(folder).as_posix(): line for line in lines}
+        assert set(found) == {
+            "digits/added.yml", "digits/broken.yaml", "digits/changed.yaml", "digits/named.json", "other/there.yaml",
+            "outside.yaml",
+        }  # fmt: skip
+        assert found["digits/changed.yaml"]["why"] == "It differs from changed@1, which is in force."
+        assert f"candor policy put {own / 'added.yml'} --model digits" in found["digits/added.yml"]["remedy"]
+        assert "MODEL being one of ['digits']" in found["outside.yaml"]["remedy"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,3 +144,20 @@ def test_a_file_of_texts_is_predicted_from_the_command_line(served: Any, root: P
     assert [row["inputs"] for row in rows] == texts
     found = [[float(row[f"p_{label}"]) for label in complaints.LABELS] for row in rows]
     np.testing.assert_allclose(found, by_hand(root, texts), atol=1e-5)
+
+
+def test_a_case_shows_the_text_as_the_model_saw_it(served: Any) -> None:
+    put = served.http.put("/v1/models/complaints/policies/all", json={"bands": [{"action": "review"}], "review": {}})
+    assert put.status_code == 201, put.text
+    path = f"/v1/models/complaints/revisions/{put.json()['id']}"
+    epoch = {"if-match": served.http.get("/v1/models/complaints/revisions").headers["etag"]}
+    assert served.http.post(f"{path}/activate", json={"reason": "a test"}, headers=epoch).status_code == 200
+    ids = complaints.by_hand(["When does it open?"])
+    encoded = {name: ids[name][0].tolist() for name in NAMES}
+    answer = served.http.post("/predict", json={"inputs": ["Thank YOU for the quick help", ""]})
+    more = served.http.post("/predict", json={"inputs": [encoded]})
+    cases = [row["prediction_id"] for one in (answer, more) for row in one.json()["predictions"]]
+    found = [served.http.get(f"/v1/models/complaints/cases/{case}").json()["inputs"] for case in cases]
+    assert [text.replace(" ##", "") for text in found] == ["thank you for the quick help", "", "when does it open ?"]
+    page = served.http.get(f"/dashboard/models/complaints/cases/{cases[0]}").text
+    assert re.search(rf"text</bdi></dt><dd><bdi[^>]*>{re.escape(found[0])}<", page)

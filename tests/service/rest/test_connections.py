@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import select
 import socket
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
+from service.state.keys import KeyStore
 from tests.waiting import PATIENCE_S, until
 
 
@@ -128,6 +132,58 @@ def test_an_endless_head_is_cut_off(impatient: Any, before: bytes, endless: byte
     assert said == b"" or b" 431 " in said or b" 400 " in said
 
 
+def test_a_large_head_that_comes_at_once_is_refused(impatient: Any) -> None:
+    with closing(connect(impatient)) as client:
+        client.sendall(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert b" 200 " in client.recv(65_536)
+        client.sendall(HEAD + b"x: " + b"a" * 120_000 + b"\r\ncontent-length: 2\r\n\r\n{}")
+        said = until_closed(client)
+    assert said.startswith(b"HTTP/1.1 431 "), said[:100]
+    assert said.count(b"HTTP/1.1 ") == 1
+    with closing(connect(impatient)) as client:  # what is large is the body
+        client.sendall(HEAD + b"content-length: 120000\r\nconnection: close\r\n\r\n" + b" " * 120_000)
+        assert until_closed(client).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET /livez HTTP/1.1\r\n", b"400"),
+        (b"POST /predict HTTP/1.1\r\ncontent-length: 2\r\n", b"400"),
+        (b"GET /livez HTTP/1.1\r\nhost: localhost\r\nhost: elsewhere\r\n", b"400"),
+        (b"GET /livez HTTP/1.0\r\n", b"200"),
+    ],
+    ids=["none", "none, with a body", "two", "none in 1.0"],
+)
+def test_a_request_names_one_host(impatient: Any, head: bytes, status: bytes) -> None:
+    with closing(connect(impatient)) as client:
+        client.sendall(head + b"connection: close\r\n\r\n" + b"{}" * (b"POST" in head))
+        said = until_closed(client)
+    assert said.split()[1] == status, said
+    assert said.count(b"HTTP/1.1 ") == 1
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/predict"])
+def test_a_key_in_a_trailer_does_not_count(launch: Callable[..., Any], tmp_path: Path, path: str) -> None:
+    service = launch(tmp_path)
+    try:
+        key = KeyStore(service.runtime.database).create("ann", ["admin"])[1]
+        service.application._access.refresh()
+        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ntransfer-encoding: chunked\r\n"
+        with closing(connect(service)) as client:
+            client.sendall(f"{head}\r\n2\r\n{{}}\r\n0\r\nauthorization: Bearer {key}\r\n\r\n".encode())
+            assert until_closed(client).startswith(b"HTTP/1.1 401 ")
+    finally:
+        service.close()
+
+
+def test_no_address_is_made_of_a_host(impatient: Any) -> None:
+    for path in ("/docs/", "/docs", "/dashboard", "/v2/"):
+        answer = impatient.http.get(path, headers={"host": "localhost:9"}, follow_redirects=False)
+        assert "localhost:9" not in answer.headers.get("location", "")
+        assert "localhost:9" not in answer.text
+
+
 def test_a_client_that_does_not_read_its_answers_is_cut_off(impatient: Any) -> None:
     with closing(connect(impatient)) as client:
         client.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n" * 500)  # more than buffers hold
@@ -156,6 +212,28 @@ def test_there_are_only_so_many_connections(impatient: Any) -> None:
     assert 15 <= len(refused) <= 25
     assert all(b"connection: close" in text for text in refused)
     assert impatient.http.get("/livez").status_code == 200
+
+
+def test_one_address_has_only_so_many_connections(start: Callable[..., Any]) -> None:
+    service = start(max_connections_per_address=3)
+    address = urlsplit(service.url).hostname, urlsplit(service.url).port
+
+    def ask(client: socket.socket) -> bytes:
+        client.sendall(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        return client.recv(65_536)
+
+    with ExitStack() as stack:
+        clients = [socket.create_connection(address, PATIENCE_S, ("127.0.0.2", 0)) for _ in range(4)]
+        for client in clients:
+            stack.enter_context(client)
+        assert all(b" 200 OK" in ask(client) for client in clients[:3])
+        said = until_closed(clients[3])
+        assert b" 503 " in said
+        assert b"from this address" in said
+        assert service.http.get("/livez").status_code == 200
+        clients[0].close()
+        with socket.create_connection(address, PATIENCE_S, ("127.0.0.2", 0)) as another:
+            until(lambda: b" 200 OK" in ask(another), "a place that is free again")
 
 
 def test_idle_slow_clients_do_not_slow_others(impatient: Any) -> None:
@@ -188,3 +266,45 @@ def test_a_stop_answers_the_request_that_is_on_its_way(spawn: Callable[..., Any]
         assert b"connection: close\r\n" in said
         assert b"HTTP/1.1" not in until_closed(idle)
     assert service.end()[0] == 0
+
+
+@pytest.mark.parametrize("path", ["/livez", "/predict"], ids=["over ASGI", "without"])
+def test_an_idle_connection_is_closed(path: str, shared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared._server.config, "timeout_keep_alive", 0.1)
+    method = b"GET" if path == "/livez" else b"POST"
+    with closing(connect(shared)) as client:
+        client.sendall(b"%b %b HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n" % (method, path.encode()))
+        said = until_closed(client)
+    assert said.count(b"HTTP/1.1 ") == 1
+    assert b"connection: close" not in said
+
+
+def test_clients_that_come_together_are_accepted_together(service: Any) -> None:
+    """A turn of the event loop may run a batch, so a client must not wait for a turn of each client before it."""
+    service.http.get("/livez")
+    connections = service._server.server_state.connections
+    loop = next(iter(connections)).loop
+    open_in_turn: list[int] = []
+    held, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        go.wait(PATIENCE_S)
+        turn()
+
+    def turn() -> None:
+        open_in_turn.append(len(connections))
+        if len(open_in_turn) < 100:
+            loop.call_soon(turn)
+
+    loop.call_soon_threadsafe(hold)
+    assert held.wait(PATIENCE_S)
+    before = len(connections)
+    with ExitStack() as clients:
+        for _ in range(16):
+            clients.enter_context(closing(connect(service)))
+        go.set()
+        until(lambda: len(open_in_turn) == 100)
+    waited = [count for count in open_in_turn if before < count < before + 16]
+    assert open_in_turn[-1] == before + 16
+    assert len(waited) <= 1, open_in_turn

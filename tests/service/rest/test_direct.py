@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import json
@@ -22,6 +23,7 @@ from service.state.keys import KeyStore
 from tests.waiting import PATIENCE_S, until
 
 PREDICT, INFER = "/v1/models/digits/predict", "/v2/models/digits/infer"
+INSTANCES = "/v1/models/digits:predict"
 IMAGES = (np.arange(3 * 64, dtype=np.uint8) % 17).reshape(3, 8, 8, 1)
 JSON, NPY = "application/json", "application/x-npy"
 _VARYING = ((rb"[0-7][0-9A-HJKMNP-TV-Z]{25}", b"ID"), (rb"\r\ndate: [^\r]*", b"\r\ndate: now"))
@@ -54,6 +56,7 @@ class Asked(NamedTuple):
 
 
 BINARY, LENGTH = binary(IMAGES)
+PNG = base64.b64encode(encode_png(IMAGES[0])).decode()
 ROWS = json.dumps({"inputs": IMAGES.tolist(), "references": ["a", "b", None]}).encode()
 REQUESTS = {
     "npy": Asked(PREDICT, npy(IMAGES), NPY),
@@ -61,6 +64,8 @@ REQUESTS = {
     "quoted path": Asked("/v1/models/%64igits/predict", npy(IMAGES), NPY),
     "JSON": Asked(PREDICT, ROWS),
     "PNG": Asked(PREDICT, encode_png(IMAGES[0]), "image/png"),
+    "instances": Asked(f"{INSTANCES}?policy=auto-read&segment=north", ROWS.replace(b"inputs", b"instances")),
+    "instance of PNG": Asked(INSTANCES, json.dumps({"instances": [{"b64": PNG}]}).encode()),
     "large answer": Asked(PREDICT, npy(np.zeros((1000, 8, 8, 1), np.uint8)), NPY),
     "V2 JSON": Asked(INFER, tensors(IMAGES, id="mine")),
     "V2 version": Asked("/v2/models/digits/versions/r1/infer", tensors(IMAGES)),
@@ -74,6 +79,8 @@ REQUESTS = {
     "V2 boolean": Asked(INFER, tensors(IMAGES).replace(b" 1,", b" true,", 1), status=422),
     "V2 text": Asked(INFER, tensors(IMAGES).replace(b" 1,", b' "1",', 1), status=422),
     "V2 fraction": Asked(INFER, tensors(IMAGES).replace(b" 1,", b" 1.5,", 1), status=422),
+    "instance": Asked(INSTANCES, b'{"instances": [[1]]}', status=422),
+    "no instances": Asked(INSTANCES, b"{}", status=400),
     "query": Asked(f"{PREDICT}?colour=red", npy(IMAGES), NPY, status=422),
     "policy": Asked(f"{PREDICT}?policy=none", npy(IMAGES), NPY, status=404),
     "model": Asked("/v1/models/none/predict", npy(IMAGES), NPY, status=404),
@@ -249,9 +256,14 @@ def test_requests_sent_together_are_answered_in_order(shared: Any, connected: Co
     assert [answer_in(stream), answer_in(stream)] == expected[2:]
 
 
-def test_a_client_that_leaves_is_dropped_from_the_queue_and_counted(shared: Any, hold: Any, taken: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("name", "route"), [("npy", "/v1/models/{model}/predict"), ("instances", "/v1/models/{model}:predict")]
+)
+def test_a_client_that_leaves_is_dropped_from_the_queue_and_counted(
+    name: str, route: str, shared: Any, hold: Any, taken: list[str]
+) -> None:
     def given_up() -> float:
-        return shared.metric("candor_http_requests_total", status="499", route="/v1/models/{model}/predict")
+        return shared.metric("candor_http_requests_total", status="499", route=route)
 
     plane = shared.runtime.models.get("digits").plane
     held, before, dropped = hold(plane), given_up(), plane.refusals.gone
@@ -259,9 +271,9 @@ def test_a_client_that_leaves_is_dropped_from_the_queue_and_counted(shared: Any,
         first.sendall(with_length(REQUESTS["npy"]))
         held.wait_until_busy()
         with closing(connect(shared)) as second, closing(connect(shared)) as third:
-            second.sendall(with_length(REQUESTS["npy"]))
+            second.sendall(with_length(REQUESTS[name]))
             held.wait_for_rows(len(IMAGES))
-            third.sendall(with_length(REQUESTS["npy"])[:-1])
+            third.sendall(with_length(REQUESTS[name])[:-1])
             until(lambda: len(taken) == 3, lambda: taken)
         until(lambda: given_up() == before + 2, given_up)
         held.go.set()

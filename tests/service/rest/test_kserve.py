@@ -74,6 +74,10 @@ def test_rows_of_a_table_and_scores_are_instances(imported: Any) -> None:
     assert imported.metric("candor_absent_values_total", column="age", reason="missing") == 2
     scores = imported.http.post("/v1/models/vendor:predict", json={"instances": [0.25, 0.9]}).json()
     np.testing.assert_allclose(scores["predictions"], probabilities(imported, "vendor", scores=[0.25, 0.9]), atol=1e-6)
+    both = imported.http.post("/v1/models/vendor:predict", json={"instances": [0.25], "scores": [0.9]})
+    assert (both.status_code, "no other rows" in both.text) == (400, True)
+    wrong = imported.http.post("/v1/models/vendor:predict", json={"instances": [0.25, "x"]})
+    assert (wrong.status_code, "/instances/1" in wrong.text) == (422, True), wrong.text
 
 
 @pytest.mark.parametrize(

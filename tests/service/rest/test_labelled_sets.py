@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from candor import AsyncClient, Client
 from service.cli import app
 from service.inference.session import Session
+from service.state.keys import KeyStore
 
 NPZ = "application/x-npz"
 CSV = "text/csv"
@@ -86,7 +87,8 @@ def test_a_declared_set_refits_certifies_and_gates(on_both: Any, digits: Any, lo
     refused(upload(on_both, npz(label=labels, logits=logits)), 409, "labelled-set-state")
 
     answer = refit(on_both, found["id"], mode="propose", calibrator="temperature")
-    assert answer["source"] == {"labelled_set": found["id"], "sha256": found["sha256"], "represents": "traffic"}
+    same = {"labelled_set": found["id"]} | {key: found[key] for key in ("sha256", "represents", "rows", "kind")}
+    assert answer["source"] == same | {"uploaded_by": found["by"], "uploaded_at": found["created_at"]}
     assert answer["gate"]["passed"], answer["summary"]
     assert sum(answer["rows"][part] for part in ("fit", "certify", "gate")) == len(labels)
     certificate = answer["policies"]["auto-read"]["certified"]["accept"]
@@ -127,6 +129,49 @@ def test_an_undeclared_set_certifies_nothing_and_is_never_activated_unattended(
     assert answer["state"] == "proposed"
     assert "declared" in answer["gate"]["unattended_reason"]
     assert answer["policies"]["auto-read"]["certified"]["accept"]["basis"] == "reference"
+
+
+@here
+def test_a_set_is_the_word_of_its_uploader(service: Any, digits: Any, logits: Any) -> None:
+    """Nothing tells made-up rows from these, so whoever activates it is told where they come from."""
+    found = made(upload(service, npz(label=np.array(digits.labels), logits=logits), represents="traffic"))
+    answer = refit(service, found["id"], mode="activate", calibrator="temperature")
+    assert answer["gate"]["passed"], answer["summary"]
+    assert answer["state"] == "proposed"
+    assert "uploaded" in answer["gate"]["unattended_reason"]
+    revision, epoch = answer["revision"], service.revisions()["epoch"]
+    refusal = refused(service.move(f"revisions/{revision}/activate", epoch, accept_change=True), 409, "revision-state")
+    assert f"fitted on {found['id']}, which was uploaded by" in refusal["detail"]
+    assert "model's outputs" in refusal["detail"]
+    for page in (f"{revision}/activate?epoch={epoch}", revision):
+        shown = service.http.get(f"/dashboard/models/digits/revisions/{page}").text
+        assert f"Labels: labelled set {found['id']}, uploaded by {found['by']}" in shown
+    assert service.http.get(f"/v1/models/digits/revisions/{revision}").json()["report"]["source"] == answer["source"]
+    assert service.activate(revision)["active"] == revision
+    service.rollback()
+
+
+@here
+def test_four_eyes_count_the_uploader(launch: Any, tmp_path: Path, digits: Any, logits: Any) -> None:
+    service = launch(tmp_path, four_eyes=True)
+    store = KeyStore(service.runtime.database)
+    keys = {name: store.create(name, ["feedback", "calibrate", "approve"])[1] for name in ("ann", "bob", "eve")}
+    service.application._access.refresh()
+
+    def use(name: str) -> None:
+        service.http.headers["authorization"] = f"Bearer {keys[name]}"
+
+    try:
+        use("eve")
+        found = made(upload(service, npz(label=np.array(digits.labels), logits=logits), represents="traffic"))
+        use("bob")
+        revision = refit(service, found["id"], mode="propose", calibrator="temperature")["revision"]
+        wanted, epoch = {"reason": "it fits", "accept_change": True}, service.revisions()["epoch"]
+        for name, status in (("bob", 403), ("eve", 403), ("ann", 200)):
+            use(name)
+            assert service.move(f"revisions/{revision}/activate", epoch, **wanted).status_code == status
+    finally:
+        service.close()
 
 
 @here
@@ -312,6 +357,19 @@ def test_a_body_over_the_limit_is_given_up_as_it_comes_and_as_it_unpacks(start: 
     assert left_in(service) == []
 
 
+def test_two_kilobytes_of_parquet_that_unfold_to_a_gigabyte_are_refused(shared: Any) -> None:
+    arro3_core, arro3_io = pytest.importorskip("arro3.core"), pytest.importorskip("arro3.io")
+    once = arro3_core.Array(["7" * (32 << 20)], arro3_core.DataType.utf8())
+    kind = arro3_core.DataType.dictionary(arro3_core.DataType.int32(), arro3_core.DataType.utf8())
+    label = once.cast(kind).take(arro3_core.Array(np.zeros(40, dtype=np.int32)))
+    stream = io.BytesIO()
+    table = arro3_core.Table.from_pydict({"label": label, "logits": arro3_core.Array(np.zeros(40))})
+    arro3_io.write_parquet(table, stream, compression="zstd(3)")
+    assert len(stream.getvalue()) < 10_000
+    refused(upload(shared, stream.getvalue(), PARQUET), 413, "body-too-large")
+    assert left_in(shared) == []
+
+
 def test_what_an_interrupted_upload_leaves_is_swept_at_the_start(start: Any, tmp_path: Path) -> None:
     remains = tmp_path / "uploads" / "upload-dead"
     remains.mkdir(parents=True)
@@ -320,6 +378,7 @@ def test_what_an_interrupted_upload_leaves_is_swept_at_the_start(start: Any, tmp
     assert left_in(service) == []
 
 
+@pytest.mark.usefixtures("checks_here")
 def test_a_set_in_use_is_not_deleted(on_both: Any, digits: Any, logits: Any) -> None:
     found = made(upload(on_both, npz(label=np.array(digits.labels), logits=logits)))
     job = on_both.http.post("/recalibrate", json={"source": {"labelled_set": found["id"]}})
@@ -345,6 +404,24 @@ def test_a_refit_has_one_source(shared: Any) -> None:
 def test_too_few_rows_are_refused_at_once(shared: Any) -> None:
     found = made(upload(shared, npz(label=np.array(["1", "2"]), logits=np.eye(2, K))))
     assert refused(shared.recalibrate(source={"labelled_set": found["id"]}), 422, "too-few-labels")["found"] == "2 rows"
+
+
+@here
+def test_an_uploader_has_so_much_room(start: Any) -> None:
+    bodies = [npz(label=np.array(["1", "2"]), logits=np.eye(2, K) * scale) for scale in (1, 2, 3)]
+    service = start(max_labelled_sets_per_key=2, max_labelled_bytes_per_key=2 * len(bodies[0]))
+    first, _ = (made(upload(service, body)) for body in bodies[:2])
+    assert made(upload(service, bodies[0]), 200)["id"] == first["id"]  # takes no more room
+    refused(upload(service, bodies[2]), 409, "labelled-set-state")
+    assert service.http.delete(f"{SETS}/{first['id']}").status_code == 200
+    assert (
+        "of 'local'"
+        in refused(upload(service, npz(label=np.array(["1"] * 9), logits=np.ones((9, K)))), 409, "labelled-set-state")[
+            "detail"
+        ]
+    )
+    made(upload(service, bodies[2]))
+    assert left_in(service) == []
 
 
 @here

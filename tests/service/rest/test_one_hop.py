@@ -96,7 +96,7 @@ def test_a_large_answer_is_written_in_a_thread_and_a_small_one_is_not(shared: An
 
 def test_an_answer_is_written_however_many_bodies_wait_for_a_thread() -> None:
     async def trial() -> None:
-        decoders, held = Decoders(max_waiting_bytes=10), threading.Event()
+        decoders, held = Decoders(1, max_waiting_bytes=10), threading.Event()
         waiting = asyncio.ensure_future(decoders.run(held.wait, 10))
         await asyncio.sleep(0)
         with pytest.raises(OverloadedError):

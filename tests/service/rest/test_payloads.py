@@ -156,7 +156,7 @@ def test_one_long_text_among_numbers_costs_nothing() -> None:
     tracemalloc.start()
     try:
         with pytest.raises(InputTypeError, match="numbers") as refused:
-            parse(body, "application/json", SPECS[1], max_rows=4)
+            parse(body, "application/json", SPECS[1], max_rows=30_000)
         assert tracemalloc.get_traced_memory()[1] < 40 * len(body)
     finally:
         tracemalloc.stop()
@@ -224,7 +224,7 @@ def test_a_form_has_as_many_parts_as_a_request_may_have_rows_and_names() -> None
     with pytest.raises(InputShapeError, match="Too many inputs"):
         parse(form(*[("inputs", PNG)] * 5), FORM, spec, max_rows=4)
     with pytest.raises(MalformedBodyError, match="too many parts"):
-        parse(form(*[("inputs", PNG)] * 17), FORM, spec, max_rows=4)
+        parse(form(*[("inputs", PNG)] * 21), FORM, spec, max_rows=4)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_a_form_has_as_many_parts_as_a_request_may_have_rows_and_names() -> None
         (form(("inputs", PNG)).replace(b"form-data;", b"attachment;"), FORM, "part 0", "part 0 has no name"),
         (b"--b\r\n" + b"A: b\r\n" * 9, FORM, "part 0, byte 53", "header count"),
         (b"--b\r\nA: " + b"b" * 1100, FORM, "part 0, byte 8", "header size"),
-        (form(("inputs", PNG)) + b"\r\n--bX" * 100_000, FORM, "part 16", "too many parts"),
+        (form(("inputs", PNG)) + b"\r\n--bX" * 100_000, FORM, "part 20", "too many parts"),
         (form(("inputs", PNG), ("size", b"1")), FORM, "/size", "Unknown form field"),
     ],
 )

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from pydantic import ValidationError
 
 from service.dashboard import routes as dashboard
 from service.errors import OverloadedError
+from service.settings import Settings
 
 STAGES = ("decode", "queue", "infer", "calibrate", "decide", "encode")
 
@@ -54,6 +57,19 @@ def test_what_happens_is_counted(service: Any, digits: Any) -> None:
     service.activate(service.propose_policy())
     assert count("candor_revision_info", revision="r2") == 1
     assert count("candor_revision_info", revision="r1") == 0
+
+
+def test_postgresqls_disk_is_that_of_a_folder_on_it(postgresql_url: str, start: Any, tmp_path: Path) -> None:
+    """Of a folder that it may not enter: compose mounts PostgreSQL's own, which only that user reads."""
+    state = postgresql_url.replace("postgresql://", "postgresql+psycopg://")
+    closed = tmp_path / "data"
+    closed.mkdir(mode=0)
+    service = start(state=state, state_disk=closed)
+    free = shutil.disk_usage(tmp_path).free
+    assert service.metric("candor_state_free_bytes") == pytest.approx(free, rel=0.5)
+    assert "candor_state_bytes" not in service.http.get("/metrics").text
+    with pytest.raises(ValidationError, match="state_disk"):
+        Settings(state_disk=tmp_path / "none")
 
 
 def test_tritons_names_are_those_of_the_statistics(start: Any, digits: Any) -> None:
@@ -159,7 +175,12 @@ def test_the_exposition_is_described_and_its_labels_are_few(shared: Any) -> None
         assert family.type in ("counter", "gauge", "histogram", "summary")
     routes = {sample.labels["route"] for sample in found["candor_http_requests"].samples}
     pages = {route.path for router in dashboard.routers() for route in router.routes}
-    assert routes <= set(shared.application.api.openapi()["paths"]) | pages | {"unmatched", "/openapi.json", "/docs"}
+    assert routes <= set(shared.application.api.openapi()["paths"]) | pages | {
+        "unmatched",
+        "/openapi.json",
+        "/docs",
+        "/v2/",
+    }
 
 
 def test_a_damaged_bundle_shows(launch: Any, digits: Any, tmp_path: Any) -> None:

@@ -148,10 +148,10 @@ def live(client: httpx.Client, images: np.ndarray, labels: list[str]) -> dict[st
     answers = {key: ask("POST", "/feedback", json=body, headers={"idempotency-key": key}) for key, body in requests}
     refit = ask("POST", "/recalibrate", json={"mode": "propose"}, headers={"prefer": "wait=60"})
     ask("POST", "/recalibrate", json={"mode": "dry_run"}, headers={"prefer": "wait=60"})
-    move(f"revisions/{refit['revision']}/activate", reason="the lamp dims")
+    move(f"revisions/{refit['revision']}/activate", reason="the lamp dims", accept_change=True)
     ask("PUT", "/v1/models/digits/policies/by-hand", json=POLICY)
     later = ask("GET", "/v1/models/digits/revisions")["items"][0]["id"]
-    move(f"revisions/{later}/activate", reason="reviewed")
+    move(f"revisions/{later}/activate", reason="reviewed", accept_change=True)
     move("rollback", reason="too many reviews")
     answer = ask("POST", "/predict", params={"policy": "auto-read"}, json={"inputs": images[:8].tolist()})
     page = ask("GET", "/v1/models/digits/revisions")

@@ -19,7 +19,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, MetaData, create_engine, select
 
 from service.settings import Settings
-from service.state import migrations
+from service.state import audit, audit_chain, migrating, migrations
 from tests.service.conftest import POLICIES, InThread
 
 pytestmark = pytest.mark.usefixtures("refits_here")
@@ -77,7 +77,7 @@ def start_on(old: Old, tmp_path: Path) -> Iterator[Callable[[], InThread]]:
             policies=POLICIES,
             database_url=old.url,
             uploads=tmp_path / "uploads",
-            poll_interval_s=0.05,
+            poll_interval_s=0.25,
         )
         started.append(InThread(settings))
         started[-1].http.headers["authorization"] = f"Bearer {old.facts['keys']['ops']}"
@@ -116,14 +116,14 @@ def test_no_migration_loses_or_changes_a_row(old: Old) -> None:
     with engine.connect() as connection:
         tables.reflect(connection)
         before = rows_of(connection, tables)
-        assert migrations.current(connection) == old.schema
+        assert migrating.current(connection) == old.schema
     assert {name for name, rows in before.items() if not rows} <= {"secrets"} | COUNTED_ON
     assert before["predictions"].total() == old.facts["predictions"]
     seen = [old.schema]
-    while seen[-1] != migrations.newest():
+    while seen[-1] != migrating.newest():
         with engine.begin() as connection:
             one_migration(connection, scripts)
-            seen.append(str(migrations.current(connection)))
+            seen.append(str(migrating.current(connection)))
         with engine.connect() as connection:
             after = rows_of(connection, tables)
         for name, rows in before.items():
@@ -165,6 +165,11 @@ def test_it_is_served_as_it_was(old: Old, start_on: Callable[[], InThread]) -> N
     done = [entry["action"] for entry in service.http.get("/v1/models/digits/audit").json()["items"]]
     assert done.count("activate") >= 3
     assert "rollback" in done
+    latest = audit.read(service.runtime.database, limit=500)
+    assert "chain_audit" in [entry.action for entry in latest]
+    with service.runtime.database.connect() as connection:
+        chain = audit_chain.verify(connection)
+    assert (chain.whole.position, chain.broken) == (len(latest), None)
 
 
 def test_its_keys_open_what_they_opened(old: Old, start_on: Callable[[], InThread]) -> None:

@@ -21,7 +21,7 @@ from service.errors import CandorError, InputValueError
 from service.inference.inputs import Encoder, conform
 from service.open_inference.datatypes import DATATYPES, accepted
 from service.open_inference.outputs import top_classes
-from service.open_inference.request import OUTPUTS, Inference, Requested
+from service.open_inference.request import ALL_IN_JSON, OUTPUTS, Inference, Requested
 from service.rest.v2.answer import write
 from service.rest.v2.body import json_length, parse
 from service.serving.plane import Answer
@@ -272,6 +272,19 @@ class TestAnswers:
             else:
                 np.testing.assert_array_equal(values, expected[requested.name])
                 assert values.dtype == np.float32
+
+    @given(name=st.none() | st.text(max_size=9), decided=st.booleans(), rows=st.integers(1, 3), data=st.data())
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
+    def test_the_usual_outputs_have_the_bytes_of_requested_ones(
+        self, answered: Answer, name: str | None, decided: bool, rows: int, data: Any
+    ) -> None:
+        logits = data.draw(npst.arrays(np.float32, (3, 10), elements=FLOATS | st.just(-np.inf)))
+        whole = replace(answered, logits=logits, actions=data.draw(st.tuples(*[st.none() | st.text(max_size=5)] * 3)))
+        answer = replace(whole, policy=whole.policy if decided else None).part(slice(0, rows))
+        requested = (*ALL_IN_JSON,)  # another object, which is written output by output
+        assert requested is not ALL_IN_JSON
+        usual, behind = write(answer, Inference(np.zeros(0), ALL_IN_JSON, id=name))
+        assert (usual, behind) == write(answer, Inference(np.zeros(0), requested, id=name))
 
     @given(
         values=npst.arrays(

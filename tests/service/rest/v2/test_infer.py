@@ -346,7 +346,7 @@ class TestRefused:
             (body(parameters={"policy": "mine"}), 404, "no policy 'mine'"),
             (body(parameters={"timeout": "soon"}), 422, "microseconds"),
             (body(parameters={"timeout": -1}), 422, "microseconds"),
-            (body(parameters={"polcy": "p"}), 422, 'Found: polcy. Expected: ["policy", "segment", "timeout"'),
+            (body(parameters={"polcy": "p"}), 422, 'Found: polcy. Expected: ["policy", "segment", "references"'),
             (body(parameters={"polcy": "p"}), 422, "Did you mean `policy`?"),
             (body(parameters={"binary_data": True}), 422, "`binary_data` is a parameter of the output."),
             (body({"parameters": {"policy": "p"}}), 422, "Where: /inputs/0/parameters/policy. Found: policy"),

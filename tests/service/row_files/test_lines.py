@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import InputError, InputTypeError, InputValueError, MalformedBodyError
-from service.rest.lines import CSV_TYPE, NDJSON_TYPE, Record, read_lines
+from service.row_files.lines import CSV_TYPE, NDJSON_TYPE, Record, read_lines
 
 COLUMNS = ("reference", "label", "source")
 
