@@ -263,6 +263,7 @@ def uploads(chance: random.Random) -> Hostile:
         (bytes(body), "application/x-npz"),
         (whole[: chance.randrange(len(whole))], "application/zip"),
         (_zip_bomb(), "application/x-npz"),
+        (_parquet_bomb(), "application/vnd.apache.parquet"),
         (b"label,logits\n" + b"7,[1" * 10_000, "text/csv"),
         (b'{"label": "7", "logits": ' + b"[" * 10_000, "application/x-ndjson"),
         (b"label,logits\n" + b"7," * 1_000_000, "text/csv"),
@@ -340,6 +341,18 @@ def _zip_bomb() -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("label.npy", "w") as member:
         member.write(b"\x93NUMPY\x01\x00" + b"\xff\xff" + bytes(100 * _MIB))
+    return stream.getvalue()
+
+
+@cache
+def _parquet_bomb() -> bytes:
+    from arro3.core import Array, DataType, Table
+    from arro3.io import write_parquet
+
+    once = Array(["7" * (32 * _MIB)], DataType.utf8()).cast(DataType.dictionary(DataType.int32(), DataType.utf8()))
+    label = once.take(Array(np.zeros(40, dtype=np.int32)))
+    stream = io.BytesIO()
+    write_parquet(Table.from_pydict({"label": label, "logits": Array(np.zeros(40))}), stream, compression="zstd(3)")
     return stream.getvalue()
 
 

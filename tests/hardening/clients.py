@@ -197,7 +197,9 @@ class Clients:
             path = f"revisions/{draw.choice(others)}/activate"
         else:
             path = "rollback"
-        body = {"reason": "it is what the trial is about"}
+        body: dict[str, Any] = {"reason": "it is what the trial is about"}
+        if what == "activate":
+            body["accept_change"] = True
         answer = self._ask("moves", http, "POST", f"/v1/models/{MODEL}/{path}", json=body, headers=match)
         # 412: a refit was faster; 409: there is nothing to roll back to.
         if self._expected(answer, 200, 412, *((409,) if what == "rollback" else ())) and answer.status_code == 200:

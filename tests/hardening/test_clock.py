@@ -84,7 +84,7 @@ def test_labels_of_a_clock_that_ran_ahead_are_not_fresh_twice(tmp_path: Path, cl
     earliest = now + HOUR_S * 1_000_000
     store = RevisionStore(database)
     looks = [
-        record_look(store._database, "pets", "d1", "gate", "traffic", "", earliest_row_us=earliest, at=now_us())
+        record_look(store._database, "pets", "d1", "gate", "traffic", "", earliest_row_us=earliest, at=now_us()).number
         for _ in range(2)
     ]
     database.close()
@@ -99,7 +99,9 @@ def test_a_clock_that_ran_wild_once_is_not_followed(tmp_path: Path, clock: Clock
     store = RevisionStore(database)
     now = now_us()
     looks = [
-        record_look(store._database, "pets", "d1", "gate", "traffic", "", earliest_row_us=now + after, at=now + after)
+        record_look(
+            store._database, "pets", "d1", "gate", "traffic", "", earliest_row_us=now + after, at=now + after
+        ).number
         for after in (0, 1_000_000)  # the second look is at newer rows only
     ]
     database.close()

@@ -71,7 +71,7 @@ def test_a_disk_that_fills_up_and_is_cleared_again(start: Any, digits: Any, disk
     refused(answer, "full", "Free disk space")
     refused(service.http.post("/recalibrate"), "full", "Free disk space")
     refused(
-        service.move(f"revisions/{proposal}/activate", service.revisions()["epoch"], reason="new"),
+        service.move(f"revisions/{proposal}/activate", service.revisions()["epoch"], reason="new", accept_change=True),
         "full",
         "Free disk space",
     )
@@ -79,8 +79,10 @@ def test_a_disk_that_fills_up_and_is_cleared_again(start: Any, digits: Any, disk
     # Of an origin that the log has not met yet: what a failed commit would have numbered must not be remembered.
     during = [row["prediction_id"] for row in service.predict(digits.images)]
     assert service.http.get("/readyz").json()["models"] == {"digits": "r1"}
+    until(lambda: service.http.get("/readyz").status_code == 503)
     until(lambda: service.metric("candor_log_depth") == len(during))
     disk.empty()
+    until(lambda: service.http.get("/readyz").status_code == 200)
     assert labels.send().status_code == 200
     assert service.activate(proposal)["active"] == proposal
     until(lambda: service.metric("candor_log_depth") == 0)

@@ -21,9 +21,9 @@ from service.inference.encoded import decode_images
 from service.inference.inputs import Encoder, conform
 from service.rest import feedback_body, payloads
 from service.rest.compression import ENCODINGS, decompress
-from service.rest.lines import CSV_TYPE, NDJSON_TYPE
-from service.rest.uploads.check import CheckTask, check
 from service.rest.v2 import body as v2
+from service.row_files.check import CheckTask, check
+from service.row_files.lines import CSV_TYPE, NDJSON_TYPE
 from service.serving.verification import verified
 
 DIGITS: Final = Path(__file__).parents[3] / "examples" / "bundles" / "digits" / "1"
