@@ -1,9 +1,13 @@
 """What holds for the tests of all packages."""
 
 import gc
+import sys
 from collections.abc import Generator
 
 import pytest
+
+# jsonschema would build 38 grammars of addresses that no schema here asks for: over a second in each process.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 pytest_plugins = ("tests.durations",)
 

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 import bundle as bundles
 from bundle import Bundle
 from tests.waiting import PATIENCE_S
-from training import TrainConfig
+from training import TrainConfig, train_bundle
 from training.data.drift import dim
 
 # No test asserts a time: a loaded machine is no failure.
@@ -93,12 +93,7 @@ class Digits:
 @pytest.fixture(scope="session")
 def digits(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Digits:
     def train(root: Path) -> None:
-        command: list[str | Path] = [BIN / "candor-train", "train", "--dataset", "digits", "--epochs", "25", "--out"]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [*command, root], capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment
-        )
-        assert done.returncode == 0, done.stderr
+        train_bundle(TrainConfig(dataset="digits", epochs=25), root)  # here, where PyTorch is imported already
 
     root = made_once("trained", train)
     data, parts = TrainConfig().load()

@@ -16,7 +16,7 @@ import json
 import resource
 import time
 from collections import Counter, defaultdict
-from collections.abc import Generator
+from collections.abc import Container, Generator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -46,13 +46,26 @@ def key_of(nodeid: str) -> str:
 
 
 @cache
-def slow_tests() -> frozenset[str]:
-    """Return the tests that are listed as slow, and the files of which all tests are."""
-    lines = SLOW.read_text(encoding="utf-8").splitlines()
-    return frozenset(line.split(maxsplit=1)[1] for line in lines if not line.startswith("#"))
+def slow_tests() -> dict[str, float]:
+    """Return the seconds of the tests that are listed as slow, and of the files of which all tests are."""
+    lines = (line.split(maxsplit=1) for line in SLOW.read_text(encoding="utf-8").splitlines() if line[0] != "#")
+    return {name: float(seconds) for seconds, name in lines}
 
 
-def _is_listed(key: str, slow: frozenset[str]) -> bool:
+def by_file(slow: dict[str, float]) -> dict[str, float]:
+    """Return the seconds of the slowest test in each file.
+
+    >>> by_file({"test_a.py::test_x": 1.0, "test_a.py::test_y": 2.5, "test_b.py": 0.5})
+    {'test_a.py': 2.5, 'test_b.py': 0.5}
+    """
+    found: dict[str, float] = {}
+    for key, seconds in slow.items():
+        file = key.partition("::")[0]
+        found[file] = max(found.get(file, 0.0), seconds)
+    return found
+
+
+def _is_listed(key: str, slow: Container[str]) -> bool:
     return key in slow or key.partition("::")[0] in slow
 
 
@@ -67,10 +80,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the slow tests out of a quick run."""
-    if not config.getoption("quick"):
-        return
+    """Leave the slow tests out of a quick run; begin a run in several processes with the files of the slowest."""
     slow = slow_tests()
+    if not config.getoption("quick"):
+        if hasattr(config, "workerinput"):  # a long test at the end would leave the other processes idle
+            slowest = by_file(slow)
+            items.sort(key=lambda item: -slowest.get(item.path.name, 0.0))
+        return
     left_out = [item for item in items if _is_listed(key_of(item.nodeid), slow)]
     config.hook.pytest_deselected(items=left_out)
     gone = set(left_out)
@@ -149,7 +165,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def _forgotten() -> dict[str, float]:
     long = {key: seconds for key, seconds in _cpu_s.items() if seconds > FORGOTTEN_S}
-    slow = slow_tests() if long else frozenset()
+    slow = slow_tests() if long else {}
     return {key: seconds for key, seconds in long.items() if not _is_listed(key, slow)}
 
 

@@ -71,6 +71,20 @@ def test_a_whole_run_measures_every_test(tmp_path: Path, options: tuple[str, ...
     assert found["shared"].keys() == {"test_these.py"}
 
 
+def test_several_processes_begin_with_the_slowest_file(tmp_path: Path) -> None:
+    (tmp_path / "slow.txt").write_text("0.50 test_these.py::test_slow\n2.00 test_z.py::test_last\n")
+    (tmp_path / "test_z.py").write_text("def test_first(): ...\ndef test_last(): ...\n")
+    done = run(tmp_path, "--numprocesses", "1", "-v")
+    order = [line.split()[-1] for line in done.stdout.splitlines() if " PASSED " in line]
+    assert [key.partition("[")[0] for key in order] == [
+        "test_z.py::test_first",
+        "test_z.py::test_last",
+        "test_these.py::test_quick",
+        "test_these.py::test_slow",
+        "test_these.py::test_slow",
+    ]
+
+
 def test_a_slow_test_that_is_not_listed_fails_the_run(tmp_path: Path) -> None:
     (tmp_path / "slow.txt").write_text("1.00 test_these.py::test_slow\n")
     done = run(tmp_path, forgotten_s=0.0)

@@ -10,14 +10,15 @@ PATIENCE_S = 600.0  # nothing takes that long, on a busy machine either; it turn
 
 
 def until(holds: Callable[[], Any], what: Any = "it never came true") -> Any:
-    """Ask until the answer is yes, and return it.
+    """Ask until the answer is yes, and return it; the longer it takes, the less often, since questions cost time too.
 
     Args:
         holds: The question.
         what: The message of the failure, or a function that makes it then.
     """
-    give_up = time.monotonic() + PATIENCE_S
+    began = time.monotonic()
     while not (answer := holds()):
-        assert time.monotonic() < give_up, what() if callable(what) else what
-        time.sleep(0.01)
+        waited_s = time.monotonic() - began
+        assert waited_s < PATIENCE_S, what() if callable(what) else what
+        time.sleep(min(max(0.01, waited_s / 10), 0.1))
     return answer

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import sys
 from dataclasses import replace
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import host, networks, part, runner
 from benchmarks.gpu.bench import Bench, LeftOutError
 from benchmarks.gpu.host import FULL, REHEARSAL, Host
@@ -50,10 +55,17 @@ def test_a_complete_part_is_not_run_again_unless_asked(tmp_path: Path, quick: st
     assert runner.run(bench, [], fresh=False, working=silent) == {}  # what failed is not complete
 
 
-def test_an_outcome_of_another_host_or_of_other_packages_does_not_count(tmp_path: Path, quick: str) -> None:
+def test_an_outcome_of_another_host_of_other_packages_or_source_does_not_count(tmp_path: Path, quick: str) -> None:
     part.take(quick, Bench(tmp_path, CPU))
     assert runner.complete(Bench(tmp_path, CPU), quick) is not None
     assert runner.complete(Bench(tmp_path, GPU), quick) is None
+    (tmp_path / "service").mkdir()
+    (tmp_path / "service" / "app.py").write_text("old = 1\n")
+    before = host.digest_of(tmp_path)
+    (tmp_path / "service" / "app.py").write_text("new = 1\n")
+    changed = Bench(tmp_path, replace(CPU, source=host.digest_of(tmp_path)))
+    assert before != changed.host.source
+    assert runner.complete(changed, quick) is None
 
 
 def test_what_is_left_out_is_tried_again(tmp_path: Path, quick: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,3 +196,25 @@ def test_every_network_has_a_part_for_every_provider() -> None:
         for network in ("lenet5", "resnet18", "resnet50")
         for what in ("cpu", "cuda", "cuda-graphs", "tensorrt", "http")
     }
+
+
+@pytest.mark.parametrize(
+    ("statuses", "status"),
+    [((COMPLETE,), 0), ((COMPLETE, LEFT_OUT), 0), ((COMPLETE, LEFT_OUT, FAILED), 1), ((FAILED,), 1)],
+    ids=["complete", "left out", "failed", "failed alone"],
+)
+def test_the_exit_status_is_0_only_if_nothing_failed(
+    statuses: tuple[str, ...], status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {name: one for name, one in outcomes(1.0).items() if one["status"] in statuses}
+    assert {one["status"] for one in found.values()} == set(statuses)
+    monkeypatch.setattr(command, "get_context", lambda _: SimpleNamespace(Pool=ThreadPool))
+    monkeypatch.setattr(command, "find", lambda: CPU)
+    monkeypatch.setattr(command, "run", lambda *_, **__: found)
+    monkeypatch.setattr(command, "_FOLDER", tmp_path)
+    monkeypatch.setattr(command, "ROOT", tmp_path)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["benchmarks.gpu"])
+    (tmp_path / "rehearsal").mkdir()  # as the real `run` does
+    assert command.main() == status
+    assert (tmp_path / "rehearsal" / "GPU.md").read_text() == report(found, CPU, "python -m benchmarks.gpu")

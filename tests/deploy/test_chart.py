@@ -34,9 +34,10 @@ LEAST: dict[str, Any] = {
 }
 ALL: dict[str, Any] = {
     **LEAST,
-    "keys": {"existingSecret": "candor-keys", "scopes": {"admin": ["admin"], "metrics": ["predict"]}},
-    "bundles": {"existingClaim": "models"},
+    "keys": {"existingSecret": "candor-keys", "scopes": {"admin": ["admin"], "metrics": ["metrics"]}},
+    "bundles": {"existingClaim": "models", "cacheSize": "10G"},
     "policies": {"enabled": True, "existingConfigMap": "policies", "entries": ["digits__auto-read.yaml"]},
+    "webhook": {"url": "https://cases.example/candor", "existingSecret": "candor-webhook"},
     "settings": {"LOG_SAMPLE": "0.5"},
     "imagePullSecrets": [{"name": "registry"}],
     "gpu": {"enabled": True},
@@ -60,7 +61,8 @@ ALL: dict[str, Any] = {
 }
 ALONE = {**LEAST, "worker": {"enabled": False}, "grpc": {"enabled": False}, "podDisruptionBudget": {"enabled": False}}
 WORKER = yaml.safe_load((ROOT / "deploy" / "kserve" / "worker-values.yaml").read_text())
-VARIANTS = {"least": LEAST, "all": ALL, "alone": ALONE, "worker beside KServe": WORKER}
+SHARED = {**LEAST, "bundles": {"url": "s3://models/bundles", "cacheHostPath": "/var/cache/candor"}}
+VARIANTS = {"least": LEAST, "all": ALL, "alone": ALONE, "shared": SHARED, "worker beside KServe": WORKER}
 
 Render = Callable[[dict[str, Any]], list[dict[str, Any]]]
 
@@ -127,6 +129,7 @@ def test_the_values_fit_their_schema_and_strange_ones_do_not() -> None:
         {"settings": {"LOG_SAMPLE": 0.5}},
         {"keys": {"scopes": {"admin": ["root"]}}},
         {"service": {"port": 0}},
+        {"bundles": {"cacheSize": "4 GB"}},
         {"image": {"pullPolicy": "Sometimes"}},
     ]
     for given in strange:
@@ -165,7 +168,9 @@ def test_every_pod_is_confined(render: Render, variant: str) -> None:
                 "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
             }  # fmt: skip
             written = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
-            assert written == {"/tmp", "/var/lib/candor"}
+            assert written == {"/tmp", "/var/lib/candor"} | (
+                {"/var/lib/candor/bundles"} if variant == "shared" else set()
+            )
             assert {mount["name"] for mount in container["volumeMounts"]} <= mounted
             assert not any("PASSWORD" in name and not name.endswith("_FILE") for name in environment(container))
 
@@ -180,6 +185,12 @@ def test_its_variables_are_settings_with_valid_values(render: Render, variant: s
                 Settings.model_validate(given)
 
 
+@pytest.mark.parametrize(("values", "size"), [(LEAST, 3 << 30), (ALL, 7_500_000_000)])
+def test_copies_of_bundles_fit_into_their_volume(render: Render, values: dict[str, Any], size: int) -> None:
+    deployment = one(render(values), "Deployment")
+    assert environment(containers(deployment)[0])["CANDOR_BUNDLE_CACHE_BYTES"] == str(size)
+
+
 def test_the_worker_does_what_the_others_leave_to_it(render: Render) -> None:
     documents = render(ALL)
     (serving,), (keys, worker) = (
@@ -192,8 +203,11 @@ def test_the_worker_does_what_the_others_leave_to_it(render: Render) -> None:
     assert serving["resources"]["limits"] == {"memory": "2Gi", "nvidia.com/gpu": 1}
     assert keys["args"][0].splitlines() == [
         "candor keys add /secrets/keys/admin --name admin --scope admin",
-        "candor keys add /secrets/keys/metrics --name metrics --scope predict",
+        "candor keys add /secrets/keys/metrics --name metrics --scope metrics",
     ]
+    assert "CANDOR_WEBHOOK_URL" not in environment(serving)
+    secret = environment(worker)["CANDOR_WEBHOOK_SECRET_FILE"]
+    assert [mount["name"] for mount in worker["volumeMounts"] if secret.startswith(mount["mountPath"])] == ["webhook"]
     alone = containers(one(render(ALONE), "Deployment"))
     assert [each["name"] for each in alone] == ["keys", "candor"]
     assert environment(alone[1])["CANDOR_BACKGROUND"] == "true"
@@ -248,10 +262,12 @@ def test_monitoring_is_whole(render: Render) -> None:
     [
         ({}, "postgresql"),
         ({**LEAST, "keys": {}}, "keys.existingSecret"),
+        ({**LEAST, "webhook": {"url": "https://cases.example"}}, "webhook.existingSecret"),
         ({**LEAST, "bundles": {}}, "either url or existingClaim"),
         ({**LEAST, "bundles": {"url": "s3://m", "existingClaim": "m"}}, "either url or existingClaim"),
         ({**LEAST, "autoscaling": {"enabled": True, "targetCPU": 0}}, "targetCPU or targetQueueRows"),
         ({**LEAST, "ingress": {"enabled": True}}, "ingress.host"),
+        ({**LEAST, "monitoring": {"serviceMonitor": {"enabled": True}}}, 'key "metrics" of the ServiceMonitor'),
     ],
 )
 def test_what_is_missing_is_said(templates: Any, values: dict[str, Any], said: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import copy
+import importlib.util
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,8 @@ import pytest
 import yaml
 
 from service.settings import Settings
+
+from .test_chart import KUBERNETES
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "kserve"
@@ -71,3 +76,60 @@ def test_a_sample_finds_a_runtime_and_keeps_a_replica(service: dict[str, Any]) -
         and predictor["model"]["modelFormat"]["name"] == runtime["spec"]["supportedModelFormats"][0]["name"]
     ]
     assert len(runtimes) == 1
+
+
+@pytest.fixture(scope="module")
+def fields() -> dict[str, dict[str, str]]:
+    """The fields of KServe's resources and their types, from the source of its client, unimported."""
+    kserve = importlib.util.find_spec("kserve")
+    if kserve is None or kserve.origin is None:
+        pytest.skip("make chart installs KServe's client")
+    found = {}
+    for file in (Path(kserve.origin).parent / "models").glob("v1*.py"):
+        (kind,) = (node for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef))
+        tables = {
+            node.targets[0].id: ast.literal_eval(node.value)
+            for node in kind.body
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        }
+        names = tables["attribute_map"]
+        found[kind.name] = {names[name]: of_type for name, of_type in tables["openapi_types"].items()}
+    return found
+
+
+SIMPLE = {"str": str, "int": int, "bool": bool}
+
+
+def unknown(value: Any, of_type: str, fields: dict[str, dict[str, str]], where: str = "") -> list[str]:
+    """Return the places where a value is not of KServe's type; Kubernetes' own types are left to its schemas."""
+    if (item := re.fullmatch(r"list\[(.*)\]", of_type)) is not None:
+        if not isinstance(value, list):
+            return [f"{where}: not a list"]
+        return [bad for at, each in enumerate(value) for bad in unknown(each, item[1], fields, f"{where}/{at}")]
+    if of_type in SIMPLE:
+        return [] if type(value) is SIMPLE[of_type] else [f"{where}: not {of_type}"]
+    if of_type not in fields:
+        return []
+    of_name = fields[of_type]
+    return [
+        bad
+        for name, each in value.items()
+        for bad in (unknown(each, of_name[name], fields, f"{where}/{name}") if name in of_name else [f"{where}/{name}"])
+    ]
+
+
+@pytest.mark.parametrize("resource", [*RUNTIMES, *SERVICES], ids=lambda each: each["metadata"]["name"])
+def test_kserve_knows_every_field(resource: dict[str, Any], fields: dict[str, dict[str, str]]) -> None:
+    kind = resource["apiVersion"].rpartition("/")[2].capitalize() + resource["kind"]
+    assert unknown(resource, kind, fields) == []
+    mistaken = copy.deepcopy(resource)
+    mistaken["spec"]["minReplica"] = 1
+    assert unknown(mistaken, kind, fields) == ["/spec/minReplica"]
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES, ids=lambda runtime: runtime["metadata"]["name"])
+def test_the_pod_of_a_runtime_fits_kubernetes_schema(runtime: dict[str, Any]) -> None:
+    validate = pytest.importorskip("kubernetes_validate", reason="make chart installs Kubernetes' schemas").validate
+    pod = {name: runtime["spec"][name] for name in ("containers", "volumes")}
+    for version in KUBERNETES:
+        validate({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": pod}, version, strict=True)

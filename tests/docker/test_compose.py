@@ -65,6 +65,15 @@ def test_every_service_is_confined(name: str) -> None:
     assert name in CANDOR or not re.match(r"(0|root)\b", service["user"])
 
 
+def test_no_container_takes_the_disk_or_the_memory_of_the_host() -> None:
+    for name, service in SERVICES.items():
+        assert service["logging"] == {"driver": "json-file", "options": {"max-size": "50m", "max-file": "4"}}, name
+        assert re.fullmatch(r"\d+[mg]|\$\{CANDOR_MEMORY:-4g\}", service["mem_limit"]), name
+        shared = sum(int(size) for mount in service["tmpfs"] for size in re.findall(r"size=(\d+)m", mount))
+        limit = re.sub(r"\$\{\w+:-(.*)\}", r"\1", service["mem_limit"]).replace("g", "000m")
+        assert shared < int(limit.removesuffix("m")), "files in memory count"
+
+
 def test_ports_are_open_to_this_machine_only() -> None:
     published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
     assert published == {
@@ -124,6 +133,9 @@ def test_each_secret_is_seen_by_those_that_need_it() -> None:
     assert readers("keys-postgres") == {"init-postgres"}
     assert readers("database-password") == {"secrets", "postgres", "init-postgres", "replica"}
     assert readers("grafana-password") == {"secrets", "grafana"}
+    assert {name for name, service in SERVICES.items() if "/first-key" in str(service["volumes"])} == {
+        "init", "init-postgres",
+    }  # fmt: skip
     assert readers("metrics-key") == {"init", "init-postgres", "prometheus"}
     for service in SERVICES.values():
         for name in service.get("environment", {}):
@@ -131,8 +143,10 @@ def test_each_secret_is_seen_by_those_that_need_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["init", "init-postgres"])
-def test_init_makes_one_key_in_a_file(name: str) -> None:
+def test_init_makes_one_key_in_a_file_or_takes_yours(name: str) -> None:
     command = SERVICES[name]["command"][-1]
+    mine = 'candor keys add /first-key --name "first-$$(cut -c 5-16 /first-key)" --scope admin'
+    assert f"test -s /first-key; then {mine}" in command
     assert "candor keys create" in command
     assert "--scope admin --file /keys/admin --if-none" in command
     assert SERVICES[name]["restart"] == "no"

@@ -74,6 +74,14 @@ def test_alerts_are_raised_when_they_should_be_and_only_then() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_queries_of_errors_are_those_that_are_tested() -> None:
+    tests = yaml.safe_load((PROMETHEUS / "tests" / "budget.yml").read_text())["tests"]
+    tested = {" ".join(expected["expr"].split()) for expected in tests[0]["promql_expr_test"]}
+    written = {" ".join(query.split()) for query in (*queries_of_the_documentation(), *queries_of_the_dashboard())}
+    assert len(tested) == 2
+    assert tested <= written
+
+
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
 def test_every_alert_says_what_to_do(alert: dict[str, Any]) -> None:
     page = (ROOT / "docs" / "how-to" / "operations.md").read_text()

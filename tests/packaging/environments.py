@@ -41,7 +41,8 @@ def clean_environment(folder: Path, wheels: list[Path], *extras: str) -> Path:
     subprocess.run([*install, *map(str, wheels)], check=True, env=outside())
     own = [Distribution.at(found) for found in site.glob("candor*.dist-info")]
     for found in declared(own, set(extras)):
-        for top in {file.parts[0] for file in found.files or () if ".." not in file.parts}:  # scripts lie outside
+        tops = {file.parts[0] for file in found.files or () if ".." not in file.parts}  # scripts lie outside
+        for top in tops - {"__pycache__"}:  # of all modules of one file
             (site / top).symlink_to(Path(str(found.locate_file(top))).resolve())
     return python
 

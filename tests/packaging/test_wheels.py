@@ -10,12 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 
+import bundle as bundles
 from tests.waiting import until
 
 from .environments import ROOT, build_wheel, clean_environment, outside
 
+EXPORTED = ROOT / "tests" / "service" / "exported"
 LIBRARY = """
 import importlib.util, sys
 import numpy as np
@@ -71,17 +74,24 @@ def test_both_carry_the_licence(library: Path, server: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def served(library: Path, server: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a server that was installed from wheels and runs outside the checkout."""
+def installed(library: Path, server: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment with both wheels and what `serve`, `cpu` and `import` declare."""
     folder = tmp_path_factory.mktemp("installed")
-    python = clean_environment(folder / "environment", [library, server], "serve", "cpu")
+    python = clean_environment(folder / "environment", [library, server], "serve", "cpu", "import")
     torch = [python, "-I", "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is not None)"]
     subprocess.run(torch, cwd=folder, check=True)
+    return python
+
+
+@pytest.fixture(scope="module")
+def served(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a server that was installed from wheels and runs outside the checkout."""
+    folder = tmp_path_factory.mktemp("served")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    command = [python.parent / "candor", "serve", "--port", str(port), "--bundles", ROOT / "examples" / "bundles"]
+    command = [installed.parent / "candor", "serve", "--port", str(port), "--bundles", ROOT / "examples" / "bundles"]
     with (
         (folder / "log").open("w") as log,
         subprocess.Popen(command, cwd=folder, env=outside(), stderr=log) as process,
@@ -106,6 +116,22 @@ def test_the_server_serves_an_example_bundle_outside_the_checkout(served: str) -
     answer = httpx.post(f"{served}/predict", content=image, headers={"content-type": "image/png"}, timeout=60)
     assert answer.json()["predictions"][0]["label"] == "7"
     assert httpx.get(f"{served}/dashboard", timeout=60, follow_redirects=True).status_code == 200  # templates are in it
+
+
+def test_a_model_is_imported_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    rows = random.normal(size=(400, 3)) * [30, 6, 10]
+    labels = rows[:, 0] / 30 + rows[:, 1] / 6 + random.normal(size=400) > 0
+    table = np.column_stack([rows, labels])
+    np.savetxt(tmp_path / "rows.csv", table, "%.9g", ",", header="amount,hour,age,fraud", comments="")
+    command = [installed.parent / "candor", "import", "lightgbm", EXPORTED / "lightgbm.txt", "--name", "payments"]
+    command += ["--validation", "rows.csv", "--label", "fraud", "--calibrator", "temperature", "--out", "bundles"]
+    done = subprocess.run(command, cwd=tmp_path, env=outside(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = bundles.verify(tmp_path / "bundles" / "payments" / "1").manifest.imported
+    assert record is not None
+    assert record.native is not None  # by LightGBM itself
+    assert (record.format, record.native.rows) == ("lightgbm", 400)
 
 
 def test_the_library_installs_beside_a_package_called_service(library: Path, served: str, tmp_path: Path) -> None:
