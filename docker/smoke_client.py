@@ -103,7 +103,9 @@ def activate(http: httpx.Client) -> str:
     proposal = _refit(http, "propose")["revision"]
     epoch = state(http)["epoch"]
     response = http.post(
-        f"{MODEL}/revisions/{proposal}/activate", json={"reason": "smoke test"}, headers={"if-match": f'"{epoch}"'}
+        f"{MODEL}/revisions/{proposal}/activate",
+        json={"reason": "smoke test", "accept_change": True},
+        headers={"if-match": f'"{epoch}"'},
     )
     expect(ok(response)["active"] == proposal, "another revision is active")
     remember(http)
@@ -127,6 +129,32 @@ def survived(http: httpx.Client) -> str:
     receipt = ok(http.post("/feedback", json={"items": items}))
     expect(receipt["duplicates"] == ROWS, f"{receipt['duplicates']} of {ROWS} labels were known")
     return f"{served} in service, {receipt['duplicates']} labels known"
+
+
+def addresses(http: httpx.Client) -> str:
+    """Health answers to HEAD, and the server of /v2 with and without a slash at the end, without a redirect."""
+    for path in ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready"):
+        response = http.head(path)
+        expect(response.status_code == 200 and not response.content, f"HEAD {path}: {response.status_code}")
+    found = [ok(http.get(path, headers={"x-forwarded-proto": "https"}))["name"] for path in ("/v2", "/v2/")]
+    expect(found == ["candor", "candor"], f"found {found}")
+    return "HEAD on health; /v2 and /v2/ are one"
+
+
+def unavailable(http: httpx.Client) -> str:
+    """Without a replica, the gateway answers 503 as the service would: a client may try again."""
+    for path, kind, key in (
+        ("/predict", "application/problem+json", "detail"),
+        ("/readyz", "application/problem+json", "detail"),
+        ("/v2/models/digits/infer", "application/json", "error"),
+    ):
+        response = http.post(path, json={})
+        expect(response.status_code == 503, f"{path}: {response.status_code} instead of 503: {response.text}")
+        expect(response.headers["content-type"] == kind, f"{path}: {response.headers['content-type']}")
+        expect(response.headers["retry-after"] == "1", f"{path}: no Retry-After")
+        expect("No replica answered" in response.json()[key], f"{path}: {response.text}")
+        expect(response.json().get("status", 503) == 503, f"{path}: {response.text}")
+    return "503 without a replica, with Retry-After and a problem document"
 
 
 def load(http: httpx.Client, seconds: str) -> str:
@@ -167,16 +195,17 @@ def _load(http: httpx.Client, wanted: Callable[[], bool]) -> str:
 
 
 def scraped(http: httpx.Client, replicas: str) -> str:
-    """Prometheus has found this number of replicas and reads the metrics of each."""
+    """Prometheus has found this number of replicas and reads of each how full PostgreSQL's disk is."""
     url = f"http://127.0.0.1:{os.environ['PROMETHEUS_PORT']}/api/v1/query"
     give_up, up = time.monotonic() + 60, None
     while up != int(replicas):
         expect(time.monotonic() < give_up, f"Prometheus reads {up} of {replicas} replicas")
         time.sleep(0.5)
         with contextlib.suppress(httpx.TransportError):
-            result = http.get(url, params={"query": "sum(up == 1)"}, headers={"authorization": ""}).json()
+            query = "count(candor_state_free_bytes > 0)"
+            result = http.get(url, params={"query": query}, headers={"authorization": ""}).json()
             up = sum(int(sample["value"][1]) for sample in result["data"]["result"]) if "data" in result else None
-    return f"Prometheus reads {up} replicas"
+    return f"Prometheus reads {up} replicas, and how much room PostgreSQL's disk has"
 
 
 def state(http: httpx.Client) -> dict[str, Any]:
@@ -216,7 +245,11 @@ def _refit(http: httpx.Client, mode: str) -> dict[str, Any]:
 
 VERBS: dict[str, Callable[..., str]] = {
     verb.__name__: verb
-    for verb in (refused, image, grpc, feedback, dry_run, activate, remember, survived, load, load_until, scraped)
+    for part in (
+        (refused, image, grpc, feedback, dry_run, activate, remember, survived),
+        (addresses, unavailable, load, load_until, scraped),
+    )
+    for verb in part
 }
 
 

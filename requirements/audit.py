@@ -23,7 +23,8 @@ PINNED = re.compile(r"^([\w.-]+)==", re.MULTILINE)
 UNREACHABLE = ("ConnectionError", "ConnectTimeout", "ReadTimeout", "Max retries exceeded", "ServiceError")
 
 PERMISSIVE = {
-    "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MIT-CMU", "PSF-2.0", "Zlib",
+    "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0",
+    "ISC", "MIT", "MIT-0", "MIT-CMU", "PSF-2.0", "Zlib",
 }  # fmt: skip
 CLASSIFIERS = {
     "License :: OSI Approved :: Apache Software License": "Apache-2.0",

@@ -14,6 +14,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
+{{- /* A quantity in bytes. */}}
+{{- define "candor.bytes" -}}
+{{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- mul (regexFind "^[0-9]+" . | int64) (index $units (regexReplaceAll "^[0-9]+" . "") | int64) -}}
+{{- end -}}
+
 {{- define "candor.account" -}}
 {{- if .Values.serviceAccount.create -}}{{ .Values.serviceAccount.name | default (include "candor.name" .) }}{{- else -}}{{ .Values.serviceAccount.name | default "default" }}{{- end -}}
 {{- end -}}
@@ -117,6 +123,15 @@ volumes:
     emptyDir: {medium: Memory, sizeLimit: 256Mi}
   - name: scratch
     emptyDir: {sizeLimit: {{ $values.bundles.cacheSize }}}
+  {{- if and $values.bundles.cacheHostPath $values.bundles.cacheClaim }}{{ fail "bundles: set either cacheHostPath or cacheClaim" }}{{ end }}
+  {{- with $values.bundles.cacheHostPath }}
+  - name: cache
+    hostPath: {path: {{ . }}, type: Directory}
+  {{- end }}
+  {{- with $values.bundles.cacheClaim }}
+  - name: cache
+    persistentVolumeClaim: {claimName: {{ . }}}
+  {{- end }}
   - name: database
     secret:
       secretName: {{ required "postgresql.existingSecret: name the Secret with the database's password" $values.postgresql.existingSecret }}
@@ -126,6 +141,13 @@ volumes:
   - name: keys
     secret:
       secretName: {{ required "keys.existingSecret: name the Secret with API keys" $values.keys.existingSecret }}
+      defaultMode: 0440
+  {{- end }}
+  {{- if and $background $values.webhook.url }}
+  - name: webhook
+    secret:
+      secretName: {{ required "webhook.existingSecret: name the Secret that signs deliveries" $values.webhook.existingSecret }}
+      items: [{key: {{ $values.webhook.secretKey }}, path: secret}]
       defaultMode: 0440
   {{- end }}
   {{- with $values.bundles.existingClaim }}
@@ -158,6 +180,8 @@ env:
   {{- $own := dict "HOST" "0.0.0.0" "PORT" "8000" "DATABASE_URL" $url "DATABASE_PASSWORD_FILE" "/secrets/database/password" }}
   {{- $_ := set $own "BUNDLES" (ternary "/bundles" $values.bundles.url (ne $values.bundles.existingClaim "")) }}
   {{- $_ := set $own "BUNDLE_CACHE" "/var/lib/candor/bundles" }}
+  {{- /* A quarter is left for uploads and for the copy of a next version. */}}
+  {{- $_ := set $own "BUNDLE_CACHE_BYTES" (div (mul (include "candor.bytes" $values.bundles.cacheSize | int64) 3) 4 | toString) }}
   {{- $_ := set $own "UPLOADS" "/var/lib/candor/uploads" }}
   {{- $_ := set $own "STOP_DELAY_S" ($values.stop.delaySeconds | toString) }}
   {{- $_ := set $own "DRAIN_TIMEOUT_S" ($values.stop.drainSeconds | toString) }}
@@ -168,16 +192,28 @@ env:
   {{- else }}
   {{- $_ := set $own "PROVIDER" "cpu" }}
   {{- end }}
+  {{- if and $background $values.webhook.url }}
+  {{- $_ := set $own "WEBHOOK_URL" $values.webhook.url }}
+  {{- $_ := set $own "WEBHOOK_SECRET_FILE" "/secrets/webhook/secret" }}
+  {{- end }}
   {{- $settings := merge (ternary (deepCopy $values.worker.settings) (dict) $worker) $values.settings $own }}
+  {{- /* The worker is the only one that recalibrates and monitors: it has all models. */}}
+  {{- if $worker }}{{- $_ := unset $settings "MODELS" }}{{- end }}
   {{- range $name, $value := $settings }}
   - {name: CANDOR_{{ $name }}, value: {{ $value | quote }}}
   {{- end }}
 volumeMounts:
   - {name: tmp, mountPath: /tmp}
   - {name: scratch, mountPath: /var/lib/candor}
+  {{- if or $values.bundles.cacheHostPath $values.bundles.cacheClaim }}
+  - {name: cache, mountPath: /var/lib/candor/bundles}
+  {{- end }}
   - {name: database, mountPath: /secrets/database, readOnly: true}
   {{- if $background }}
   - {name: keys, mountPath: /secrets/keys, readOnly: true}
+  {{- end }}
+  {{- if and $background $values.webhook.url }}
+  - {name: webhook, mountPath: /secrets/webhook, readOnly: true}
   {{- end }}
   {{- if $values.bundles.existingClaim }}
   - {name: bundles, mountPath: /bundles, subPath: {{ $values.bundles.subPath }}, readOnly: true}
