@@ -120,7 +120,9 @@ def choose(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
     for one in auto.report_:
         if one.error is not None:
             console.print(f"{one.name} is excluded: {one.error}")
-    console.print(f"The simplest within one standard error of the best: [bold]{auto.calibrator_.name}[/bold]")
+    console.print(
+        f"The simplest within one standard error of the best, or a pool: [bold]{auto.calibrator_.name}[/bold]"
+    )
 
 
 def draw(fitted: dict[str, Calibrator], logits: NDArray[np.float32], truth: NDArray[np.int64], out: Path) -> None:
@@ -176,7 +178,7 @@ def one_against_rest(logits: NDArray[np.float32]) -> tuple[NDArray[np.float64], 
     """Return two-class logits of POSITIVE against all other digits, and their difference."""
     chance = CALIBRATORS["identity"]().predict_proba(logits.astype(np.float64))
     rest = np.delete(chance, POSITIVE, axis=1).sum(axis=1)
-    binary = logits_from_probabilities(np.stack([rest, chance[:, POSITIVE]], axis=1))
+    binary = logits_from_probabilities(np.stack([rest, chance[:, POSITIVE]], axis=1), floor=0)
     return binary, binary[:, 1] - binary[:, 0]
 
 

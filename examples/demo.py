@@ -35,6 +35,12 @@ from training.data import drift
 FOLDER = Path(os.environ.get("CANDOR_DEMO", ROOT / "var" / "demo"))
 SEED = 9
 ROWS_PER_REQUEST = 100
+TERMS = """
+ECE is the mean gap between confidence and accuracy over 15 bins. It is positive even for a calibrated model,
+by chance: the line below it shows how much on as many rows (its null), and only a larger value means something.
+Refinement is how well confidence separates right from wrong answers. A recalibration hardly changes it.
+A look is one attempt to pass the gate on these rows. Each further attempt gets a smaller alpha, so that nobody
+passes by trying often."""
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
 
 
@@ -44,9 +50,8 @@ def main() -> None:
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     config = TrainConfig(dataset="digits", seed=SEED)
-    what = f"LeNet-5 on {config.train_rows} digits"
-    bundle = train(config, FOLDER / "bundles", console, what=what)
     data, parts = config.load()
+    bundle = train(config, FOLDER / "bundles", console, what=f"LeNet-5 on {len(parts.train)} digits")
     rows = parts.feedback
     images, labels = data.inputs[rows], [data.label_names[label] for label in data.labels[rows]]
 
@@ -65,9 +70,11 @@ def main() -> None:
         feedback(client, before, labels)
         answer = client.recalibrate(mode="propose", since=dimmed_at)
         print_recalibration(answer, console)
+        console.print(TERMS, style="dim")
         if not answer.gate.passed or answer.revision is None:
             sys.exit("The gate refused the recalibration, so the demo ends here.")
-        epoch = client.activate(answer.revision, epoch=answer.epoch).epoch
+        moved = client.activate(answer.revision, epoch=answer.epoch, accept_change=True, reason="the lamp is dim")
+        epoch = moved.epoch
         relabelled_until = datetime.now(UTC).isoformat()
         console.print(f"\nRevision [bold]{answer.revision}[/bold] is active; the same digits, dimmed with other noise:")
         after = predict(client, drift.dim(images, seed=SEED + 1), "dimmed images")

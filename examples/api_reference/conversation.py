@@ -130,6 +130,8 @@ def hold(talk: Conversation, seven: Path) -> None:
     _revisions(talk)
     _policies(talk)
     talk.get("/v1/models/digits/monitoring", f"{_MODEL}/monitoring")
+    _challengers(talk)
+    _cases(talk, images)
     _labelled_sets(talk, images, labels)
     talk.post(
         "/v1/models/digits/prior-shift",
@@ -244,12 +246,14 @@ def _revisions(talk: Conversation) -> None:
     of_model, one = "/v1/models/digits", f"{_MODEL}/revisions/{{revision}}"
     epoch = talk.get(f"{of_model}/revisions", f"{_MODEL}/revisions")["epoch"]
     talk.get(f"{of_model}/revisions/r2", one)
+    talk.get(f"{of_model}/revisions/r2/traffic", f"{one}/traffic")
     talk.post(f"{of_model}/revisions/r2/activate", f"{one}/activate", said="Refused: `If-Match` is missing.")
     moved = talk.post(
         f"{of_model}/revisions/r2/activate",
         f"{one}/activate",
         headers={"If-Match": f'"{epoch}"'},
-        said="With the `ETag` of the revisions.",
+        body={"accept_change": True, "reason": "the lamp is dim"},
+        said="With the `ETag` of the revisions, whatever it does to the traffic.",
     )
     talk.post(f"{of_model}/revisions/r3/reject", f"{one}/reject", body={"reason": "same as r2, which is active"})
     talk.post(f"{of_model}/rollback", f"{_MODEL}/rollback", headers={"If-Match": f'"{moved["epoch"]}"'})
@@ -275,6 +279,43 @@ def _policies(talk: Conversation) -> None:
         f"{one}/simulate",
         body={"document": sevens, "against": "auto-read", "flips": 1},
     )
+    talk.post(f"{of_model}/sevens/backtest", f"{one}/backtest", body={"document": sevens, "against": "auto-read"})
+
+
+def _cases(talk: Conversation, images: NDArray[np.uint8]) -> None:
+    reviewed = {
+        "positive": "top",
+        "bands": [{"action": "accept", "when": {"min_probability": 0.999}}, {"action": "review"}],
+        "review": {"due": "24h"},
+    }
+    with Client(talk.url) as candor:
+        proposed = candor.put_policy("checked", reviewed)
+        epoch = candor.revisions().epoch
+        candor.activate(proposed.id, epoch=epoch, reason="people read what is unsure", accept_change=True)
+        candor.predict(images[:100], policy="checked")
+        until = time.monotonic() + _PATIENCE_S
+        while len(items := candor.cases().items) < 3 and time.monotonic() < until:
+            time.sleep(0.05)  # the log is written behind the answer
+    of_model, one = "/v1/models/digits/cases", f"{_MODEL}/cases/{{case}}"
+    first, second, third = (f"{of_model}/{item.id}" for item in items[:3])
+    talk.get(of_model, f"{_MODEL}/cases", query="?limit=1")
+    talk.get(first, one)
+    talk.post(f"{second}/assign", f"{one}/assign", body={"to": "ana"})
+    talk.post(f"{of_model}/claim", f"{_MODEL}/cases/claim", body={"count": 1})
+    talk.post(f"{third}/claim", f"{one}/claim")
+    talk.post(f"{third}/release", f"{one}/release")
+    talk.post(f"{first}/label", f"{one}/label", body={"label": "7"})
+    talk.post(f"{third}/skip", f"{one}/skip", body={"reason": "the image is too dark"})
+
+
+def _challengers(talk: Conversation) -> None:
+    of_model, one = "/v1/models/digits/challengers", f"{_MODEL}/challengers/{{challenger}}"
+    body = json.dumps({"revision": "r2"})
+    put = f"curl -X PUT -H 'Content-Type: application/json' \\\n  -d '{body}' \\\n  {SHOWN_URL}{of_model}/refit"
+    talk.ask("PUT", one, put, "r2 has the active model file, so its calibrator is compared on logged scores.")
+    talk.get(of_model, f"{_MODEL}/challengers")
+    talk.get(f"{of_model}/refit", one, "No prediction since then is old enough for its label.")
+    talk.ask("DELETE", one, f"curl -X DELETE {SHOWN_URL}{of_model}/refit")
 
 
 def _labelled_sets(talk: Conversation, images: NDArray[np.uint8], labels: Iterable[str]) -> None:

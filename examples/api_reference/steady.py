@@ -10,7 +10,7 @@ from typing import Any
 
 from service.ids import is_prediction_id
 
-_ID = re.compile(r"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b")
+_ID = re.compile(r"(?<![0-9A-Za-z])[0-7][0-9A-HJKMNP-TV-Z]{25}(?![0-9A-Za-z])")
 _TIME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)")
 _BEGAN = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
 _SHOWN_ID = "01K90FZ3V8Q2W4X6Y8A0C2E{:03d}"

@@ -20,6 +20,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.rule import Rule
 
+from examples.fraud import claims
 from examples.fraud.story import SMALL, Size, Story
 from examples.serving import ROOT
 
@@ -34,6 +35,8 @@ def main() -> None:
     given = parser.parse_args()
     began = time.monotonic()
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
+    if (why := claims.missing(given.data)) is not None:
+        console.print(f"[yellow]Part 3 will be left out: it needs the vehicle claims.[/yellow] [dim]{why}[/dim]")
     shutil.rmtree(given.out, ignore_errors=True)
     given.out.mkdir(parents=True)
     Story(given.out, SMALL if given.small else Size(), given.seed, given.data, console).tell()

@@ -14,11 +14,21 @@ from candor import Client, InvalidRequestError
 from examples.trained import train
 from service.commands.output import print_certificates
 from training import DataError, TrainConfig
+from training.data.vehicle_fraud import FILE, VEHICLE_FRAUD
 
 MODEL = "claims"
 POLICY = "triage"
 TOO_MUCH = 0.95
 WORST = 0.05
+
+
+def missing(data: Path | None) -> str | None:
+    """Return why the vehicle claims cannot be read; None if their file is there."""
+    try:
+        VEHICLE_FRAUD.find(data, FILE)
+    except DataError as error:
+        return str(error)
+    return None
 
 
 def learn(root: Path, epochs: int, seed: int, data: Path | None, console: Console) -> Bundle | None:

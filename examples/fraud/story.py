@@ -220,7 +220,7 @@ class Story:
         print_recalibration(answer, self.console)
         if not answer.gate.passed or answer.revision is None:
             sys.exit("The gate refused the recalibration, so the story ends here.")
-        client.activate(answer.revision, epoch=answer.epoch, reason="fraud became rarer")
+        client.activate(answer.revision, epoch=answer.epoch, reason="fraud became rarer", accept_change=True)
         self.console.print(f"\nRevision [bold]{answer.revision}[/bold] is active; new payments of the same kind:")
         after = predict(client, self.draw_payments(self.size.after, 4, drift=DRIFT), self.console, "payments")
         compare({"r1, after the drift": drifted, answer.revision: after}, self.console)
