@@ -18,8 +18,8 @@ from scipy.stats import norm
 
 from bundle import InputSpec
 from service.decisions.levels import level_of
-from service.inference.sampling import Sample
 from service.monitoring.homogeneity import evidence, stability_index
+from service.serving.sampling import Sample
 
 Shares = NDArray[np.float64]
 

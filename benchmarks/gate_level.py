@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from service.decisions.gate import MIXED
+from service.decisions.gate import MIXED, compare
 from service.decisions.mean_bounds import interval, upper_bound
 
 Array = NDArray[np.float64]
@@ -174,6 +174,21 @@ def passes(world: World, margin: float, level: float, worlds: int) -> tuple[floa
     return float(found[0] / worlds), float(found[1] / worlds), covered / worlds
 
 
+def whole_gate(active: float, candidate: float, rows: int, worlds: int = 400) -> float:
+    """Return how often a better candidate passes `superior` as a whole, with the Brier condition."""
+    rng, passed = np.random.default_rng(11), 0
+
+    def sides(z: Array, temperature: float) -> Array:
+        first = 1 / (1 + np.exp(-z / temperature))
+        return np.column_stack([first, 1 - first])
+
+    for _ in range(worlds):
+        z = np.abs(rng.normal(2.0, 3.0, rows))
+        labels = (rng.random(rows) >= sides(z, 1.0)[:, 0]).astype(np.int64)
+        passed += compare(sides(z, candidate), sides(z, active), labels, mode="superior", attempt=1).passed
+    return passed / worlds
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--worlds", type=int, default=4000)
@@ -185,6 +200,12 @@ def main() -> None:
         t_bound, gate, covered = passes(world, harm, 0.025, worlds)
         later = passes(world, harm, 0.05 / 12, worlds)[1]
         print(f"| {world.name} | {harm:+.4f} | {t_bound:.1%} | {gate:.1%} | {later:.2%} | {covered:.1%} |", flush=True)
+    print(
+        "\nThe whole gate (`superior`), with the Brier condition\n\n| active | 366 | 1,000 | 3,000 |\n|---|---|---|---|"
+    )
+    for active in (0.5, 0.7, 1.5, 2.0):
+        shares = " | ".join(f"{whole_gate(active, 1.0, rows):.0%}" for rows in (366, 1000, 3000))
+        print(f"| T {active:g} | {shares} |", flush=True)
     for title, group, margin in [("Better (`superior`)", BETTER, 0.0), ("Harmless (`non_inferior`)", HARMLESS, 0.002)]:
         print(f"\n{title}: share that passes at the first look\n")
         print("| world | difference, nats | t | gate |\n|---|---|---|---|")

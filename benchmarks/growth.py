@@ -6,6 +6,7 @@ fastest counts.
 
     OMP_NUM_THREADS=1 python benchmarks/growth.py
     OMP_NUM_THREADS=1 python benchmarks/growth.py --largest 6 --only temperature
+    OMP_NUM_THREADS=1 python benchmarks/growth.py --wide
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--largest", type=int, default=7, help="logarithm to base 10 of the largest number of rows")
     options.add_argument("--only", default="", help="part of the names, such as temperature")
+    options.add_argument("--wide", action="store_true", help="predictions of one-vs-rest curves of 1,000 classes only")
     arguments = options.parse_args()
+    if arguments.wide:
+        wide()
+        return
     sizes = [10**power for power in range(4, arguments.largest + 1)]
     names = [name for name in (*FITS, "predict", *METRICS) if arguments.only in name]
     print("Nanoseconds of CPU time per entry\n")
@@ -49,6 +54,17 @@ def main() -> None:
                 seconds = fastest(job(name, logits[:rows], labels[:rows]))
                 print(f" {1e9 * seconds / (rows * classes):.1f} |", end="", flush=True)
             print()
+
+
+def wide() -> None:
+    """Print the cost of predictions with a curve per class, fitted on 25,000 rows."""
+    from calibrators import CALIBRATORS
+
+    logits, labels = draw(25_000, 1_000)
+    for name in ("platt", "beta", "isotonic", "centred_isotonic", "venn_abers"):
+        fitted, out = CALIBRATORS[name]().fit(logits, labels), np.empty_like(logits)
+        seconds = fastest(lambda fitted=fitted, out=out: fitted.predict_proba(logits, out=out))
+        print(f"| {name} | {1e9 * seconds / logits.size:.1f} |", flush=True)
 
 
 def draw(rows: int, classes: int) -> tuple[np.ndarray, np.ndarray]:

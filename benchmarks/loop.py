@@ -2,13 +2,15 @@
 
     python -m benchmarks.loop refit [--rows 1000000] [--url postgresql://…]
     python -m benchmarks.loop latency [--rows 300000] [--url postgresql://…]
+    python -m benchmarks.loop feedback [--rows 300000] [--url postgresql://…] [--connections 1 8 64]
 
 Without a URL the state is SQLite in a temporary folder. For PostgreSQL, give the URL of any database on the server; the
 state is then a new database, dropped at the end. `refit` measures recalibrations from POST /recalibrate to the end of
 the job, with 2 and with 10 classes. `latency` requires `wrk`: it measures an open loop of predictions at 40 % of the
 peak, in turns with nothing else and with continuous recalibrations: as they are, on one processor (`pinned`), or
 running a quarter of the time (`paused`); or with simulations of a policy, or, as a control, counting. Each window
-gives the time that the service's threads waited for a processor, beside the latencies. `--free-core` puts the service
+gives the time that the service's threads waited for a processor, beside the latencies. `feedback` requires `wrk`
+too: clients post one label each time, as soon as the last answer arrives. `--free-core` puts the service
 and the load on processor 0 and recalibrations on processor 1; `--slice` gives the service's threads a time slice.
 Prints JSON documents, and at the end each kind's p99 divided by that of `nothing`.
 
@@ -32,7 +34,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -40,14 +42,17 @@ from urllib.parse import urlsplit, urlunsplit
 
 import httpx
 import psycopg
+from sqlalchemy import select
 
 import bundle
 from benchmarks import scheduling
 from benchmarks.bulk import fill
 from benchmarks.serving import wrk
+from benchmarks.serving.formats import Request
 from benchmarks.serving.model import LENET, Prepared, prepare
 from benchmarks.serving.servers import CANDOR, Running, candor, running
 from service.state.database import Database
+from service.state.tables import predictions
 
 POLICY = """\
 id: default
@@ -62,6 +67,16 @@ explore: {{share: 1.0, actions: [accept, block]}}
 SHARE_OF_PEAK = 0.4
 Work = Callable[[int, argparse.Namespace], float]
 _PATIENCE_S = 600.0
+_IDS = "ids"
+_ONE_LABEL = """
+local ids = {{}}
+for id in io.lines("{ids}") do ids[#ids + 1] = id end
+math.randomseed(os.time())
+request = function()
+  local id = ids[math.random(#ids)]
+  return wrk.format(nil, nil, nil, '{{"items": [{{"prediction_id": "' .. id .. '", "label": "1"}}]}}')
+end
+"""
 _CHILD = "service.recalibration.refit_process"
 _SHARE = 0.25  # of the time that a paused recalibration runs
 _COUNTED = 300_000_000  # some seconds
@@ -69,7 +84,7 @@ _COUNTED = 300_000_000  # some seconds
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("part", choices=["refit", "latency"])
+    options.add_argument("part", choices=["refit", "latency", "feedback"])
     options.add_argument("--url", help="URL of any database on a PostgreSQL server")
     options.add_argument("--rows", type=int)
     options.add_argument("--classes", type=int, nargs="*", default=[2, 10])
@@ -80,6 +95,7 @@ def main() -> None:
     options.add_argument("--during", nargs="*", default=["refits"], choices=list(WORK))
     options.add_argument("--free-core", action="store_true", help="recalibrations have a processor of their own")
     options.add_argument("--slice", type=float, help="time slice of the service's threads in milliseconds")
+    options.add_argument("--connections", type=int, nargs="*", default=[1, 8, 64], help="clients that post labels")
     options.add_argument("--wrk", default="wrk", help="path of wrk")
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -88,6 +104,10 @@ def main() -> None:
                 with served(Path(folder) / str(classes), given.url, given.rows or 1_000_000, classes) as (one, _):
                     for _ in range(given.repeat):
                         print(json.dumps(refit(one.port, given.calibrator)), flush=True)
+        elif given.part == "feedback":
+            with served(Path(folder), given.url, given.rows or 300_000, 2, labelled=0.0) as (one, _):
+                for posted in feedback(one, given, Path(folder)):
+                    print(json.dumps(posted), flush=True)
         else:
             if given.free_core:
                 os.sched_setaffinity(0, {0})  # inherited by the service, wrk and the load generator
@@ -98,7 +118,7 @@ def main() -> None:
 
 @contextmanager
 def served(
-    folder: Path, server: str | None, rows: int, classes: int, slice_ms: float | None = None
+    folder: Path, server: str | None, rows: int, classes: int, slice_ms: float | None = None, *, labelled: float = 1.0
 ) -> Iterator[tuple[Running, Prepared]]:
     """Make a state and serve it with `candor serve` in a separate process, with a time slice if one is given."""
     folder.mkdir(exist_ok=True)
@@ -108,7 +128,10 @@ def served(
     with state(folder, server) as url:
         database = Database.open(url)
         began = time.perf_counter()
-        fill(database, LENET, digest, rows=rows, classes=classes)
+        fill(database, LENET, digest, rows=rows, classes=classes, labelled=labelled)
+        with database.connect() as connection:
+            ids = connection.scalars(select(predictions.c.id))
+            (folder / _IDS).write_text("\n".join(ids), encoding="ascii")
         print(f"{rows} rows written in {time.perf_counter() - began:.1f} s", file=sys.stderr)
         database.close()
         ours = candor(LENET)
@@ -155,6 +178,20 @@ def refit(port: int, calibrator: str | None, poll_s: float = 0.02, until: str | 
         "posted_s": round(posted, 2),
         **{name: result[name] for name in ("rows", "took", "summary") if name in result},
     }
+
+
+def feedback(one: Running, given: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rate of posts with one label of a known prediction each, for each number of connections."""
+    request = Request("/feedback", b"", {"content-type": "application/json"})
+    lua = _ONE_LABEL.format(ids=folder / _IDS)
+    for connections in given.connections:
+        starts = Path(f"/proc/{one.pid}/stat").read_text().split()[13:15]
+        found = wrk.measure(
+            given.wrk, one.port, request, connections=connections, seconds=given.seconds, scratch=folder, lua=lua
+        )
+        ends = Path(f"/proc/{one.pid}/stat").read_text().split()[13:15]
+        used = sum(int(end) - int(start) for end, start in zip(ends, starts, strict=True)) / os.sysconf("SC_CLK_TCK")
+        yield {"connections": connections, **asdict(found), "processor_ms": 1e3 * used / (found.per_s * given.seconds)}
 
 
 def latency(one: Running, prepared: Prepared, given: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
@@ -207,7 +244,7 @@ def simulate(port: int, _: argparse.Namespace) -> float:
 def count(_: int, __: argparse.Namespace) -> float:
     """Keep a core busy at a recalibration's priority: the cost of any concurrent work on this machine."""
     began = time.perf_counter()
-    code = f"from service.recalibration.child import step_back; step_back('idle'); sum(range({_COUNTED}))"
+    code = f"from service.serving.child import step_back; step_back('idle'); sum(range({_COUNTED}))"
     subprocess.run([sys.executable, "-c", code], check=True)
     return round(time.perf_counter() - began, 2)
 

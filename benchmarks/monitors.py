@@ -131,6 +131,7 @@ def hasty(kind: type[CertificateMonitor] | type[CalibrationMonitor], worlds: int
                 labelled=come,
                 sought=sought,
                 predicted_at=time[day],
+                group=time[day],
             )
             of_day.update(cohort, through=start + 1000)
         order = np.argsort(due, kind="stable")
@@ -150,11 +151,11 @@ def off_by(offset: float, log_odds: Array) -> Array:
     return np.clip(expit(log_odds) + offset, 0.0, 1.0)
 
 
-def line(name: str, row: Row, log_weights: Array, worlds: int, rows: int) -> None:
+def line(name: str, row: Row, log_weights: Array, worlds: int, rows: int, level: float = LEVEL) -> None:
     cells = []
     early = 0.0
     for clean in CLEAN:
-        fired = run(row, log_weights, worlds if clean < 50_000 else worlds // 2, clean, rows, seed=clean)
+        fired = run(row, log_weights, worlds if clean < 50_000 else worlds // 2, clean, rows, seed=clean, level=level)
         early = float(((fired > 0) & (fired <= clean)).mean())
         after = np.where(fired > clean, fired - clean, np.iinfo(np.int64).max)[~((fired > 0) & (fired <= clean))]
         middle, most = (np.quantile(after, q, method="higher") for q in (0.5, 0.9))
@@ -172,7 +173,9 @@ def main() -> None:
     print("| hypothesis, at its edge | fired within 20,000 labels |\n|---|---|")
     for tolerance in (0.5, 0.05, 0.01):
         row = promise(tolerance, tolerance, tolerance, certain)
-        fired = run(row, even(len(certificate.bets(tolerance))), 10 * worlds, 0, 20_000, seed=1)
+        fired = run(
+            row, even(len(certificate.bets(tolerance))), 10 * worlds, 0, 20_000, seed=1, level=LEVEL * certificate.ROWS
+        )
         print(f"| tolerated {tolerance:g}, rate {tolerance:g} | {(fired > 0).mean():.1%} |", flush=True)
     for offset in (0.02, -0.02):
         edge = partial(off_by, offset)
@@ -202,7 +205,14 @@ def main() -> None:
     ):
         name = f"tolerated {tolerance:g}, rate {clean:g} → {drifted:g}"
         name += "" if where is certain else ", half of the rows at propensity 0.2"
-        line(name, promise(tolerance, clean, drifted, where), even(len(certificate.bets(tolerance))), worlds, rows)
+        line(
+            name,
+            promise(tolerance, clean, drifted, where),
+            even(len(certificate.bets(tolerance))),
+            worlds,
+            rows,
+            LEVEL * certificate.ROWS,
+        )
 
     print("\n| drift | after 0 | after 10⁴ | after 10⁵ | false alarm before |\n|---|---|---|---|---|")
     curves: list[tuple[str, float, float, Callable[[Array], Array]]] = [

@@ -1,6 +1,6 @@
 """Measure the state database: the prediction log's sustained rate, feedback, and reads of labelled rows.
 
-    python benchmarks/state.py [--url postgresql://…] [--rows 1000000] [--classes 2]
+    python -m benchmarks.state [--url postgresql://…] [--rows 1000000] [--classes 2]
 
 Without a URL it measures SQLite in a temporary folder. A PostgreSQL database must be empty; its rows stay. Prints one
 JSON document.

@@ -23,11 +23,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.results_file import marked, replace
 from benchmarks.serving.formats import Request
 from benchmarks.serving.model import LENET, prepare
 from benchmarks.serving.servers import CANDOR, Running, candor, free_port, running
 
-BEGIN, END = "<!-- transports: begin -->", "<!-- transports: end -->"
+PART = "transports"
 REST, GRPC, STREAM = TRANSPORTS = ("REST binary", "gRPC", "gRPC, streams")
 _METHOD = "/inference.GRPCInferenceService/"
 _AHEAD = 4  # requests in flight on each stream
@@ -159,9 +160,8 @@ def measure(options: argparse.Namespace) -> dict[str, list[dict[str, float]]]:
 
 
 def part(turns: dict[str, list[dict[str, float]]], options: argparse.Namespace) -> str:
-    """Return the part of the report between `BEGIN` and `END`, inclusive."""
+    """Return the part `PART` of the report."""
     lines = [
-        BEGIN,
         f"{options.connections} requests in flight from {options.processes} client processes, medians:",
         "",
         "| | images per request | requests/s | p50, ms | p99, ms | service CPU per request, µs | compared with REST |",
@@ -179,7 +179,7 @@ def part(turns: dict[str, list[dict[str, float]]], options: argparse.Namespace) 
     command = " ".join(["python -m benchmarks.transports", *sys.argv[1:]])
     how = f"- Command: `{command}`; {options.rounds} turns of {options.seconds:g} s."
     load = f"- {os.cpu_count()} cores, shared with the clients; load when the run ended: {os.getloadavg()[0]:.1f}."
-    return "\n".join([*lines, "", how, load, END])
+    return marked(PART, [*lines, "", how, load])
 
 
 def main() -> None:
@@ -202,11 +202,7 @@ def main() -> None:
     text = part(turns, options)
     print(text)
     if options.write:
-        before = options.write.read_text(encoding="utf-8") if options.write.exists() else ""
-        head, _, rest = before.partition(BEGIN)
-        if not rest:
-            head, rest = f"{head.rstrip()}\n\n## Transports\n\n", f"{END}\n"
-        options.write.write_text(head + text + rest.partition(END)[2], encoding="utf-8")
+        replace(options.write, PART, text)
 
 
 if __name__ == "__main__":

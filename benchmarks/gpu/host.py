@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from benchmarks.serving.report import processor
+from benchmarks.serving.servers import ROOT
 from service.inference.cuda import cuda
 
+_SOURCE = ("benchmarks", "bundle", "calibrators", "service", "training")
 _PACKAGES = ("onnxruntime", "onnxruntime-gpu", "tensorrt-cu13-libs", "torch")
 
 
@@ -45,7 +49,7 @@ REHEARSAL = Sizes(128, 64, 2, (1, 4, 16), 0.3, ((1, 1), (4, 1), (2, 16)), 3_600.
 
 @dataclass(frozen=True)
 class Host:
-    """A machine.
+    """A machine, and what runs on it.
 
     Attributes:
         gpu: Names of its GPUs; None for a rehearsal on the CPU.
@@ -53,6 +57,7 @@ class Host:
         driver: Newest CUDA version that its driver supports.
         processor: Its CPU.
         versions: Versions of the packages that compute.
+        source: Digest of the source that is measured.
     """
 
     gpu: str | None
@@ -60,6 +65,7 @@ class Host:
     driver: str | None
     processor: str
     versions: dict[str, str]
+    source: str = ""
 
     @property
     def sizes(self) -> Sizes:
@@ -81,4 +87,13 @@ def find() -> Host:
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     gpu = None if found.problem else ", ".join(found.driver.devices)
-    return Host(gpu, found.driver.problem, found.driver.cuda, processor(), versions)
+    return Host(gpu, found.driver.problem, found.driver.cuda, processor(), versions, digest_of(ROOT))
+
+
+def digest_of(root: Path) -> str:
+    """Return a short digest of the Python files of a checkout that a measurement may run."""
+    whole = hashlib.sha256()
+    for file in sorted(file for name in _SOURCE for file in (root / name).rglob("*.py")):
+        content = file.read_bytes()
+        whole.update(f"{file.relative_to(root)} {len(content)}\n".encode() + content)
+    return whole.hexdigest()[:12]

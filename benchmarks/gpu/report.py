@@ -10,9 +10,7 @@ from benchmarks.gpu.host import FULL, Host
 from benchmarks.gpu.networks import NETWORKS
 from benchmarks.gpu.part import COMPLETE, PARTS, Outcome
 from benchmarks.gpu.sessions import LARGEST_DIFFERENCE, PROVIDERS
-from benchmarks.gpu.training_speed import GOAL_S
-
-_COMPILED = "bfloat16, channels last, compiled"
+from benchmarks.gpu.training_speed import COMPILED, GOAL_S
 
 
 def report(outcomes: Mapping[str, Outcome], host: Host, command: str) -> str:
@@ -38,7 +36,7 @@ def _head(host: Host, command: str) -> Iterator[str]:
     versions = ", ".join(f"{name} {version}" for name, version in host.versions.items())
     gpu = f"{host.gpu} (driver for CUDA {host.driver})" if host.gpu else "none"
     yield f"- GPU: {gpu}. CPU: {host.processor}, {os.cpu_count()} cores; {platform.system()}."
-    yield f"- {versions}."
+    yield f"- {versions}; source {host.source}."
     yield f"- Command: `{command}`."
 
 
@@ -57,7 +55,7 @@ def _training(outcomes: Mapping[str, Outcome], host: Host) -> Iterator[str]:
         yield f"| {name} | {found['first_epoch_s']:.1f} | {found['epoch_s']:.2f} | {_number(found['images_per_s'])} |"
     yield from (f"| {name} | left out: {reason} | | |" for name, reason in result["left_out"].items())
     yield ""
-    compiled = result["variants"].get(_COMPILED)
+    compiled = result["variants"].get(COMPILED)
     if host.gpu is None:
         yield f"The goal, an epoch of {FULL.images:,} images in less than {GOAL_S:g} s, is for a GPU."
     elif compiled is not None:

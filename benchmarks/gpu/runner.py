@@ -51,7 +51,7 @@ def run(bench: Bench, names: Sequence[str], *, fresh: bool, working: Report) -> 
 
 
 def complete(bench: Bench, name: str) -> Outcome | None:
-    """Return the outcome of a part that is complete on this very host and with these packages."""
+    """Return the outcome of a part that is complete on this very host, with these packages and this source."""
     try:
         outcome: Outcome = json.loads(path_of(bench.folder, name).read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -25,6 +25,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from benchmarks.results_file import replace
 from benchmarks.serving import report, turns
 from benchmarks.serving.modes import MODES
 from benchmarks.side_by_side.environments import NotInstalledError, interpreter
@@ -66,7 +67,7 @@ def main() -> None:
         part = report.part(bench.turns, pythons, {**skipped, **bench.failed}, options, command)
         print(part)
         if chosen.write:
-            report.write(chosen.write, part)
+            replace(chosen.write, report.PART, part)
 
 
 if __name__ == "__main__":

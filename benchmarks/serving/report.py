@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 
+from benchmarks.results_file import marked
 from benchmarks.serving.modes import MODES
 from benchmarks.serving.servers import CANDOR, candor
 from benchmarks.serving.turns import CONNECTIONS, DEADLINE_S, EAGER, OVERLOAD, Options, Turns, key
 from benchmarks.side_by_side.environments import versions
 
-BEGIN, END = "<!-- serving: begin -->", "<!-- serving: end -->"
+PART = "serving"
 _BINARY = ("npy", "V2 binary")
 _BINARY_GOALS = {1: 2.5, 16: 3.0, 64: 3.0}
 _JSON_GOAL = 2.0
@@ -24,7 +25,7 @@ _JSON_GOAL = 2.0
 def part(
     results: Turns, pythons: Mapping[str, Path], missing: Mapping[str, str], options: Options, command: str
 ) -> str:
-    """Return the part of the report between `BEGIN` and `END`, inclusive.
+    """Return the part `PART` of the report.
 
     Args:
         results: Results of the turns.
@@ -33,12 +34,14 @@ def part(
         options: Options of the run.
         command: Its command line.
     """
-    return "\n".join(
+    return marked(
+        PART,
         [
-            BEGIN,
             *_closed(results),
             "",
             *_workers(results),
+            *_faults(results),
+            "",
             *_goals(results),
             "",
             "Modes of the peers, one worker unless the table says more; the fastest one counts:",
@@ -52,20 +55,8 @@ def part(
             f"- Command: `{command}`; medians of {options.rounds} turns of {options.seconds:g} s.",
             f"- Hardware: {processor()}, {os.cpu_count()} cores, shared with wrk; {platform.system()}. "
             f"Load when the run ended: {os.getloadavg()[0]:.1f}.",
-            END,
-        ]
+        ],
     )
-
-
-def write(path: Path, text: str) -> None:
-    """Replace the part of a file between `BEGIN` and `END`, or append it."""
-    before = path.read_text(encoding="utf-8") if path.exists() else ""
-    if BEGIN in before:
-        head, _, rest = before.partition(BEGIN)
-        text = head + text + rest.partition(END)[2]
-    else:
-        text = f"{before.rstrip()}\n\n## Serving\n\n{text}\n"
-    path.write_text(text, encoding="utf-8")
 
 
 def _closed(results: Turns) -> list[str]:
@@ -106,6 +97,23 @@ def _workers(results: Turns) -> list[str]:
             if any(one in results for one in where):
                 lines.append(f"| {name}, {payload} | {number} | {_cells(results, where)} |")
     return [*lines, ""]
+
+
+def _faults(results: Turns) -> list[str]:
+    """Return what broke or was refused, which the rates leave out; `eager` and `overload` are there to be refused."""
+    lines = []
+    for where, turns in results.items():
+        broken = max(turn.get("broken", 0) for turn in turns)
+        refused = max(turn.get("refused_per_s", 0) for turn in turns)
+        if (broken or refused) and not where.startswith(("eager", "overload")):
+            lines.append(f"- {where.replace('|', ', ')}: {broken} broken, {refused:,.0f} refused per second")
+    if not lines:
+        return ["No connection broke, no request timed out, and none was refused."]
+    return [
+        "Broken connections and timed-out requests, and refused requests, in the worst turn; the rates leave them out:",
+        "",
+        *lines,
+    ]
 
 
 def _everyone() -> list[tuple[str, str]]:
@@ -175,7 +183,7 @@ def _goals(results: Turns) -> list[str]:
 
 def _median(results: Turns, where: str, name: str) -> float:
     """Return the median of a result's turns; NaN without turns or answers."""
-    found = [turn[name] for turn in results.get(where, [])]
+    found = [turn[name] for turn in results.get(where, []) if turn[name] is not None]
     return (statistics.median(found) if found else math.nan) or math.nan
 
 

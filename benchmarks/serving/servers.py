@@ -132,7 +132,7 @@ def running(
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=PEERS if server.install else ROOT,
-            start_new_session=True,
+            process_group=0,  # in the session of what runs beside it, so that priorities count between them
         )
     try:
         _wait(f"http://127.0.0.1:{port}{server.ready}", process, log)

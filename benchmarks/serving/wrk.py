@@ -41,8 +41,19 @@ class Measured:
     p99_ms: float
 
 
-def measure(wrk: str, port: int, request: Request, *, connections: int, seconds: float, scratch: Path) -> Measured:
+def measure(
+    wrk: str, port: int, request: Request, *, connections: int, seconds: float, scratch: Path, lua: str = ""
+) -> Measured:
     """Post a request over several connections, on each as soon as its last answer arrives.
+
+    Args:
+        wrk: Path of wrk.
+        port: Port of the service.
+        request: The request; `lua` may change the body of each.
+        connections: Number of connections.
+        seconds: Duration.
+        scratch: Folder for wrk's files.
+        lua: Further functions of wrk's script.
 
     Raises:
         RuntimeError: wrk fails.
@@ -50,7 +61,7 @@ def measure(wrk: str, port: int, request: Request, *, connections: int, seconds:
     body, script = scratch / "body", scratch / "post.lua"
     body.write_bytes(request.body)
     headers = "\n".join(f'wrk.headers["{key}"] = "{value}"' for key, value in request.headers.items())
-    script.write_text(_SCRIPT.format(body=body, headers=headers), encoding="utf-8")
+    script.write_text(_SCRIPT.format(body=body, headers=headers) + lua, encoding="utf-8")
     command = [wrk, "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "--timeout", "30s", "-s", str(script)]
     address = f"http://127.0.0.1:{port}{request.path}"
     done = subprocess.run([*command, address], capture_output=True, text=True, check=False)
