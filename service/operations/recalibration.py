@@ -12,6 +12,7 @@ from service.decisions.solved import SolvedPolicy
 from service.errors import InputValueError, JobStateError, TooFewLabelsError, error_from_document
 from service.operations.principal import Principal
 from service.operations.windows import window_of
+from service.others import FLUSH
 from service.recalibration.execution import limits_of
 from service.recalibration.task import UNCHANGED, RefitRequest
 from service.runtime import Runtime
@@ -159,6 +160,7 @@ def _check_enough(runtime: Runtime, model: Model, request: RefitRequest) -> None
     spec = model.served.specification if request.rescore else None
     with runtime.database.connect() as connection:
         window = settled(connection, window, now_us(), model.served.labels)
+    runtime.others.ask(FLUSH)  # predictions that were answered before the request belong to its window
     if any(one.silence is not None for one in window.arising):
         return  # silence may label enough
     found = runtime.feedback.count_labelled(window, at_most=wanted, input_spec=spec)

@@ -206,6 +206,18 @@ class TestErrors:
         with pytest.raises(InvalidRequestError, match="Unknown calibrator"):
             client.start_recalibration(calibrator="magic")
 
+    @pytest.mark.usefixtures("refits_here")
+    def test_predictions_that_wait_for_the_log_count(
+        self, client: Client, service: Any, digits: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(service.runtime.log, "_interval", 3600.0)
+        rows = client.predict(digits.images[:400], policy="auto-read").predictions
+        labels = zip(rows, digits.labels, strict=False)
+        receipt = client.feedback([{"prediction_id": row.prediction_id, "label": label} for row, label in labels])
+        assert receipt.pending == 400
+        used = client.recalibrate(mode="dry_run").rows
+        assert (used.fit + used.certify + used.gate, used.pending) == (400, 0)
+
     def test_a_job_that_fails(self, client: Client, service: Any, digits: Any) -> None:
         rows = client.predict(digits.images[:100]).predictions  # no policy decided: nobody sought these labels
         assert service.runtime.log.flush()
