@@ -274,7 +274,7 @@ class Settings(BaseSettings):
         description="Maximum labels that a recalibration reads; with more, it reads those of the newest predictions.",
     )
     refit_timeout_s: PositiveFloat = Field(600.0, description="Time limit of a recalibration in seconds.")
-    child_priority: Literal["idle", "low"] = Field(
+    refit_cpu: Literal["idle", "low"] = Field(
         "idle",
         description="CPU priority of recalibration and upload checks: `idle` uses only CPU time that predictions "
         "leave; `low` guarantees a small share on a busy host.",

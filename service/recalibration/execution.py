@@ -237,7 +237,7 @@ class Execution:
         try:
             async with (
                 asyncio.timeout(self._settings.refit_timeout_s),
-                child("service.recalibration.refit_process", self._settings.child_priority) as process,
+                child("service.recalibration.refit_process", self._settings.refit_cpu) as process,
             ):
                 return await self._spoken(process, job, task)
         except TimeoutError:
@@ -245,7 +245,7 @@ class Execution:
                 "The recalibration took too long and was stopped.",
                 found=f"more than {self._settings.refit_timeout_s:g} s",
                 remedy="Narrow the feedback window, or raise CANDOR_REFIT_TIMEOUT_S. "
-                "On a host that is always busy, set CANDOR_CHILD_PRIORITY=low.",
+                "On a host that is always busy, set CANDOR_REFIT_CPU=low.",
             ) from None
 
     async def _spoken(self, process: Process, job: Job, task: RefitTask) -> dict[str, Any]:

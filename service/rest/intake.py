@@ -180,7 +180,7 @@ class Intake:
         try:
             async with (
                 asyncio.timeout(self._settings.refit_timeout_s),
-                child("service.row_files.check", self._settings.child_priority) as process,
+                child("service.row_files.check", self._settings.refit_cpu) as process,
             ):
                 answer, complaints = await process.communicate(orjson.dumps(asdict(task)) + b"\n")
         except TimeoutError:
@@ -188,7 +188,7 @@ class Intake:
                 "The check of the labelled set took too long and was stopped.",
                 found=f"more than {self._settings.refit_timeout_s:g} s",
                 remedy="Upload fewer rows, or as npz, which is read fastest; raise CANDOR_REFIT_TIMEOUT_S; or, on a "
-                "host that is always busy, set CANDOR_CHILD_PRIORITY=low.",
+                "host that is always busy, set CANDOR_REFIT_CPU=low.",
             ) from None
         if process.returncode and _OUT_OF_MEMORY in complaints:
             raise too_much_memory()

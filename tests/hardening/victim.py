@@ -41,7 +41,7 @@ class Victim:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stream,
-                env={"CANDOR_CHILD_PRIORITY": "low", **environment},  # kills keep every processor busy
+                env={"CANDOR_REFIT_CPU": "low", **environment},  # kills keep every processor busy
                 start_new_session=True,
             )
         self.ready_after_s: float | None = None

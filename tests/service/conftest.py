@@ -341,7 +341,7 @@ def settings_of(digits: Digits, state: Path | str, **changes: Any) -> Settings:
     fields: dict[str, Any] = {"bundles": digits.root, "policies": POLICIES, "database_url": url, "uploads": uploads}
     # Tests keep every processor busy: refits would wait for their end, and predictions beyond their deadline. Polling
     # 20 times a second, a service took a sixteenth of a processor for as long as it lived.
-    fields |= {"poll_interval_s": 0.25, "child_priority": "low", "deadline_s": PATIENCE_S} | changes
+    fields |= {"poll_interval_s": 0.25, "refit_cpu": "low", "deadline_s": PATIENCE_S} | changes
     return Settings(**fields)
 
 
@@ -605,7 +605,7 @@ def spawning(digits: Digits, state: Path) -> Iterator[Spawn]:
             "CANDOR_DATABASE_URL": f"sqlite:///{state}/state.db",
             "CANDOR_UPLOADS": f"{state}/uploads",
             "CANDOR_POLL_INTERVAL_S": "0.25",
-            "CANDOR_CHILD_PRIORITY": "low",
+            "CANDOR_REFIT_CPU": "low",
             "CANDOR_DEADLINE_S": f"{PATIENCE_S}",
         }
     )

@@ -73,7 +73,7 @@ def environment(digits: Digits, tmp_path_factory: pytest.TempPathFactory, postgr
         "default_model": "digits",
         "host": "127.0.0.1",
         "poll_interval_s": "30",  # an activation must reach the replicas without
-        "child_priority": "low",
+        "refit_cpu": "low",
         "deadline_s": f"{PATIENCE_S}",
         "uploads": str(tmp_path_factory.mktemp("uploads")),
     }
