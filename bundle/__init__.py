@@ -33,6 +33,7 @@ from bundle.scores import Scores
 from bundle.table import Column, Columns
 from bundle.text import Vocabulary
 from bundle.tokenizer import Tokenizer
+from bundle.trees import Trees
 from bundle.upstream import Upstream
 from bundle.writer import write
 
@@ -71,6 +72,7 @@ __all__ = [
     "TensorSpec",
     "Tokenizer",
     "TrainingRecord",
+    "Trees",
     "Upstream",
     "Vocabulary",
     "find",

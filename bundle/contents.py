@@ -18,6 +18,7 @@ from bundle.scores import Scores
 from bundle.table import Columns
 from bundle.text import Vocabulary
 from bundle.tokenizer import Tokenizer
+from bundle.trees import Trees
 from bundle.upstream import Upstream
 from calibrators import Calibrator
 
@@ -42,6 +43,7 @@ class BundleContents:
         columns: Turns a table's rows into arrays; only for tables.
         profile: Distribution of the columns in the reference rows; only for tables.
         tokenizer: Turns texts into tensors; only for imported text models.
+        trees: The trees of the model, which say why; only for forests whose leaves add up to log-odds.
         source: `trained`, `imported`, `scores` or `remote`.
         graph: How examples enter the graph; None for a trained network, and for scores.
         architecture: The network; trained models only.
@@ -64,6 +66,7 @@ class BundleContents:
     columns: Columns | None = None
     profile: Profile | None = None
     tokenizer: Tokenizer | None = None
+    trees: Trees | None = None
     source: Literal["trained", "imported", "scores", "remote"] = "trained"
     graph: Graph | None = None
     architecture: Architecture | None = None
@@ -90,6 +93,7 @@ class Bundle:
         columns: Turns a table's rows into arrays; None if the bundle has none.
         profile: Distribution of the columns in the reference rows; None if the bundle has none.
         tokenizer: Turns texts into tensors; None if the bundle has none.
+        trees: The trees of the model; None if the bundle has none.
         scores: What the scores of clients are; None unless the model's source is `scores`.
         upstream: The server that runs the model; None unless the model's source is `remote`.
         signed_by: Id of the trusted key that signed it; None if signatures were not checked.
@@ -109,6 +113,7 @@ class Bundle:
     columns: Columns | None = field(default=None, repr=False)
     profile: Profile | None = field(default=None, repr=False)
     tokenizer: Tokenizer | None = field(default=None, repr=False)
+    trees: Trees | None = field(default=None, repr=False)
     scores: Scores | None = None
     upstream: Upstream | None = None
     signed_by: str | None = None

@@ -27,6 +27,7 @@ VOCABULARY_FILE = "vocabulary.json"
 COLUMNS_FILE = "columns.json"
 PROFILE_FILE = "profile.json"
 TOKENIZER_FILE = "tokenizer.json"
+TREES_FILE = "trees.npz"
 SCORES_FILE = "scores.json"
 UPSTREAM_FILE = "upstream.json"
 MODEL_FILES = {"trained": MODEL_FILE, "imported": MODEL_FILE, "scores": SCORES_FILE, "remote": UPSTREAM_FILE}
@@ -38,7 +39,7 @@ ENCODER_FILES = {
     TOKENIZER_FILE: ("tensors",),
 }
 """Files that turn a client's data into the input, with the kinds of input that they belong to."""
-OPTIONAL_FILES = ENCODER_FILES | {PROFILE_FILE: ENCODER_FILES[COLUMNS_FILE]}
+OPTIONAL_FILES = ENCODER_FILES | {PROFILE_FILE: ENCODER_FILES[COLUMNS_FILE], TREES_FILE: ("array",)}
 MODEL_NAME = r"[a-z0-9][a-z0-9_-]{0,63}"
 DIAGRAM_PATTERN = re.compile(r"report/[a-z0-9][a-z0-9-]{0,63}\.svg")
 

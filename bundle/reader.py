@@ -25,6 +25,7 @@ from bundle.manifest import (
     SCORES_FILE,
     SIGNATURES_FILE,
     TOKENIZER_FILE,
+    TREES_FILE,
     UPSTREAM_FILE,
     VOCABULARY_FILE,
     Manifest,
@@ -36,6 +37,7 @@ from bundle.scores import Scores
 from bundle.table import Columns
 from bundle.text import Vocabulary
 from bundle.tokenizer import MAX_BYTES, Tokenizer
+from bundle.trees import Trees
 from bundle.upstream import Upstream
 from calibrators import CalibrationError, Calibrator, from_dict
 
@@ -51,8 +53,8 @@ def verify(path: Path) -> Bundle:
     The checks, in this order: the manifest's own checksum and schema; the folder contains exactly the files in the
     manifest, and at most signatures beside them (see `bundle.signatures`), all of them regular; each file's sha256;
     then the content: the model is self-contained, the calibrator is a known method, and reference rows, golden rows,
-    vocabulary or tokenizer (which must give the golden tokens for the golden texts), columns and their profile fit the
-    labels and the input. Nothing is unpickled and no link is followed.
+    vocabulary or tokenizer (which must give the golden tokens for the golden texts), columns and their profile, and
+    trees fit the labels and the input. Nothing is unpickled and no link is followed.
     Running the model on the golden inputs requires a runtime and is left to the caller.
 
     Args:
@@ -85,6 +87,9 @@ def verify(path: Path) -> Bundle:
     profile = Profile.load(files[PROFILE_FILE]) if PROFILE_FILE in files else None
     if profile is not None:
         profile.check(columns)
+    trees = Trees.load(files[TREES_FILE]) if TREES_FILE in files else None
+    if trees is not None:
+        trees.check(manifest.graph, golden, len(manifest.labels))
     return Bundle(
         id=hashlib.sha256(manifest_bytes).hexdigest(),
         path=path,
@@ -100,6 +105,7 @@ def verify(path: Path) -> Bundle:
         columns=columns,
         profile=profile,
         tokenizer=tokenizer,
+        trees=trees,
         scores=Scores.load(files[SCORES_FILE]) if model_file == SCORES_FILE else None,
         upstream=Upstream.load(files[UPSTREAM_FILE]) if model_file == UPSTREAM_FILE else None,
     )

@@ -28,6 +28,7 @@ from bundle.manifest import (
     REFERENCE_FILE,
     REPORT_FILE,
     TOKENIZER_FILE,
+    TREES_FILE,
     VOCABULARY_FILE,
     Manifest,
     dump,
@@ -84,6 +85,8 @@ def write(root: Path, contents: BundleContents) -> Path:
     check_encoders(contents.vocabulary, contents.columns, contents.tokenizer, contents.golden, contents.input)
     if contents.profile is not None:
         contents.profile.check(contents.columns)
+    if contents.trees is not None:
+        contents.trees.check(contents.graph, contents.golden, classes)
 
     folder = root / contents.model
     folder.mkdir(parents=True, exist_ok=True)
@@ -122,6 +125,7 @@ def _serialise(contents: BundleContents) -> dict[str, bytes]:
         COLUMNS_FILE: contents.columns,
         PROFILE_FILE: contents.profile,
         TOKENIZER_FILE: contents.tokenizer,
+        TREES_FILE: contents.trees,
     }
     return {
         MODEL_FILES[contents.source]: contents.model_bytes,

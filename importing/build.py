@@ -23,6 +23,7 @@ from bundle import (
     Profile,
     Reference,
     Tokenizer,
+    Trees,
 )
 from bundle.graph import ProbabilityError, Run
 from bundle.reference import PARTS
@@ -55,6 +56,7 @@ class Scored:
         columns: Columns of a table; None for other inputs.
         tokenizer: What makes texts the input; None for other inputs.
         texts: The texts of the rows, object (N,); None for other inputs.
+        trees: The trees of the graph; None for other models.
         record: What was imported.
     """
 
@@ -68,6 +70,7 @@ class Scored:
     columns: Columns | None = None
     tokenizer: Tokenizer | None = None
     texts: npt.NDArray[np.object_] | None = None
+    trees: Trees | None = None
 
 
 def chunk_rows(values: Values) -> int:
@@ -172,6 +175,7 @@ def make_contents(
         columns=scored.columns,
         profile=None if scored.columns is None else _profile(scored.columns, scored.values, rows, places, seed=seed),
         tokenizer=scored.tokenizer,
+        trees=scored.trees,
         source=scored.source,
         graph=scored.graph,
         imported=scored.record,

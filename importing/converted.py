@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle import Column, Columns, Graph
+from bundle import Column, Columns, Graph, Trees
 
 Feeds = Mapping[str, NDArray[Any]]
 """Rows by input of the graph, as ONNX Runtime takes them."""
@@ -29,6 +29,7 @@ class Converted:
         labels: Names of the classes in the order of the output; None where the model knows none.
         library: Library that made the model, and the version that read it.
         native: Scores rows with that library: feeds of the graph in, probabilities float64 (N, K) out.
+        trees: The trees, where the leaves add up to log-odds; None otherwise.
     """
 
     model: bytes
@@ -38,10 +39,11 @@ class Converted:
     labels: tuple[str, ...] | None
     library: str
     native: Callable[[Feeds], NDArray[np.float64]]
+    trees: Trees | None = None
 
 
 def of_booster(
-    made: tuple[bytes, Graph],
+    made: tuple[bytes, Graph, Trees | None],
     outputs: int,
     columns: Columns | None,
     source: Any,
@@ -58,6 +60,7 @@ def of_booster(
         labels=None if labels is None else tuple(map(str, labels)),
         library=library,
         native=native,
+        trees=made[2],
     )
 
 

@@ -210,6 +210,7 @@ def import_graph(
         columns=examples.columns,
         tokenizer=examples.tokenizer,
         texts=examples.texts,
+        trees=None if converted is None else converted.trees,
     )
     return finish(scored, rows, keys, labels, options, console)
 

@@ -68,6 +68,7 @@ def calibrate_bundle(path: Path, name: str) -> Path:
             reference=old.reference,
             golden=old.golden,
             graph=manifest.graph,
+            trees=old.trees,
             architecture=manifest.architecture,
             training=manifest.training,
             versions=manifest.versions,

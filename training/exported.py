@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from bundle import Golden, Graph
+from bundle import Golden, Graph, Trees
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +20,7 @@ class Exported:
         parameters: Number of parameters: weights of a network, leaves of trees.
         architecture: Arguments that the model was built with, for the manifest.
         graph: How examples enter the graph; None where it takes `input` and gives `logits`.
+        trees: The trees of the graph; None for networks.
     """
 
     model: bytes
@@ -28,3 +29,4 @@ class Exported:
     parameters: int
     architecture: dict[str, Any] = field(default_factory=dict)
     graph: Graph | None = None
+    trees: Trees | None = None

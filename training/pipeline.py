@@ -129,6 +129,7 @@ def export_bundle(trained: Trained | GrownTrees, root: Path, *, allow_poor: bool
             reference=reference,
             golden=exported.golden,
             graph=exported.graph,
+            trees=exported.trees,
             architecture=Architecture(
                 name=config.model,
                 parameters=exported.parameters,

@@ -23,6 +23,32 @@ _FENCE: Final = Field(
 )
 
 
+class Contribution(Answer):
+    """What one column contributes."""
+
+    column: str = Field(description="Name of the column; its place from 0 where columns have no names.")
+    log_odds: float = Field(description="Its part of the calibrated log-odds.")
+
+
+class Reasons(Answer):
+    """Why a row got its probability: `log_odds` = `base` + all contributions + `other` + `residual`.
+
+    The contributions are Shapley values (TreeSHAP) of the model, times `factor`, which maps log-odds of the model to
+    calibrated ones.
+    """
+
+    label: str = Field(description="Label that they are about: the positive class of the policy, or the predicted one.")
+    against: str = Field(description="Most probable other label.")
+    log_odds: float = Field(description="Natural logarithm of the calibrated odds of `label` against `against`.")
+    base: float = Field(description="Calibrated log-odds of a row of which nothing is known.")
+    contributions: tuple[Contribution, ...] = Field(description="Up to 20 columns, the largest first.")
+    other: float = Field(description="Sum of the contributions of all other columns.")
+    residual: float = Field(
+        description="What the calibrator adds that no column explains: 0, but for rounding, unless it has steps."
+    )
+    factor: float = Field(description="Mean slope of the calibrator between the base and the row.")
+
+
 class Case(Answer):
     """A prediction that waits for a person, or that a person has seen. Its id is that of the prediction."""
 
@@ -55,6 +81,11 @@ class Case(Answer):
     reason: str | None = Field(description="Reason why it was skipped.")
     done_by: str | None = Field(description="Who labelled or skipped it.")
     done_at: str | None = Field(description="When it was labelled or skipped, UTC.")
+    reasons: Reasons | None = Field(
+        None,
+        description="Why the row got its probability, kept when a person ends the case; of one case, also while it "
+        "waits. Null without trees or without the stored input.",
+    )
 
 
 class CaseCounts(Answer):

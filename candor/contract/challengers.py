@@ -87,6 +87,11 @@ class OutcomeQuestion(Question):
         description="`cost`: of the policy's first band with costs. `errors`: an action on a row that is not positive, "
         "or none on a positive row, counts 1, and a review 0: compare the numbers of reviews too."
     )
+    amount_limit: float | None = Field(
+        None,
+        description="Where costs depend on amounts: larger amounts count as this one, which bounds the cost of a row: "
+        "the largest of the 10,000 predictions before the end of the first comparison; null otherwise.",
+    )
     rows: int = Field(description="Rows that both decided, labelled or not.")
     flipped: int = Field(description="Rows with different actions.")
     changes: tuple[ChangedAction, ...] = Field(description="Different actions, most frequent first.")

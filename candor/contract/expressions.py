@@ -81,6 +81,12 @@ class Expression:
         ends = [*(line.start for line in self.lines[1:]), LARGEST_AMOUNT]
         return min(line.at(at) for line, end in zip(self.lines, ends, strict=True) for at in (line.start, end))
 
+    def highest(self, until: float) -> float:
+        """Return the highest value over the amounts from 0 to `until`."""
+        ends = [*(line.start for line in self.lines[1:]), LARGEST_AMOUNT]
+        pieces = [(line, min(end, until)) for line, end in zip(self.lines, ends, strict=True) if line.start <= until]
+        return max(line.at(at) for line, end in pieces for at in (line.start, end))
+
     def at(self, amount: float) -> float:
         """Return the value at an amount."""
         lines = self.lines

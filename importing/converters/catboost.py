@@ -69,6 +69,7 @@ def convert(source: Path | Any) -> Converted:
         labels=tuple(map(str, document["model_info"]["class_params"]["class_names"])) or None,
         library=named(catboost),
         native=native,
+        trees=graph[2],
     )
 
 
@@ -115,35 +116,63 @@ def _forest(document: dict[str, Any], outputs: int, scale: float) -> Forest:
     missing = {entry["feature_index"]: entry["nan_value_treatment"] == "AsTrue" for entry in found}
     forest = Forest(np.float32)
 
-    def split(tree: int, node: int, border: dict[str, Any], true: int, false: int) -> None:
+    def split(tree: int, node: int, border: dict[str, Any], true: int, false: int, cover: float | None) -> None:
         feature = border["float_feature_index"]
         forest.split(
-            tree, node, place[feature], "BRANCH_GT", border["border"], true=true, false=false, missing=missing[feature]
+            tree,
+            node,
+            place[feature],
+            "BRANCH_GT",
+            border["border"],
+            true=true,
+            false=false,
+            missing=missing[feature],
+            cover=cover,
         )
 
     for tree, entry in enumerate(document.get("oblivious_trees", ())):
         splits = entry["splits"]
         inner = 2 ** len(splits) - 1
+        covers = _covers(entry.get("leaf_weights"), inner + 1)
         for node in range(inner):
             level = (node + 1).bit_length() - 1
-            split(tree, node, splits[level], 2 * node + 2, 2 * node + 1)
+            split(tree, node, splits[-1 - level], 2 * node + 2, 2 * node + 1, covers[node])
         values = np.array(entry["leaf_values"]).reshape(-1, outputs) * scale
-        for place_of_leaf in range(inner + 1):
-            forest.leaf(tree, inner + place_of_leaf, values[_reversed(place_of_leaf, len(splits))].tolist())
+        for leaf in range(inner + 1):  # the first split is the lowest bit of its number
+            forest.leaf(tree, inner + leaf, values[leaf].tolist(), cover=covers[inner + leaf])
     for tree, entry in enumerate(document.get("trees", ())):
         numbers = itertools.count()
         waiting = [(next(numbers), entry)]
         while waiting:
             number, node = waiting.pop()
             if "split" not in node:
-                forest.leaf(tree, number, (np.atleast_1d(node["value"]) * scale).tolist())
+                forest.leaf(tree, number, (np.atleast_1d(node["value"]) * scale).tolist(), cover=node.get("weight"))
                 continue
             left, right = next(numbers), next(numbers)
             waiting += [(right, node["right"]), (left, node["left"])]
-            split(tree, number, node["split"], right, left)
+            split(tree, number, node["split"], right, left, _weight(node))
     return forest
 
 
-def _reversed(number: int, bits: int) -> int:
-    """Return the leaf at a place from left to right: CatBoost's first split is the lowest bit of a leaf's number."""
-    return int(f"{number:0{bits}b}"[::-1], 2) if bits else 0
+def _covers(weights: list[float] | None, leaves: int) -> list[float | None]:
+    """Return the weight of the training rows that reached each node of an oblivious tree, in the order of its nodes."""
+    if weights is None or len(weights) != leaves:
+        return [None] * (2 * leaves - 1)
+    covers = [0.0] * (leaves - 1) + [float(weight) for weight in weights]
+    for node in range(leaves - 2, -1, -1):
+        covers[node] = covers[2 * node + 1] + covers[2 * node + 2]
+    return list(covers)
+
+
+def _weight(node: dict[str, Any]) -> float | None:
+    """Return the weight of the training rows that reached a node; None if a leaf below it does not tell."""
+    waiting, total = [node], 0.0
+    while waiting:
+        each = waiting.pop()
+        if "split" in each:
+            waiting += [each["left"], each["right"]]
+        elif "weight" not in each:
+            return None
+        else:
+            total += each["weight"]
+    return total

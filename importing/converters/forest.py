@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle import Graph, GraphInput, GraphOutput
+from bundle import Graph, GraphInput, GraphOutput, Trees
 from bundle.graph import Form
+from bundle.trees import ABOVE, AMONG, AT_MOST, BELOW, LEAF, MOST_STEPS, ZERO
 from importing.converters.category_sets import CategorySet, look_up
 from importing.libraries import library
 
@@ -19,7 +20,7 @@ Mode = Literal["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GT", "LEAF"]
 INPUT, OUTPUT = "features", "scores"
 OPSETS = {"": 19, "ai.onnx.ml": 3}
 IR_VERSION = 9
-_ZERO = float(np.float32(1e-35))  # LightGBM's kZeroThreshold
+_KINDS: Final = {"BRANCH_LEQ": AT_MOST, "BRANCH_LT": BELOW, "BRANCH_GT": ABOVE, "LEAF": LEAF}
 
 
 @dataclass
@@ -35,35 +36,61 @@ class Forest:
         default_factory=lambda: {name: [] for name in ("tree", "node", "feature", "mode", "true", "false", "missing")}
     )
     _values: list[float] = field(default_factory=list)
+    _covers: list[float | None] = field(default_factory=list)
     _leaves: dict[str, list[int]] = field(default_factory=lambda: {name: [] for name in ("tree", "node", "target")})
     _weights: list[float] = field(default_factory=list)
     _sets: dict[CategorySet, int] = field(default_factory=dict)
 
     def split(
-        self, tree: int, node: int, feature: int, mode: Mode, value: float, *, true: int, false: int, missing: bool
+        self,
+        tree: int,
+        node: int,
+        feature: int,
+        mode: Mode,
+        value: float,
+        *,
+        true: int,
+        false: int,
+        missing: bool,
+        cover: float | None = None,
     ) -> None:
-        """Add a split: `true` and `false` are the next nodes, `missing` whether NaN goes to `true`."""
+        """Add a split: `true` and `false` are the next nodes, `missing` whether NaN goes to `true`.
+
+        `cover` is the weight of the training rows that reached it; None if it is not known.
+        """
         row = (tree, node, feature, mode, true, false, int(missing))
         for column, entry in zip(self._nodes.values(), row, strict=True):
             column.append(entry)
         self._values.append(value)
+        self._covers.append(cover)
 
     def among(
-        self, tree: int, node: int, feature: int, values: Sequence[int], *, true: int, false: int, missing: bool
+        self,
+        tree: int,
+        node: int,
+        feature: int,
+        values: Sequence[int],
+        *,
+        true: int,
+        false: int,
+        missing: bool,
+        cover: float | None = None,
     ) -> None:
         """Add a split that asks whether a category is among `values`; a missing one is if `missing`."""
         wanted = CategorySet(feature, tuple(values), missing)
         number = self._sets.setdefault(wanted, len(self._sets))
-        self.split(tree, node, -1 - number, "BRANCH_GT", 0.5, true=true, false=false, missing=False)
+        self.split(tree, node, -1 - number, "BRANCH_GT", 0.5, true=true, false=false, missing=False, cover=cover)
 
     @property
     def sets(self) -> tuple[CategorySet, ...]:
         """The sets of categories that splits ask for; split number -1 - n asks for set n."""
         return tuple(self._sets)
 
-    def leaf(self, tree: int, node: int, weights: Sequence[float], first: int = 0) -> None:
+    def leaf(
+        self, tree: int, node: int, weights: Sequence[float], first: int = 0, *, cover: float | None = None
+    ) -> None:
         """Add a leaf that adds `weights` to the scores from column `first` on."""
-        self.split(tree, node, 0, "LEAF", 0.0, true=0, false=0, missing=False)
+        self.split(tree, node, 0, "LEAF", 0.0, true=0, false=0, missing=False, cover=cover)
         for target, weight in enumerate(weights, start=first):
             for column, entry in zip(self._leaves.values(), (tree, node, target), strict=True):
                 column.append(entry)
@@ -105,6 +132,56 @@ class Forest:
             target_ids=leaves["target"],
             target_weights_as_tensor=tensor("leaves", self._weights),
         )
+
+    def trees(self, base: Sequence[float], preparation: Preparation) -> Trees | None:
+        """Return the trees that say what each feature contributes; None if it is not known which rows reached them.
+
+        Args:
+            base: Scores of a forest without trees.
+            preparation: What happens to features before the trees see them.
+        """
+        covers = [cover for cover in self._covers if cover is not None]
+        if not covers or len(covers) < len(self._covers):
+            return None
+        tree, node = (np.array(self._nodes[name], np.int64) for name in ("tree", "node"))
+        size = int(node.max()) + 1
+        keys = tree * size + node
+        order = np.argsort(keys)
+
+        def place(tree: NDArray[np.int64], node: NDArray[np.int64]) -> NDArray[np.int32]:
+            found: NDArray[np.int32] = order[np.searchsorted(keys[order], tree * size + node)].astype(np.int32)
+            return found
+
+        asked, sets = np.array(self._nodes["feature"], np.int32), self.sets
+        kind = np.array([_KINDS[mode] for mode in self._nodes["mode"]], np.uint8)
+        kind[asked < 0] = AMONG
+        value = np.array(self._values, self.dtype).astype(np.float64)
+        value[asked < 0] = -1 - asked[asked < 0]
+        leaves = np.flatnonzero(kind == LEAF)
+        value[leaves] = np.arange(len(leaves))
+        weights = np.zeros((len(leaves), len(base)))
+        of, at, target = (np.array(each, np.int64) for each in self._leaves.values())
+        rows = value[place(of, at)].astype(np.int64)
+        np.add.at(weights, (rows, target), np.array(self._weights, self.dtype).astype(np.float64))
+        missing = np.array(self._nodes["missing"], np.bool_)
+        missing[asked < 0] = [sets[-1 - each].missing for each in asked[asked < 0]]
+        absent = np.nan if preparation.missing is None else self.dtype(preparation.missing)
+        trees = Trees(
+            kind=kind,
+            feature=np.array([each if each >= 0 else sets[-1 - each].feature for each in asked.tolist()], np.int32),
+            value=value,
+            yes=place(tree, np.array(self._nodes["true"], np.int64)),
+            no=place(tree, np.array(self._nodes["false"], np.int64)),
+            missing=missing,
+            cover=np.array(covers, np.float64),
+            weights=weights,
+            base=np.array(base, self.dtype).astype(np.float64),
+            categories=np.array([value for each in sets for value in each.values], np.int64),
+            ends=np.cumsum([len(each.values) for each in sets], dtype=np.int64),
+            zeros=np.array(preparation.zeros, np.int32),
+            rules=np.array([preparation.lowest, absent], np.float64),
+        )
+        return trees if trees.steps <= MOST_STEPS else None
 
 
 @dataclass(frozen=True)
@@ -156,7 +233,7 @@ def _prepare(graph: _Nodes, preparation: Preparation) -> None:
     if preparation.missing is not None:
         rows = graph.replace(graph.add("Equal", rows, graph.number(preparation.missing)), graph.number(np.nan), rows)
     if preparation.zeros:
-        zero = graph.add("LessOrEqual", graph.add("Abs", rows), graph.number(_ZERO))
+        zero = graph.add("LessOrEqual", graph.add("Abs", rows), graph.number(ZERO))
         rows = graph.replace(graph.add("And", zero, graph.of(preparation.zeros)), graph.number(np.nan), rows)
 
 
@@ -191,8 +268,8 @@ def assemble(
     form: Form,
     preparation: Preparation | None = None,
     separate: bool = False,
-) -> tuple[bytes, Graph]:
-    """Return the ONNX file of a forest and how it is fed.
+) -> tuple[bytes, Graph, Trees | None]:
+    """Return the ONNX file of a forest, how it is fed, and its trees where they add up to log-odds.
 
     Args:
         forest: The trees.
@@ -227,4 +304,5 @@ def assemble(
     onnx.checker.check_model(model)
     dtype: Literal["float32", "float64"] = "float32" if forest.dtype is np.float32 else "float64"
     fed = GraphInput(name=INPUT, dtype=dtype, shape=(features,))
-    return model.SerializeToString(), Graph(inputs=(fed,), output=GraphOutput(name=OUTPUT, form=form))
+    trees = None if separate or form not in ("margin", "logits") else forest.trees(base, preparation)
+    return model.SerializeToString(), Graph(inputs=(fed,), output=GraphOutput(name=OUTPUT, form=form)), trees

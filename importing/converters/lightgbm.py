@@ -120,18 +120,21 @@ def _forest(document: dict[str, Any], sigmoid: float) -> tuple[Forest, tuple[int
                         found="linear_tree=true",
                         remedy="Train without linear_tree.",
                     )
-                forest.leaf(tree, number, [node["leaf_value"] * scale], first=tree % outputs)
+                cover = node.get("leaf_count", 0)
+                forest.leaf(tree, number, [node["leaf_value"] * scale], first=tree % outputs, cover=cover)
                 continue
             left, right = next(numbers), next(numbers)
             waiting += [(right, node["right_child"]), (left, node["left_child"])]
-            feature, threshold = node["split_feature"], node["threshold"]
+            feature, threshold, cover = node["split_feature"], node["threshold"], node["internal_count"]
             if node["decision_type"] == "==":
                 among = [int(value) for value in str(threshold).split("||") if value]
-                forest.among(tree, number, feature, among, true=left, false=right, missing=False)
+                forest.among(tree, number, feature, among, true=left, false=right, missing=False, cover=cover)
                 continue
             if node["missing_type"] == "Zero":
                 zeros.add(feature)
             # Where a feature had no missing values in training, LightGBM reads NaN as zero.
             missing = threshold >= 0.0 if node["missing_type"] == "None" else node["default_left"]
-            forest.split(tree, number, feature, "BRANCH_LEQ", threshold, true=left, false=right, missing=missing)
+            forest.split(
+                tree, number, feature, "BRANCH_LEQ", threshold, true=left, false=right, missing=missing, cover=cover
+            )
     return forest, tuple(sorted(zeros))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle import Graph, GraphInput, GraphOutput
+from bundle import Graph, GraphInput, GraphOutput, Trees
 from importing.converted import Converted, Feeds
 from importing.converters import catboost, lightgbm, xgboost
 from importing.converters.files import readable
@@ -58,7 +58,7 @@ def convert(source: Path | Any) -> Converted:
     estimator = _read(source) if isinstance(source, Path) else source
     _classifies(estimator)
     given = inputs(estimator)
-    model, graph = _graph(estimator, given)
+    model, graph, trees = _graph(estimator, given)
 
     def native(feeds: Feeds) -> NDArray[np.float64]:
         return np.asarray(estimator.predict_proba(given.rows(feeds)), np.float64)
@@ -72,6 +72,7 @@ def convert(source: Path | Any) -> Converted:
         labels=labels,
         library=f"scikit-learn {sklearn.__version__}",
         native=native,
+        trees=trees,
     )
 
 
@@ -117,15 +118,15 @@ def _classifies(estimator: Any) -> None:
         )
 
 
-def _graph(estimator: Any, given: Inputs) -> tuple[bytes, Graph]:
+def _graph(estimator: Any, given: Inputs) -> tuple[bytes, Graph, Trees | None]:
     before, last = (estimator[:-1], estimator.steps[-1][1]) if hasattr(estimator, "steps") else (None, estimator)
     ending = _trees(last)
     if ending is None:
         graph, name, precision = steps(estimator, given)
-        return _finished(graph, given, precision, GraphOutput(name=name, form="probabilities"))
-    model, fed = ending
+        return *_finished(graph, given, precision, GraphOutput(name=name, form="probabilities")), None
+    model, fed, trees = ending
     if before is None or not before.steps:
-        return model, fed
+        return model, fed, trees
     onnx = library("onnx")
     features, name, precision = steps(before, given)
     (entry,) = fed.inputs
@@ -134,15 +135,15 @@ def _graph(estimator: Any, given: Inputs) -> tuple[bytes, Graph]:
         versioned(onnx, onnx.load_from_string(model)),
         io_map=[(_CAST, INPUT)],
     )
-    return _finished(merged, given, precision, fed.output)
+    return *_finished(merged, given, precision, fed.output), None  # the trees see other columns
 
 
-def _trees(last: Any) -> tuple[bytes, Graph] | None:
-    """Return the graph of a last step that is made of trees; None for any other."""
+def _trees(last: Any) -> tuple[bytes, Graph, Trees | None] | None:
+    """Return the graph and the trees of a last step that is made of trees; None for any other."""
     booster = _BOOSTERS.get(f"{type(last).__module__}.{type(last).__name__}")
     if booster is not None:
         converted = booster(last)
-        return converted.model, converted.graph
+        return converted.model, converted.graph, converted.trees
     found = forest(last)
     if found is None:
         return None

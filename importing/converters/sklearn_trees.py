@@ -123,18 +123,29 @@ def _histograms(estimator: Any) -> tuple[Forest, list[float], Form]:
     for number, tree in enumerate(tree for members in estimator._predictors for tree in members):  # noqa: SLF001
         nodes = tree.nodes
         for place, node in enumerate(nodes):
+            cover = float(node["count"])
             if node["is_leaf"]:
-                made.leaf(number, place, [float(node["value"])], first=number % len(start))
+                made.leaf(number, place, [float(node["value"])], first=number % len(start), cover=cover)
                 continue
             feature = places[int(node["feature_idx"])]
             left, right, missing = int(node["left"]), int(node["right"]), bool(node["missing_go_to_left"])
             if node["is_categorical"]:
                 words = tree.raw_left_cat_bitsets[int(node["bitset_idx"])]
                 among = np.flatnonzero(np.unpackbits(words.astype("<u4").view(np.uint8), bitorder="little"))
-                made.among(number, place, feature, among.tolist(), true=left, false=right, missing=missing)
+                made.among(number, place, feature, among.tolist(), true=left, false=right, missing=missing, cover=cover)
             else:
                 threshold = float(node["num_threshold"])
-                made.split(number, place, feature, "BRANCH_LEQ", threshold, true=left, false=right, missing=missing)
+                made.split(
+                    number,
+                    place,
+                    feature,
+                    "BRANCH_LEQ",
+                    threshold,
+                    true=left,
+                    false=right,
+                    missing=missing,
+                    cover=cover,
+                )
     return made, [float(score) for score in start], "margin" if len(start) == 1 else "logits"
 
 
@@ -165,9 +176,10 @@ def _places(estimator: Any) -> list[int]:
 def _tree(made: Forest, number: int, tree: Any, weights: NDArray[np.float64], first: int = 0) -> None:
     thresholds = _downwards(tree.threshold)
     left, right = tree.children_left.tolist(), tree.children_right.tolist()
+    covers = tree.weighted_n_node_samples.tolist()
     for place, feature in enumerate(tree.feature.tolist()):
         if left[place] == -1:
-            made.leaf(number, place, weights[place].tolist(), first=first)
+            made.leaf(number, place, weights[place].tolist(), first=first, cover=covers[place])
         else:
             made.split(
                 number,
@@ -178,6 +190,7 @@ def _tree(made: Forest, number: int, tree: Any, weights: NDArray[np.float64], fi
                 true=left[place],
                 false=right[place],
                 missing=bool(tree.missing_go_to_left[place]),
+                cover=covers[place],
             )
 
 

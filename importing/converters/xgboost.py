@@ -164,15 +164,32 @@ def _tree(forest: Forest, number: int, tree: dict[str, Any], target: int, weight
     waiting = [0]
     while waiting:
         node = waiting.pop()
-        value = tree["split_conditions"][node]
+        value, cover = tree["split_conditions"][node], tree["sum_hessian"][node]
         if left[node] == -1:
-            forest.leaf(number, node, [value * weight], first=target)
+            forest.leaf(number, node, [value * weight], first=target, cover=cover)
             continue
         waiting += [right[node], left[node]]
         feature, tracks_left = tree["split_indices"][node], bool(missing[node])
         if node in sets:  # those of the set go right
-            forest.among(number, node, feature, sets[node], true=right[node], false=left[node], missing=not tracks_left)
+            forest.among(
+                number,
+                node,
+                feature,
+                sets[node],
+                true=right[node],
+                false=left[node],
+                missing=not tracks_left,
+                cover=cover,
+            )
         else:
             forest.split(
-                number, node, feature, "BRANCH_LT", value, true=left[node], false=right[node], missing=tracks_left
+                number,
+                node,
+                feature,
+                "BRANCH_LT",
+                value,
+                true=left[node],
+                false=right[node],
+                missing=tracks_left,
+                cover=cover,
             )

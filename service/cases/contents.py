@@ -1,4 +1,4 @@
-"""What a person sees of a case: the row that was predicted, and the probabilities it got."""
+"""What is stored of a case: the row that was predicted, and the scores it got."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from sqlalchemy import select
 
 from bundle import Column, Columns, RowError, Tokenizer, Vocabulary
-from calibrators import Calibrator
 from service.serving.plane import Served
 from service.state.database import Database
 from service.state.inputs import unpacked
@@ -67,16 +66,11 @@ def shown(served: Served, example: NDArray[Any]) -> Any:
     return _plain(example.tolist())
 
 
-def probabilities_of(
-    database: Database, calibrator: Calibrator, labels: tuple[str, ...], id_: str
-) -> dict[str, float] | None:
-    """Return the calibrated probability of each label of a prediction; None if it is no longer logged."""
+def logits_of(database: Database, classes: int, id_: str) -> NDArray[np.float32] | None:
+    """Return the logits (K,) of a prediction; None if it is no longer logged."""
     with database.connect() as connection:
         logits = connection.execute(select(predictions.c.logits).where(predictions.c.id == id_)).scalar_one_or_none()
-    if logits is None:
-        return None
-    scores = calibrator.predict_proba(np.frombuffer(logits, "<f4").reshape(1, len(labels)))[0]
-    return dict(zip(labels, scores.tolist(), strict=True))
+    return None if logits is None else np.frombuffer(logits, "<f4").reshape(classes)
 
 
 def _text(served: Served, example: NDArray[Any]) -> str | None:

@@ -54,4 +54,5 @@ def described(model: str, loaded: Mapping[str, Served], found: state.Case) -> di
         "reason": found.reason,
         "done_by": found.done_by,
         "done_at": None if found.done_at is None else iso(found.done_at),
+        "reasons": found.reasons,
     }

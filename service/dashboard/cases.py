@@ -29,6 +29,7 @@ from service.operations.principal import Principal
 from service.rest.dependencies import Caller, ModelDep, RuntimeDep
 from service.runtime import Runtime
 from service.serving.model import Model
+from service.state.database import now_us
 
 STATES: Final[dict[str, CaseState | None]] = {
     "waiting": None,
@@ -85,6 +86,7 @@ def case_page(
     by.require("review")
     found = operation.get_case(runtime, model, case)
     picture = operation.picture_of(runtime, model, case) is not None
+    columns = None if picture else _columns(found.inputs)
     return page(
         request.scope,
         "case.html",
@@ -95,7 +97,8 @@ def case_page(
         choices=_choices(found),
         others=_others(found),
         picture=picture,
-        columns=None if picture else _columns(found.inputs),
+        columns=columns,
+        values=dict(columns or ()),
         undo=_undo(runtime, model, done, by),
         keyed=_KEYS,
     )
@@ -201,7 +204,7 @@ def _leave(runtime: Runtime, model: Model, case: str | None, by: Principal) -> N
     if case is None:
         return
     with suppress(CaseStateError, NotFoundError):
-        if operation.get_case(runtime, model, case).state == "claimed":
+        if runtime.cases.get(model.name, case).state(now_us()) == "claimed":
             operation.release(runtime, model, case, CaseRelease(), by=by)
 
 

@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from candor.contract.conditions import REVIEW
+from candor.contract.expressions import Expression, Line
 from candor.contract.policies import TOP
+from service.decisions.amounts import amounts_of, values
 from service.decisions.calibrated import Calibrated
 from service.decisions.gate import MIXED
 from service.decisions.numbers import number, whole
@@ -27,9 +29,8 @@ from service.monitoring.documents import VERSION, fields_of
 from service.monitoring.paired import Paired
 
 LOG_LOSS: Final = "log_loss"
-_ERRORS: Final = (1.0, 1.0, 0.0)
 _COUNTS: Final = ("rows", "labelled", "missing", "scored")
-_FIELDS: Final = {"floor", "level", "through", *_COUNTS, "peak", "paired", "decisions"}
+_FIELDS: Final = {"floor", "level", "through", "amount_limit", *_COUNTS, "peak", "paired", "decisions"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,6 +65,8 @@ class Comparison:
         labelled: Sought labels among them.
         missing: Sought labels that have not come; each counts as the label least favourable to the better arm.
         scored: Rows that both arms scored, of any propensity and group.
+        amount_limit: Amount to which larger ones are cut where costs depend on amounts, so that a row has a largest
+            cost; 0 where no amount was known at the start, None before it is set. It never changes again.
         paired: Evidence by question: "log_loss", or the id of a policy behind "policy/".
         decisions: For each policy, rows by action of the active revision and action of the challenger.
     """
@@ -73,6 +76,7 @@ class Comparison:
         self.level = number(level, "level", above=0.0, below=1.0)
         self.through = whole(through, "through", least=0)
         self.rows = self.labelled = self.missing = self.scored = 0
+        self.amount_limit: float | None = None
         self.paired: dict[str, Paired] = {}
         self.decisions: dict[str, dict[tuple[str, str], Changed]] = {}
 
@@ -109,7 +113,7 @@ class Comparison:
         self.rows += len(rows)
         self.labelled += int((sought & known).sum())
         self.missing += int((sought & ~known).sum())
-        for name, bound, losses in _questions(arms):
+        for name, bound, losses in _questions(arms, self.amount_limit or 0.0):
             _add(self.paired.setdefault(name, Paired(bound=bound, level=self.level)), losses, rows, weight)
         return shown
 
@@ -134,6 +138,7 @@ class Comparison:
             "floor": self.floor,
             "level": self.level,
             "through": self.through,
+            "amount_limit": self.amount_limit,
             **{name: getattr(self, name) for name in _COUNTS},
             "peak": max((one.peak for one in self.paired.values()), default=0.0),
             "paired": {name: one.to_dict() for name, one in self.paired.items()},
@@ -150,10 +155,13 @@ class Comparison:
         Raises:
             InputValueError: The document is of another kind or inconsistent.
         """
-        fields = fields_of(document, "challenger", _FIELDS)
+        # A comparison of an earlier version goes on without costs by amount.
+        fields = fields_of({"amount_limit": 0.0} | document, "challenger", _FIELDS)
         comparison = cls(floor=fields["floor"], level=fields["level"], through=fields["through"])
         for name in _COUNTS:
             setattr(comparison, name, whole(fields[name], name, least=0))
+        limit = fields["amount_limit"]
+        comparison.amount_limit = None if limit is None else number(limit, "amount_limit", above=0.0, closed="below")
         paired: Mapping[str, Any] = fields["paired"]
         comparison.paired = {name: Paired.from_dict(one, level=comparison.level) for name, one in paired.items()}
         comparison.decisions = {
@@ -182,19 +190,36 @@ def counted(rows: Rows, seen: Collection[int], floor: float) -> tuple[NDArray[np
     return which[kept], groups[first < len(which)]
 
 
-def costs_of(solved: SolvedPolicy) -> tuple[float, float, float] | None:
-    """Return what a false positive, a false negative and a review cost in a policy's first band with costs.
+def prices(solved: SolvedPolicy, limit: float) -> bool:
+    """Return whether a policy has costs, and an amount to cut larger ones to if they depend on amounts."""
+    costs = solved.policy.costs
+    return costs is not None and (not costs.by_amount or limit > 0.0)
 
-    None without such a band, and where a cost depends on the amount: it has no bound, and a test needs one.
+
+def costs_of(
+    solved: SolvedPolicy, amount: NDArray[np.float64], limit: float
+) -> tuple[float, tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]]:
+    """Return the largest cost, and what a false positive, a false negative and a review cost, (N, 1) each.
+
+    They are those of the policy's first band with costs; without one, a mistake costs 1 and a review nothing.
+
+    Args:
+        solved: The policy.
+        amount: Amounts of N rows, NaN where unknown.
+        limit: Amount that larger ones count as; see `prices`.
     """
-    costs = next((band.when.cost for band in solved.policy.bands if band.when is not None and band.when.cost), None)
-    if costs is None or costs.by_amount:
-        return None
-    positive, negative, review = (0.0 if one is None else one.at(0.0) for one in costs.expressions)
-    return positive, negative, review
+    costs = solved.policy.costs
+    if costs is None or not prices(solved, limit):
+        one, nothing = np.ones((len(amount), 1)), np.zeros((len(amount), 1))
+        return 1.0, (one, one, nothing)
+    free = Expression((Line(0.0, 0.0, 0.0),))
+    acting, passing, reviewing = (free if one is None else one for one in costs.expressions)
+    at = np.clip(np.nan_to_num(amounts_of(amount, len(amount), solved.policy.amount_when_missing)), 0.0, limit)[:, None]
+    bound = max(one.highest(limit) for one in (acting, passing, reviewing))
+    return bound, (values(acting, at), values(passing, at), values(reviewing, at))
 
 
-def _questions(arms: Arms) -> list[tuple[str, float, tuple[NDArray[np.float64], NDArray[np.float64]]]]:
+def _questions(arms: Arms, limit: float) -> list[tuple[str, float, tuple[NDArray[np.float64], NDArray[np.float64]]]]:
     """Return name, bound and both arms' losses under each label, shape (N, K), of every question."""
     sides = arms.active, arms.challenger
     classes = len(arms.active.names)
@@ -202,8 +227,7 @@ def _questions(arms: Arms) -> list[tuple[str, float, tuple[NDArray[np.float64], 
     bound = math.log((1.0 - MIXED + MIXED / classes) / (MIXED / classes))
     found = [(LOG_LOSS, bound, (losses[0], losses[1]))]
     for policy, solved in arms.active.policies.items():
-        costs = costs_of(solved) or _ERRORS
-        largest = max(costs)
+        largest, costs = costs_of(solved, arms.active.rows.amount, limit)
         if largest == 0.0:  # no decision costs anything
             continue
         ours, theirs = (outcome(side, policy, costs) for side in sides)
@@ -211,7 +235,9 @@ def _questions(arms: Arms) -> list[tuple[str, float, tuple[NDArray[np.float64], 
     return found
 
 
-def outcome(side: Calibrated, policy: str, costs: tuple[float, float, float]) -> NDArray[np.float64]:
+def outcome(
+    side: Calibrated, policy: str, costs: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+) -> NDArray[np.float64]:
     """Return what the decisions of a policy cost under each label, shape (N, K).
 
     Acting costs the first on a row that is not positive, the last band the second on a positive row, and a review the
@@ -220,7 +246,7 @@ def outcome(side: Calibrated, policy: str, costs: tuple[float, float, float]) ->
     Args:
         side: Decided rows.
         policy: Id of the policy.
-        costs: From `costs_of`.
+        costs: From `costs_of`, (N, 1) each.
     """
     document = side.policies[policy].policy
     action = side.actions(policy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from typing import Final
+from typing import Any, Final
 
 from bundle.images import encode_png
 from candor.contract.cases import (
@@ -24,9 +24,11 @@ from candor.contract.cases import (
     Claims,
     EarlierCase,
     LabelledCase,
+    Reasons,
 )
-from service.cases.contents import input_of, probabilities_of, shown
+from service.cases.contents import input_of, logits_of, shown
 from service.cases.described import described, predicted_by
+from service.cases.reasons import reasons_of
 from service.errors import ForbiddenError, InputValueError, UnknownLabelError
 from service.operations.principal import Principal
 from service.runtime import Runtime
@@ -83,7 +85,7 @@ def counts_of(runtime: Runtime, model: Model) -> CaseCounts:
 
 
 def get_case(runtime: Runtime, model: Model, case: str) -> CaseDetail:
-    """Return a case with its input, probabilities, and the latest cases of its group.
+    """Return a case with its input, probabilities, reasons, and the latest cases of its group.
 
     Raises:
         UnknownCaseError: The model has no such case.
@@ -93,9 +95,11 @@ def get_case(runtime: Runtime, model: Model, case: str) -> CaseDetail:
     example = None if served is None else input_of(runtime.database, served, case)
     probabilities = None
     if labels is not None and found.revision is not None:
-        calibrator = runtime.revisions.get(model.name, found.revision).calibrator
-        probabilities = probabilities_of(runtime.database, calibrator, labels, case)
-    fields = described(model.name, model.loaded, found)
+        logits = logits_of(runtime.database, len(labels), case)
+        if logits is not None:
+            calibrator = runtime.revisions.get(model.name, found.revision).calibrator
+            probabilities = dict(zip(labels, calibrator.predict_proba(logits[None])[0].tolist(), strict=True))
+    fields = described(model.name, model.loaded, found) | {"reasons": _reasons(runtime, model, found)}
     if labels is not None and found.predicted is not None:
         fields["predicted"] = labels[found.predicted]
     now = now_us()
@@ -115,6 +119,28 @@ def get_case(runtime: Runtime, model: Model, case: str) -> CaseDetail:
             for one in runtime.cases.earlier(model.name, found, _EARLIER)
         ),
     )
+
+
+def _reasons(runtime: Runtime, model: Model, found: state.Case) -> Reasons | None:
+    """Return why the row of a case got its probability, as it was kept or as the bundle's trees tell."""
+    if found.reasons is not None:
+        return Reasons(**found.reasons)
+    served = predicted_by(model.loaded, found)
+    if served is None or served.bundle.trees is None or found.revision is None:
+        return None
+    example = input_of(runtime.database, served, found.id)
+    logits = logits_of(runtime.database, len(served.labels), found.id)
+    revision = runtime.revisions.get(model.name, found.revision)
+    solved = revision.policies.get(found.policy)
+    if example is None or logits is None or solved is None:
+        return None
+    return reasons_of(served, revision.calibrator, solved.policy.positive, example, logits)
+
+
+def _kept(runtime: Runtime, model: Model, found: state.Case) -> dict[str, Any] | None:
+    """Return the reasons of a case as a document, to keep them with its end."""
+    reasons = _reasons(runtime, model, found)
+    return None if reasons is None else reasons.document
 
 
 def _labels(runtime: Runtime, model: Model, found: state.Case) -> tuple[str, ...] | None:
@@ -178,6 +204,7 @@ async def label(runtime: Runtime, model: Model, case: str, request: CaseLabel, *
         )
     predicted = await asyncio.to_thread(runtime.cases.get, model.name, case)
     labels = await asyncio.to_thread(_labels, runtime, model, predicted)
+    reasons = await asyncio.to_thread(_kept, runtime, model, predicted)
     if labels is None:
         raise UnknownLabelError(
             "The bundle that predicted this case is gone, so its labels are not known.",
@@ -200,7 +227,7 @@ async def label(runtime: Runtime, model: Model, case: str, request: CaseLabel, *
             by=by.name,
             by_key=by.prefix,
             within=lambda connection: runtime.cases.label_within(
-                connection, model.name, case, by.name, label=request.label, lease=request.lease
+                connection, model.name, case, by.name, label=request.label, lease=request.lease, reasons=reasons
             ),
         )
     )
@@ -219,7 +246,8 @@ def skip(runtime: Runtime, model: Model, case: str, request: CaseSkip, *, by: Pr
         CaseStateError: Someone else has it, it is labelled or was before it was reopened, or the claim is not
             the latest.
     """
-    skipped = runtime.cases.skip(model.name, case, by.name, reason=request.reason, lease=request.lease)
+    reasons = _kept(runtime, model, runtime.cases.get(model.name, case))
+    skipped = runtime.cases.skip(model.name, case, by.name, reason=request.reason, lease=request.lease, reasons=reasons)
     return Case(**described(model.name, model.loaded, skipped))
 
 

@@ -13,8 +13,9 @@ from candor.contract.challengers import (
     OutcomeQuestion,
     Question,
 )
+from service.decisions.solved import SolvedPolicy
 from service.errors import RevisionStateError, UnknownRevisionError
-from service.monitoring.comparison import LOG_LOSS, Comparison, costs_of
+from service.monitoring.comparison import LOG_LOSS, Comparison, prices
 from service.monitoring.paired import Paired
 from service.operations.principal import Principal
 from service.runtime import Runtime
@@ -114,20 +115,23 @@ def compare_challenger(runtime: Runtime, model: Model, name: str) -> ChallengerC
         missing=found.missing,
         log_loss=None if paired is None else Question(**_question(paired, found.floor)),
         policies=tuple(
-            _outcome(found, policy, "errors" if costs_of(served.policies[policy]) is None else "cost")
+            _outcome(found, served.policies[policy])
             for policy in found.decisions
             if policy in served.policies and f"policy/{policy}" in found.paired
         ),
     )
 
 
-def _outcome(found: Comparison, policy: str, unit: str) -> OutcomeQuestion:
+def _outcome(found: Comparison, solved: SolvedPolicy) -> OutcomeQuestion:
+    policy, limit = solved.policy.id, found.amount_limit or 0.0
+    priced, costs = prices(solved, limit), solved.policy.costs
     decisions = found.decisions[policy]
     changes = sorted(((counts, *pair) for pair, counts in decisions.items() if pair[0] != pair[1]), reverse=True)
     return OutcomeQuestion(
         **_question(found.paired[f"policy/{policy}"], found.floor),
         policy=policy,
-        unit=unit,
+        unit="cost" if priced else "errors",
+        amount_limit=limit if priced and costs is not None and costs.by_amount else None,
         rows=sum(counts.rows for counts in decisions.values()),
         flipped=sum(counts.rows for counts, *_ in changes),
         changes=tuple(

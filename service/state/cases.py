@@ -53,6 +53,7 @@ class Case:
         reason: Why it was skipped.
         done_by: Who labelled or skipped it.
         done_at: When.
+        reasons: Why the row got its probability, as the contract has it; None if not kept.
         model_digest: Digest of the model that predicted.
         revision: Revision that predicted.
         reference: The client's reference.
@@ -81,6 +82,7 @@ class Case:
     reason: str | None
     done_by: str | None
     done_at: int | None
+    reasons: dict[str, Any] | None = None
     model_digest: str | None = None
     revision: str | None = None
     reference: str | None = None
@@ -230,8 +232,17 @@ class CaseStore:
                 raise _refusal(_read(connection, model, id_), by, now)
             return _read(connection, model, id_)
 
-    def skip(self, model: str, id_: str, by: str, *, reason: str, lease: int | None = None) -> Case:
-        """End a case without a label.
+    def skip(
+        self,
+        model: str,
+        id_: str,
+        by: str,
+        *,
+        reason: str,
+        lease: int | None = None,
+        reasons: Mapping[str, Any] | None = None,
+    ) -> Case:
+        """End a case without a label, and keep why its row got its probability.
 
         Raises:
             UnknownCaseError: The model has no such case.
@@ -240,7 +251,14 @@ class CaseStore:
         """
         now = now_us()
         mine = or_(and_(_WAITS, _available(by, now)), and_(cases.c.outcome == "skipped", cases.c.done_by == by))
-        end = {"outcome": "skipped", "reason": reason, "done_by": by, "done_at": now, "lease_until": None}
+        end: dict[str, Any] = {
+            "outcome": "skipped",
+            "reason": reason,
+            "done_by": by,
+            "done_at": now,
+            "lease_until": None,
+        }
+        end |= {"reasons": reasons} if reasons else {}
         with self._database.begin() as connection:
             _change(connection, model, id_, by, lease, mine, end, now)
             _refuse_labelled(connection, model, id_)
@@ -267,9 +285,19 @@ class CaseStore:
         return self._change(model, id_, to or "", None, _WAITS, {"assignee": to}, now_us())
 
     def label_within(
-        self, connection: Connection, model: str, id_: str, by: str, *, label: str, lease: int | None = None
+        self,
+        connection: Connection,
+        model: str,
+        id_: str,
+        by: str,
+        *,
+        label: str,
+        lease: int | None = None,
+        reasons: Mapping[str, Any] | None = None,
     ) -> None:
         """End a case with a label, in the transaction that stores the label; again, to correct one's own.
+
+        `reasons` say why the row got its probability; they are kept.
 
         Raises:
             UnknownCaseError: The model has no such case.
@@ -277,7 +305,7 @@ class CaseStore:
         """
         now = now_us()
         mine = or_(and_(_WAITS, _available(by, now)), cases.c.done_by == by)
-        end = {
+        end: dict[str, Any] = {
             "outcome": "labelled",
             "label": label,
             "reason": None,
@@ -285,6 +313,7 @@ class CaseStore:
             "done_at": now,
             "lease_until": None,
         }
+        end |= {"reasons": reasons} if reasons else {}
         _change(connection, model, id_, by, lease, mine, end, now)
 
     def counts(self) -> dict[str, Counts]:

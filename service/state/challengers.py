@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Connection, delete, select
+from sqlalchemy import ColumnElement, Connection, delete, func, select
 
 from service.decisions.rows import Rows
 from service.errors import RevisionStateError, UnknownChallengerError
@@ -19,9 +19,12 @@ from service.state.deletion import ROWS_PER_TRANSACTION
 from service.state.insertion import insert_for, insert_new
 from service.state.numbering import take_number
 from service.state.tables import challenger_scores, challengers, compared_groups, predictions
+from service.state.window import origins_of
 
 MOST: Final = 8
 """Maximum number of challengers of a model."""
+AMOUNTS: Final = 10_000
+"""Predictions whose largest amount bounds what a comparison counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +208,14 @@ def groups_seen(connection: Connection, monitor: int, groups: NDArray[np.int64])
         query = select(compared_groups.c.cluster).where(compared_groups.c.monitor == monitor)
         seen |= set(connection.scalars(query.where(compared_groups.c.cluster.in_(part))))
     return seen
+
+
+def largest_amount(connection: Connection, model: str, *, before_us: int) -> float:
+    """Return the largest amount of the latest `AMOUNTS` predictions of a model before a time; 0 if none has one."""
+    here = predictions.c.origin.in_(origins_of(connection, model)), predictions.c.created_at < before_us
+    latest = select(predictions.c.amount).where(*here).order_by(predictions.c.created_at.desc()).limit(AMOUNTS)
+    found = connection.scalar(select(func.max(latest.subquery().c.amount)))
+    return 0.0 if found is None else float(found)
 
 
 def add_groups(connection: Connection, monitor: int, groups: NDArray[np.int64]) -> None:

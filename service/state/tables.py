@@ -122,6 +122,7 @@ UNTOLD = "coalesce(told, -1) <> coalesce(done_at, 0)"  # cases whose state a web
 # Rows whose label people are to find; id is that of the prediction. place sorts them, smallest first. A case is done
 # from done_at on; before, it is claimed until lease_until. lease counts its claims.
 # told is the done_at that a webhook was told, 0 for none yet.
+# reasons say why the row got its probability; a person who ends the case has seen them.
 cases = Table(
     "cases",
     metadata,
@@ -145,6 +146,7 @@ cases = Table(
     Column("done_by", Text),
     Column("done_at", BigInteger),
     Column("told", BigInteger),
+    Column("reasons", JSON(none_as_null=True)),
     *(
         Index(name, "model", *columns, sqlite_where=text(where), postgresql_where=text(where))
         for name, columns, where in (

@@ -94,6 +94,7 @@ class GrownTrees:
             model=model,
             golden=golden,
             graph=graph,
+            trees=self.converted.trees,
             difference=check.difference,
             parameters=_leaves(model),
             architecture={"rounds": self.grown.rounds, "library": check.library},

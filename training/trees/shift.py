@@ -37,4 +37,5 @@ def shifted(converted: Converted, shift: NDArray[np.float64]) -> Converted:
         with np.errstate(divide="ignore"):
             return np.asarray(softmax(np.log(converted.native(feeds)) + shift), np.float64)
 
-    return replace(converted, model=model.SerializeToString(), native=native)
+    trees = None if converted.trees is None else replace(converted.trees, base=converted.trees.base + added)
+    return replace(converted, model=model.SerializeToString(), native=native, trees=trees)
