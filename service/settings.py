@@ -245,6 +245,11 @@ class Settings(BaseSettings):
         description="Folder, or URL for fsspec (`s3://…`), of a copy of the log: one Parquet file for each hour (UTC), "
         "written from the state. Unset: none.",
     )
+    refit_from_sink: bool = Field(
+        False,
+        description="Recalibrations read the hours that have a file in `CANDOR_LOG_SINK` from there; labels and the "
+        "other hours, from the database.",
+    )
     keep_inputs: Literal["off", "sought", "all"] = Field(
         "off",
         description="Inputs to keep for scoring by a later model: `off` none, `sought` those of predictions whose "
@@ -420,6 +425,12 @@ class Settings(BaseSettings):
     drain_timeout_s: PositiveFloat = Field(
         10.0, description="Time in seconds that a stop then waits for requests in flight."
     )
+
+    @model_validator(mode="after")
+    def _sink(self) -> Self:
+        if self.refit_from_sink and self.log_sink is None:
+            raise ValueError("CANDOR_REFIT_FROM_SINK requires CANDOR_LOG_SINK")
+        return self
 
     @model_validator(mode="after")
     def _tls(self) -> Self:

@@ -245,6 +245,7 @@ class RecalibrationReport(Answer):
     read_from: Literal["primary", "replica"] = Field(
         "primary", description="Database that was read; the primary also if the read replica lagged behind."
     )
+    log_files: int = Field(0, description="Number of hours of the log that were read from files of the log sink.")
     took: Took
 
 

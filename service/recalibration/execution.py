@@ -165,6 +165,7 @@ class Execution:
             read_url=self._settings.read_url,
             kept_us=None if self._settings.retention_days is None else self._settings.retention_days * 86_400e6,
             started=_start_of(job),
+            log_sink=self._settings.log_sink if self._settings.refit_from_sink else None,
         )
         outcome = await self._in_child(job, task)
         result: dict[str, Any] = {

@@ -59,6 +59,7 @@ def _logged(
             window,
             label_names=names,
             at_most=task.max_labels,
+            sink=task.log_sink,
         )
     if not request.rescore:
         return found
@@ -170,6 +171,7 @@ def recalibrate(asked: BinaryIO, told: BinaryIO) -> None:
         )
         outcome["report"]["read_at"] = iso(read.at)
         outcome["report"]["read_from"] = read_from
+        outcome["report"]["log_files"] = read.found.log_files
         outcome["report"]["took"] = _took(steps)
         say({"outcome": outcome})
     except CandorError as error:

@@ -70,7 +70,8 @@ class RefitTask:
 
     `limits` restrict automatic activation; labels of the newest predictions are read, up to `max_labels`, from the
     replica at `read_url` if there is one and it shows that the job has `started`; predictions are deleted after
-    `kept_us` microseconds, or never; the model may take `run_timeout_s` for a run.
+    `kept_us` microseconds, or never; the model may take `run_timeout_s` for a run; hours of the log are read from the
+    files of `log_sink`.
     """
 
     database_url: str
@@ -87,6 +88,7 @@ class RefitTask:
     read_url: str | None = None
     kept_us: float | None = None
     started: Started | None = None
+    log_sink: str | None = None
 
 
 def packed(groups: NDArray[np.int64]) -> str:

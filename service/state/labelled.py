@@ -14,11 +14,12 @@ from service.decisions.rows import NO_LABEL, Rows
 from service.state.columns import Codes, integers
 from service.state.database import SET_BACK_US
 from service.state.feedback import TARGETS_PER_QUERY
+from service.state.log_files import LogFiles
 from service.state.looked_up import by_look_up, looked_up
 from service.state.partitions import first_id, time_of_id
 from service.state.rescoring import Rescoring, with_inputs
 from service.state.resolution import PRIORITY, weight
-from service.state.rows import RowReader
+from service.state.rows import Further, RowReader, joined
 from service.state.tables import feedback, predictions
 from service.state.window import FOUND_OTHERWISE, Arising, Window, labels_of, origins_of
 
@@ -55,6 +56,7 @@ def load_labelled_rows(
     priority: Sequence[str] = PRIORITY,
     at_most: int | None = None,
     again: Rescoring | None = None,
+    files: LogFiles | None = None,
 ) -> LabelledRows:
     """Join a model's labels with their predictions and resolve each current label.
 
@@ -65,6 +67,7 @@ def load_labelled_rows(
         priority: Sources, strongest first; all other sources are weaker. Among equals the later label wins.
         at_most: Maximum labels; those of the oldest predictions are left out.
         again: Read rows of earlier models that can be scored again, instead of the window's own.
+        files: Read the predictions of their hours from there.
 
     Example:
         >>> from service.state.database import Database
@@ -78,16 +81,10 @@ def load_labelled_rows(
         ((0, 2), 0)
     """
     reading = _Reading(label_names, priority, again, window.arising)
-    last = None if at_most is None else reading.time_of_newest(connection, window, at_most)
-    if last is None:
-        labels = reading.read(connection, window, at_most)
-        if at_most is None or len(labels["label"]) <= at_most:
-            return reading.resolved(labels, pending=_pending(connection, window))
-        last = reading.time_of(connection, window, at_most)
-        assert last is not None  # noqa: S101
-    window = replace(window, since_us=last + 1)
-    found = reading.resolved(reading.read(connection, window, None), pending=_pending(connection, window))
-    return replace(found, since_us=last + 1)
+    labels, since_us = reading.newest(connection, window, at_most, files)
+    if since_us is not None:
+        window = replace(window, since_us=since_us)
+    return replace(reading.resolved(labels, pending=_pending(connection, window)), since_us=since_us)
 
 
 def load_current_labels(connection: Connection, window: Window, *, label_names: Sequence[str]) -> Rows:
@@ -130,19 +127,55 @@ class _Reading:
         self._again = again
         self._arising = arising
         self._sources = Codes()
-        self._reader = RowReader(
-            self._classes,
-            again=again,
-            ids=True,
-            arising=arising,
-            others={
-                "label": (feedback.c.label, Codes(label_names)),
-                "source": (feedback.c.source, self._sources),
-                "said_at": (func.coalesce(feedback.c.labelled_at, feedback.c.received_at), integers),
-                "received_at": (feedback.c.received_at, integers),
-                "place": (feedback.c.batch * _POSITIONS + feedback.c.position, integers),
-            },
-        )
+        self._of_labels: Further = {
+            "label": (feedback.c.label, Codes(label_names)),
+            "source": (feedback.c.source, self._sources),
+            "said_at": (func.coalesce(feedback.c.labelled_at, feedback.c.received_at), integers),
+            "received_at": (feedback.c.received_at, integers),
+            "place": (feedback.c.batch * _POSITIONS + feedback.c.position, integers),
+        }
+        self._reader = RowReader(self._classes, again=again, ids=True, arising=arising, others=self._of_labels)
+
+    def newest(
+        self, connection: Connection, window: Window, at_most: int | None, files: LogFiles | None
+    ) -> tuple[dict[str, NDArray[Any]], int | None]:
+        """Return the labels of the window's predictions; with more than `at_most`, those of the newest ones.
+
+        Returns:
+            The labels, and the time from which none is left out, in microseconds since the epoch; None if none is.
+        """
+        if files is not None:
+            labels, since_us = self.newest(connection, files.rest(window), at_most, None)
+            return self._with_files(connection, files, window, labels, since_us, at_most)
+        last = None if at_most is None else self.time_of_newest(connection, window, at_most)
+        if last is None:
+            labels = self.read(connection, window, at_most)
+            if at_most is None or len(labels["label"]) <= at_most:
+                return labels, None
+            last = self.time_of(connection, window, at_most)
+            assert last is not None  # noqa: S101
+        return self.read(connection, replace(window, since_us=last + 1), None), last + 1
+
+    def _with_files(
+        self,
+        connection: Connection,
+        files: LogFiles,
+        window: Window,
+        labels: dict[str, NDArray[Any]],
+        since_us: int | None,
+        at_most: int | None,
+    ) -> tuple[dict[str, NDArray[Any]], int | None]:
+        """Add the labels of files to those from the state, as `newest` returns both."""
+        parts, held = [labels], len(labels["label"])
+        for hour in reversed(files.hours):
+            part = window if since_us is None else replace(window, since_us=since_us)
+            for found in files.labelled(connection, hour, part, self._reader, self._of_labels):
+                parts.append(found)
+                held += len(found["label"])
+            if at_most is not None and held > 2 * at_most:
+                labels, since_us = _newest(parts, since_us, at_most)
+                parts, held = [labels], len(labels["label"])
+        return _newest(parts, since_us, at_most)
 
     def read(self, connection: Connection, window: Window, at_most: int | None) -> dict[str, NDArray[Any]]:
         """Return the labels of the window's predictions, up to one more than `at_most`."""
@@ -192,8 +225,9 @@ class _Reading:
         """Return the queries for labels by prediction id and by reference."""
         again = self._again
         made_here = window.origins(connection) if again is None else again.origins(connection, window)
-        by_id, by_reference = ((feedback.c.model == window.model, feedback.c.by_reference == kind) for kind in (0, 1))
+        by_id, by_reference = ([feedback.c.model == window.model, feedback.c.by_reference == kind] for kind in (0, 1))
         origin = FOUND_OTHERWISE if window.since_us is None else predictions.c.origin
+        by_id += window.spans(feedback.c.target)
         named = (
             self._reader.query()
             .join_from(feedback, predictions, predictions.c.reference == feedback.c.target)
@@ -240,6 +274,19 @@ class _Reading:
             unknown_labels=int((~known).sum()),
             silent=self._reader.silence(labels, which)[0] != NO_LABEL if self._arising else None,
         )
+
+
+def _newest(
+    parts: Sequence[dict[str, NDArray[Any]]], since_us: int | None, at_most: int | None
+) -> tuple[dict[str, NDArray[Any]], int | None]:
+    """Return the labels of the newest predictions in some parts, and the time from which none is left out."""
+    labels = joined(parts)
+    times = labels["predicted_at"]
+    if at_most is None or len(times) <= at_most:
+        return labels, since_us
+    since_us = int(np.partition(times, -1 - at_most)[-1 - at_most]) + 1
+    kept = times >= since_us
+    return {name: column[kept] for name, column in labels.items()}, since_us
 
 
 def _pending(connection: Connection, window: Window) -> int:

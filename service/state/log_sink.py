@@ -38,7 +38,7 @@ _PAUSE_S: Final = 0.01  # between pages, for predictions
 _LEAVE_S: Final = 2.0
 _TEXTS: Final = ("id", "reference", "action", "segment")
 _NUMBERS: Final = ("confidence", "propensity", "amount")
-_ORIGIN: Final = ("model", "model_digest", "revision", "policy")
+ORIGIN: Final = ("model", "model_digest", "revision", "policy")
 
 
 class LogSink:
@@ -83,7 +83,7 @@ class LogSink:
         """
         with self._database.try_lock(_LOCK) as mine:
             if mine and self._address is not None:
-                place = _Place(self._address, self._uploads)
+                place = Place(self._address)
                 settled = (now_us() - SETTLED_US) // HOUR_US * HOUR_US
                 while not self._stopping.is_set() and (hour := self._hour(settled)) is not None:
                     self._write(place, hour)
@@ -122,11 +122,11 @@ class LogSink:
             id_ = connection.execute(query).scalar()
         return None if id_ is None else time_of_id(id_) // HOUR_US * HOUR_US
 
-    def _write(self, place: _Place, hour: int) -> None:
-        name = f"{iso(hour)[:13]}.parquet"
+    def _write(self, place: Place, hour: int) -> None:
+        name = file_name(hour)
         if place.has(name):
             return
-        file = place.unfinished(name)
+        file = place.unfinished(name, self._uploads)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             rows = self._write_rows(file, hour)
@@ -173,7 +173,7 @@ class LogSink:
     def _pages(self, since: str, until: str) -> Iterator[Sequence[Any]]:
         """Yield the rows of a span of ids, in their order, each page in a transaction of its own."""
         columns = [column for column in predictions.c if column.name != "origin"]
-        made_by = [origins.c[name] for name in _ORIGIN]
+        made_by = [origins.c[name] for name in ORIGIN]
         query = (
             select(*columns, *made_by)
             .join_from(predictions, origins, origins.c.id == predictions.c.origin + 0)
@@ -204,22 +204,37 @@ class _Out(FileIO):
             return len(data)
 
 
-class _Place:
+class Place:
     """A folder, or a place of fsspec: a file is there whole or not at all."""
 
-    def __init__(self, address: str, uploads: Path) -> None:
+    def __init__(self, address: str) -> None:
         self._address = address
         self._remote = "://" in address
-        self._uploads = uploads
+
+    def names(self) -> set[str]:
+        """Return the names of all files."""
+        if self._remote:
+            found = self._attempt(lambda files, path: files.ls(path, detail=False) if files.exists(path) else [])
+        else:
+            folder = Path(self._address)
+            found = [path.name for path in folder.iterdir()] if folder.exists() else []
+        return {entry.rpartition("/")[2] for entry in found}
+
+    def open(self, name: str) -> Any:
+        """Return a file opened for reading."""
+        if self._remote:
+            return self._attempt(lambda files, path: files.open(f"{path}/{name}", "rb"))
+        return Path(self._address, name).open("rb")
 
     def has(self, name: str) -> bool:
+        """Return whether there is a file."""
         if not self._remote:
             return Path(self._address, name).exists()
         return bool(self._attempt(lambda files, path: files.exists(f"{path}/{name}")))
 
-    def unfinished(self, name: str) -> Path:
+    def unfinished(self, name: str, uploads: Path) -> Path:
         """Return where a file is written; what an attempt that was killed left there is overwritten."""
-        return self._uploads / "log-sink.parquet" if self._remote else Path(self._address, f".unfinished-{name}")
+        return uploads / "log-sink.parquet" if self._remote else Path(self._address, f".unfinished-{name}")
 
     def put(self, file: Path, name: str) -> None:
         """Make the whole file visible."""
@@ -239,6 +254,15 @@ class _Place:
             raise _refused(str(error)) from error
 
 
+def file_name(hour: int) -> str:
+    """Return the name of the file of an hour.
+
+    >>> file_name(1_700_000_000_000_000)
+    '2023-11-14T22.parquet'
+    """
+    return f"{iso(hour)[:13]}.parquet"
+
+
 def _refused(found: str) -> ConfigurationError:
     return ConfigurationError("The log sink cannot be written.", where="CANDOR_LOG_SINK", found=found)
 
@@ -250,7 +274,7 @@ def _schema() -> Any:
     return Schema(
         [
             *(Field(name, text) for name in _TEXTS),
-            *(Field(name, text) for name in _ORIGIN),
+            *(Field(name, text) for name in ORIGIN),
             Field("created_at", DataType.timestamp("us", tz="UTC")),
             Field("group_hash", DataType.int64()),
             Field("logits", DataType.list(Field("item", DataType.float32()))),
@@ -267,7 +291,7 @@ def _batch(page: Sequence[Any], schema: Any) -> Any:
     columns = dict(zip(page[0]._fields, zip(*page, strict=True), strict=True))
     ends = np.cumsum([0, *map(len, columns["logits"])], dtype=np.int32) // 4
     made = {
-        **{name: Array(columns[name], type=DataType.string()) for name in (*_TEXTS, *_ORIGIN)},
+        **{name: Array(columns[name], type=DataType.string()) for name in (*_TEXTS, *ORIGIN)},
         **{name: Array(columns[name], type=DataType.float64()) for name in _NUMBERS},
         "created_at": Array.from_numpy(np.array(columns["created_at"], np.int64)).cast(schema.field("created_at").type),
         "group_hash": Array.from_numpy(np.array(columns["cluster"], np.int64)),

@@ -24,6 +24,9 @@ from service.state.rescoring import Rescoring
 from service.state.tables import inputs, predictions
 from service.state.window import Arising
 
+Further = Mapping[str, tuple[ColumnElement[Any], Converter]]
+"""Columns by name, and how their values are converted."""
+
 
 class RowReader:
     """Reads columns of predictions and further columns.
@@ -42,7 +45,7 @@ class RowReader:
         *,
         again: Rescoring | None = None,
         ids: bool = False,
-        others: Mapping[str, tuple[ColumnElement[Any], Converter]] | None = None,
+        others: Further | None = None,
         arising: Sequence[Arising] = (),
     ) -> None:
         self._silent = [one for one in arising if one.silence is not None]
@@ -70,6 +73,10 @@ class RowReader:
         """Return the concatenated columns of queries by name; texts as codes."""
         arrays = read_columns(connection, queries, [converter for _, converter in self._columns.values()])
         return dict(zip(self._columns, arrays, strict=True))
+
+    def converted(self, values: Mapping[str, Sequence[Any]]) -> dict[str, NDArray[Any]]:
+        """Return columns as `read` does, from their values by name, as a database driver returns them."""
+        return {name: convert(values[name]) for name, (_, convert) in self._columns.items() if name in values}
 
     def silence(
         self, columns: Mapping[str, NDArray[Any]], which: NDArray[Any] | slice = slice(None)
@@ -120,3 +127,10 @@ class RowReader:
             own["labelled_at"] = np.where(presumed, own["predicted_at"] + age, own.get("labelled_at", 0))
         labelled = came(label, own["sought"], own["propensity"])
         return Rows(**{**own, "label": label, "labelled": labelled})
+
+
+def joined(parts: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """Return columns of a reader, one part behind the other."""
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -50,7 +50,12 @@ def in_draw(bits: int) -> list[ColumnElement[bool]]:
 
 
 def bits_for(
-    connection: Connection, window: Window, made_here: list[int], labelled: NDArray[np.int64], at_most: int
+    connection: Connection,
+    window: Window,
+    made_here: list[int],
+    labelled: NDArray[np.int64],
+    at_most: int,
+    elsewhere: tuple[int, int] = (0, 0),
 ) -> int:
     """Return the number of bits with which a window's sample has about `at_most` unlabelled rows or fewer.
 
@@ -64,6 +69,7 @@ def bits_for(
         made_here: Numbers of its origins.
         labelled: int64 (L,). Groups of the window's labelled rows.
         at_most: Expected rows at most, at least 1.
+        elsewhere: Rows that are not in the window but in its files: all of them, and those of the indexed sample.
     """
     for_window = predictions.c.origin.in_(made_here), *window.times()
 
@@ -72,10 +78,22 @@ def bits_for(
         return int(connection.execute(select(func.count()).select_from(rows)).scalar_one())
 
     many = at_most << INDEXED_BITS
-    unlabelled = count(limit=many + len(labelled) + 1) - len(labelled)
-    if unlabelled <= many:
+    unlabelled = count(limit=many + len(labelled) + 1) + elsewhere[0] - len(labelled)
+    indexed = 0
+    if unlabelled > many:
+        indexed = count(*in_draw(INDEXED_BITS)) + elsewhere[1] - int(drawn(labelled, INDEXED_BITS).sum())
+    return bits_of(unlabelled, indexed, at_most)
+
+
+def bits_of(unlabelled: int, indexed: int, at_most: int) -> int:
+    """Return the bits of the sample for so many unlabelled rows, of which so many are in the indexed sample.
+
+    Example:
+        >>> bits_of(16_000, 0, 1_000), bits_of(100_000, 6_000, 1_000)
+        (4, 7)
+    """
+    if unlabelled <= at_most << INDEXED_BITS:
         return _halvings(unlabelled, at_most)
-    indexed = count(*in_draw(INDEXED_BITS)) - int(drawn(labelled, INDEXED_BITS).sum())
     return min(INDEXED_BITS + _halvings(indexed, at_most), _MOST_BITS)
 
 

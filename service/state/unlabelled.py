@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, Exists, select
+from numpy.typing import NDArray
+from sqlalchemy import ColumnElement, Connection, Exists, Select, select
 
 from service.decisions.rows import Rows
+from service.state.log_files import LogFiles, thinner
 from service.state.looked_up import by_look_up, looked_up
 from service.state.rescoring import Rescoring, other_origins, with_inputs
-from service.state.rows import RowReader
+from service.state.rows import RowReader, joined
 from service.state.tables import feedback, predictions
-from service.state.thinning import INDEXED_BITS, in_draw
+from service.state.thinning import INDEXED_BITS, bits_for, in_draw
 from service.state.window import FOUND_OTHERWISE, Window, labels_of
 
 MOST_ROWS = 500_000
@@ -30,16 +34,48 @@ def load_unlabelled_rows(
         ids: Whether to keep their ids.
     """
     reader = RowReader(classes, ids=True, arising=window.arising)
+    rows = _rows(reader, reader.read(connection, [_query(connection, window, reader, bits)]))
+    return rows if ids else rows.without("id")
+
+
+def load_sample(
+    connection: Connection, window: Window, labelled: Rows, *, classes: int, files: LogFiles | None = None
+) -> tuple[Rows, int]:
+    """Return the unlabelled predictions of a window, as `load_unlabelled_rows`, or those of a sample of the groups.
+
+    Args:
+        connection: Inside a read transaction.
+        window: Window of predictions.
+        labelled: Its labelled rows.
+        classes: Number K of the model's labels.
+        files: Read the predictions of their hours from there.
+
+    Returns:
+        The rows, and the bits of the sample, see `thinning`.
+    """
+    reader = RowReader(classes, ids=True, arising=window.arising)
+    parts: list[dict[str, NDArray[Any]]] = []
+    counted = 0, 0
+    if files is not None:
+        parts, counted = files.unlabelled(connection, window, reader, MOST_ROWS)
+        window = files.rest(window)
+    bits = bits_for(connection, window, window.origins(connection), labelled.group, MOST_ROWS, counted)
+    parts.append(reader.read(connection, [_query(connection, window, reader, bits)]))
+    return _rows(reader, thinner(joined(parts), bits)).without("id"), bits
+
+
+def _query(connection: Connection, window: Window, reader: RowReader, bits: int) -> Select[Any]:
     here = predictions.c.origin.in_(window.origins(connection)), *window.times(), *in_draw(bits)
     without = [~label for label in _labels(connection, window.model)]
     if bits < INDEXED_BITS:
-        query = reader.query().where(*here, *without)
-    else:
-        drawn = select(predictions.c.id).where(*here, *without).subquery("drawn")
-        query = looked_up(connection, reader.query(), drawn, drawn.c.id)
-    rows = reader.rows(reader.read(connection, [query]))
-    rows = rows.take(np.lexsort((rows.id, rows.predicted_at)))
-    return rows if ids else rows.without("id")
+        return reader.query().where(*here, *without)
+    drawn = select(predictions.c.id).where(*here, *without).subquery("drawn")
+    return looked_up(connection, reader.query(), drawn, drawn.c.id)
+
+
+def _rows(reader: RowReader, columns: dict[str, NDArray[Any]]) -> Rows:
+    rows = reader.rows(columns)
+    return rows.take(np.lexsort((rows.id, rows.predicted_at)))
 
 
 def load_scored_again(

@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, and_, literal_column, or_, select
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import ColumnElement, Connection, and_, false, literal_column, or_, select
 
 from service.state.database import SET_BACK_US
 from service.state.partitions import first_id
 from service.state.tables import feedback, origins, predictions
+
+AFTER_EVERY_ID: Final = "~"
 
 FOUND_OTHERWISE: Final = predictions.c.origin + 0
 """A prediction's origin in queries by id or reference: "+ 0" prevents SQLite from using the index of origins.
@@ -57,6 +61,7 @@ class Window:
         since_us: Microseconds since the epoch; None for no start.
         until_us: Microseconds since the epoch; None for no end.
         arising: Rows whose labels arise by themselves: only mature ones are in the window.
+        only: Spans of ids [since, until) to which the window is limited; None for all.
     """
 
     model: str
@@ -64,6 +69,7 @@ class Window:
     since_us: int | None = None
     until_us: int | None = None
     arising: tuple[Arising, ...] = ()
+    only: tuple[tuple[str, str], ...] | None = None
 
     def origins(self, connection: Connection) -> list[int]:
         """Return the numbers of the model file's origins."""
@@ -71,18 +77,48 @@ class Window:
         return list(connection.scalars(query))
 
     def times(self) -> list[ColumnElement[bool]]:
-        """Return the conditions on the time of prediction.
+        """Return the conditions on the time of prediction; `holds` has the same.
 
         An id starts with the time at which it was made, up to a request's wait before that of its prediction. A bound
         of ids, with a day for clocks that were set back, leaves PostgreSQL the partitions of the window.
         """
-        conditions: list[ColumnElement[bool]] = []
+        conditions = self.spans(predictions.c.id)
         if self.since_us is not None:
             conditions.append(predictions.c.created_at >= self.since_us)
-            conditions.append(predictions.c.id >= first_id(max(self.since_us - SET_BACK_US, 0)))
+            conditions.append(predictions.c.id >= self.first_id)
         if self.until_us is not None:
             conditions.append(predictions.c.created_at < self.until_us)
         for one in self.arising:
             others: ColumnElement[bool] = predictions.c.origin + 0 != one.origin  # as `FOUND_OTHERWISE`
             conditions.append(or_(others, predictions.c.created_at < one.before_us))
         return conditions
+
+    def spans(self, ids: ColumnElement[str]) -> list[ColumnElement[bool]]:
+        """Return the condition that ids are in `only`."""
+        if self.only is None:
+            return []
+        return [or_(false(), *(and_(ids >= since, ids < until) for since, until in self.only))]
+
+    def holds(
+        self, ids: NDArray[np.bytes_], created_at: NDArray[np.int64], origin: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """Return whether predictions fulfil `times`, bool (N,).
+
+        Args:
+            ids: Their ids, ASCII bytes of shape (N,).
+            created_at: int64 (N,), in microseconds since the epoch.
+            origin: Numbers of their origins, int64 (N,).
+        """
+        found: NDArray[np.bool_] = ids >= self.first_id.encode()
+        if self.since_us is not None:
+            found &= created_at >= self.since_us
+        if self.until_us is not None:
+            found &= created_at < self.until_us
+        for one in self.arising:
+            found &= (origin != one.origin) | (created_at < one.before_us)
+        return found
+
+    @property
+    def first_id(self) -> str:
+        """Start of the ids that can be in the window."""
+        return first_id(max((self.since_us or 0) - SET_BACK_US, 0))

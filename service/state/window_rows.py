@@ -10,8 +10,9 @@ from sqlalchemy import Connection
 from service.decisions.rows import NO_LABEL, Rows
 from service.state import unlabelled
 from service.state.labelled import LabelledRows, load_labelled_rows
+from service.state.log_files import LogFiles
 from service.state.rescoring import Rescoring
-from service.state.thinning import bits_for, drawn
+from service.state.thinning import drawn
 from service.state.window import Window
 
 
@@ -27,6 +28,7 @@ class WindowRows:
         rescored: Number of labelled rows of earlier models.
         left_out_before: Time before which some rows are left out, in microseconds since the epoch; None if none are.
         bits: Unlabelled rows are those of a sample of the groups, see `thinning`.
+        log_files: Number of hours that were read from the log sink.
     """
 
     rows: Rows
@@ -36,6 +38,7 @@ class WindowRows:
     rescored: int = 0
     left_out_before: int | None = None
     bits: int = 0
+    log_files: int = 0
 
     @property
     def share(self) -> float:
@@ -43,7 +46,9 @@ class WindowRows:
         return 2.0**-self.bits
 
 
-def load_window_rows(connection: Connection, window: Window, *, label_names: Sequence[str], at_most: int) -> WindowRows:
+def load_window_rows(
+    connection: Connection, window: Window, *, label_names: Sequence[str], at_most: int, sink: str | None = None
+) -> WindowRows:
     """Read all labelled predictions of a window, and the unlabelled ones of all its groups or of a sample.
 
     Args:
@@ -51,12 +56,16 @@ def load_window_rows(connection: Connection, window: Window, *, label_names: Seq
         window: Window of predictions.
         label_names: The model's K labels, in the order of its logits.
         at_most: Maximum labels; if there are more, those of the newest predictions.
+        sink: Address of the log sink, from which hours with a file are read; None reads all from the database.
+
+    Raises:
+        CandorError: The log sink cannot be read.
     """
-    labelled = load_labelled_rows(connection, window, label_names=label_names, at_most=at_most)
+    files = None if sink is None else LogFiles(sink, connection, window)
+    labelled = load_labelled_rows(connection, window, label_names=label_names, at_most=at_most, files=files)
     if labelled.since_us is not None:  # else unlabelled rows would stand for labelled ones that are left out
         window = replace(window, since_us=labelled.since_us)
-    bits = bits_for(connection, window, window.origins(connection), labelled.rows.group, at_most=unlabelled.MOST_ROWS)
-    others = unlabelled.load_unlabelled_rows(connection, window, classes=len(label_names), bits=bits)
+    others, bits = unlabelled.load_sample(connection, window, labelled.rows, classes=len(label_names), files=files)
     return WindowRows(
         thinned(Rows.concat([_as_drawn(labelled, bits).without("id"), others]), bits),
         pending=labelled.pending,
@@ -64,6 +73,7 @@ def load_window_rows(connection: Connection, window: Window, *, label_names: Seq
         unknown_labels=labelled.unknown_labels,
         left_out_before=labelled.since_us,
         bits=bits,
+        log_files=0 if files is None else len(files.hours),
     )
 
 

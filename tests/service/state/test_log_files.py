@@ -1,0 +1,177 @@
+"""A recalibration that reads the files of the log sink gets exactly the rows that the state alone gives."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import delete, func, select
+
+from service.errors import CandorError
+from service.ids import ids_of
+from service.state import log_files, log_sink, unlabelled
+from service.state.database import Database, now_us
+from service.state.feedback import FeedbackItem, FeedbackStore
+from service.state.log_sink import HOUR_US, LogSink, file_name
+from service.state.predictions import PredictionLog
+from service.state.tables import origins, predictions
+from service.state.window import Arising, Window
+from service.state.window_rows import WindowRows, load_window_rows
+
+from .conftest import DIGEST, LABELS, batch
+
+pytest.importorskip("arro3.io", reason="the extra parquet is not installed")
+
+HOUR = now_us() // HOUR_US * HOUR_US
+ROWS = 120
+"""In each of seven hours."""
+
+
+def ago(hours: float) -> int:
+    return HOUR - round(hours * HOUR_US)
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> str:
+    return str(tmp_path / "sink")
+
+
+@pytest.fixture
+def filled(database: Database, sink: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
+    """Hours of several models, files and policies, with labels of every kind; the last two have no file."""
+    monkeypatch.setattr(log_sink, "now_us", lambda: HOUR + HOUR_US // 2)
+    monkeypatch.setattr(log_sink, "ROWS_PER_PAGE", 50)
+    monkeypatch.setattr(log_files, "ROWS_PER_BATCH", 64)
+    random = np.random.default_rng(8)
+    log, store = PredictionLog(database), FeedbackStore(database)
+    kinds: list[dict[str, Any]] = [
+        {},
+        {"policy": "other@2", "revision": "r2"},
+        {"policy": None},
+        {"model_digest": "ab12" * 16},
+        {"model": "cars", "logits": random.normal(size=(ROWS // 6, 5)).astype(np.float32)},
+        {},
+    ]
+    for hours in (30, 7, 6, 5, 3, 1, 0):
+        for kind in kinds:
+            count = ROWS // len(kinds)
+            at = ago(hours) + int(random.integers(HOUR_US // 2))
+            ids = ids_of(at // 1000, random.bytes(10 * count))
+            propensities = random.choice(np.array([1.0, 0.25, None, 0.0]), count).tolist()
+            known: dict[str, Any] = {
+                "logits": random.normal(size=(count, 3)).astype(np.float32),
+                "references": [f"tx-{row % 9}" if row % 3 == 0 else None for row in random.integers(40, size=count)],
+                "groups": [f"card-{card}" for card in random.integers(90, size=count)],
+                "propensities": propensities,
+                "sought": [bool(chance) and random.random() < chance for chance in propensities],
+                "actions": random.choice(np.array(["accept", "block", None]), count).tolist(),
+                "segments": random.choice(np.array(["DE", "Überlingen", None]), count).tolist(),
+                "amounts": random.choice(np.array([12.5, 0.1, None]), count).tolist(),
+                "inputs": random.integers(256, size=(count, 4), dtype=np.uint8),
+            }
+            assert log.append(batch(ids, **{"created_at": at + int(random.integers(2_000_000))} | known | kind))
+            names = [*LABELS, "hare"]  # which the model lacks
+            model = kind.get("model", "pets")
+            for source in ("till", "reviewer"):
+                said = [
+                    FeedbackItem(id_, None, names[random.integers(4)], source) for id_ in ids if random.random() < 0.3
+                ]
+                store.add(model, said, by="till")
+    named = [FeedbackItem(None, f"tx-{row}", LABELS[row % 3], "till") for row in (1, 3, 4, 77)]
+    store.add("pets", [*named, FeedbackItem("01J000NOBODY", None, "cat", "till")], by="till")
+    assert log.flush()
+    log.close()
+    LogSink(database, sink, tmp_path / "uploads").run()
+    assert len(list(Path(sink).iterdir())) == 5
+    return database
+
+
+def load(database: Database, window: Window, at_most: int = 10_000, sink: str | None = None) -> WindowRows:
+    with database.connect() as connection:
+        return load_window_rows(connection, window, label_names=LABELS, at_most=at_most, sink=sink)
+
+
+def assert_same(found: WindowRows, expected: WindowRows) -> None:
+    for field in fields(WindowRows):
+        if field.name not in ("rows", "log_files"):
+            assert getattr(found, field.name) == getattr(expected, field.name), field.name
+    for name, column in expected.rows.columns().items():
+        own = found.rows.columns()[name]
+        if column is None:
+            assert own is None, name
+        else:
+            assert own is not None, name
+            assert own.dtype == column.dtype, name
+            np.testing.assert_array_equal(own, column, name)
+
+
+WINDOWS = [
+    Window("pets", DIGEST),
+    Window("pets", DIGEST, ago(6.2)),
+    Window("pets", DIGEST, ago(6.2), ago(0.9)),
+    Window("pets", DIGEST, None, ago(4)),
+    Window("pets", DIGEST, ago(0.5)),
+    Window("cats", DIGEST),
+    Window("pets", "0" * 64),
+]
+
+
+@pytest.mark.parametrize(("most_labels", "most_rows"), [(10_000, 10_000), (60, 10_000), (10_000, 60), (90, 7), (3, 3)])
+def test_rows_are_those_of_the_state(
+    filled: Database, sink: str, monkeypatch: pytest.MonkeyPatch, most_labels: int, most_rows: int
+) -> None:
+    """All labels and rows; the newest labels alone; samples of the groups."""
+    monkeypatch.setattr(unlabelled, "MOST_ROWS", most_rows)
+    for window in WINDOWS:
+        assert_same(load(filled, window, most_labels, sink), load(filled, window, most_labels))
+    if most_labels > 3:
+        found = load(filled, WINDOWS[0], most_labels, sink)
+        assert (found.left_out_before is not None, found.bits > 0) == (most_labels < 10_000, most_rows < 10_000)
+
+
+def test_labels_that_arise_by_themselves_are_the_same(filled: Database, sink: str) -> None:
+    with filled.connect() as connection:
+        number = connection.execute(select(origins.c.id).where(origins.c.revision == "r2")).scalar_one()
+    for actions in (frozenset[str](), frozenset({"accept"})):
+        window = Window("pets", DIGEST, arising=(Arising(number, HOUR_US, ago(2), 0, actions),))
+        assert_same(load(filled, window, sink=sink), load(filled, window))
+
+
+def test_the_hours_with_files_are_not_read_from_the_state(filled: Database, sink: str) -> None:
+    """All but its oldest prediction, before which nothing counts, may be gone there; and what is older is not read."""
+    expected = load(filled, WINDOWS[0])
+    with filled.begin() as connection:
+        oldest = connection.execute(select(func.min(predictions.c.id))).scalar_one()
+        filed = (predictions.c.id < log_files.first_id(ago(1)), predictions.c.id > oldest)
+        connection.execute(delete(predictions).where(*filed))
+    found = load(filled, WINDOWS[0], sink=sink)
+    assert found.log_files == 5
+    assert_same(replace(found, pending=expected.pending), expected)
+    with filled.begin() as connection:
+        connection.execute(delete(predictions).where(predictions.c.id == oldest))
+    found = load(filled, WINDOWS[0], sink=sink)
+    assert found.log_files == 0
+    assert_same(found, load(filled, WINDOWS[0]))
+
+
+def test_an_hour_without_its_file_is_read_from_the_state(filled: Database, sink: str) -> None:
+    expected = load(filled, WINDOWS[0])
+    for hours in (6, 30):
+        Path(sink, file_name(ago(hours))).unlink()
+        assert_same(load(filled, WINDOWS[0], sink=sink), expected)
+    assert_same(load(filled, WINDOWS[0], sink=f"{sink}/nothing"), expected)
+    assert_same(load(filled, WINDOWS[0], sink=f"file://{sink}"), expected)
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_file_that_cannot_be_read_is_named(filled: Database, sink: str, scheme: str) -> None:
+    name = file_name(ago(5))
+    content = Path(sink, name).read_bytes()
+    for damaged in (b"", content[: len(content) // 2]):
+        Path(sink, name).write_bytes(damaged)
+        with pytest.raises(CandorError, match="log sink cannot be read") as refused:
+            load(filled, WINDOWS[0], sink=f"{scheme}{sink}")
+        assert name in str(refused.value.found)
