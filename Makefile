@@ -148,11 +148,13 @@ audit: setup build/sbom.cdx.json  ## Check the lock file for known vulnerabiliti
 	$(BIN)/python requirements/audit.py vulnerabilities
 	$(BIN)/python requirements/audit.py licences build/sbom.cdx.json
 
-chart: build/kubernetes/.made  ## Render the Helm chart and check it (requires helm, or Debian's Go and Sprig: tests/deploy/render.go).
+chart: build/kubernetes/.made  ## Render the Helm chart and check it (requires npm, and helm or Debian's Go and Sprig: tests/deploy/render.go).
 	PYTHONPATH=build/kubernetes $(BIN)/python -m pytest -q tests/deploy
 
-build/kubernetes/.made: requirements/kubernetes.txt | $(STAMP)
+build/kubernetes/.made: requirements/kubernetes.txt tests/deploy/schemas/package.json tests/deploy/schemas/package-lock.json | $(STAMP)
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/kubernetes --require-hashes --requirement requirements/kubernetes.txt
+	cp tests/deploy/schemas/package.json tests/deploy/schemas/package-lock.json build/kubernetes
+	cd build/kubernetes && npm ci --silent
 	touch $@
 
 smoke: setup  ## Build the image, run it with compose, and test it (requires a Docker engine).

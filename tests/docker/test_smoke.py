@@ -29,9 +29,11 @@ def test_without_an_engine_it_says_so(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("mode", ["cpu", "postgres", "kubernetes"])
 @pytest.mark.skipif(os.environ.get("CANDOR_DOCKER") != "1", reason="takes minutes: set CANDOR_DOCKER=1")
-def test_the_image_does_the_main_job() -> None:
+def test_the_image_does_the_main_job(mode: str) -> None:
     if not engine_answers():
         pytest.skip("no Docker engine answers here")
-    result = subprocess.run([ROOT / "docker" / "smoke-test"], capture_output=True, text=True, check=False)
+    command = [ROOT / "docker" / "smoke-test", mode]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
