@@ -25,7 +25,7 @@ from service.operations.decoding import Decoders
 from service.operations.rates import Rates
 from service.others import FOLLOW, Alone, Others
 from service.rest import control, health, openapi
-from service.rest.access import check_model, needed_scope, sender
+from service.rest.access import needed_scope, on_model, sender
 from service.rest.bodies import ClientGoneError, LimitedReceive, Receive, Scope, Send, header
 from service.rest.compression import Unpacked
 from service.rest.cors import Cors
@@ -185,10 +185,13 @@ class Candor:
         if not (open_ := _OPEN.fullmatch(path)):
             principal = await (self._sessions.principal(scope) if visited else sender(self._access, scope))
             scope["principal"] = principal
+            needed = needed_scope(scope["method"], path)
             if path != METRICS:
-                principal.require(needed_scope(scope["method"], path))
-            if principal.models is not None:
-                await check_model(principal, path, scope["query_string"], self.runtime)
+                principal.require(needed)
+            if principal.limited:
+                scope["principal"] = here = await on_model(principal, path, scope["query_string"], self.runtime)
+                if path != METRICS:
+                    here.require(needed)
         if is_upload(scope["method"], path, media_type_of(header(scope, b"content-type"))):
             await self.api(scope, receive, send)  # uploads have their own limits
             return
@@ -217,7 +220,12 @@ def create_app(settings: Settings, others: Others | None = None) -> Candor:
     runtime = Runtime.open(settings, others or Alone(leader=settings.background))
     try:
         rates = Rates(settings.key_requests_per_s, runtime.others.rates, rows_per_s=settings.key_rows_per_s)
-        access = Access(KeyStore(runtime.database), rates, insecure=settings.insecure)
+        people = None
+        if settings.oidc_issuer is not None:
+            from service.operations.people import People
+
+            people = People(settings)
+        access = Access(KeyStore(runtime.database), rates, insecure=settings.insecure, people=people)
         if settings.uds is None or settings.grpc_port is not None:
             access.check_bind(settings.host)
         if settings.insecure and not access.guarded:
@@ -244,6 +252,8 @@ def create_app(settings: Settings, others: Others | None = None) -> Candor:
         await asyncio.to_thread(candor.follow)  # what was activated since the models were loaded
         tasks = [asyncio.create_task(run) for run in (_follow(candor), _read_keys(access, settings), _probe(runtime))]
         tasks.append(asyncio.create_task(_record(runtime)))
+        if people is not None:
+            tasks.append(asyncio.create_task(people.follow()))
         if certificates is not None:
             tasks.append(asyncio.create_task(certificates.follow()))
         if runtime.others.first:

@@ -43,6 +43,7 @@
         ├── NotReadyError
         ├── BundleUnreachableError     a remote bundle cannot be copied
         ├── StateUnavailableError      the database does not answer
+        ├── ProviderUnavailableError   the identity provider does not answer
         └── UpstreamError              the server that runs the model
             ├── UpstreamDownError      does not answer
             ├── UpstreamSlowError      takes too long
@@ -433,6 +434,13 @@ class StateUnavailableError(UnavailableError):
 
     title = "State unavailable"
     kind = "state-unavailable"
+
+
+class ProviderUnavailableError(UnavailableError):
+    """The identity provider gives no usable answer, so nobody can be identified by it."""
+
+    title = "Identity provider unavailable"
+    kind = "identity-provider"
 
 
 class UpstreamError(UnavailableError):

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?")
 
+CALLBACK = "/dashboard/login/callback"
+"""Path to which an identity provider sends people back."""
+_OF_PROVIDER = ("oidc_client_id", "oidc_client_secret_file", "oidc_redirect_url", "oidc_audience", "oidc_scopes")
+_SECURE = (("https", True), ("https", False), ("http", True))
+
 
 def _names(given: object) -> object:
     return ([name for part in given.split(",") if (name := part.strip())] or None) if isinstance(given, str) else given
@@ -208,6 +213,44 @@ class Settings(BaseSettings):
         20.0,
         description="Time in seconds for a client to send the request head, to send the body (plus one second per 16 "
         "KiB), or to continue reading a response.",
+    )
+    oidc_issuer: str | None = Field(
+        None,
+        description="Issuer of the OpenID provider that people log in with, exactly as its discovery document says, "
+        "such as https://login.example/realms/bank. Every request then requires a key or a person. Unset: keys alone.",
+    )
+    oidc_client_id: str | None = Field(
+        None, description="Client id of the dashboard at the provider. Unset: people cannot log in to the dashboard."
+    )
+    oidc_client_secret_file: Path | None = Field(
+        None, description="File with the secret of that client. Unset: a public client, which PKCE protects."
+    )
+    oidc_redirect_url: str | None = Field(
+        None,
+        description="Address of the dashboard's callback as browsers reach it, registered at the provider: "
+        "https://candor.example/dashboard/login/callback.",
+    )
+    oidc_audience: str | None = Field(
+        None,
+        description="Audience of the access tokens with which people call the API, other than the client id. Unset: "
+        "tokens are refused.",
+    )
+    oidc_scopes: dict[str, tuple[str, ...]] = Field(
+        {},
+        description="Scopes of each group of people (JSON), for all models or for one: "
+        '`{"fraud-desk": ["review@fraud", "read"], "risk": ["approve"]}`. Other groups may do nothing.',
+    )
+    oidc_groups_claim: str = Field("groups", description="Claim of a token with the groups of a person.")
+    oidc_name_claim: str = Field(
+        "email",
+        description="Claim of a token with the name of a person, which the audit log shows. Users must not be "
+        "able to change it.",
+    )
+    oidc_requested_scopes: str = Field(
+        "openid email", description="Scopes that a login asks the provider for, separated by spaces."
+    )
+    oidc_clock_skew_s: float = Field(
+        60.0, ge=0, le=300, description="Difference in seconds that the provider's clock may have."
     )
     cors_origins: Annotated[tuple[str, ...] | None, NoDecode] = Field(
         None,
@@ -440,6 +483,46 @@ class Settings(BaseSettings):
             raise ValueError("CANDOR_TLS_CLIENT_CA requires CANDOR_TLS_CERT and CANDOR_TLS_KEY")
         return self
 
+    @model_validator(mode="after")
+    def _oidc(self) -> Self:
+        given = [name for name in _OF_PROVIDER if getattr(self, name)]
+        if self.oidc_issuer is None and given:
+            raise ValueError(f"CANDOR_{given[0].upper()} requires CANDOR_OIDC_ISSUER")
+        if self.oidc_issuer is not None and self.oidc_client_id is None and self.oidc_audience is None:
+            raise ValueError("CANDOR_OIDC_ISSUER requires CANDOR_OIDC_CLIENT_ID, CANDOR_OIDC_AUDIENCE, or both")
+        if (self.oidc_client_id is None) != (self.oidc_redirect_url is None):
+            raise ValueError("CANDOR_OIDC_CLIENT_ID and CANDOR_OIDC_REDIRECT_URL belong together: set both, or none")
+        if self.oidc_client_secret_file is not None and self.oidc_client_id is None:
+            raise ValueError("CANDOR_OIDC_CLIENT_SECRET_FILE requires CANDOR_OIDC_CLIENT_ID")
+        if self.oidc_audience is not None and self.oidc_audience == self.oidc_client_id:
+            raise ValueError(
+                "CANDOR_OIDC_AUDIENCE must differ from CANDOR_OIDC_CLIENT_ID: else tokens of logins would call the API"
+            )
+        if self.oidc_redirect_url is not None and urlsplit(self.oidc_redirect_url).path != CALLBACK:
+            raise ValueError(f"{self.oidc_redirect_url!r} does not end with the path {CALLBACK}")
+        return self
+
+    @field_validator("oidc_issuer", "oidc_redirect_url")
+    @classmethod
+    def _secure(cls, url: str | None) -> str | None:
+        if url is not None:
+            cls._whole(url)
+            if urlsplit(url).query or not is_secure(url):
+                raise ValueError(f"{url!r} must be an https:// address without a query (http:// on this machine only)")
+        return url
+
+    @field_validator("oidc_scopes")
+    @classmethod
+    def _granted(cls, groups: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        from service.state.keys import SCOPES
+
+        for group, granted in groups.items():
+            for one in granted:
+                scope, at, model = one.partition("@")
+                if scope not in SCOPES or bool(at) != bool(model):
+                    raise ValueError(f"{one!r} of {group!r} is not a scope ({', '.join(SCOPES)}) or SCOPE@MODEL")
+        return groups
+
     @field_validator("cors_origins", mode="before")
     @classmethod
     def _origins(cls, origins: object) -> object:
@@ -461,7 +544,7 @@ class Settings(BaseSettings):
             if not whole or not url.isascii() or not url.isprintable() or " " in url:
                 raise ValueError(f"{url!r} is not a URL such as https://cases.example/candor")
             if parts.username is not None or parts.fragment:
-                raise ValueError("the URL of a webhook has no user, password or fragment; the signature identifies it")
+                raise ValueError(f"{parts.hostname}: the URL has a user, password or fragment, which it may not have")
         return url
 
     @field_validator("audit_export")
@@ -583,6 +666,19 @@ class Settings(BaseSettings):
         from service.state.password import with_password
 
         return with_password(url, self.database_password_file)
+
+
+def is_secure(url: str) -> bool:
+    """Return whether a URL is https, or of this machine.
+
+    >>> is_secure("https://login.example"), is_secure("http://127.0.0.1:80/x"), is_secure("http://login.example")
+    (True, True, False)
+    """
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and (parts.scheme, is_loopback(parts.hostname or "")) in _SECURE
+    except ValueError:
+        return False
 
 
 def is_loopback(host: str) -> bool:

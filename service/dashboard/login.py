@@ -1,14 +1,24 @@
-"""Logging in with an API key, logging out, choosing colours; and the files that pages need."""
+"""Logging in with an API key or through a provider, logging out, choosing colours; and the files that pages need."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
 
 from service.dashboard import forms
 from service.dashboard.pages import asset, page
-from service.dashboard.session import THEME_COOKIE, Sessions, Visit, cookie_of_session
-from service.errors import InputValueError, NotFoundError, RateLimitedError, UnauthenticatedError
-from service.state.sessions import LIFETIME_S
+from service.dashboard.session import THEME_COOKIE, Sessions, Visit, cookie_of_login, cookie_of_session
+from service.errors import (
+    ForbiddenError,
+    InputValueError,
+    NotFoundError,
+    ProviderUnavailableError,
+    RateLimitedError,
+    UnauthenticatedError,
+)
+from service.state.sessions import LIFETIME_S, LOGIN_S
 
 _YEAR_S = 365 * 86_400
 _THEMES = ("auto", "light", "dark")
@@ -32,6 +42,40 @@ async def login(request: Request) -> Response:
         return _form(request, to, f"{error} {error.remedy}", 429)
     response = forms.see(to)
     _set_session(request, response, session, LIFETIME_S)
+    return response
+
+
+async def begin(request: Request, next: str | None = None) -> Response:  # noqa: A002 — the word in the address
+    """Send the browser to the identity provider."""
+    sessions: Sessions = request.app.state.sessions
+    to = forms.inside(next)
+    try:
+        login, address = await sessions.begin(to)
+    except (UnauthenticatedError, ProviderUnavailableError) as error:
+        return _form(request, to, f"{error} {error.remedy}", 503 if sessions.people else 404)
+    response = RedirectResponse(address, 303, {"cache-control": "no-store"})
+    _set_login(request, response, login, LOGIN_S)
+    return response
+
+
+async def arrive(request: Request) -> Response:
+    """Open a session for the person whom the identity provider sends back."""
+    sessions: Sessions = request.app.state.sessions
+    try:
+        session, to = await sessions.arrive(request.scope, request.query_params)
+    except UnauthenticatedError as error:
+        response = _form(request, "/dashboard", f"{error} Found: {error.found}. {error.remedy}", 401)
+    except ForbiddenError as error:
+        response = _form(request, "/dashboard", f"{error} {error.remedy}", 403)
+    except ProviderUnavailableError as error:
+        response = _form(request, "/dashboard", str(error), 503)
+    except RateLimitedError as error:
+        response = _form(request, "/dashboard", f"{error} {error.remedy}", 429)
+    else:
+        # Not a redirect: browsers count it to the provider's page, and send it no cookie that is for this site alone.
+        response = page(request.scope, "arrived.html", to=forms.inside(to))
+        _set_session(request, response, session, LIFETIME_S)
+    _set_login(request, response, "", 0)
     return response
 
 
@@ -66,7 +110,9 @@ async def static(name: str) -> Response:
 
 
 def _form(request: Request, to: str, why: str | None = None, status: int = 200) -> Response:
-    return page(request.scope, "login.html", status=status, to=to, why=why, plain=request.url.scheme == "http")
+    sessions: Sessions = request.app.state.sessions
+    content = {"to": to, "why": why, "plain": request.url.scheme == "http", "people": sessions.people is not None}
+    return page(request.scope, "login.html", status=status, **content)
 
 
 def _set_session(request: Request, response: Response, text: str, seconds: int) -> None:
@@ -75,17 +121,31 @@ def _set_session(request: Request, response: Response, text: str, seconds: int) 
     _set_cookie(request, response, name, text, seconds, path)
 
 
+def _set_login(request: Request, response: Response, text: str, seconds: int) -> None:
+    visit: Visit = request.scope["visit"]
+    name, path = cookie_of_login(secure=visit.secure)
+    _set_cookie(request, response, name, text, seconds, path, "lax")  # the provider's page leads to the callback
+
+
 def _set_cookie(
-    request: Request, response: Response, name: str, value: str, seconds: int, path: str = "/dashboard"
+    request: Request,
+    response: Response,
+    name: str,
+    value: str,
+    seconds: int,
+    path: str = "/dashboard",
+    samesite: Literal["strict", "lax"] = "strict",
 ) -> None:
     visit: Visit = request.scope["visit"]
-    response.set_cookie(name, value, max_age=seconds, path=path, secure=visit.secure, httponly=True, samesite="strict")
+    response.set_cookie(name, value, max_age=seconds, path=path, secure=visit.secure, httponly=True, samesite=samesite)
 
 
 def add_to(router: APIRouter) -> None:
     """Mount the forms and files."""
     router.add_api_route("/login", ask, methods=["GET"])
     router.add_api_route("/login", login, methods=["POST"])
+    router.add_api_route("/login/begin", begin, methods=["GET"])
+    router.add_api_route("/login/callback", arrive, methods=["GET"])
     router.add_api_route("/logout", logout, methods=["POST"])
     router.add_api_route("/theme", theme, methods=["POST"])
     router.add_api_route("/static/{name}", static, methods=["GET"])

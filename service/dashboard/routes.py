@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from service.dashboard import audit, cases, jobs, login, model, overview, revisions, simulator, trends
 
 OWN: Final = re.compile(r"/dashboard(?:/.*)?")
-OPEN: Final = re.compile(r"/dashboard/(?:login|theme|static/[^/]+)")
+OPEN: Final = re.compile(r"/dashboard/(?:login(?:/begin|/callback)?|theme|static/[^/]+)")
 """Paths that need no session."""
 
 

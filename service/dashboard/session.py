@@ -1,4 +1,4 @@
-"""Sessions of the dashboard: a random cookie, opened with an API key and limited to its scopes."""
+"""Sessions of the dashboard: a random cookie, opened with an API key or by a person, limited to their scopes."""
 
 from __future__ import annotations
 
@@ -6,22 +6,36 @@ import asyncio
 import contextlib
 import hmac
 import re
+import secrets
 import time
 from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import quote, unquote
 
 from starlette.requests import cookie_parser
 
-from service.errors import RateLimitedError, StateUnavailableError, UnauthenticatedError
+from service.errors import (
+    CandorError,
+    RateLimitedError,
+    StateUnavailableError,
+    UnauthenticatedError,
+    UnavailableError,
+)
 from service.operations.access import Access, names_loopback
 from service.operations.principal import Principal
 from service.rest.access import sender
 from service.rest.bodies import Scope, header
+from service.settings import CALLBACK
 from service.state.database import now_us
-from service.state.sessions import Session, SessionStore
+from service.state.sessions import LOGIN_S, Arrival, Session, SessionStore, digest_of
+
+if TYPE_CHECKING:
+    from service.operations.people import People
 
 SESSION_COOKIE: Final = "candor_session"
+LOGIN_COOKIE: Final = "candor_login"
 THEME_COOKIE: Final = "candor_theme"
 ATTEMPTS: Final = 10
 """Maximum number of failed logins per address and minute."""
@@ -29,6 +43,7 @@ ATTEMPTS: Final = 10
 Theme = Literal["auto", "light", "dark"]
 _MINUTE_S = 60.0
 _MOST_ADDRESSES = 10_000
+_LOGIN = re.compile(r"(?P<at>[0-9]{1,12})\.[\w-]{43}\.(?P<to>[\w%.~-]{1,2000})", re.ASCII)
 _SESSION = re.compile(r"[\w-]{43}", re.ASCII)
 _POLLING = ("live", "job")  # parts of pages that reload themselves: nobody has to be there
 
@@ -53,7 +68,7 @@ class Visit:
 class Sessions:
     """Open sessions, read them back, end them. The state has them, so that every replica knows them.
 
-    A session lasts as long as its key does, at most `LIFETIME_S`, and at most `IDLE_S` without use.
+    A session lasts as long as its key does, if it has one, at most `LIFETIME_S`, and at most `IDLE_S` without use.
 
     Args:
         access: The API keys.
@@ -91,10 +106,10 @@ class Sessions:
         if not self._access.guarded:
             return await sender(self._access, scope)
         visit: Visit = scope["visit"]
-        principal = None if visit.session is None else self._access.holder(visit.session.key)
+        principal = None if visit.session is None else self._access.holder(visit.session)
         if principal is None:
             raise UnauthenticatedError(
-                "Log in with an API key to see this.",
+                "Log in to see this.",
                 found="no session",
                 expected="a session",
                 remedy="Log in at /dashboard/login.",
@@ -113,30 +128,111 @@ class Sessions:
             StateUnavailableError: The database does not answer.
         """
         address = _address(scope)
+        with self._counted(address):
+            key = await self._access.key(text)
+            if key is None:
+                raise UnauthenticatedError(
+                    "This API key is not valid.",
+                    expected="a key that exists, has not expired and is not revoked",
+                    remedy="List the keys with `candor keys list`.",
+                )
+        text = await asyncio.to_thread(self._store.open, key.prefix, key.name, address)
+        await self.end(scope)  # the session that this browser had
+        return text
+
+    @property
+    def people(self) -> People | None:
+        """People who may log in through an identity provider; None if nobody may."""
+        people = self._access.people
+        return people if people is not None and people.logs_in else None
+
+    async def begin(self, to: str) -> tuple[str, str]:
+        """Begin a login through the identity provider.
+
+        Args:
+            to: Page to show afterwards.
+
+        Returns:
+            The login's cookie, and the address to send the browser to.
+
+        Raises:
+            UnauthenticatedError: People cannot log in here.
+            ProviderUnavailableError: The provider does not answer.
+        """
+        login = f"{int(time.time())}.{secrets.token_urlsafe(32)}.{quote(to, safe='')}"
+        address = await self._people().provider.login(
+            state=_part(login, "state"), nonce=_part(login, "nonce"), verifier=_part(login, "verifier")
+        )
+        return login, address
+
+    async def arrive(self, scope: Scope, answer: Mapping[str, str]) -> tuple[str, str]:
+        """Check what the identity provider has sent a browser back with.
+
+        Args:
+            scope: The request's scope, with the cookie of the login.
+            answer: Parameters of the callback.
+
+        Returns:
+            The new session, and the page to show.
+
+        Raises:
+            RateLimitedError: Too many logins from this address have failed.
+            UnauthenticatedError: This browser has not begun this login, it took too long, or a check fails.
+            ForbiddenError: No group of the person may do anything here.
+            ProviderUnavailableError: The provider does not answer.
+            StateUnavailableError: The database does not answer.
+        """
+        people, visit, address = self._people(), scope["visit"], _address(scope)
+        login = cookie_parser(header(scope, b"cookie") or "").get(cookie_of_login(secure=visit.secure)[0], "")
+        with self._counted(address):
+            found = _LOGIN.fullmatch(login)
+            if found is None or not 0 <= time.time() - int(found["at"]) <= LOGIN_S:
+                raise _begin_again("no login that was begun here less than 10 minutes ago")
+            if not hmac.compare_digest(answer.get("state", "").encode(), _part(login, "state").encode()):
+                raise _begin_again("the answer to another login")
+            if answer.get("iss", people.provider.issuer) != people.provider.issuer:
+                raise _begin_again("the answer of another provider")
+            if "code" not in answer:
+                raise _begin_again(f"the provider's answer {answer.get('error', '')[:100]!r}")
+            nonce, verifier = _part(login, "nonce"), _part(login, "verifier")
+            person = await people.arrive(answer["code"], verifier=verifier, nonce=nonce)
+            arrival = Arrival(digest_of(login), people.provider.issuer, person.subject, person.groups)
+            text = await asyncio.to_thread(self._store.open, person.prefix, person.name, address, arrival)
+        await self.end(scope)  # the session that this browser had
+        return text, unquote(found["to"])
+
+    def _people(self) -> People:
+        if self.people is None:
+            raise UnauthenticatedError(
+                "Nobody can log in through an identity provider here.",
+                expected="CANDOR_OIDC_CLIENT_ID",
+                remedy="Log in with an API key.",
+            )
+        return self.people
+
+    @contextlib.contextmanager
+    def _counted(self, address: str) -> Iterator[None]:
+        """Count a login that fails, and refuse one more when there are too many."""
         now = time.monotonic()
         failures = self._failures[address]
         while failures and failures[0] < now - _MINUTE_S:
             failures.popleft()
         if len(failures) >= ATTEMPTS:
             raise RateLimitedError(
-                "Too many keys were wrong.",
+                "Too many logins have failed.",
                 retry_after_s=failures[0] + _MINUTE_S - now,
                 found=f"{ATTEMPTS} in a minute",
                 remedy="Wait a minute, then try again.",
             )
         failures.append(now)  # before anything is waited for, or all that come at once would pass
-        key = await self._access.key(text)
-        if key is None:
+        try:
+            yield
+        except CandorError as error:
             self._forget(now)
-            raise UnauthenticatedError(
-                "This API key is not valid.",
-                expected="a key that exists, has not expired and is not revoked",
-                remedy="List the keys with `candor keys list`.",
-            )
+            if isinstance(error, UnavailableError):
+                failures.remove(now)
+            raise
         failures.remove(now)
-        text = await asyncio.to_thread(self._store.open, key.prefix, key.name, address)
-        await self.end(scope)  # the session that this browser had
-        return text
 
     async def end(self, scope: Scope) -> None:
         """End the session of a request, if it has one.
@@ -146,7 +242,7 @@ class Sessions:
         """
         visit: Visit = scope["visit"]
         if visit.session is not None:
-            holder = self._access.name(visit.session.key)
+            holder = self._access.name(visit.session)
             await asyncio.to_thread(self._store.end, visit.session, holder, _address(scope))
         await self._access.read()
 
@@ -162,6 +258,25 @@ class Sessions:
 def cookie_of_session(*, secure: bool) -> tuple[str, str]:
     """Return the name and path of the cookie; over TLS, a name that browsers take from this host alone."""
     return (f"__Host-{SESSION_COOKIE}", "/") if secure else (SESSION_COOKIE, "/dashboard")
+
+
+def cookie_of_login(*, secure: bool) -> tuple[str, str]:
+    """Return the name and path of the cookie of a login through an identity provider, likewise."""
+    return (f"__Host-{LOGIN_COOKIE}", "/") if secure else (LOGIN_COOKIE, CALLBACK)
+
+
+def _part(login: str, name: str) -> str:
+    """Return a secret of a login, which only its browser can derive."""
+    return hmac.digest(login.encode(), name.encode(), "sha256").hex()
+
+
+def _begin_again(found: str) -> UnauthenticatedError:
+    return UnauthenticatedError(
+        "This login did not succeed.",
+        found=found,
+        expected="the answer of the identity provider to a login of this browser",
+        remedy="Log in again.",
+    )
 
 
 def _address(scope: Scope) -> str:

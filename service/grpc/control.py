@@ -107,7 +107,8 @@ def handler(runtime: Runtime, method: str) -> Handler:
     async def answer(data: bytes, call: Call) -> bytes:
         request = parsed(request_kind, data)
         if needed != OPEN and method not in _OF_NO_MODEL:
-            call.principal.reach(getattr(request, "name", "") or getattr(request, "model_name", "") or None)
+            about = getattr(request, "name", "") or getattr(request, "model_name", "") or None
+            call.principal.on(about).require(needed)
         document = await function(runtime, request, call)
         content: bytes = ParseDict(document, answer_kind()).SerializeToString()
         return content

@@ -83,7 +83,7 @@ class Infer(Predicting):
     async def _answer(self, data: bytes, call: Call, wrap: Callable[[Any], bytes]) -> bytes:
         request, quick = await self._message(data)
         model = self.models.get(request.model_name)
-        call.principal.reach(model.name)
+        call.principal.on(model.name).require("predict")
         served = served_version(model, request.model_version or None)
         model.plane.check_room(served)
         prediction = _Prediction(self, model, served, request, wrap, quick=quick)

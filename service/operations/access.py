@@ -1,4 +1,4 @@
-"""Access control: API keys, and the rule for a service without keys."""
+"""Access control: API keys, people whom a provider identifies, and the rule for a service without either."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from service.errors import (
@@ -23,6 +24,9 @@ from service.settings import is_loopback
 from service.state.keys import ApiKey, KeyStore
 from service.state.sessions import Session
 
+if TYPE_CHECKING:
+    from service.operations.people import People, Person
+
 _REREAD_AFTER_S = 0.1
 _FORWARDING = frozenset(("forwarded", "via", "x-real-ip"))
 
@@ -37,9 +41,11 @@ class Access:
         keys: Store of the keys.
         rates: Request rates of the keys.
         insecure: Without keys, also answer requests that come from another machine or through a proxy.
+        people: People whom an identity provider knows; None without one.
     """
 
-    def __init__(self, keys: KeyStore, rates: Rates, *, insecure: bool = False) -> None:
+    def __init__(self, keys: KeyStore, rates: Rates, *, insecure: bool = False, people: People | None = None) -> None:
+        self.people = people
         self._insecure = insecure
         self._keys = keys
         self._rates = rates
@@ -69,8 +75,8 @@ class Access:
 
     @property
     def guarded(self) -> bool:
-        """Whether a key was ever made, so that every request requires one."""
-        return bool(self._ring.by_digest)
+        """Whether a key was ever made, or a provider knows people, so that every request requires one of them."""
+        return bool(self._ring.by_digest) or self.people is not None
 
     @property
     def local_only(self) -> bool:
@@ -91,51 +97,55 @@ class Access:
         await self._read_again()
         return self._ring.session(text)
 
-    def name(self, prefix: str) -> str:
-        """Return the name of the holder of the key with this prefix; the prefix without a valid one."""
-        key = self._ring.valid(prefix)
-        return prefix if key is None else key.name
+    def name(self, session: Session) -> str:
+        """Return the name of a session's person, or of its key's holder; the prefix without a valid key."""
+        key = self._ring.valid(session.key)
+        return session.name or (session.key if key is None else key.name)
 
-    def holder(self, prefix: str) -> Principal | None:
-        """Return the holder of the valid key with this prefix, or None.
+    def holder(self, session: Session) -> Principal | None:
+        """Return the person of a session, or the holder of its key; None if that is no longer valid.
 
         Raises:
-            RateLimitedError: The key has sent too many requests.
+            RateLimitedError: The key, or the person, has sent too many requests.
+            ForbiddenError: The person's groups may no longer do anything.
         """
-        key = self._ring.valid(prefix)
-        if key is None:
-            return None
-        self._rates.spend(key)
-        return _holder(key)
+        found: ApiKey | Person | None = self._ring.valid(session.key)
+        if session.groups is not None:
+            found = None if self.people is None else self.people.in_session(session)
+        return None if found is None else self._spent(found)
 
     async def principal(self, authorization: str | None) -> Principal:
-        """Return the holder of the key in an `Authorization` header or metadata.
+        """Return the holder of the key, or the person of the token, in an `Authorization` header or metadata.
 
         Until the first key is made, the service listens on loopback only and every sender is the local administrator.
         Revoking the last key does not reopen the service.
 
         Raises:
-            UnauthenticatedError: The key is missing or not valid.
-            RateLimitedError: The key has sent too many requests.
+            UnauthenticatedError: The key or token is missing or not valid.
+            RateLimitedError: Its holder has sent too many requests.
+            ForbiddenError: The person's groups may do nothing.
+            ProviderUnavailableError: The identity provider does not answer.
         """
         if not self.guarded:
             return LOCAL_ADMINISTRATOR
-        key = await self.key(_token(authorization))
+        text = _token(authorization)
+        if self.people is not None and text.count(".") == 2:  # a token of a provider; keys have no dots
+            return self._spent(await self.people.admit(text))
+        key = await self.key(text)
         if key is None:
             raise UnauthenticatedError(
                 "The API key is not valid.",
                 expected="a key that exists, has not expired and is not revoked",
                 remedy="List the keys with `candor keys list`.",
             )
-        self._rates.spend(key)
-        return _holder(key)
+        return self._spent(key)
 
     def charge(self, prefix: str, rows: int) -> None:
         """Count rows that a key was answered; see `Rates.charge`."""
         self._rates.charge(prefix, rows)
 
     def at_once(self, authorization: str | None, scope: str, model: str | None) -> Principal | None:
-        """Return the holder of the key in an `Authorization` header, None if it is not known to have scope and model.
+        """Return the sender by its `Authorization` header, None if it is not known to have scope and model.
 
         Only a request whose holder is returned is counted: `principal` has the last word on all others.
 
@@ -145,22 +155,23 @@ class Access:
         """
         if not self.guarded:
             return LOCAL_ADMINISTRATOR
-        key = self._ring.authenticate(_token(authorization))
-        if key is None:
+        text = _token(authorization)
+        found = self._ring.authenticate(text) or (None if self.people is None else self.people.known(text))
+        if found is None:
             return None
-        holder = _holder(key)
-        if not holder.allows(scope) or not holder.reaches(model):
+        holder = _holder(found)
+        if not holder.reaches(model) or not (holder := holder.on(model)).allows(scope):
             return None
-        self._rates.spend(key)
+        self._rates.spend(found)
         return holder
 
     def check_bind(self, host: str) -> None:
-        """Refuse to listen beyond loopback without a key.
+        """Refuse to listen beyond loopback without a key or an identity provider.
 
         Raises:
-            ConfigurationError: The host is not loopback, and no key exists.
+            ConfigurationError: The host is not loopback, and neither exists.
         """
-        if not is_loopback(host) and not self._keys.any():
+        if not is_loopback(host) and self.people is None and not self._keys.any():
             raise ConfigurationError(
                 f"Without an API key, the service listens on loopback only, not on {host}.",
                 where="CANDOR_HOST",
@@ -168,6 +179,11 @@ class Access:
                 expected="127.0.0.1, or a key",
                 remedy="Make the first key: candor keys create --name ops --scope admin",
             )
+
+    def _spent(self, found: ApiKey | Person) -> Principal:
+        """Count a request, and return its sender."""
+        self._rates.spend(found)
+        return _holder(found)
 
     async def _read_again(self) -> None:
         """Read the keys for an unknown one, once for all concurrent requests and at a limited rate."""
@@ -179,8 +195,10 @@ class Access:
                     await self.read()
 
 
-def _holder(key: ApiKey) -> Principal:
-    return Principal(key.name, key.scopes, key.prefix, key.models, key.source)
+def _holder(found: ApiKey | Person) -> Principal:
+    if not isinstance(found, ApiKey):
+        return found.principal
+    return Principal(found.name, found.scopes, found.prefix, found.models, found.source)
 
 
 def _token(authorization: str | None) -> str:

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from service.errors import ForbiddenError
 
+PERSON: Final = "person-"
+"""How ids of people begin; prefixes of keys are hexadecimal."""
 _METRICS_ALONE: Final = frozenset({"metrics"})
 _ALSO: Final = {"review": "feedback", "read": "approve"}
 """Scopes that another one includes: keys from before these scopes keep what they may do."""
 
 
 @dataclass(frozen=True, slots=True)
+class Grant:
+    """What a person may do, and where.
+
+    Attributes:
+        scopes: The scopes.
+        models: The only models that they are for; None for all.
+    """
+
+    scopes: frozenset[str]
+    models: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
 class Principal:
-    """The holder of an API key, or the local administrator of a service without keys.
+    """The holder of an API key, a person, or the local administrator of a service without keys.
 
     Attributes:
         name: Written into the audit log.
         scopes: What it may do; "admin" implies all.
-        prefix: Public part of its key, None without one.
+        prefix: Public part of its key, or the id of a person; None without one.
         models: The only models that it may reach; None for all.
         source: The only source of the labels that it sends; None for any.
+        grants: Its scopes by model where they differ; `scopes` and `models` then have all of them.
     """
 
     name: str
@@ -29,6 +45,12 @@ class Principal:
     prefix: str | None = None
     models: frozenset[str] | None = None
     source: str | None = None
+    grants: tuple[Grant, ...] = ()
+
+    @property
+    def limited(self) -> bool:
+        """Whether what it may do depends on the model."""
+        return self.models is not None or bool(self.grants)
 
     def allows(self, scope: str) -> bool:
         """Tell whether this principal may do what `scope` covers."""
@@ -42,22 +64,48 @@ class Principal:
         """Raise ForbiddenError unless this principal may reach a model; None is all models at once."""
         if not self.reaches(model):
             raise ForbiddenError(
-                f"The API key {self.name!r} is limited to some models.",
+                f"{self._called} is limited to some models.",
                 found=model or "all models",
                 expected=sorted(self.models or ()),
-                remedy="Use a key for this model: candor keys create --model",
+                remedy="Ask for a group that has this model (CANDOR_OIDC_SCOPES)."
+                if self.is_person
+                else "Use a key for this model: candor keys create --model",
             )
+
+    def on(self, model: str | None) -> Principal:
+        """Return this principal with what it may do on a model; None is all models at once.
+
+        Raises:
+            ForbiddenError: It may not reach the model.
+        """
+        self.reach(model)
+        if not self.grants:
+            return self
+        here = (grant.scopes for grant in self.grants if grant.models is None or model in grant.models)
+        models = None if model is None else frozenset({model})
+        return replace(self, scopes=frozenset().union(*here), models=models, grants=())
 
     def require(self, scope: str | None) -> None:
         """Raise ForbiddenError unless this principal has `scope`; None is any scope but "metrics"."""
         if self.scopes != _METRICS_ALONE if scope is None else self.allows(scope):
             return
         raise ForbiddenError(
-            f"The API key {self.name!r} may not do this.",
+            f"{self._called} may not do this.",
             found=sorted(self.scopes),
             expected=scope or "any scope but metrics",
-            remedy=f"Use a key with the scope {scope or 'predict'!r}: candor keys create --scope {scope or 'predict'}",
+            remedy=f"Ask for a group that has the scope {scope or 'read'!r} (CANDOR_OIDC_SCOPES)."
+            if self.is_person
+            else f"Use a key with the scope {scope or 'predict'!r}: candor keys create --scope {scope or 'predict'}",
         )
+
+    @property
+    def is_person(self) -> bool:
+        """Whether it is a person that an identity provider knows."""
+        return self.prefix is not None and self.prefix.startswith(PERSON)
+
+    @property
+    def _called(self) -> str:
+        return repr(self.name) if self.is_person else f"The API key {self.name!r}"
 
 
 LOCAL_ADMINISTRATOR = Principal("local", frozenset({"admin"}))

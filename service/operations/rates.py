@@ -11,16 +11,31 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Final
+from typing import Final, Protocol
 
 from service.errors import RateLimitedError
-from service.state.keys import ApiKey
 
 _PLACES: Final = 4096
 _NEAR: Final = 16  # places that a key may have
 _VALUE_BYTES: Final = 8
 _PER_S: Final = 10**9
 _LONGEST: Final = 10**18  # 31 years
+
+
+class Sender(Protocol):
+    """A key, or a person."""
+
+    @property
+    def prefix(self) -> str:
+        """What identifies it."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def requests_per_s(self) -> float | None:
+        """Its own rate limit; None for the settings' limit."""
 
 
 class Rates:
@@ -56,7 +71,7 @@ class Rates:
         table = memoryview(mmap.mmap(-1 if shared is None else shared, size))
         self._keys, self._due = table[: size // 2].cast("Q"), table[size // 2 :].cast("Q")
 
-    def spend(self, key: ApiKey) -> None:
+    def spend(self, key: Sender) -> None:
         """Count a request of a key.
 
         Raises:

@@ -7,7 +7,13 @@ import re
 from functools import lru_cache
 from urllib.parse import parse_qsl
 
-from service.errors import ForbiddenError, RateLimitedError, UnauthenticatedError, UnknownJobError
+from service.errors import (
+    ForbiddenError,
+    ProviderUnavailableError,
+    RateLimitedError,
+    UnauthenticatedError,
+    UnknownJobError,
+)
 from service.operations.access import Access, check_forwarded, names_loopback, not_local
 from service.operations.principal import Principal
 from service.places import in_header
@@ -58,8 +64,8 @@ def needed_scope(method: str, path: str) -> str | None:
     return next((scope for verb, pattern, scope in _SCOPES if method == verb and pattern.fullmatch(path)), None)
 
 
-async def check_model(principal: Principal, path: str, query: bytes, runtime: Runtime) -> None:
-    """Refuse a request beyond the models that its sender is limited to.
+async def on_model(principal: Principal, path: str, query: bytes, runtime: Runtime) -> Principal:
+    """Return a limited sender with what it may do on the model that a request is about.
 
     Args:
         principal: The sender.
@@ -71,17 +77,17 @@ async def check_model(principal: Principal, path: str, query: bytes, runtime: Ru
         ForbiddenError: The path is about another model, or about all of them.
         UnknownModelError: There is no default model.
     """
-    if principal.models is None or _OF_NO_MODEL.fullmatch(path):
-        return
+    if _OF_NO_MODEL.fullmatch(path):
+        return principal
     if found := _OF_MODEL.fullmatch(path):
-        principal.reach(found["model"].removesuffix(":predict"))
-    elif found := _OF_JOB.fullmatch(path):
+        return principal.on(found["model"].removesuffix(":predict"))
+    if found := _OF_JOB.fullmatch(path):
         with contextlib.suppress(UnknownJobError):
-            principal.reach((await runtime.jobs.get(found["job"])).model)
-    elif path in _OF_DEFAULT:
-        principal.reach(runtime.models.get(None).name)
-    else:
-        principal.reach(_model_in(query) if path in _ASKED else None)
+            return principal.on((await runtime.jobs.get(found["job"])).model)
+        return principal
+    if path in _OF_DEFAULT:
+        return principal.on(runtime.models.get(None).name)
+    return principal.on(_model_in(query) if path in _ASKED else None)
 
 
 def _model_in(query: bytes) -> str | None:
@@ -120,7 +126,7 @@ async def is_known(access: Access, scope: Scope) -> bool:
     """Return whether the sender of a request is authenticated, by a key that is not for metrics alone."""
     try:
         (await sender(access, scope)).require(None)
-    except (UnauthenticatedError, ForbiddenError, RateLimitedError):
+    except (UnauthenticatedError, ForbiddenError, RateLimitedError, ProviderUnavailableError):
         return False
     return True
 

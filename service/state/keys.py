@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, insert, select, update
 from service.errors import ConfigurationError
 from service.state import audit
 from service.state.database import Database, now_us
-from service.state.sessions import Session, digest_of, read_sessions
+from service.state.sessions import Session, digest_of, end_sessions, read_sessions
 from service.state.tables import api_keys
 
 SCOPES = ("predict", "feedback", "review", "read", "calibrate", "approve", "metrics", "admin")
@@ -78,9 +78,11 @@ class KeyRing:
         return next((key for key in self.by_digest.values() if key.prefix == prefix and key.valid_at(now_us())), None)
 
     def session(self, text: str) -> Session | None:
-        """Return the open session with this text whose key is valid; None without one."""
+        """Return the open session with this text, of a person or of a valid key; None without one."""
         found = self.sessions.get(digest_of(text))
-        return found if found is not None and found.valid_at(now_us()) and self.valid(found.key) else None
+        if found is None or not found.valid_at(now_us()):
+            return None
+        return found if found.groups is not None or self.valid(found.key) else None
 
 
 class KeyStore:
@@ -228,8 +230,14 @@ class KeyStore:
             return _read(connection)
 
     def revoke(self, prefix: str, *, by: str = "local") -> bool:
-        """Revoke a key; return False if it is unknown or already revoked."""
+        """Revoke a key, or end the sessions of a person with this id; return False if there was nothing to end."""
         with self._database.begin() as connection:
+            of_person = [
+                one.digest for one in read_sessions(connection) if one.key == prefix and one.groups is not None
+            ]
+            if end_sessions(connection, of_person):
+                audit.append(connection, model=None, by=by, action="end_sessions", subject=prefix)
+                return True
             living = (api_keys.c.prefix == prefix) & api_keys.c.revoked_at.is_(None)
             revoked = connection.execute(update(api_keys).where(living).values(revoked_at=now_us())).rowcount == 1
             if revoked:

@@ -5,20 +5,24 @@ from __future__ import annotations
 import hashlib
 import secrets
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
+from service.errors import UnauthenticatedError
 from service.state import audit
 from service.state.database import Database, now_us
 from service.state.notices import announce
-from service.state.tables import sessions
+from service.state.tables import sessions, used_logins
 
 LIFETIME_S: Final = 12 * 3600
 IDLE_S: Final = 3600
 """Seconds without use after which a session ends."""
 MOST_OF_A_KEY: Final = 100
 """Maximum number of sessions of a key; the oldest end."""
+LOGIN_S: Final = 600
+"""Maximum time in seconds that a login through an identity provider takes."""
 _NOTED_US: Final = 60 * 1_000_000  # a use that soon after the last is not written down
 _CLOCKS_DIFFER_US: Final = 5 * 60 * 1_000_000
 
@@ -29,15 +33,19 @@ class Session:
 
     Attributes:
         digest: SHA-256 of its text.
-        key: Prefix of the API key that opened it.
+        key: Prefix of the API key that opened it, or the id of a person.
         opened_at: Microseconds since the epoch, UTC.
         used_at: When it was used last, at most a minute late.
+        name: Name of the person; None for a key.
+        groups: Groups of the person; None for a key.
     """
 
     digest: bytes
     key: str
     opened_at: int
     used_at: int
+    name: str | None = None
+    groups: tuple[str, ...] | None = None
 
     def valid_at(self, at: int) -> bool:
         """Return whether the session is open at a time, in microseconds since the epoch."""
@@ -49,27 +57,56 @@ class Session:
         return at < self.used_at + _NOTED_US
 
 
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A person who comes from an identity provider.
+
+    Attributes:
+        login: SHA-256 of the login, which opens one session.
+        issuer: The provider.
+        subject: Its own name for the person.
+        groups: Groups of the person.
+    """
+
+    login: bytes
+    issuer: str
+    subject: str
+    groups: tuple[str, ...]
+
+
 class SessionStore:
     """Sessions of the service. All methods raise StateUnavailableError when the database does not answer."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def open(self, key: str, by: str, address: str) -> str:
-        """Open a session of the key with this prefix; return its text, which is not stored.
+    def open(self, key: str, by: str, address: str, person: Arrival | None = None) -> str:
+        """Open a session; return its text, which is not stored.
 
         Args:
-            key: Prefix of the key.
+            key: Prefix of the key, or the id of a person.
             by: Name of its holder, for the audit log.
             address: Address of the browser, for the audit log.
+            person: How the person has logged in; None for a key.
+
+        Raises:
+            UnauthenticatedError: The person's login has opened a session before.
         """
         text, now = secrets.token_urlsafe(32), now_us()
+        detail: dict[str, Any] = {"address": address}
+        more: dict[str, Any] = {}
+        if person is not None:
+            detail |= {"issuer": person.issuer, "subject": person.subject, "groups": list(person.groups)}
+            more = {"name": by, "groups": list(person.groups)}
         with self._database.begin() as connection:
+            if person is not None:
+                _use_login(connection, person.login, now)
             over = [one for one in read_sessions(connection) if not one.valid_at(now)]
             own = sorted((one for one in read_sessions(connection) if one.key == key), key=lambda one: one.used_at)
-            _end(connection, [one.digest for one in (*over, *own[: -MOST_OF_A_KEY + 1])])
-            connection.execute(insert(sessions).values(digest=digest_of(text), key=key, opened_at=now, used_at=now))
-            audit.append(connection, model=None, by=by, action="log_in", subject=key, detail={"address": address})
+            end_sessions(connection, [one.digest for one in (*over, *own[: -MOST_OF_A_KEY + 1])])
+            values = {"digest": digest_of(text), "key": key, "opened_at": now, "used_at": now, **more}
+            connection.execute(insert(sessions).values(**values))
+            audit.append(connection, model=None, by=by, action="log_in", subject=key, detail=detail)
         return text
 
     def use(self, session: Session) -> None:
@@ -80,7 +117,7 @@ class SessionStore:
     def end(self, session: Session, by: str, address: str) -> None:
         """End a session, everywhere. See `open`."""
         with self._database.begin() as connection:
-            if _end(connection, [session.digest]):
+            if end_sessions(connection, [session.digest]):
                 detail = {"address": address}
                 audit.append(connection, model=None, by=by, action="log_out", subject=session.key, detail=detail)
             announce(connection)
@@ -88,7 +125,10 @@ class SessionStore:
 
 def read_sessions(connection: Connection) -> list[Session]:
     """Return all sessions, also those that are over."""
-    return [Session(*row) for row in connection.execute(select(sessions))]
+    return [
+        Session(digest, key, opened_at, used_at, name, None if groups is None else tuple(groups))
+        for digest, key, opened_at, used_at, name, groups in connection.execute(select(sessions))
+    ]
 
 
 def digest_of(text: str) -> bytes:
@@ -96,6 +136,19 @@ def digest_of(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-def _end(connection: Connection, digests: list[bytes]) -> int:
+def end_sessions(connection: Connection, digests: list[bytes]) -> int:
     """End sessions; return how many there were."""
     return sum(connection.execute(delete(sessions).where(sessions.c.digest == digest)).rowcount for digest in digests)
+
+
+def _use_login(connection: Connection, login: bytes, now: int) -> None:
+    connection.execute(delete(used_logins).where(used_logins.c.at < now - 2 * LOGIN_S * 1_000_000))
+    try:
+        connection.execute(insert(used_logins).values(digest=login, at=now))
+    except IntegrityError:
+        raise UnauthenticatedError(
+            "This login has opened a session before.",
+            found="a login that was used",
+            expected="a new login",
+            remedy="Log in again.",
+        ) from None

@@ -523,4 +523,14 @@ sessions = Table(
     Column("key", KEY, nullable=False),
     Column("opened_at", BigInteger, nullable=False),
     Column("used_at", BigInteger, nullable=False),
+    Column("name", Text),
+    Column("groups", JSON(none_as_null=True)),
+)
+
+# Logins through an identity provider that have opened a session, so that none opens another.
+used_logins = Table(
+    "used_logins",
+    metadata,
+    Column("digest", LargeBinary, primary_key=True),
+    Column("at", BigInteger, nullable=False),
 )

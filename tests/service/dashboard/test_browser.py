@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from selenium.webdriver.common.by import By
@@ -11,6 +13,7 @@ from selenium.webdriver.common.keys import Keys
 from tests.service.conftest import Digits, InThread
 from tests.service.dashboard.conftest import DESKTOP, PHONE, Browser, Operated
 from tests.service.dashboard.contrast import FAINT_TEXT
+from tests.service.identity_provider import CLIENT, IdentityProvider
 
 MODEL = "/dashboard/models/digits"
 HOSTILE = ("<script>window.owned=1</script>", "\u202eطويل جدا" * 12, "🦆" * 60, "<img src=x onerror=window.owned=1>")
@@ -347,3 +350,27 @@ def test_without_keys_it_is_open_on_this_machine(browser: Browser, shared: InThr
     assert "Log out" not in browser.text
     browser.click("digits")
     browser.sees("Policies and certificates")
+
+
+def test_a_person_logs_in_through_a_provider_of_another_site(
+    browser: Browser, launch: Callable[..., InThread], tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    provider = IdentityProvider()
+    provider.callback = f"http://localhost:{port}/dashboard/login/callback"  # the provider is at 127.0.0.1
+    settings = {"oidc_issuer": provider.issuer, "oidc_client_id": CLIENT, "oidc_redirect_url": provider.callback}
+    running = launch(tmp_path, port=port, oidc_scopes={"ops": ("read",)}, **settings)
+    try:
+        browser.base = f"http://localhost:{port}"
+        browser.open("/dashboard/jobs")
+        browser.click("Log in with your organisation's account")
+        browser.until(lambda: browser.path == "/dashboard/jobs", "the page that was asked for")
+        browser.sees("ana@bank.example")
+        browser.click("Log out")
+        browser.open("/dashboard/jobs")
+        assert browser.path.startswith("/dashboard/login")
+    finally:
+        browser.driver.get("about:blank")
+        running.close()
+        provider.close()
