@@ -63,6 +63,11 @@ class Certificate(Answer):
         None,
         description="Maximum rows (per amount: maximum amount) that a group counts with, where groups repeat.",
     )
+    wrong_labels: float = Field(
+        0.0,
+        description="Share of the labels of these rows that may be wrong, whichever they are, without making the claim "
+        "less certain. `errors` counts the labels as they are.",
+    )
 
 
 class AppliedSegment(Answer):

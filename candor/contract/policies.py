@@ -65,6 +65,12 @@ class Certify(Part):
         '"anytime", the looks of a year share the part for reference rows.',
     )
 
+    wrong_labels: Share | None = Field(
+        None,
+        description="Largest share of the labels of the certify rows that may be wrong. Certificates then hold "
+        "whichever labels these are, and count each group once. Null: labels are right.",
+    )
+
     @property
     def horizon(self) -> Literal["year", "look"]:
         """What delta covers: all looks of a year, or each look at fresh rows."""
@@ -73,7 +79,7 @@ class Certify(Part):
     @property
     def unit(self) -> Per:
         """What the promises count."""
-        return self.per or ("group" if self.looks == "anytime" else "row")
+        return self.per or ("group" if self.looks == "anytime" or self.wrong_labels else "row")
 
     @property
     def for_looks(self) -> float:
@@ -100,6 +106,22 @@ class Certify(Part):
             raise refusal(
                 "Certificates that grow count each group once.",
                 "Remove `per`, or use looks: unlimited.",
+                "per",
+                expected="group",
+                found=self.per,
+            )
+        if self.wrong_labels and self.looks == "anytime":
+            raise refusal(
+                "Certificates that grow take labels as right.",
+                "Remove `wrong_labels`, or use looks: unlimited.",
+                "wrong_labels",
+                expected="no `wrong_labels`",
+                found=self.wrong_labels,
+            )
+        if self.wrong_labels and self.unit != "group":
+            raise refusal(
+                "Certificates that allow for wrong labels count each group once.",
+                "Remove `per`, or `wrong_labels`.",
                 "per",
                 expected="group",
                 found=self.per,
@@ -359,6 +381,8 @@ class Policy(Part):
                     expected=f"more than {explored:g}",
                     found=condition.value,
                 )
+        if self.certify.wrong_labels:
+            self._check_wrong_labels(self.certify.wrong_labels)
         if self.certify.looks == "anytime":
             self._check_anytime()
         if self.on_calibrator_change == "keep_threshold" and self.on_uncertifiable == "keep_previous":
@@ -398,6 +422,26 @@ class Policy(Part):
                 expected=[action for action in known if not self.arises(action)],
                 found=self.explore.actions,
             )
+
+    def _check_wrong_labels(self, share: float) -> None:
+        """Refuse promises that no number of labels can show if this share of them may be wrong."""
+        if self.set is not None:
+            raise refusal(
+                "Prediction sets take labels as right.",
+                "Remove `set` or `certify.wrong_labels`.",
+                "set",
+                expected="no `set`",
+            )
+        for index, condition in self.promises():
+            if condition.metric != "flag_rate" and share >= condition.tolerance:
+                raise refusal(
+                    f"The promise tolerates errors in {condition.tolerance:g} of the rows, and as many labels may be "
+                    "wrong.",
+                    "Assume fewer wrong labels, or promise less.",
+                    *("certify", "wrong_labels"),
+                    expected=f"less than {condition.tolerance:g}, for {condition.name} of band {index}",
+                    found=share,
+                )
 
     def _check_anytime(self) -> None:
         """Refuse what certificates that grow do not do."""

@@ -32,6 +32,7 @@ _EXAMPLE: Final[dict[str, Any]] = {
                 "per": "row",
                 "groups": None,
                 "group_limit": None,
+                "wrong_labels": 0.0,
                 "segment": None,
             }
         },

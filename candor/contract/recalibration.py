@@ -188,6 +188,23 @@ class RowCounts(Answer):
     )
 
 
+class DoubleLabels(Answer):
+    """What rows that two people or sources labelled say about wrong labels.
+
+    Assumes that the two labels of a row are given independently, and that each is at least as likely right as wrong.
+    """
+
+    rows: int = Field(description="Rows with labels of two people or sources, one of each group.")
+    differ: int = Field(description="Rows among them whose labels differ.")
+    wrong: float | None = Field(
+        description="Estimated share of wrong labels, if both are wrong equally often on all rows; null without rows."
+    )
+    upper: float = Field(
+        description="With confidence 95 %, at most this share of the labels of such rows is wrong. It says nothing "
+        "about other rows if second labels are sought for doubtful rows only."
+    )
+
+
 class PolicyReport(PolicyCertificates):
     """What a recalibration makes of a policy."""
 
@@ -219,6 +236,9 @@ class RecalibrationReport(Answer):
     source: SourceUsed
     calibrator: CalibratorChange
     rows: RowCounts
+    double_labels: DoubleLabels | None = Field(
+        None, description="How often labels are wrong; null for uploaded rows and in reports of earlier versions."
+    )
     implicit_negative: ImplicitNegative | None
     gate: Gate
     metrics: dict[str, MetricChange] = Field(

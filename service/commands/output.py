@@ -231,9 +231,10 @@ def print_certificates(
         promise = f"{policy}: {of}{action}, {certificate.metric.replace('_', ' ')} of {bound}"
         if certificate.valid:
             counted = "flagged" if certificate.metric == "flag_rate" else "errors"
+            wrong = f", {100 * certificate.wrong_labels:g}% of labels may be wrong" if certificate.wrong_labels else ""
             out.print(
                 f"  [green]certified[/green]      {escape(promise)} ({certificate.errors} {counted} in "
-                f"{certificate.n} {certificate.basis} rows, delta {certificate.delta:.3g})"
+                f"{certificate.n} {certificate.basis} rows, delta {certificate.delta:.3g}{wrong})"
             )
         else:
             out.print(f"  [yellow]not certified[/yellow]  {escape(promise)}: {escape(certificate.reason or '')}")

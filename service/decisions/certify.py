@@ -16,16 +16,17 @@ import numpy as np
 from candor.contract.certificates import Basis, SolvedBand, SolvedSegment, Threshold
 from candor.contract.conditions import Metric
 from candor.contract.policies import Certify, Policy
-from service.decisions.binomial import labels_needed, p_value
+from service.decisions.binomial import p_value
 from service.decisions.claims import Outcome, Shown, absent_rows, certificate, objection, refusal
 from service.decisions.clustered import Clustered, clustered
-from service.decisions.counting import Counts, Sample
+from service.decisions.counting import Sample
 from service.decisions.grid import Grid, make_grid
 from service.decisions.kept import kept_bands, retest
 from service.decisions.rows import ScoredRows
 from service.decisions.sequence import BAND_POINTS, band, choose_in_band, choose_start, walk
 from service.decisions.solved import SolvedPolicy
 from service.decisions.standing import Standing
+from service.decisions.wrong_labels import WrongLabels
 
 
 def solve(
@@ -96,6 +97,7 @@ def solve(
         void={str(metric): why for metric, why in (void or {}).items()},
         windows=windows,
         spent=spent,
+        wrong=WrongLabels.among(policy.certify.wrong_labels or 0.0, certify),
     )
     if policy.segments is None:
         bands = _solve_part(policy, fit, certify, shown, seed, kept_bands(keep), stays or {})
@@ -176,7 +178,7 @@ def _test(
     share = share / shown.divisor(certify)
     points = len(grid.keys)
     if not points:
-        return Outcome(share, None, False, 0, 0, 0, labels_needed(0, 0, tolerance, share))
+        return Outcome(share, None, False, 0, 0, 0, shown.wrong.needed(metric, 0, 0, tolerance, share))
     # From the safest candidate to the boldest: loosest first for a recall.
     order = np.arange(points)[::-1] if metric == "recall" else np.arange(points)
     if isinstance(sample, Clustered):
@@ -186,10 +188,10 @@ def _test(
         at = int(order[chosen if chosen >= 0 else closest])
         return sample.outcome(metric, grid, at, tolerance, level, share, succeeded=chosen >= 0, alone=first)
     counts = sample.count(metric)
-    n, errors = counts.n[order], counts.errors[order]
+    n, errors = shown.wrong.worst(metric, counts.n[order], counts.errors[order], tolerance)
     if (once or shown.fresh) and shown.windows == 1:
         level = share
-        closest = _start(grid, sample, metric, tolerance, level)
+        closest = _start(grid, sample, metric, tolerance, level, shown.wrong)
         chosen = int(walk(n, errors, closest, tolerance, level))
     else:
         level = share / BAND_POINTS
@@ -197,20 +199,18 @@ def _test(
         tested = band(points)
         closest = int(tested[p_value(errors[tested], n[tested], tolerance).argmin()])
     at = int(order[chosen if chosen >= 0 else closest])
-    return _outcome(grid, counts, at, chosen >= 0, share, tolerance, level, afresh=once and shown.look > 1)
+    found = int(counts.n[at]), int(counts.errors[at])
+    if once and shown.look > 1:  # only other rows can show it
+        needed = WrongLabels(shown.wrong.share).needed(metric, 0, 0, tolerance, level)
+    else:
+        needed = shown.wrong.needed(metric, *found, tolerance, level)
+    unlabelled = found[0] - int(counts.known[at])
+    return Outcome(share, grid.threshold(at), chosen >= 0, *found, unlabelled, needed or None)
 
 
-def _start(grid: Grid, sample: Sample, metric: Metric, tolerance: float, level: float) -> int:
+def _start(grid: Grid, sample: Sample, metric: Metric, tolerance: float, level: float, wrong: WrongLabels) -> int:
     """Return where the sequence starts: where power is largest, or at the safe end where the metric is monotone."""
     if metric not in ("precision", "selective_risk"):
         return 0
-    return choose_start(grid.volume * grid.floor * sample.size, grid.errors, grid.rows, tolerance, level)
-
-
-def _outcome(
-    grid: Grid, counts: Counts, at: int, succeeded: bool, share: float, tolerance: float, level: float, *, afresh: bool
-) -> Outcome:
-    n, errors = int(counts.n[at]), int(counts.errors[at])
-    needed = labels_needed(0, 0, tolerance, level) if afresh else labels_needed(n, errors, tolerance, level)
-    unlabelled = n - int(counts.known[at])
-    return Outcome(share, grid.threshold(at), succeeded, n, errors, unlabelled, needed or None)
+    expected = grid.volume * grid.floor * sample.size
+    return choose_start(expected, grid.errors, grid.rows, tolerance, level, wrong.count)

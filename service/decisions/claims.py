@@ -12,6 +12,7 @@ from candor.contract.certificates import Basis, Certificate, Threshold
 from candor.contract.conditions import Condition, Metric, Per
 from candor.contract.policies import Certify, Policy
 from service.decisions.rows import ScoredRows
+from service.decisions.wrong_labels import ALL_RIGHT, WrongLabels
 from service.errors import PolicyError
 from service.times import iso
 
@@ -61,6 +62,7 @@ class Shown:
         void: Metrics that these rows cannot certify, and why; "set" stands for prediction sets.
         windows: Number of windows that this one counts as the best of, see `windows`; 1 if a rule chose it.
         spent: Number of this look among those of its year, at any rows of this kind.
+        wrong: Labels of all of them, whatever their segment, that may be wrong.
     """
 
     look: int
@@ -71,6 +73,7 @@ class Shown:
     void: Mapping[str, str] = field(default_factory=dict)
     windows: float = 1.0
     spent: int = 1
+    wrong: WrongLabels = ALL_RIGHT
 
     def divisor(self, certify: Certify) -> float:
         """Return by how much a promise's part of delta is divided at this look."""
@@ -224,6 +227,7 @@ def objection(
         f"{outcome.errors} errors{unknown} among {outcome.n} {denominator} do not show {promise_of(when)}{explored}; "
         f"at least {outcome.needed} more {labels} are needed, if none of them is an error"
         + (", and more if they are added to rows already shown" if outcome.n else "")
+        + (f"; {shown.wrong.count} of the labels may be wrong" if shown.wrong.share and metric != "flag_rate" else "")
         + (f"; a group counts with at most {_limit(policy, outcome)}" if outcome.limit is not None else "")
         + ("" if metric == "flag_rate" else counted(certify, metric, outcome, shown))
         + (_DIVIDED.format(shown.windows) if shown.windows > 1 else "")
@@ -275,6 +279,7 @@ def certificate(
         per=per,
         groups=outcome.groups,
         group_limit=outcome.limit,
+        wrong_labels=0.0 if metric == "flag_rate" else shown.wrong.share,
     )
 
 

@@ -12,13 +12,14 @@ import numpy as np
 from candor.contract.certificates import SolvedBand, Threshold
 from candor.contract.conditions import Metric
 from candor.contract.policies import Policy
-from service.decisions.binomial import labels_needed, p_value
+from service.decisions.binomial import p_value
 from service.decisions.claims import Outcome, Shown, absent_rows, certificate, objection
 from service.decisions.clustered import Clustered, clustered
 from service.decisions.counting import Sample
 from service.decisions.grid import Grid, grid_at
 from service.decisions.rows import ScoredRows
 from service.decisions.solved import SolvedPolicy
+from service.decisions.wrong_labels import WrongLabels
 
 _CHANGED = "partition_changed: the calibrator changed and the threshold stayed"
 
@@ -92,9 +93,11 @@ def _test(
         return sample.outcome(metric, grid, at, tolerance, level, level, succeeded=shows, alone=True)
     counts = sample.count(metric)
     n, errors = int(counts.n[at]), int(counts.errors[at])
-    succeeded = shown.fresh and float(p_value(counts.errors[at], counts.n[at], tolerance)) <= level
+    rows, counted = shown.wrong.worst(metric, counts.n[at : at + 1], counts.errors[at : at + 1], tolerance)
+    succeeded = shown.fresh and float(p_value(counted, rows, tolerance)[0]) <= level
     # No number of further labels helps on rows already shown: it takes a first look at other rows.
-    needed = labels_needed(n, errors, tolerance, level)
+    needed = shown.wrong.needed(metric, n, errors, tolerance, level)
     if not shown.fresh:
-        needed = labels_needed(0, 0, tolerance, share if once else share / 2)
+        afresh = WrongLabels(shown.wrong.share)
+        needed = afresh.needed(metric, 0, 0, tolerance, share if once else share / 2)
     return Outcome(level, threshold, succeeded, n, errors, n - int(counts.known[at]), needed or None)

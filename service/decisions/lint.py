@@ -13,11 +13,11 @@ import numpy as np
 
 from candor.contract.conditions import Condition, Metric
 from candor.contract.policies import TOP, Policy
-from service.decisions.binomial import labels_needed
 from service.decisions.claims import DENOMINATORS
 from service.decisions.counting import Counts, Sample
 from service.decisions.grid import Grid, make_grid, pairs
 from service.decisions.rows import ScoredRows
+from service.decisions.wrong_labels import WrongLabels
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def _unkept(policy: Policy, classes: int | None) -> Iterator[Finding]:
 def _needs(policy: Policy) -> Iterator[Finding]:
     """Report how many labels each promise needs at the first look."""
     for index, when in policy.promises():
-        needed = labels_needed(0, 0, policy.tolerance(index), _level(policy))
+        needed = _needed(policy, index)
         of = "" if policy.segments is None else " of each segment"
         yield Finding(
             "note",
@@ -198,7 +198,7 @@ def _never(policy: Policy, index: int, when: Condition, counts: Counts, scale: f
         yield Finding("problem", where, f"The fit rows{of} contain no {_labels(when)}.", "Label some.")
         return
     rates = np.where(known, counts.known_errors / np.maximum(counts.known, 1), 1.0)
-    needed = labels_needed(0, 0, tolerance, _level(policy))
+    needed = _needed(policy, index)
     if rates.min() > tolerance:
         best = 1 - rates.min() if when.at_least else rates.min()
         yield Finding(
@@ -256,6 +256,13 @@ def _last_at_or_above(grid: Grid, probability: float) -> int | None:
     """Return the loosest candidate above a fixed threshold; None if no candidate is above it."""
     places = np.flatnonzero(pairs(grid.keys)[0] >= np.float32(probability))
     return int(places[-1]) if len(places) else None
+
+
+def _needed(policy: Policy, index: int) -> int:
+    """Return the fewest labels that show a promise at the first look."""
+    when, wrong = policy.bands[index].condition, WrongLabels(policy.certify.wrong_labels or 0.0)
+    assert when is not None and when.metric is not None  # noqa: S101, PT018 — it is a promise
+    return wrong.needed(when.metric, 0, 0, policy.tolerance(index), _level(policy))
 
 
 def _level(policy: Policy) -> float:

@@ -24,6 +24,7 @@ def choose_start(
     fit_rows: NDArray[np.float64],
     tolerance: float,
     level: float,
+    wrong: int = 0,
 ) -> int:
     """Return the candidate that is most likely to be certified, judged from fit rows only.
 
@@ -33,16 +34,18 @@ def choose_start(
         fit_rows: Fit rows at or above it, shape (G,).
         tolerance: Largest error rate that keeps the promise.
         level: Level of the test.
+        wrong: Labels that may be wrong, each of which the test counts as an error.
 
     Returns:
         Index of the candidate with the largest predicted power; if no test can succeed, of the closest one.
     """
     rows = np.rint(expected).astype(np.int64)
     rate = (fit_errors + 0.5) / (fit_rows + 1.0)
-    critical = critical_errors(rows, tolerance, level)
+    critical = critical_errors(rows, tolerance, level) - wrong
     power = np.where(critical >= 0, bdtr(np.maximum(critical, 0), np.maximum(rows, 1), rate), 0.0)
     if power.max() > 0:
         return int(power.argmax())
+    rate = np.minimum(rate + wrong / np.maximum(rows, 1), 1 - 1e-9)
     return int(((tolerance - rate) * np.sqrt(rows / (rate * (1 - rate)))).argmax())
 
 

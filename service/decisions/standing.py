@@ -20,10 +20,11 @@ Standing = Mapping[tuple[str | None, int], SolvedBand]
 def standing(old: SolvedPolicy, policy: Policy) -> Standing:
     """Return the bands of a new policy whose promise an old one has certified, under the same calibrator.
 
-    A band stays if its action and condition are the same, its certificate is valid and counts the same (rows, groups or
-    amounts), and the old policy gave the promise no more of delta than the new one does. That is what all looks at it
-    may use together, the earlier ones included, so all promises hold together with probability 1 − delta. Where the old
-    delta covered one look and the new one covers all looks of a year, the earlier looks used more: no band stays.
+    A band stays if its action and condition are the same, its certificate is valid, counts the same (rows, groups or
+    amounts) and allows for as many wrong labels, and the old policy gave the promise no more of delta than the new one
+    does. That is what all looks at it may use together, the earlier ones included, so all promises hold together with
+    probability 1 − delta. Where the old delta covered one look and the new one covers all looks of a year, the earlier
+    looks used more: no band stays.
 
     Args:
         old: The policy in force, with voided certificates marked.
@@ -50,7 +51,10 @@ def standing(old: SolvedPolicy, policy: Policy) -> Standing:
             certificate = band.certificate
             if certificate is None or band.threshold is None:
                 continue
-            if certificate.valid and certificate.per == policy.certify.unit:
+            allows = certificate.metric == "flag_rate" or certificate.wrong_labels >= (
+                policy.certify.wrong_labels or 0.0
+            )
+            if certificate.valid and certificate.per == policy.certify.unit and allows:
                 found[segment, index] = band
     return found
 

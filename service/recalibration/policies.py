@@ -24,6 +24,7 @@ from service.decisions.sets import solve_sets
 from service.decisions.solve import solve_on_reference
 from service.decisions.solved import SolvedPolicy
 from service.decisions.voided import broken
+from service.decisions.wrong_labels import WrongLabels
 from service.recalibration.rows import Division
 
 
@@ -64,12 +65,13 @@ def basis_of(policy: Policy, names: tuple[str, ...], certifying: Rows, own: Basi
     if policy.segments is not None or own == "reference":
         return own
     level = policy.certify.delta / max(policy.claims, 1) / 2
+    wrong = WrongLabels(policy.certify.wrong_labels or 0.0)
     for index, when in policy.promises():
         rows = len(certifying)
         if when.metric in ("recall", "false_positive_rate") and policy.positive != TOP:
             of_class = certifying.label == names.index(policy.positive)
             rows = int((of_class if when.metric == "recall" else ~of_class).sum())
-        if rows < labels_needed(0, 0, policy.tolerance(index), level):
+        if when.metric is not None and rows < wrong.needed(when.metric, 0, 0, policy.tolerance(index), level):
             return "reference"
     if policy.set is not None:
         each = np.bincount(certifying.label, minlength=len(names)) if policy.set.per_class else [len(certifying)]

@@ -18,6 +18,7 @@ from candor.contract.certificates import Basis
 from service.decisions.calibrated import Calibrated
 from service.decisions.certificates import lost
 from service.decisions.counting import seed_of
+from service.decisions.double_labels import double_labels
 from service.decisions.gate import compare, even_sample
 from service.decisions.revision import Revision
 from service.decisions.rows import Rows
@@ -34,6 +35,7 @@ from service.recalibration.report import (
     calibration_warnings,
     change_caps,
     changed_decisions,
+    label_warnings,
     shown_calibrator,
     summary,
 )
@@ -200,6 +202,7 @@ def refit(
     )
 
     progress("measuring", 5)
+    doubles = None if found.pairs is None else double_labels(found.pairs, seed)
     measured = compared_metrics(verdict, *sides, seed)
     report = {
         "source": {"feedback": _asked(request)} if uploaded is None else uploaded.to_dict(),
@@ -220,6 +223,7 @@ def refit(
             "unlabelled_share": found.share,
             "left_out_before": None if found.left_out_before is None else iso(found.left_out_before),
         },
+        "double_labels": None if doubles is None else doubles.document,
         "implicit_negative": request.implicit_negative,
         "gate": verdict.document,
         "metrics": measured,
@@ -230,7 +234,7 @@ def refit(
         "decisions": changed_decisions(before, after),
         "policies": {key: policy.report(solved[key]) for key, policy in refitted.items()},
         "summary": summary(verdict),
-        "warnings": calibration_warnings(measured["ece"]),
+        "warnings": [*calibration_warnings(measured["ece"]), *label_warnings(solved, doubles)],
     }
     return {
         "calibrator": candidate.to_dict(),

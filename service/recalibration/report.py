@@ -11,8 +11,10 @@ import numpy.typing as npt
 
 from calibrators.metrics.null_test import above_null
 from candor.contract.gate import Cap, Gate
+from candor.contract.recalibration import DoubleLabels
 from service.decisions.calibrated import Calibrated
 from service.decisions.caps import change_cap, ratio_cap, share_cap
+from service.decisions.solved import SolvedPolicy
 from service.decisions.unattended import Limits
 
 _ROWS_AT_ONCE = 8_192
@@ -85,6 +87,23 @@ def calibration_warnings(ece: Mapping[str, Any]) -> list[str]:
     """
     warning = above_null(ece["after"], ece["null"]["q95"])
     return [] if warning is None else [warning]
+
+
+def label_warnings(policies: Mapping[str, SolvedPolicy], doubles: DoubleLabels | None) -> list[str]:
+    """Return a warning for each policy that assumes fewer wrong labels than double labels estimate.
+
+    Args:
+        policies: Policies by id.
+        doubles: What double labels say; None if nothing.
+    """
+    if doubles is None or doubles.wrong is None:
+        return []
+    return [
+        f"Policy {key!r} assumes at most {share:.1%} of wrong labels, but rows with two labels estimate "
+        f"{doubles.wrong:.1%} (at most {doubles.upper:.1%}, confidence 95 %)."
+        for key, solved in policies.items()
+        if (share := solved.policy.certify.wrong_labels) is not None and doubles.wrong > share
+    ]
 
 
 def shown_calibrator(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Select, distinct, func, select, union_all
 
+from service.decisions.double_labels import LabelPairs
 from service.decisions.rows import NO_LABEL, Rows
 from service.state.columns import Codes, integers
 from service.state.database import SET_BACK_US
@@ -20,7 +21,7 @@ from service.state.partitions import first_id, time_of_id
 from service.state.rescoring import Rescoring, with_inputs
 from service.state.resolution import PRIORITY, weight
 from service.state.rows import Further, RowReader, joined
-from service.state.tables import feedback, predictions
+from service.state.tables import feedback, feedback_batches, predictions
 from service.state.window import FOUND_OTHERWISE, Arising, Window, labels_of, origins_of
 
 _PENDING_AMONG = 20_000
@@ -38,6 +39,7 @@ class LabelledRows:
         unknown_labels: Predictions left out because their current label is not among `label_names`.
         since_us: Time from which no row is left out, in microseconds since the epoch; None if none is.
         silent: Whether silence would have been a label of each row, bool (N,); None if of no row.
+        pairs: Both labels of the rows that two people or sources labelled; None where nobody asked for them.
     """
 
     rows: Rows
@@ -46,6 +48,7 @@ class LabelledRows:
     unknown_labels: int
     since_us: int | None = None
     silent: NDArray[np.bool_] | None = None
+    pairs: LabelPairs | None = None
 
 
 def load_labelled_rows(
@@ -84,7 +87,8 @@ def load_labelled_rows(
     labels, since_us = reading.newest(connection, window, at_most, files)
     if since_us is not None:
         window = replace(window, since_us=since_us)
-    return replace(reading.resolved(labels, pending=_pending(connection, window)), since_us=since_us)
+    found = reading.resolved(labels, pending=_pending(connection, window), senders=(connection, window.model))
+    return replace(found, since_us=since_us)
 
 
 def load_current_labels(connection: Connection, window: Window, *, label_names: Sequence[str]) -> Rows:
@@ -247,8 +251,13 @@ class _Reading:
         queries = [identified, named]
         return queries if again is None else [with_inputs(query) for query in queries]
 
-    def resolved(self, labels: dict[str, NDArray[Any]], *, pending: int) -> LabelledRows:
-        """Reduce labels to one per prediction; `pending` is passed through."""
+    def resolved(
+        self, labels: dict[str, NDArray[Any]], *, pending: int, senders: tuple[Connection, str] | None = None
+    ) -> LabelledRows:
+        """Reduce labels to one per prediction, and to pairs if it is said where senders of a model's labels are.
+
+        `pending` is passed through.
+        """
         ids, label = labels["id"], labels["label"]
         by_id = np.argsort(ids, kind="stable")
         new = np.ones(len(ids), dtype=np.bool_)
@@ -267,12 +276,19 @@ class _Reading:
         keep = np.argsort(labels["predicted_at"][current], kind="stable")
         keep = keep[known[keep]]
         which = current[keep]
+        rows = self._reader.rows(labels, which, label=label[which].astype(np.int64), labelled_at=labelled_at[keep])
+        pairs = None
+        if senders is not None:
+            other = _other_label(*senders, labels, order, first)[keep]
+            double = other != NO_LABEL
+            pairs = LabelPairs(rows.label[double], other[double], rows.group[double])
         return LabelledRows(
-            self._reader.rows(labels, which, label=label[which].astype(np.int64), labelled_at=labelled_at[keep]),
+            rows,
             pending=pending,
             conflicts=int(disagree.sum()),
             unknown_labels=int((~known).sum()),
             silent=self._reader.silence(labels, which)[0] != NO_LABEL if self._arising else None,
+            pairs=pairs,
         )
 
 
@@ -287,6 +303,52 @@ def _newest(
     since_us = int(np.partition(times, -1 - at_most)[-1 - at_most]) + 1
     kept = times >= since_us
     return {name: column[kept] for name, column in labels.items()}, since_us
+
+
+def _other_label(
+    connection: Connection,
+    model: str,
+    labels: dict[str, NDArray[Any]],
+    order: NDArray[np.intp],
+    first: NDArray[np.intp],
+) -> NDArray[np.int64]:
+    """Return for each prediction the strongest label that another person or source gave than the current one.
+
+    Args:
+        connection: Inside a read transaction.
+        model: The model.
+        labels: Labels as read.
+        order: Indices of the labels by prediction, the current one last.
+        first: Place in `order` of the first label of each prediction.
+
+    Returns:
+        Labels, `NO_LABEL` where there is no other.
+    """
+    count = np.diff(np.append(first, len(order)))
+    found, several = np.full(len(first), NO_LABEL), count > 1
+    at, count = order[np.repeat(several, count)], count[several]
+    if not len(at):
+        return found
+    sender = _senders(connection, model, labels["place"][at] // _POSITIONS)
+    rater = labels["source"][at].astype(np.int64) * (sender.max() + 2) + sender + 1
+    last = np.cumsum(count) - 1
+    place = np.where(rater != np.repeat(rater[last], count), np.arange(len(at)), -1)
+    place = np.maximum.reduceat(place, last - count + 1)
+    found[several] = np.where(place >= 0, labels["label"][at[place]], NO_LABEL)
+    return found
+
+
+def _senders(connection: Connection, model: str, batches: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return a number for the sender of each request, −1 where it is no longer known."""
+    numbers, which = np.unique(batches, return_inverse=True)
+    by: dict[int, str] = {}
+    table = feedback_batches.c
+    for start in range(0, len(numbers), TARGETS_PER_QUERY):
+        some = numbers[start : start + TARGETS_PER_QUERY].tolist()
+        query = select(table.batch, table.by).where(table.model == model, table.batch.in_(some))
+        by |= dict(connection.execute(query).all())
+    names = {name: number for number, name in enumerate(sorted(set(by.values())))}
+    return np.array([names[by[number]] if number in by else -1 for number in numbers.tolist()], np.int64)[which]
 
 
 def _pending(connection: Connection, window: Window) -> int:

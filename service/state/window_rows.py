@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
+from service.decisions.double_labels import LabelPairs
 from service.decisions.rows import NO_LABEL, Rows
 from service.state import unlabelled
 from service.state.labelled import LabelledRows, load_labelled_rows
@@ -27,6 +28,7 @@ class WindowRows:
         unknown_labels: Predictions left out because the model lacks their label.
         rescored: Number of labelled rows of earlier models.
         left_out_before: Time before which some rows are left out, in microseconds since the epoch; None if none are.
+        pairs: Both labels of the rows that two people or sources labelled; None for uploaded rows.
         bits: Unlabelled rows are those of a sample of the groups, see `thinning`.
         log_files: Number of hours that were read from the log sink.
     """
@@ -37,6 +39,7 @@ class WindowRows:
     unknown_labels: int = 0
     rescored: int = 0
     left_out_before: int | None = None
+    pairs: LabelPairs | None = None
     bits: int = 0
     log_files: int = 0
 
@@ -72,6 +75,7 @@ def load_window_rows(
         conflicts=labelled.conflicts,
         unknown_labels=labelled.unknown_labels,
         left_out_before=labelled.since_us,
+        pairs=labelled.pairs,
         bits=bits,
         log_files=0 if files is None else len(files.hours),
     )

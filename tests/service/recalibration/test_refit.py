@@ -15,6 +15,7 @@ from bundle import LabelledLogits, Reference
 from bundle.split import CERTIFY, FIT, GATE, roles
 from calibrators import Temperature
 from candor.contract.certificates import SolvedSegment
+from service.decisions.double_labels import LabelPairs
 from service.decisions.policy import parse_policy
 from service.decisions.revision import Revision
 from service.decisions.rows import NO_LABEL, Rows, came
@@ -139,6 +140,7 @@ def run(
     limits: Limits | None = None,
     numbers: dict[str, int] | None = None,
     spent: int = 1,
+    pairs: LabelPairs | None = None,
     **request: Any,
 ) -> dict[str, Any]:
     task = RefitTask(
@@ -165,7 +167,7 @@ def run(
             "looks": {key: {"number": number, "ordinal": 1, "spent": spent} for key, number in counted.items()},
         }
 
-    return refit(task, revision, bundle, WindowRows(rows, pending=3), seed=1, at=NOW, show=show)
+    return refit(task, revision, bundle, WindowRows(rows, pending=3, pairs=pairs), seed=1, at=NOW, show=show)
 
 
 def assert_bounded_report(report: dict[str, Any]) -> None:
@@ -663,6 +665,24 @@ def test_a_certificate_is_not_lost_unattended(revision: Revision, bundle: Any) -
     gate = outcome["report"]["gate"]
     assert gate["passed"]
     assert gate["unattended_reason"] == "Policy 'auto' would lose its certificate, and send every row to review."
+
+
+def test_double_labels_are_reported_and_compared_with_what_a_policy_assumes(revision: Revision, bundle: Any) -> None:
+    rows = logged(*draw(3000, seed=21, temperature=2.5))
+    assumes = parse_policy({**POLICY.to_dict(), "certify": {"wrong_labels": 0.01}})
+    solved = solve_on_reference(assumes, version=3, bundle=bundle, calibrator=revision.calibrator, look=1)
+    active = replace(revision, policies={"auto": solved})
+    one = np.zeros(400, np.int64)
+    pairs = LabelPairs(one, np.where(np.arange(400) < 20, 1, 0), np.arange(400))
+    outcome = run(active, bundle, rows, pairs=pairs)["report"]
+    assert {key: outcome["double_labels"][key] for key in ("rows", "differ")} == {"rows": 400, "differ": 20}
+    assert 0.02 < outcome["double_labels"]["wrong"] < 0.05 < outcome["double_labels"]["upper"] < 0.08
+    assert any(
+        warning.startswith("Policy 'auto' assumes at most 1.0% of wrong labels") for warning in outcome["warnings"]
+    )
+    alike = run(active, bundle, rows, pairs=LabelPairs(one, one, np.arange(400)))["report"]
+    assert not any("wrong labels" in warning for warning in alike["warnings"])
+    assert run(active, bundle, rows)["report"]["double_labels"] is None
 
 
 def test_changes_are_bounded_on_all_recent_rows_one_of_each_group(revision: Revision, bundle: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -172,6 +173,30 @@ def test_labels_that_agree_are_no_conflict(database: Database, store: FeedbackSt
     logged([A])
     label(store, (A, None, "cat", "client"), (A, None, "cat", "reviewer"))
     assert load(database).conflicts == 0
+
+
+def test_two_people_or_sources_make_a_pair_and_a_correction_does_not(
+    database: Database, store: FeedbackStore, logged: Write
+) -> None:
+    logged([A, B, C, D], groups=["1", "2", "3", "4"])
+    say = partial(store.add, "pets")
+    say([FeedbackItem(A, None, "cat", "client"), FeedbackItem(B, None, "cat", "reviewer")], by="ann")
+    say([FeedbackItem(A, None, "dog", "reviewer"), FeedbackItem(B, None, "dog", "reviewer")], by="bob")
+    say([FeedbackItem(C, None, "cat", "reviewer"), FeedbackItem(D, None, "eel", "reviewer")], by="ann")
+    say([FeedbackItem(C, None, "dog", "reviewer"), FeedbackItem(D, None, "cat", "client")], by="ann")
+    say([FeedbackItem(B, None, "eel", "reviewer"), FeedbackItem(A, None, "wolf", "client")], by="ann")
+    found = load(database)
+    assert found.rows.label.tolist() == [1, 2, 1, 2]
+    pairs = found.pairs
+    assert pairs is not None
+    assert pairs.group.tolist() == found.rows.group[[0, 1, 3]].tolist()
+    # Of A: the reviewer against the client's later, unknown label. Of B: ann, who was later, against bob.
+    assert pairs.current.tolist() == [1, 2, 2]
+    assert pairs.other.tolist() == [3, 1, 0]
+    with database.connect() as connection:
+        window = load_window_rows(connection, Window("pets", DIGEST), label_names=LABELS, at_most=100)
+    assert window.pairs is not None
+    assert window.pairs.other.tolist() == [3, 1, 0]
 
 
 def test_a_label_that_the_model_lacks_is_counted_not_guessed(

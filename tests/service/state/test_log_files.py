@@ -96,8 +96,12 @@ def load(database: Database, window: Window, at_most: int = 10_000, sink: str | 
 
 def assert_same(found: WindowRows, expected: WindowRows) -> None:
     for field in fields(WindowRows):
-        if field.name not in ("rows", "log_files"):
+        if field.name not in ("rows", "pairs", "log_files"):
             assert getattr(found, field.name) == getattr(expected, field.name), field.name
+    assert found.pairs is not None
+    assert expected.pairs is not None
+    for name in ("current", "other", "group"):
+        np.testing.assert_array_equal(getattr(found.pairs, name), getattr(expected.pairs, name), name)
     for name, column in expected.rows.columns().items():
         own = found.rows.columns()[name]
         if column is None:
