@@ -42,10 +42,10 @@ class BundleContents:
         vocabulary: Turns texts into tokens; only for token inputs.
         columns: Turns a table's rows into arrays; only for tables.
         profile: Distribution of the columns in the reference rows; only for tables.
-        tokenizer: Turns texts into tensors; only for imported text models.
+        tokenizer: Turns texts into tensors; only for text models that came with one.
         trees: The trees of the model, which say why; only for forests whose leaves add up to log-odds.
         source: `trained`, `imported`, `scores` or `remote`.
-        graph: How examples enter the graph; None for a trained network, and for scores.
+        graph: How examples enter the graph; None where it takes `input`, and for scores.
         architecture: The network; trained models only.
         training: How it was trained; trained models only.
         imported: What it was imported from; all but trained models.

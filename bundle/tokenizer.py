@@ -120,6 +120,11 @@ class Tokenizer:
         return self._ids
 
     @property
+    def padding(self) -> int:
+        """Id of the padding token."""
+        return self._padding.ids
+
+    @property
     def mask(self) -> str | None:
         """Name of the tensor that is 0 for padding; None if there is none."""
         return next((name for name, role in self._roles.items() if role == _MASK), None)

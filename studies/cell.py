@@ -20,6 +20,7 @@ _LATER = (
     "model_settings",
     "pretrained",
     "image_size",
+    "max_length",
     "layer_decay",
     "frozen_epochs",
     "class_weights",

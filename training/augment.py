@@ -12,10 +12,11 @@ from training.recipe import Recipe
 
 def check_suits(recipe: Recipe, shape: tuple[int, ...]) -> None:
     """Raise ConfigurationError if inputs of this shape are not images, or too small for `crop` or `cutout`."""
-    if not (recipe.crop or recipe.flip or recipe.cutout):
+    wanted = [name for name in ("crop", "flip", "cutout", "mixup") if getattr(recipe, name)]
+    if not wanted:
         return
     if len(shape) != 4:
-        raise ConfigurationError(f"crop, flip and cutout require images, (N, H, W, C), found inputs of shape {shape}")
+        raise ConfigurationError(f"{wanted[0]} requires images, (N, H, W, C), found inputs of shape {shape}")
     side = min(shape[1:3])
     for name, pixels in (("crop", recipe.crop), ("cutout", recipe.cutout)):
         if pixels >= side:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bundle import Golden, Vocabulary
+from bundle import Golden, Tokenizer, Vocabulary
 from training import export
 from training.errors import ConfigurationError, ExportError
 from training.losses import Criterion
@@ -19,7 +19,7 @@ _ROWS = 4
 
 
 def check_network(
-    name: str, module: nn.Module, inputs: NDArray[Any], classes: int, vocabulary: Vocabulary | None = None
+    name: str, module: nn.Module, inputs: NDArray[Any], classes: int, encoder: Vocabulary | Tokenizer | None = None
 ) -> None:
     """Check shape and type of the logits, the gradient, and that ONNX Runtime gives the same logits.
 
@@ -30,7 +30,7 @@ def check_network(
         module: Preprocessing and network, on the CPU.
         inputs: Training rows, (N, …), at least one.
         classes: Number of classes, K.
-        vocabulary: Vocabulary of the tokens, if the inputs are tokens.
+        encoder: Vocabulary or tokenizer of the texts, if the inputs are texts.
 
     Raises:
         ConfigurationError: A check failed; the message says which.
@@ -52,7 +52,7 @@ def check_network(
         if not any(gradient.any() for gradient in gradients):
             raise ConfigurationError(f"the model {name} has a gradient of 0 in every parameter")
         tried = copy.deepcopy(module).eval()  # training changes the statistics of normalisation layers
-        golden = export.make_golden(tried, rows, vocabulary)
+        golden = export.make_golden(tried, rows, encoder)
     _check_export(name, tried, golden)
 
 
@@ -104,7 +104,7 @@ def _check_export(name: str, module: nn.Module, golden: Golden) -> None:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise ConfigurationError(f"the model {name} cannot be exported to ONNX: {reason}") from error
     try:
-        export.check(graph, golden)
+        export.check(graph, golden, export.graph_of(module, golden))
     except ExportError as error:
         raise ConfigurationError(
             f"the model {name}: {error}. In evaluation mode, a row's logits must depend on that row alone, not on "

@@ -49,6 +49,7 @@ PANELS = {
         "model_settings",
         "pretrained",
         "image_size",
+        "max_length",
         "loss",
         "coefficients",
         "dropout",

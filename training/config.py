@@ -17,6 +17,7 @@ from training.data.sizes import Sizes, sizes
 from training.errors import ConfigurationError
 from training.recipe import Recipe, require
 from training.threads import usable_threads
+from training.tokenized import tokenizer_of
 
 Entry = TypeVar("Entry")
 
@@ -36,9 +37,11 @@ class TrainConfig(Recipe):
         test_rows: Rows to set apart for testing if the data set has no test part.
         model: Key of `training.models.MODELS` or `training.trees.TREES`, entry point of `candor.models`, factory as
             `package.module:name`, or network of another library: `timm:NAME`, `torchvision:NAME`, `hf:FOLDER`; `auto`
-            takes boosted trees for tables, `text_cnn` for texts and `lenet5` for images.
+            takes boosted trees for tables, `text_cnn` for texts and `lenet5` for images. Texts take `hf:FOLDER`, with
+            its tokenizer.
         pretrained: File of weights of such a network (.safetensors, .pth, .npz); `hf:FOLDER` has its own.
         image_size: Side of such a network's images, if not its own.
+        max_length: Tokens per text of `hf:FOLDER`; by default what the folder says, at most 512. Longer texts are cut.
         model_settings: Keyword arguments of a factory of your own, or parameters of a library of trees by its own
             names, such as `num_leaves`.
         loss: Key of `training.losses.LOSSES`, entry point of `candor.losses`, or function as `package.module:name`.
@@ -78,6 +81,7 @@ class TrainConfig(Recipe):
     model_settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     pretrained: Path | None = None
     image_size: int | None = None
+    max_length: int | None = None
     loss: str = "cross_entropy"
     coefficients: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     calibrator: str | None = None
@@ -101,6 +105,7 @@ class TrainConfig(Recipe):
         minima = {
             "rows": 1,
             "image_size": 1,
+            "max_length": 1,
             "reference_rows": 1,
             "train_rows": 0,
             "validation_rows": 0,
@@ -127,7 +132,18 @@ class TrainConfig(Recipe):
     def read(self) -> Dataset:
         """Read the data set, before it is cut into parts; raises as `load` does."""
         options = DataOptions(self.data, rows=self.rows, test_rows=self.test_rows, settings=self.data_settings)
-        return load(self.dataset, options)
+        return self.encoded(load(self.dataset, options))
+
+    def encoded(self, data: Dataset) -> Dataset:
+        """Return a data set as the model takes it: texts by the tokenizer of a network that comes with one.
+
+        Raises:
+            ConfigurationError: The tokenizer cannot be used, or `max_length` does not apply.
+        """
+        if data.texts is not None and self.model.startswith("hf:"):
+            return data.tokenized(tokenizer_of(self.model, self.max_length))
+        require("max_length", self.max_length, self.max_length is None, "none: it belongs to hf:FOLDER and texts")
+        return replace(data, texts=None)
 
     def load(self) -> tuple[Dataset, Splits]:
         """Return the data set, encoded by its training rows, and its parts.

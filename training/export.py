@@ -11,31 +11,74 @@ import numpy as np
 import onnx
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
-from bundle import EncodedImage, EncodedText, Golden, Vocabulary
+from bundle import EncodedImage, EncodedText, Golden, Graph, GraphInput, GraphOutput, Tokenizer, Vocabulary
 from bundle import text as text_input
 from bundle.images import encode_png
 from training.errors import ExportError
+from training.preprocess import TextInput
+from training.tokenized import TENSORS, as_pairs, as_records
 
 OPSET = 20
 TOLERANCE = 1e-4
 _GOLDEN_ROWS = 6
 
 
+class _OfTensors(nn.Module):
+    """A module of texts, from ids and mask as two inputs of a graph.
+
+    Args:
+        module: `TextInput`, and what follows it.
+    """
+
+    def __init__(self, module: nn.Sequential) -> None:
+        super().__init__()
+        self.rest = module[1:]
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Map ids and mask int64 (N, L) to logits (N, K)."""
+        logits: Tensor = self.rest((ids, mask))
+        return logits
+
+
+def graph_of(module: nn.Module, golden: Golden) -> Graph | None:
+    """Return how texts enter the graph of a module; None for others, which take `input`."""
+    if not _takes_texts(module):
+        return None
+    inputs = tuple(GraphInput(name=name, dtype="int64", shape=golden.inputs[name].shape[1:]) for name in TENSORS)
+    return Graph(inputs=inputs, output=GraphOutput(name="logits", form="logits"), mask=TENSORS[1])
+
+
+def _takes_texts(module: nn.Module) -> bool:
+    return isinstance(module, nn.Sequential) and isinstance(module[0], TextInput)
+
+
 def to_onnx(module: nn.Module, example: NDArray[Any]) -> bytes:
     """Export a module with input `input`, output `logits` and a dynamic batch axis.
+
+    Modules of texts have the inputs `input_ids` and `attention_mask`, of any length.
 
     Source files and call stacks recorded by the exporter are removed: a model reveals nothing about the machine that
     made it, and equal weights give equal bytes.
 
     Args:
         module: In evaluation mode, from inputs (N, …) to logits (N, K).
-        example: Two inputs or more, (N, …).
+        example: Two inputs or more, (N, …), structured for texts.
 
     Returns:
         The serialised model.
     """
+    batch = torch.export.Dim("batch")
+    names: tuple[str, ...]
+    arguments: tuple[Tensor, ...]
+    if isinstance(module, nn.Sequential) and _takes_texts(module):
+        names = TENSORS
+        arguments = tuple(torch.from_numpy(np.ascontiguousarray(example[name])) for name in names)
+        shapes: Any = ({0: batch, 1: torch.export.Dim.DYNAMIC},) * len(names)
+        module = _OfTensors(module)
+    else:
+        names, arguments, shapes = ("input",), (torch.from_numpy(example),), ({0: batch},)
     exporter = logging.getLogger("torch.onnx")
     level = exporter.level
     exporter.setLevel(logging.ERROR)  # it warns about unused torchvision operators
@@ -44,10 +87,10 @@ def to_onnx(module: nn.Module, example: NDArray[Any]) -> bytes:
             warnings.simplefilter("ignore")  # about deprecations inside PyTorch's own exporter
             program = torch.onnx.export(
                 module,
-                (torch.from_numpy(example),),
-                input_names=["input"],
+                arguments,
+                input_names=list(names),
                 output_names=["logits"],
-                dynamic_shapes=({0: torch.export.Dim("batch")},),
+                dynamic_shapes=shapes,
                 opset_version=OPSET,
                 dynamo=True,
                 verbose=False,
@@ -83,7 +126,7 @@ def logits_of(module: nn.Module, inputs: NDArray[Any], batch_size: int = 512) ->
     return logits
 
 
-def make_golden(module: nn.Module, held_out: NDArray[Any], vocabulary: Vocabulary | None = None) -> Golden:
+def make_golden(module: nn.Module, held_out: NDArray[Any], encoder: Vocabulary | Tokenizer | None = None) -> Golden:
     """Choose golden inputs, including extreme ones, and encode some as a client would.
 
     Images include a black and a white one, and some are encoded as PNG. Texts include an empty one and one of unknown
@@ -91,18 +134,24 @@ def make_golden(module: nn.Module, held_out: NDArray[Any], vocabulary: Vocabular
 
     Args:
         module: The trained module, which gives the golden logits.
-        held_out: Held-out inputs, uint8 (N, H, W, C), int32 (N, L) or float32 (N, F).
-        vocabulary: Vocabulary of the tokens, if the inputs are tokens.
+        held_out: Held-out inputs, uint8 (N, H, W, C), int32 (N, L), float32 (N, F), or int32 (N, 2, L) by a tokenizer.
+        encoder: Vocabulary or tokenizer of the texts, if the inputs are texts.
     """
     some = held_out[:_GOLDEN_ROWS]
-    if vocabulary is not None:
-        words = [vocabulary.decode(row) for row in some]
+    if isinstance(encoder, Tokenizer):
+        read = [encoder.decode(record) for record in as_records(some, encoder.input)]
+        given = [*filter(None, read), "", "?"]
+        records = encoder.encode(given)
+        examples = tuple(map(EncodedText, given, range(len(given))))
+        return Golden(records, logits_of(module, as_pairs(records)), texts=examples)
+    if encoder is not None:
+        words = [encoder.decode(row) for row in some]
         texts = [
             EncodedText(f"{text.upper() if text.isascii() else text}!", row) for row, text in enumerate(words) if text
         ]
         tokens = np.concatenate(
             [
-                vocabulary.encode(words),
+                encoder.encode(words),
                 np.full_like(some[:1], text_input.PAD),
                 np.full_like(some[:1], text_input.UNKNOWN),
             ]
@@ -119,12 +168,13 @@ def make_golden(module: nn.Module, held_out: NDArray[Any], vocabulary: Vocabular
     return Golden(inputs, logits_of(module, inputs), tuple(encoded))
 
 
-def check(model: bytes, golden: Golden) -> float:
+def check(model: bytes, golden: Golden, graph: Graph | None = None) -> float:
     """Run the golden inputs through ONNX Runtime, as a batch and one by one.
 
     Args:
         model: The exported model.
         golden: Inputs with PyTorch's logits.
+        graph: How texts enter it; None for the input `input`.
 
     Returns:
         The largest difference, absolute below 1 and relative above.
@@ -142,8 +192,15 @@ def check(model: bytes, golden: Golden) -> float:
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     session: Any = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    together = session.run(["logits"], {"input": golden.inputs})[0]
-    alone = np.concatenate([session.run(["logits"], {"input": row[np.newaxis]})[0] for row in golden.inputs])
+
+    def run(rows: NDArray[Any]) -> NDArray[np.float32]:
+        logits: NDArray[np.float32] = session.run(["logits"], {"input": rows} if graph is None else graph.feeds(rows))[
+            0
+        ]
+        return logits
+
+    together = run(golden.inputs)
+    alone = np.concatenate([run(golden.inputs[row : row + 1]) for row in range(len(golden.inputs))])
     scale = np.maximum(1.0, np.abs(golden.logits))
     difference = max(float((np.abs(logits - golden.logits) / scale).max()) for logits in (together, alone))
     if not difference <= TOLERANCE:

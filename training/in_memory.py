@@ -92,6 +92,7 @@ def candor_train(
     data, bounds = _joined(
         {part: rows for part, rows in given.items() if rows is not None}, label_names, columns, length
     )
+    data = config.encoded(data)
     parts = _parts(data, bounds, config)
     factory = (lambda *_: model) if isinstance(model, nn.Module) else model
     return run(
@@ -134,7 +135,7 @@ def _joined(
     if all(isinstance(text, str) for text in parts["train"][0]):
         texts = [str(text) for given, _ in parts.values() for text in given]
         inputs, more["vocabulary"] = tokens_of(texts, length)
-        more |= {"kind": "tokens", "vocabulary_size": 20_000}
+        more |= {"kind": "tokens", "vocabulary_size": 20_000, "texts": np.array(texts, np.object_)}
     else:
         arrays = [np.asarray(given) for given, _ in parts.values()]
         if len({array.shape[1:] for array in arrays}) > 1:

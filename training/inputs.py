@@ -106,6 +106,21 @@ class TokenShape:
 
 
 @dataclass(frozen=True)
+class TextShape:
+    """Texts by a tokenizer: ids and mask, int32 (N, 2, length).
+
+    Attributes:
+        vocabulary: Number of token ids.
+        length: Tokens of a text.
+        padding: Id of the padding token.
+    """
+
+    vocabulary: int
+    length: int
+    padding: int
+
+
+@dataclass(frozen=True)
 class NumberColumn:
     """A column of numbers; a missing number, NaN, counts as the mean.
 
@@ -198,7 +213,7 @@ class TableShape:
         )
 
 
-InputShape = ImageShape | TokenShape | TableShape
+InputShape = ImageShape | TokenShape | TextShape | TableShape
 
 
 def _number_column(values: NDArray[np.float32]) -> NumberColumn:

@@ -141,6 +141,7 @@ def export_bundle(trained: Trained | GrownTrees, root: Path, *, allow_poor: bool
             report=report,
             diagrams=draw(reference, calibrator),
             vocabulary=data.vocabulary,
+            tokenizer=data.tokenizer,
             columns=data.columns,
             profile=_profile(trained),
         ),

@@ -67,6 +67,17 @@ class TokenInput(nn.Module):
         return torch.where(known, tokens, text.UNKNOWN).to(torch.int64)
 
 
+class TextInput(nn.Module):
+    """From the stored pairs of ids and mask to both, without the columns at the end that are padding in every row."""
+
+    def forward(self, pairs: Tensor) -> tuple[Tensor, Tensor]:
+        """Map int32 (N, 2, L) to ids and mask, int64 (N, l) with l ≤ L."""
+        used = pairs[:, 1].any(dim=0).nonzero()
+        length = int(used[-1]) + 1 if len(used) else 1
+        ids, mask = pairs[:, :, :length].to(torch.int64).unbind(1)
+        return ids, mask
+
+
 class TableInput(nn.Module):
     """From rows of a table to standardised numbers and codes of categories.
 

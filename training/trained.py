@@ -69,12 +69,14 @@ class Trained:
 
     def exported(self) -> Exported:
         """Return the network as a graph, checked on golden inputs; raises ExportError."""
-        golden = export.make_golden(self.module, self.data.inputs[self.parts.fit], self.data.vocabulary)
+        golden = export.make_golden(self.module, self.data.inputs[self.parts.fit], self.data.encoder)
         model = export.to_onnx(self.module, golden.inputs)
+        graph = export.graph_of(self.module, golden)
         return Exported(
             model=model,
             golden=golden,
-            difference=export.check(model, golden),
+            difference=export.check(model, golden, graph),
+            graph=graph,
             parameters=sum(parameter.numel() for parameter in self.module.parameters()),
             architecture={
                 "dropout": self.config.dropout,
@@ -155,7 +157,7 @@ def learn(
         added = adjustment(config, data, parts.train)
         criterion = Criterion(loss, config.coefficients, len(parts.train), classes, adjustment=added)
         if architecture not in MODELS.values():
-            check_network(config.model, module, data.inputs[parts.train[:_CHECKED]], classes, data.vocabulary)
+            check_network(config.model, module, data.inputs[parts.train[:_CHECKED]], classes, data.encoder)
         if loss not in LOSSES.values():
             check_loss(config.loss, criterion, classes, mixed=config.mixup > 0)
         outcome = train(

@@ -13,16 +13,19 @@ from numpy.typing import NDArray
 from bundle.inputs import InputSpec
 from bundle.table import Column, Columns
 from bundle.text import PAD, SPECIAL, UNKNOWN, Vocabulary
+from bundle.tokenizer import Tokenizer
 from training.errors import ConfigurationError, DataError
-from training.inputs import ImageShape, InputShape, TableShape, TokenShape
+from training.inputs import ImageShape, InputShape, TableShape, TextShape, TokenShape
+from training.tokenized import encoded
 
-Kind = Literal["image", "tokens", "array"]
+Kind = Literal["image", "tokens", "array", "tensors"]
 Rows = NDArray[np.int64]
 
 _DTYPES: dict[Kind, tuple[type[np.generic], int]] = {
     "image": (np.uint8, 4),
     "tokens": (np.int32, 2),
     "array": (np.float32, 2),
+    "tensors": (np.int32, 3),
 }
 
 
@@ -32,10 +35,11 @@ class Dataset:
 
     Attributes:
         name: Key in `DATASETS`, with the selected classes.
-        inputs: uint8 (N, H, W, C) images, int32 (N, L) tokens or float32 (N, F) rows of a table, as the graph's input.
+        inputs: uint8 (N, H, W, C) images, int32 (N, L) tokens or float32 (N, F) rows of a table, as the graph's input;
+            int32 (N, 2, L) ids and masks of texts by a tokenizer.
         labels: Class of each example, int64 (N,), in 0 … K − 1.
         label_names: Names of the K classes.
-        kind: `image`, `tokens` or `array`, as in `bundle.InputSpec`.
+        kind: `image`, `tokens`, `array` or `tensors`, as in `bundle.InputSpec`.
         test: Rows that the authors set apart for testing; nothing is trained or fitted on them.
         sources: sha256 of each file read, by its path in the folder of data sets.
         resized: Whether images were resized when read; the bundle then resizes clients' images too.
@@ -43,6 +47,8 @@ class Dataset:
         vocabulary: Words behind the tokens.
         vocabulary_size: Largest vocabulary after `learned_from`.
         weights: Weight of each example, float64 (N,), finite and above 0; None where all are equal.
+        texts: The texts themselves, object (N,), where a tokenizer could encode them.
+        tokenizer: What encoded the texts, for `tensors`.
         sizes: `train_rows`, `validation_rows` and `reference_rows` of a run that does not name them.
 
     Raises:
@@ -61,6 +67,8 @@ class Dataset:
     vocabulary: Vocabulary | None = None
     vocabulary_size: int | None = None
     weights: NDArray[np.float64] | None = None
+    texts: NDArray[np.object_] | None = None
+    tokenizer: Tokenizer | None = None
     sizes: Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
@@ -86,10 +94,17 @@ class Dataset:
 
     def spec(self, *, resize: bool = False) -> InputSpec:
         """Return the input specification of one example; `resize` asks to resize encoded images of another size."""
+        if self.tokenizer is not None:
+            return self.tokenizer.input
         dtype, _ = _DTYPES[self.kind]
         return InputSpec(
             kind=self.kind, dtype=np.dtype(dtype).name, shape=self.inputs.shape[1:], resize=resize or self.resized
         )
+
+    @property
+    def encoder(self) -> Vocabulary | Tokenizer | None:
+        """What turns texts into inputs; None if the inputs are not texts."""
+        return self.tokenizer or self.vocabulary
 
     def outside_test(self) -> Rows:
         """Return the rows outside `test`, ascending."""
@@ -105,6 +120,7 @@ class Dataset:
             inputs=self.inputs[rows],
             labels=self.labels[rows],
             weights=None if self.weights is None else self.weights[rows],
+            texts=None if self.texts is None else self.texts[rows],
             test=range(start, stop),
         )
 
@@ -122,6 +138,8 @@ class Dataset:
             return ImageShape.measured(self.inputs[train], centred=centred)
         if centred:
             raise ConfigurationError(f"{self.name} does not contain images, which `centred` requires")
+        if self.tokenizer is not None:
+            return TextShape(len(self.tokenizer), self.inputs.shape[2], self.tokenizer.padding)
         if self.vocabulary is not None:
             return TokenShape(len(self.vocabulary), self.vocabulary.length)
         if self.columns is not None:
@@ -129,6 +147,25 @@ class Dataset:
             counts = [None if values is None else len(values) for values in categories]
             return TableShape.measured(self.inputs[train], counts)
         raise DataError(f"{self.name}: {self.kind} without a vocabulary or columns")
+
+    def tokenized(self, tokenizer: Tokenizer) -> Dataset:
+        """Return the same texts, encoded by a tokenizer instead of a vocabulary.
+
+        Raises:
+            ConfigurationError: The data set has no texts, or the tokenizer cannot encode one.
+        """
+        if self.texts is None:
+            raise ConfigurationError(f"{self.name} has no texts, which a tokenizer requires")
+        inputs = encoded(tokenizer, self.texts)
+        return replace(
+            self,
+            kind="tensors",
+            inputs=inputs,
+            texts=None,
+            vocabulary=None,
+            vocabulary_size=None,
+            tokenizer=tokenizer,
+        )
 
     def learned_from(self, train: Rows) -> Dataset:
         """Return the same examples, encoded by the training rows (int64 row numbers) alone.

@@ -24,6 +24,7 @@ from training.data import (
     svhn,
     table,
     text_folder,
+    texts,
     vehicle_fraud,
 )
 from training.data.dataset import Dataset
@@ -42,6 +43,7 @@ DATASETS: dict[str, Reader] = {
     "vehicle_fraud": vehicle_fraud.load,
     "table": table.load,
     "text_folder": text_folder.load,
+    "texts": texts.load,
     "image_folder": image_folder.load,
     "arrays": arrays.load,
 }

@@ -58,6 +58,7 @@ def with_test_rows(data: Dataset, rows: int, *, seed: int) -> Dataset:
         inputs=data.inputs[rows_in_order],
         labels=data.labels[rows_in_order],
         weights=None if data.weights is None else data.weights[rows_in_order],
+        texts=None if data.texts is None else data.texts[rows_in_order],
         test=range(len(kept), len(data)),
     )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import numpy as np
+
 from training.data.class_folders import class_folders
 from training.data.dataset import Dataset
 from training.data.distribution import Distribution, Files, digest_of_many
@@ -64,4 +66,5 @@ def load(root: Path | None = None, *, folder: str = ".", length: int = 1000, voc
         sources=files.digests,
         vocabulary=vocabulary,
         vocabulary_size=vocabulary_size,
+        texts=np.array(texts, np.object_),
     )

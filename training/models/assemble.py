@@ -9,11 +9,16 @@ from typing import Any
 from torch import nn
 
 from training.errors import ConfigurationError
-from training.inputs import ImageShape, InputShape, TableShape, TokenShape
+from training.inputs import ImageShape, InputShape, TableShape, TextShape, TokenShape
 from training.models.network import ImageNetwork, Network, TableNetwork, TokenNetwork
-from training.preprocess import ImageInput, TableInput, TokenInput
+from training.preprocess import ImageInput, TableInput, TextInput, TokenInput
 
-_CALLED = {ImageShape: "images", TokenShape: "tokens of a text", TableShape: "rows of a table"}
+_CALLED = {
+    ImageShape: "images",
+    TokenShape: "tokens of a text",
+    TextShape: "texts by a tokenizer",
+    TableShape: "rows of a table",
+}
 
 
 Architecture = type[Network] | Callable[..., nn.Module]
@@ -73,6 +78,8 @@ def assemble(
 def _preprocessing(shape: InputShape) -> nn.Module:
     if isinstance(shape, ImageShape):
         return ImageInput(shape.scale, None, shape.mean)
+    if isinstance(shape, TextShape):
+        return TextInput()
     return TokenInput(shape.vocabulary) if isinstance(shape, TokenShape) else TableInput(shape)
 
 

@@ -1,7 +1,8 @@
 """Networks of other libraries, with pretrained weights from files: `timm:NAME`, `torchvision:NAME`, `hf:FOLDER`.
 
 Nothing is downloaded. The network's own configuration says how images enter it (size, mean, deviation); that
-preprocessing becomes part of the exported graph. The last linear layer, the head, is replaced, unless the configuration
+preprocessing becomes part of the exported graph. Texts enter a transformer (`hf:FOLDER`) by its own tokenizer
+(`training.tokenized`). The last linear layer, the head, is replaced, unless the configuration
 names the very classes of the data set: then its rows are put into the data set's order.
 """
 
@@ -24,10 +25,10 @@ import torch
 from torch import Tensor, nn
 
 from training.errors import ConfigurationError
-from training.inputs import ImageShape, InputShape
+from training.inputs import ImageShape, InputShape, TextShape
 from training.models.published import first, read_weights
 from training.models.torchvision_operators import define_missing_operators
-from training.preprocess import ImageInput
+from training.preprocess import ImageInput, TextInput
 
 LIBRARIES = ("timm", "torchvision", "hf")
 _WHITE = 255.0
@@ -36,11 +37,11 @@ _EXTRA = "python requirements/install.py finetune"
 
 
 class FineTuned(nn.Module):
-    """A network of another library as a network from images to logits.
+    """A network of another library as a network from images, or ids and mask of texts, to logits.
 
     Args:
         network: The network; it returns logits, or an object with `logits`.
-        head: Names of the head's parameters.
+        head: Names of the parameters that begin at random: the head's.
         options: Keyword arguments of its `forward`.
     """
 
@@ -48,9 +49,12 @@ class FineTuned(nn.Module):
         super().__init__()
         self.network, self.head, self.options = network, head, dict(options)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Map float32 (N, 3, side, side) to logits float32 (N, K)."""
-        found = self.network(images, **self.options)
+    def forward(self, inputs: Tensor | tuple[Tensor, Tensor]) -> Tensor:
+        """Map images float32 (N, 3, side, side), or ids and mask int64 (N, L), to logits float32 (N, K)."""
+        if isinstance(inputs, Tensor):
+            found = self.network(inputs, **self.options)
+        else:
+            found = self.network(input_ids=inputs[0], attention_mask=inputs[1], **self.options)
         logits: Tensor = found if isinstance(found, Tensor) else found.logits
         return logits
 
@@ -69,23 +73,21 @@ class _Found:
 
     Attributes:
         network: The network.
-        side: Side of its square images.
-        mean: Subtracted from each channel, on the scale 0 … 1.
-        deviation: Divisor of each channel after that.
+        preprocessing: From stored inputs to the network's.
         labels: Classes of its pretrained head; () if unknown.
         state: Its pretrained weights; empty for none.
         source: Where they are from.
         options: Keyword arguments of the network's `forward`.
+        new: Parameters beside the head's that its weights may lack, and that then begin at random.
     """
 
     network: nn.Module
-    side: int
-    mean: Sequence[float]
-    deviation: Sequence[float]
+    preprocessing: nn.Module
     labels: tuple[str, ...] = ()
     state: Mapping[str, Tensor] = field(default_factory=dict)
     source: str = ""
     options: Mapping[str, bool] = field(default_factory=dict)
+    new: frozenset[str] = frozenset()
 
 
 def names_library(model: str) -> bool:
@@ -113,29 +115,37 @@ def fine_tuned(
     Args:
         model: `timm:NAME`, `torchvision:NAME`, or `hf:FOLDER`: a folder with `config.json` and `model.safetensors`, of
             transformers or timm.
-        shape: Shape of the stored images, 1 or 3 channels.
+        shape: Shape of the stored images, 1 or 3 channels, or of texts by the folder's tokenizer.
         label_names: Names of the K classes.
         weights: File of pretrained weights; None for those in the folder, or none.
         side: Side of the network's square images; None for its own.
         load: Whether to load weights; otherwise the caller will.
 
     Returns:
-        A module from stored images to logits float32 (N, K): preprocessing `[0]`, a `FineTuned` `[1]`.
+        A module from stored inputs to logits float32 (N, K): preprocessing `[0]`, a `FineTuned` `[1]`.
 
     Raises:
         ConfigurationError: The library is missing, the network unknown, or the weights do not fit it.
     """
-    if not isinstance(shape, ImageShape):
-        raise ConfigurationError(f"the model {model} requires images")
     library, _, name = model.partition(":")
+    file = weights_of(model, weights) if load else None
     make: dict[str, Callable[..., _Found]] = {"timm": _timm, "torchvision": _torchvision, "hf": _folder}
     with _offline():
-        found = make[library](name, len(label_names), weights_of(model, weights) if load else None, side)
-    head = _load(found, label_names) if found.state else _head(found.network, len(label_names))
-    preprocessing = ImageInput(
-        [_WHITE * value for value in found.deviation], found.side, [_WHITE * value for value in found.mean]
-    )
-    return nn.Sequential(preprocessing, FineTuned(found.network.float(), head, found.options))
+        if isinstance(shape, TextShape):
+            if side is not None:
+                raise ConfigurationError(f"image_size is {side}, expected none for texts")
+            found = _of_texts(Path(name), shape, len(label_names), file)
+        elif isinstance(shape, ImageShape):
+            found = make[library](name, len(label_names), file, side)
+        else:
+            raise ConfigurationError(f"the model {model} requires images, or texts with hf:FOLDER")
+    head = _head(found.network, len(label_names)) if file is None else _load(found, label_names)
+    return nn.Sequential(found.preprocessing, FineTuned(found.network.float(), head, found.options))
+
+
+def _entrance(side: int, mean: Sequence[float], deviation: Sequence[float]) -> ImageInput:
+    """Return the preprocessing of images; mean and deviation are on the scale 0 … 1."""
+    return ImageInput([_WHITE * value for value in deviation], side, [_WHITE * value for value in mean])
 
 
 def _timm(
@@ -155,7 +165,7 @@ def _timm(
         convert = getattr(sys.modules[type(network).__module__], "checkpoint_filter_fn", None)
         state = read_weights(weights) if convert is None else convert(read_weights(weights), network)
     labels = tuple(config.get("label_names") or ())
-    return _Found(network, side or own, config["mean"], config["std"], labels, state, str(weights))
+    return _Found(network, _entrance(side or own, config["mean"], config["std"]), labels, state, str(weights))
 
 
 def _torchvision(name: str, classes: int, weights: Path | None, side: int | None) -> _Found:
@@ -170,7 +180,7 @@ def _torchvision(name: str, classes: int, weights: Path | None, side: int | None
     network = models.get_model(name, weights=None, num_classes=classes, **sized)
     state = {} if weights is None else read_weights(weights)
     labels = tuple(published.meta["categories"])
-    return _Found(network, side or own, transforms.mean, transforms.std, labels, state, str(weights))
+    return _Found(network, _entrance(side or own, transforms.mean, transforms.std), labels, state, str(weights))
 
 
 def _folder(name: str, classes: int, weights: Path | None, side: int | None) -> _Found:
@@ -183,9 +193,7 @@ def _folder(name: str, classes: int, weights: Path | None, side: int | None) -> 
     if not kind.endswith("ForImageClassification"):
         raise ConfigurationError(f"{folder} has {kind}, expected a classifier of images, …ForImageClassification")
     image = _document(folder / "preprocessor_config.json")
-    transformers = _imported("transformers")
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
+    transformers = _transformers()
     own = _side(image.get("size", config.get("image_size")), folder)
     made = transformers.AutoConfig.from_pretrained(folder, num_labels=classes, local_files_only=True)
     network = transformers.AutoModelForImageClassification.from_config(made)
@@ -194,7 +202,7 @@ def _folder(name: str, classes: int, weights: Path | None, side: int | None) -> 
         if "interpolate_pos_encoding" not in inspect.signature(network.forward).parameters:
             raise ConfigurationError(f"{folder} takes images of {own} × {own} pixels; leave out image_size")
         options = {"interpolate_pos_encoding": True}
-    state = {} if weights is None else _weights_of_folder(folder, weights, type(network), classes)
+    state = {} if weights is None else _weights_of_folder(folder, weights, type(network), made)
     mean, deviation = ([0.0], [1.0])
     if image.get("do_normalize", True):
         try:
@@ -203,17 +211,48 @@ def _folder(name: str, classes: int, weights: Path | None, side: int | None) -> 
             raise ConfigurationError(
                 f"{folder}/preprocessor_config.json has no {error.args[0]}, which `do_normalize` requires"
             ) from None
-    labels = config.get("id2label") or {}
+    if len(mean) == 1:
+        mean, deviation = mean * 3, deviation * 3
     return _Found(
-        network,
-        side or own,
-        mean * 3 if len(mean) == 1 else mean,
-        deviation * 3 if len(deviation) == 1 else deviation,
-        tuple(labels[key] for key in sorted(labels, key=int)),
-        state,
-        str(weights),
-        options,
+        network, _entrance(side or own, mean, deviation), _labels(config), state, str(weights), options=options
     )
+
+
+def _of_texts(folder: Path, shape: TextShape, classes: int, weights: Path | None) -> _Found:
+    """Return a transformer that classifies texts; one that was trained for another task gets a new head."""
+    config = _document(folder / "config.json")
+    transformers = _transformers()
+    try:
+        made = transformers.AutoConfig.from_pretrained(folder, num_labels=classes, local_files_only=True)
+        made.use_cache = False
+        if made.pad_token_id is None:
+            made.pad_token_id = shape.padding
+        # The plain attention is deterministic, and exports as it is.
+        network = transformers.AutoModelForSequenceClassification.from_config(made, attn_implementation="eager")
+    except (ValueError, KeyError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigurationError(f"{folder} is not a transformer that can classify texts: {reason[:300]}") from error
+    rows = network.get_input_embeddings().num_embeddings
+    if rows < shape.vocabulary:
+        raise ConfigurationError(
+            f"{folder}/tokenizer.json has {shape.vocabulary} token ids, expected at most {rows}, the network's"
+        )
+    inner = f"{network.base_model_prefix}."
+    new = frozenset(name for name in network.state_dict() if not name.startswith(inner) or ".pooler." in name)
+    state = {} if weights is None else _weights_of_folder(folder, weights, type(network), made)
+    return _Found(network, TextInput(), _labels(config), state, str(weights), new=new)
+
+
+def _transformers() -> Any:
+    transformers = _imported("transformers")
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    return transformers
+
+
+def _labels(config: Mapping[str, Any]) -> tuple[str, ...]:
+    labels = config.get("id2label") or {}
+    return tuple(labels[key] for key in sorted(labels, key=int))
 
 
 def _side(size: Any, folder: Path) -> int:
@@ -223,7 +262,7 @@ def _side(size: Any, folder: Path) -> int:
     return found
 
 
-def _weights_of_folder(folder: Path, weights: Path, kind: Any, classes: int) -> dict[str, Tensor]:
+def _weights_of_folder(folder: Path, weights: Path, kind: Any, config: Any) -> dict[str, Tensor]:
     """Return the weights under the names of this version of transformers, which renames older ones."""
     if weights.parent != folder:
         return read_weights(weights)
@@ -231,7 +270,7 @@ def _weights_of_folder(folder: Path, weights: Path, kind: Any, classes: int) -> 
         raise ConfigurationError(f"{weights}: no such file, expected weights; those in .bin files are not read")
     network, told = kind.from_pretrained(
         folder,
-        num_labels=classes,
+        config=config,
         ignore_mismatched_sizes=True,
         local_files_only=True,
         use_safetensors=True,
@@ -255,7 +294,7 @@ def _head(network: nn.Module, classes: int) -> frozenset[str]:
 
 
 def _load(found: _Found, label_names: Sequence[str]) -> frozenset[str]:
-    """Load the pretrained weights, all but the head's or with it; return the names of what is new."""
+    """Load the pretrained weights, all but the head's or with it; return the names of what begins at random."""
     here = found.network.state_dict()
     there = {
         name.removeprefix("module."): tensor.float() if tensor.is_floating_point() else tensor
@@ -268,7 +307,8 @@ def _load(found: _Found, label_names: Sequence[str]) -> frozenset[str]:
             del there[name]
         else:
             there[name] = there[name][order]
-    missing = sorted(name for name in here.keys() - there.keys() - head if not name.endswith(_COUNTS))
+    new = head | (found.new - there.keys())
+    missing = sorted(name for name in here.keys() - there.keys() - new if not name.endswith(_COUNTS))
     strange = sorted(there.keys() - here.keys())
     shapes = [
         f"{name} {tuple(there[name].shape)}, expected {tuple(here[name].shape)}"
@@ -285,7 +325,7 @@ def _load(found: _Found, label_names: Sequence[str]) -> frozenset[str]:
             f"{found.source} does not contain the weights of {type(found.network).__name__}; " + "; ".join(problems)
         )
     found.network.load_state_dict({**here, **there})
-    return head
+    return new
 
 
 def _order(before: Sequence[str], now: Sequence[str]) -> list[int] | None:

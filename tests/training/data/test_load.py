@@ -51,14 +51,15 @@ def test_names_and_settings_that_are_none(name: str, settings: dict[str, Any], t
 
 @pytest.mark.parametrize("name", sorted((DATASETS | SHIFTED).keys() - {"digits"}))
 def test_a_missing_folder_says_what_to_do(name: str, tmp_path: Path) -> None:
-    needed = {"table": {"file": "t.csv", "label": "y"}, "arrays": {"file": "a.npz"}}.get(name, {})
+    files = {"table": {"file": "t.csv", "label": "y"}, "arrays": {"file": "a.npz"}}
+    needed = {**files, "texts": {"file": "t.csv", "text": "x", "label": "y"}}.get(name, {})
     for folder in (tmp_path, tmp_path / "none"):
         with pytest.raises(DataError, match=r"(Download|Set) .*Expected: ") as caught:
             load(name, DataOptions(folder, settings=needed))
         assert str(folder) in str(caught.value)
 
 
-OWN = {"image_folder": "folder", "text_folder": "folder", "arrays": "file", "table": "file"}
+OWN = {"image_folder": "folder", "text_folder": "folder", "arrays": "file", "table": "file", "texts": "file"}
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -74,8 +75,10 @@ def test_data_of_ones_own_lie_anywhere(name: str, tmp_path: Path, monkeypatch: p
         (here / "texts" / part / "1.txt").write_text(f"one {part}")
     np.savez(here / "mine.npz", images=images, labels=np.array([0, 1]))
     (here / "mine.csv").write_text("x,id,y\n1,7,a\n2,8,b\n")
-    path = {"image_folder": "mine", "text_folder": "texts", "arrays": "mine.npz", "table": "mine.csv"}[name]
-    settings = {"label": "y", "drop": "id"} if name == "table" else {}
+    folders = {"image_folder": "mine", "text_folder": "texts", "arrays": "mine.npz"}
+    path = folders.get(name, "mine.csv")
+    columns = {"table": {"label": "y", "drop": "id"}, "texts": {"text": "x", "label": "y"}}
+    settings: dict[str, Any] = columns.get(name, {})
     monkeypatch.chdir(here)
     near = load(name, DataOptions(settings={OWN[name]: path, **settings}))
     below = load(name, DataOptions(tmp_path, settings={OWN[name]: f"here/{path}", **settings}))
