@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Literal
 
 import numpy as np
 
 from importing.converters.forest import IR_VERSION, OPSETS
 from importing.converters.sklearn_inputs import MATRIX, Inputs
+from importing.converters.sklearn_trees import parts
 from importing.errors import UnsupportedModelError
 from importing.libraries import library
 
@@ -26,6 +28,7 @@ def steps(model: Any, inputs: Inputs) -> tuple[Any, str, Precision]:
     Raises:
         UnsupportedModelError: skl2onnx or ONNX Runtime does not know a step.
     """
+    _refuse_other_calibrations(model)
     failures = []
     for precision in ("float64", "float32"):
         try:
@@ -44,12 +47,56 @@ def steps(model: Any, inputs: Inputs) -> tuple[Any, str, Precision]:
     )
 
 
+def _refuse_other_calibrations(model: Any) -> None:
+    """Refuse what skl2onnx converts to something else."""
+    for part in parts(model):
+        if type(part).__name__ != "CalibratedClassifierCV":
+            continue
+        if part.method != "sigmoid":
+            raise UnsupportedModelError(
+                "skl2onnx takes steps where scikit-learn interpolates",
+                where="CalibratedClassifierCV",
+                found=f"method={part.method!r}",
+                expected="method='sigmoid'",
+                remedy="Or import the model inside it: Candor calibrates it with isotonic regression, too.",
+            )
+        inside = [each.estimator for each in part.calibrated_classifiers_]
+        if any(hasattr(each, "steps") and hasattr(each, "decision_function") for each in inside):
+            raise UnsupportedModelError(
+                "skl2onnx calibrates the probabilities of a pipeline, and scikit-learn its decision values",
+                where="CalibratedClassifierCV",
+                found=" → ".join(_names(inside[0])),
+                expected="a calibrated classifier as the last step of a pipeline",
+                remedy="Train make_pipeline(…, CalibratedClassifierCV(classifier)), or import the pipeline without it: "
+                "Candor calibrates it.",
+            )
+
+
+def _rewritten(model: Any) -> Any:
+    """Return a copy of a model with the same answers, in forms that skl2onnx converts."""
+    copied = copy.deepcopy(model)
+    for part in parts(copied):
+        kind = type(part).__name__
+        if kind == "KBinsDiscretizer" and part.encode == "onehot":
+            part.encode = "onehot-dense"
+        elif kind == "VotingClassifier":
+            part.flatten_transform = False  # of `transform`, which nothing calls
+            part.weights = None if part.weights is None else np.asarray(part.weights, np.float64)
+        elif (
+            kind == "LinearDiscriminantAnalysis" and len(getattr(part, "classes_", ())) == 2
+        ):  # skl2onnx doubles its log-odds
+            part.__class__ = library("sklearn.linear_model").LogisticRegression
+            part.solver = "liblinear"
+    return copied
+
+
 def _names(model: Any) -> list[str]:
     return [type(step).__name__ for _, step in model.steps] if hasattr(model, "steps") else [type(model).__name__]
 
 
 def _convert(model: Any, inputs: Inputs, precision: Precision) -> tuple[Any, str]:
     onnx, skl2onnx, types = library("onnx"), library("skl2onnx"), library("skl2onnx.common.data_types")
+    model = _rewritten(model)
     number = types.DoubleTensorType if precision == "float64" else types.FloatTensorType
     kinds = {"number": number, "integer": types.Int64TensorType, "string": types.StringTensorType}
     if inputs.whole:

@@ -8,6 +8,7 @@ Source: scikit-learn, sklearn/tree/_tree.pyx (_apply_dense), sklearn/ensemble/_h
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,17 @@ def check(model: Any) -> None:
     Raises:
         UnsafeFileError: A tree leads outside itself, or to a feature that a row does not have.
     """
+    for found in parts(model):
+        sound = all(_sound(tree, found.n_features_in_) for tree in _trees_of(found))
+        # An ensemble hands rows to its trees without a look at their number of columns.
+        members: Any = [] if hasattr(found, "estimators_features_") else np.ravel(getattr(found, "estimators_", []))
+        wide = [each for each in members if hasattr(each, "tree_") and each.n_features_in_ != found.n_features_in_]
+        if wide or not sound:
+            raise UnsafeFileError("a tree in the file is damaged: it leads outside itself, or outside a row")
+
+
+def parts(model: Any) -> Iterator[Any]:
+    """Yield a model and every object in it, each once."""
     seen: set[int] = set()
     waiting = [model]
     while waiting:
@@ -61,12 +73,7 @@ def check(model: Any) -> None:
             waiting += found.ravel().tolist()
         elif hasattr(found, "__dict__") and not isinstance(found, type):
             waiting += vars(found).values()
-            sound = all(_sound(tree, found.n_features_in_) for tree in _trees_of(found))
-            # An ensemble hands rows to its trees without a look at their number of columns.
-            members: Any = [] if hasattr(found, "estimators_features_") else np.ravel(getattr(found, "estimators_", []))
-            wide = [each for each in members if hasattr(each, "tree_") and each.n_features_in_ != found.n_features_in_]
-            if wide or not sound:
-                raise UnsafeFileError("a tree in the file is damaged: it leads outside itself, or outside a row")
+            yield found
 
 
 def _trees_of(found: Any) -> list[Any]:

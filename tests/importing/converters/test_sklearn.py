@@ -14,19 +14,28 @@ import skops.io
 import xgboost
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import (
     AdaBoostClassifier,
     ExtraTreesClassifier,
     GradientBoostingClassifier,
     HistGradientBoostingClassifier,
     RandomForestClassifier,
+    VotingClassifier,
 )
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, RidgeClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder, PolynomialFeatures, StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    KBinsDiscretizer,
+    OneHotEncoder,
+    OrdinalEncoder,
+    PolynomialFeatures,
+    StandardScaler,
+)
 from sklearn.tree import DecisionTreeClassifier
 
 from bundle import InputSpec, TensorSpec
@@ -101,6 +110,51 @@ def test_pipelines_of_numbers_answer_as_scikit_learn(estimator: Any) -> None:
     assert np.allclose(
         converted.native(feeds), estimator.predict_proba(rows.astype(feeds["features"].dtype)), atol=1e-9
     )
+
+
+def mixed(*members: Any, **options: Any) -> VotingClassifier:
+    return VotingClassifier([(str(place), member) for place, member in enumerate(members)], **options)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "classes"),
+    [
+        (LinearDiscriminantAnalysis(), 2),
+        (make_pipeline(StandardScaler(), LinearDiscriminantAnalysis()), 2),
+        (LinearDiscriminantAnalysis(), 3),
+        (make_pipeline(KBinsDiscretizer(4, strategy="uniform"), LogisticRegression()), 2),
+        (mixed(LogisticRegression(), GaussianNB(), voting="soft"), 2),
+        (mixed(LinearDiscriminantAnalysis(), GaussianNB(), voting="soft", weights=[1, 3]), 2),
+        (mixed(make_pipeline(StandardScaler(), LogisticRegression()), GaussianNB(), voting="soft"), 3),
+        (CalibratedClassifierCV(LogisticRegression(), cv=2), 2),
+    ],
+    ids=str,
+)
+def test_what_skl2onnx_converts_only_in_another_form(estimator: Any, classes: int) -> None:
+    rows = np.random.default_rng(1).normal(size=(300, 4))
+    target = np.digitize(rows[:, 0] + rows[:, 1] ** 2, [0.0, 1.0][: classes - 1])
+    before = estimator.fit(rows, target).predict_proba(rows)
+    converted = convert(estimator)
+    feeds = matrix(converted, rows)
+    check = compare(answer(converted, feeds), converted.native(feeds), rows, library=converted.library)
+    assert check.difference < 1e-5
+    np.testing.assert_array_equal(estimator.predict_proba(rows), before, "the caller's own object stays as it was")
+
+
+@pytest.mark.parametrize(
+    ("estimator", "told"),
+    [
+        (CalibratedClassifierCV(GaussianNB(), cv=2, method="isotonic"), "interpolates.*method='sigmoid'"),
+        (
+            CalibratedClassifierCV(make_pipeline(StandardScaler(), LogisticRegression()), cv=2),
+            r"decision values.*StandardScaler → LogisticRegression.*make_pipeline\(…, CalibratedClassifierCV",
+        ),
+    ],
+)
+def test_calibrated_models_that_skl2onnx_changes_are_refused(estimator: Any, told: str) -> None:
+    rows, target = rows_and_labels(2, missing=False)
+    with pytest.raises(UnsupportedModelError, match=told):
+        convert(estimator.fit(rows, target))
 
 
 def table(rows: int = 400) -> tuple[pd.DataFrame, np.ndarray]:
