@@ -49,6 +49,7 @@ def suggest(
             parts.fit,
             positive=positive,
             certify_rows=len(np.unique(parts.certify.group)),
+            certify=parts.certify,
             labelled_rows=len(parts.fit) + len(parts.certify) + len(parts.tried),
             delta=delta,
             review_share=review_share,

@@ -6,13 +6,14 @@ group at each candidate; `Clustered` tests promises on these sums, with what fit
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from candor.contract.conditions import Metric
 from candor.contract.policies import Policy
@@ -193,7 +194,7 @@ class Clustered:
         groups = self._groups(metric, order, tolerance)
         start = 0
         if metric in ("precision", "selective_risk"):
-            start = int(self._outlook(groups, level).argmax())
+            start = int(self._outlook(groups, level, self._certify.size).argmax())
         shown = self.test(metric, order[start:], tolerance, level)
         steps = len(shown) if shown.all() else int(shown.argmin())
         return start, start + steps - 1 if steps else -1
@@ -215,6 +216,29 @@ class Clustered:
                 level,
             )
         return shown
+
+    def chances(
+        self, metric: Metric, candidates: Sequence[int], tolerance: float
+    ) -> Callable[[float, float, float], float]:
+        """Return what estimates the chance that certify rows show a promise; no label of theirs is read.
+
+        Args:
+            metric: The metric.
+            candidates: Candidates to start from.
+            tolerance: Largest rate of errors that keeps the promise.
+
+        Returns:
+            A function of the level of the test, the number of groups that certify, and the number of fit groups.
+        """
+        groups = self._groups(metric, np.asarray(candidates, np.intp), tolerance)
+
+        def chance(level: float, certify: float, fit: float) -> float:
+            at = self._outlook(groups, level, certify).argmax()
+            if groups.beyond[at] > CHARGED * tolerance:  # the certificate is refused
+                return 0.0
+            return float(ndtr(self._outlook(groups, level, certify, fit)[at]))
+
+        return chance
 
     def band(self, metric: Metric, order: NDArray[np.intp], tolerance: float, share: float) -> tuple[int, int]:
         """Test candidates at once, for a promise that may have been chosen with the rows in view.
@@ -336,14 +360,21 @@ class Clustered:
             share=groups / max(self._fit.size, 1),
         )
 
-    def _outlook(self, groups: _Groups, level: float) -> NDArray[np.float64]:
-        """Return how likely each candidate is to be certified, as a normal quantile, judged from fit rows only."""
-        q, n = groups.tolerance, np.maximum(groups.share * self._certify.size, 1e-9)
+    def _outlook(self, groups: _Groups, level: float, certify: float, fit: float = math.inf) -> NDArray[np.float64]:
+        """Return how likely each candidate is to be certified, as a normal quantile, judged from fit rows only.
+
+        Args:
+            groups: What fit rows say.
+            level: Level of the test.
+            certify: Number of groups that certify.
+            fit: Number of fit groups whose rate of errors is an estimate; infinite to take the rate as it is.
+        """
+        q, n = groups.tolerance, np.maximum(groups.share * certify, 1e-9)
         goal = -np.log(max(level, 1e-300))
         margin = n * groups.size * (q - groups.rate)
         luck = -ndtri(max(level, 1e-300)) * np.sqrt(n * q * (1 - q) * groups.size * groups.alike)
         needed = np.hypot(luck, (1 - q) * groups.limit * goal)
-        deviation = np.sqrt(n * groups.rate * (1 - groups.rate) * groups.size * groups.alike)
+        deviation = np.sqrt(n * groups.rate * (1 - groups.rate) * groups.size * groups.alike * (1 + certify / fit))
         return np.asarray((margin - needed) / deviation)
 
 

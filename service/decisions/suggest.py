@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +20,7 @@ from candor.contract.certificates import Threshold
 from candor.contract.conditions import REVIEW
 from candor.contract.policies import TOP, Policy
 from service.decisions.binomial import critical_errors
+from service.decisions.clustered import clustered
 from service.decisions.counting import Sample
 from service.decisions.grid import Grid, grid_at, make_grid, pairs
 from service.decisions.lint import furthest
@@ -41,6 +43,7 @@ MOST: Final = 20
 
 _DRAWS: Final = 4000
 _EXPLORED: Final = 0.25  # of what people look at: the rest is reviewed
+_POLICY: Final = parse_policy({"id": "suggested", "bands": [{"action": REVIEW}]})  # what its promises count: rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,7 @@ def suggest(
     positive: str,
     certify_rows: int,
     labelled_rows: int,
+    certify: ScoredRows | None = None,
     delta: float = 0.05,
     review_share: float = 0.02,
     seed: int = 0,
@@ -133,8 +137,9 @@ def suggest(
     Args:
         fit: Labelled rows that choose.
         positive: The class that they are scored for.
-        certify_rows: Number of rows, or groups, that will certify. Nothing else is read of them.
+        certify_rows: Number of rows, or groups, that will certify.
         labelled_rows: Number of all labelled rows, of which these are a part.
+        certify: These rows, of which the sizes of groups are read and no labels; None if they are like the fit rows.
         delta: Probability that any promise of the policy is false.
         review_share: Share of all rows in (0, 1) that people look at.
         seed: Of the draws.
@@ -176,7 +181,7 @@ def suggest(
         raise InputShapeError(
             "The reference has no fit rows to choose a promise from.", where="fit", found=0, expected="labelled rows"
         )
-    rows = _FitRows(fit, positive, certify_rows, delta, review_share, seed)
+    rows = _FitRows(fit, fit if certify is None else certify, positive, certify_rows, delta, review_share, seed)
     rungs, chosen = [], rows.draft(None)
     for precision in LADDER:
         if precision <= rows.base_rate:
@@ -232,11 +237,20 @@ class _FitRows:
     """What fit rows say about policies, on the grid that `solve` will make of them."""
 
     def __init__(
-        self, fit: ScoredRows, positive: str, certify_rows: int, delta: float, review_share: float, seed: int
+        self,
+        fit: ScoredRows,
+        certify: ScoredRows,
+        positive: str,
+        certify_rows: int,
+        delta: float,
+        review_share: float,
+        seed: int,
     ) -> None:
         self._fit, self._positive, self._delta, self._seed = fit, positive, delta, seed
         self._certify, self._review = certify_rows, review_share
         self._grid = make_grid(fit, fit)
+        groups = clustered(_POLICY, self._grid, fit, certify, seed)  # None where no group has two rows
+        self._grouped = None if groups is None else cache(groups.chances)
         sample = self._sample(self._grid)
         self._precision, self._recall = sample.count("precision"), sample.count("recall")
         values, counts = np.unique(fit.probability, return_counts=True)
@@ -355,6 +369,9 @@ class _FitRows:
 
     def _shown_precision(self, tolerance: float, level: float, times: float) -> float:
         """Return the chance that the first test of a precision succeeds: the one that `solve` starts with."""
+        if self._grouped is not None:
+            chance = self._grouped("precision", range(len(self._share)), tolerance)
+            return chance(level, times * self._certify, times * self.size)
         rows = np.multiply(self._precision.n, times, dtype=np.float64)
         errors = self._precision.errors + (rows - self._precision.n) * self._rate
         certify = round(times * self._certify)
@@ -366,6 +383,8 @@ class _FitRows:
 
     def _shown_flag_rate(self, at: int, tolerance: float, level: float, times: float) -> float:
         """Return the chance that a flag rate is shown for one candidate."""
+        if self._grouped is not None:
+            return self._grouped("flag_rate", (at,), tolerance)(level, times * self._certify, times * self.size)
         certify = np.array([round(times * self._certify)])
         draw = np.random.default_rng((self._seed, 4))
         errors = draw.binomial(certify[0], self._drawn_share(at, draw, times))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.stats import binom
 
 from candor.contract.policies import Policy
@@ -211,10 +212,46 @@ def test_one_class(positive: bool) -> None:
     assert (found.recall is None) != positive
 
 
-def test_one_row_of_each_group_counts() -> None:
+def groups_of(rng: np.random.Generator, sizes: NDArray[np.int64]) -> ScoredRows:
+    """Draw rows of groups whose rows have one class and nearly one score."""
+    rows = draw(rng, len(sizes), 0.2, 4.0)
+    group = np.repeat(np.arange(len(sizes)), sizes)
+    return replace(rows.take(group), group=rng.permutation(len(sizes))[group])
+
+
+def test_twice_the_rows_of_each_group_promise_no_more() -> None:
     fit = draw(np.random.default_rng(10), 500)
-    twice = ScoredRows.concat([fit, fit])
-    assert of(twice, 500, labelled_rows=1000) == of(fit, 500)
+    one, twice = of(fit, 500), of(ScoredRows.concat([fit, fit]), 500, labelled_rows=1000)
+    assert (twice.fit_rows, twice.positives) == (one.fit_rows, one.positives)
+    assert (twice.promised or 0) <= (one.promised or 0)
+
+
+@pytest.mark.parametrize("largest", [3, 30])
+def test_groups_are_promised_what_groups_can_certify(largest: int) -> None:
+    """Promises are about rows, so large groups leave little evidence: it was counted as if each had one row."""
+    rng = np.random.default_rng(13)
+    certified, promised = [], 0
+    for _ in range(4):
+        fit = groups_of(rng, rng.integers(1, largest + 1, 300))
+        found = of(fit, 300)
+        promised += found.promised is not None
+        if found.promised is not None:
+            for _ in range(5):
+                certify = groups_of(rng, rng.integers(1, largest + 1, 300))
+                certified.append(not solved(found.policy, fit, certify).review_all)
+    assert promised or largest == 30
+    assert not certified or np.mean(certified) > 0.7
+
+
+@pytest.mark.parametrize("seed", [14, 15])
+def test_groups_of_very_unequal_sizes_are_promised_little(seed: int) -> None:
+    """One row of each group gave precisions of 0.8 and 0.9 a chance of 80 % and more; no draw certified them."""
+    rng = np.random.default_rng(seed)
+    fit, *others = (groups_of(rng, np.minimum(1 + rng.pareto(0.9, 300), 300).astype(np.int64)) for _ in range(3))
+    for certify in others:
+        found = of(fit, 300, certify=certify)
+        assert (found.promised or 0) < 0.8
+        assert found == of(fit, 300, certify=replace(certify, positive=~certify.positive)), "no label is read"
 
 
 @pytest.mark.parametrize(
