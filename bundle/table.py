@@ -56,6 +56,7 @@ class Column:
         fill: Text of a missing text.
         on_missing: Whether a missing value is accepted, or the row refused.
         on_unknown: Whether a value outside `categories` is accepted, or the row refused.
+        literal: Whether words such as NA are texts, so that only an empty or absent text is missing.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Column:
     fill: str = ""
     on_missing: Rule = "accept"
     on_unknown: Rule = "accept"
+    literal: bool = False
     codes: Mapping[str, float] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -140,7 +142,10 @@ class Column:
 
     def _lacks(self, value: Cell) -> bool:
         """Return whether a cell is missing: a known category is not, even if it is called NA."""
-        return is_missing(value) and not (isinstance(value, str) and value.strip() in self.codes)
+        if not isinstance(value, str):
+            return is_missing(value)
+        text = value.strip()
+        return text not in self.codes and (not text if self.literal else is_missing(text))
 
     def _count(self, encoded: list[Any], missing: int, absent: Counter[tuple[str, str]]) -> None:
         unknown = 0
@@ -462,6 +467,8 @@ class Columns:
         columns = [asdict(column) | {"absent": _finite(column.absent)} for column in self.columns]
         for column in columns:
             del column["codes"]
+            if not column["literal"]:  # files of equal columns stay equal, see the manifest's digests
+                del column["literal"]
         document = {"schema_version": _SCHEMA_VERSION, "columns": columns}
         return json.dumps(document, ensure_ascii=False, indent=1).encode() + b"\n"
 
@@ -527,6 +534,7 @@ def _column(*, name: str, categories: list[str] | None, absent: float | None = U
         or not all(isinstance(text, str) for text in texts)
         or not all(value in values for value, values in zip(rest, known, strict=True))
         or not all(type(number) in (int, float) for number in numbers)
+        or type(rules.get("literal", False)) is not bool
     ):
         raise TypeError(f"a column of {[*texts, *rest, *numbers]!r}")
     absent = math.nan if absent is None else absent

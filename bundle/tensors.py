@@ -110,6 +110,12 @@ def cells(columns: Mapping[str, Sequence[Any] | NDArray[Any]], tensor: TensorSpe
     wrong = np.isinf(converted) if floats else converted != values
     if wrong.any():
         row, place = (int(index) for index in np.argwhere(wrong.reshape(table.shape))[0])
+        if np.isnan(float(table[row, place])):
+            raise RowError(
+                f"column {[*columns][place]!r} requires a value that the model knows",
+                found="a missing or unknown value",
+                expected=f"a value with a number of type {tensor.dtype}",
+            )
         raise RowError(
             f"a value of column {[*columns][place]!r} does not fit {tensor.dtype}",
             found=str(table[row, place]),

@@ -227,7 +227,7 @@ def fit(name: str, rows: LabelledLogits) -> Calibrator:
     except CalibrationError as error:
         raise RowsError(
             f"The calibrator `{name}` cannot be fitted on {len(rows.labels)} rows: {error}",
-            remedy="Bring more rows, or choose another with --calibrator, such as temperature.",
+            remedy="Bring more rows, or choose another calibrator, such as temperature.",
         ) from error
 
 

@@ -13,7 +13,12 @@ SHOWN: Final = 20
 
 
 def class_order(
-    rows: Rows, option: str | None, known: Sequence[str] | None, *, allow_reversed: bool = False
+    rows: Rows,
+    option: str | None,
+    known: Sequence[str] | None,
+    *,
+    allow_reversed: bool = False,
+    in_python: bool = False,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the classes as the label column has them, in the order of the model's scores, and their names.
 
@@ -22,6 +27,7 @@ def class_order(
         option: `0=genuine,1=fraud`, which gives order and names; None for the model's order, else the sorted one.
         known: Classes in the order of the scores, as the model knows them; the label column has these or their numbers.
         allow_reversed: Whether the option may give the model's own names in another order.
+        in_python: Whether messages name arguments of `candor.import_model` in place of options.
 
     Raises:
         AmbiguousModelError: The option gives the model's own names in another order.
@@ -39,13 +45,18 @@ def class_order(
         raise UnsupportedModelError(
             "--labels names a class twice, or not at all", found=option, expected="distinct classes and names"
         )
-    if set(rows.classes) - set(keys) or len(keys) < 2:
+    strays = [name for name in rows.classes if name not in keys]
+    if strays or len(keys) < 2:
+        column = None if in_python else rows.label_name or None
+        theirs = "the model" if option is None else "--labels"
         raise UnsupportedModelError(
-            f"the label column has other classes than {'the model' if option is None else '--labels'}",
-            where=str(rows.path),
-            found=", ".join(rows.classes[:SHOWN]),
+            f"{'y' if in_python else 'the label column'} has other classes than {theirs}",
+            where=rows.where(rows.label.tolist().index(strays[0]), column) if strays else str(rows.path),
+            found=", ".join((strays or rows.classes)[:SHOWN]),
             expected=", ".join(keys[:SHOWN]),
-            remedy="Name the classes in the order of the model's scores: --labels 0=genuine,1=fraud.",
+            remedy="Give y with the estimator's classes; labels= renames them."
+            if in_python
+            else "Name the classes in the order of the model's scores: --labels 0=genuine,1=fraud.",
         )
     own = tuple(known or names)
     if names != own and set(names) == set(own) and not allow_reversed:

@@ -87,7 +87,7 @@ def import_model(
         converted = replace(converted, columns=known)
     rows = rows_in_memory(
         X,
-        [names.get(value, value) for value in np.asarray(y, object).tolist()],
+        [names.get(value, value) for value in _targets(y)],
         names=None if known is None else [column.name for column in known.columns],
         group=group,
         segment=segment,
@@ -108,6 +108,16 @@ def import_model(
     )
     assert path is not None  # noqa: S101 — it is no dry run
     return path
+
+
+def _targets(y: Any) -> list[Any]:
+    """Return the class of each row; raises RowsError."""
+    found = np.asarray(y, object)
+    if found.ndim == 2 and found.shape[1] == 1:  # a data frame of one column
+        found = found[:, 0]
+    if found.ndim != 1:
+        raise RowsError("y has another shape.", where="y", found=str(found.shape), expected="(N,) or (N, 1)")
+    return list(found.tolist())
 
 
 def _names(classes: Any, labels: Mapping[Any, str] | None) -> dict[Any, Any]:

@@ -119,7 +119,7 @@ def import_graph(
 
     Args:
         model: The graph.
-        read: Reads the rows, given `text`, `columns`, `categories` and `named`, as `read_rows` takes them.
+        read: Reads the rows, given `text`, `columns`, `categories`, `literal` and `named`, as `read_rows` takes them.
         options: What every import is told.
         console: Where the steps are told.
         source: Where the model comes from.
@@ -155,12 +155,15 @@ def import_graph(
             text=text_columns(model.inputs, known),
             columns=chosen,
             categories={name: {*map(str, values)} for name, values in known.items()},
+            literal=() if converted is not None else text_columns(model.inputs, ()),  # converters know better
             named=[port.name for port in model.inputs],
         )
     else:
-        rows = read(text=None, columns=None if text is None else [text])
+        rows = read(text=None, columns=None if text is None else [text], literal=None)
     own = export.labels if converted is None else converted.labels
-    keys, labels = class_order(rows, options.labels, own, allow_reversed=options.allow_reversed)
+    keys, labels = class_order(
+        rows, options.labels, own, allow_reversed=options.allow_reversed, in_python=options.in_python
+    )
     options.check(labels)
     print_report(describe(rows, certify=options.shares[1], categories=known), console)
     split(rows, options.shares, seed=options.seed)  # scoring takes long: refuse first

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from importing.errors import UnsafeFileError, UnsupportedModelError
+from importing.libraries import muted
 from importing.limits import MAX_BYTES
 
 _HEAD = 64
+_PLACE = re.compile(r"\[[\d:]+\] \S+:\d+: ")  # time and line of source code, as XGBoost begins its messages
 _PICKLES = (".pkl", ".pickle", ".joblib")
 _PROTOCOLS = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))
 _COMPRESSED = (  # as joblib writes pickles: zlib, gzip, bzip2, xz, lzma, lz4
@@ -50,11 +53,11 @@ def read_model(
             f"not a model of {library}", where=str(path), found=repr(head[:40]), expected=expected, remedy=remedy
         )
     try:
-        return load(path)
+        with muted():
+            return load(path)
     except (errors, ValueError) as error:
-        raise UnsupportedModelError(
-            f"{library} cannot read the model", where=str(path), found=str(error)[:300]
-        ) from error
+        said = _PLACE.sub("", str(error).partition("Stack trace:")[0]).strip()
+        raise UnsupportedModelError(f"{library} cannot read the model", where=str(path), found=said[:300]) from error
 
 
 def readable(path: Path, library: str) -> bytes:

@@ -17,6 +17,7 @@ from importing.rows.values import missing
 
 _LONGEST_TEXT = 256
 _MOST_KNOWN = 1000  # values of a text column that are remembered as known
+_WITH_NONE = ("float16", "float32", "float64", "string")  # types with a value for what is missing or unknown
 
 
 def text_columns(ports: Sequence[Port], known: Collection[str]) -> tuple[str, ...] | None:
@@ -91,7 +92,7 @@ def _column(rows: Rows, name: str, tensor: str, *, text: bool, known: tuple[str,
     values = rows.features[name]
     if text:
         seen = tuple(sorted({str(value) for value in values[~missing(values)]}))
-        return Column(name, seen if len(seen) <= _MOST_KNOWN else None, "text", tensor)
+        return Column(name, seen if len(seen) <= _MOST_KNOWN else None, "text", tensor, literal=True)
     if known is not None:
         return Column(name, known, "category", tensor, first_code=0, absent=float("nan"))
     if values.dtype == object:
@@ -106,12 +107,12 @@ def _column(rows: Rows, name: str, tensor: str, *, text: bool, known: tuple[str,
     return Column(name, tensor=tensor)
 
 
-def _ruled(column: Column, values: npt.NDArray[Any], *, refuse_unknown: bool) -> Column:
-    """Return a column that refuses missing values if it never has one in the rows."""
+def _ruled(column: Column, values: npt.NDArray[Any], *, refuse_unknown: bool, whole: bool) -> Column:
+    """Return a column that refuses missing values if it never has one in the rows, or the graph has no NaN for it."""
     return replace(
         column,
-        on_missing="accept" if missing(values).any() else "refuse",
-        on_unknown="refuse" if refuse_unknown else column.on_unknown,
+        on_missing="accept" if missing(values).any() and not whole else "refuse",
+        on_unknown="refuse" if refuse_unknown or (whole and column.kind == "category") else column.on_unknown,
     )
 
 
@@ -151,8 +152,12 @@ def table_examples(rows: Rows, ports: Sequence[Port], columns: Columns, *, refus
         spec = InputSpec(kind="tensors", dtype="record", tensors=tuple(fields))
         if len(ports) == 1:
             columns = Columns(tuple(replace(column, tensor=port.name) for column in columns.columns))
+    whole = {port.name for port in ports if port.dtype not in _WITH_NONE}
     columns = Columns(
-        tuple(_ruled(each, rows.features[each.name], refuse_unknown=refuse_unknown) for each in columns.columns)
+        tuple(
+            _ruled(each, rows.features[each.name], refuse_unknown=refuse_unknown, whole=each.tensor in whole)
+            for each in columns.columns
+        )
     )
     cells = {column.name: rows.features[column.name].tolist() for column in columns.columns}
     try:
@@ -161,6 +166,9 @@ def table_examples(rows: Rows, ports: Sequence[Port], columns: Columns, *, refus
         raise _first_refused(rows, columns, spec) from error
     unused = sorted(set(rows.features) - set(cells))
     notes = [f"input {each}" for each in ports]
+    if strict := [each.name for each in columns.columns if each.kind == "category" and each.tensor in whole]:
+        names = ", ".join(strict)
+        notes.append(f"whole numbers have no code for an unknown or missing value, so it is refused: {names}")
     if unused:
         notes.append(f"columns that the model does not take: {', '.join(unused)}")
     return Examples(spec, tuple(inputs), columns, values, tuple(notes))

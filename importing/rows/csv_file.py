@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from importing.errors import RowsError
 from importing.rows.block import Block
-from importing.rows.stream import lines_of
+from importing.rows.stream import MAX_LINE, lines_of
 
 _BLOCK = 20_000
 
@@ -38,6 +38,7 @@ def blocks(
     Raises:
         RowsError: The file is not CSV, or a line has more or fewer cells than the header.
     """
+    csv.field_size_limit(MAX_LINE)  # of the process; by default cells of 131,072 characters end the reading
     reader = csv.reader(lines_of(path, file, line), delimiter=delimiter_of(path), strict=True)
     start = line - 1
     while True:

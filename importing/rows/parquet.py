@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from importing.errors import RowsError
+from importing.libraries import muted
 from importing.rows.block import Block, Values
 from importing.rows.roles import Roles
 
@@ -70,7 +71,8 @@ def _columns(batch: Any, used: dict[int, str], path: Path) -> dict[str, Values]:
 def _attempted(path: Path, read: Callable[[], Any]) -> Any:
     """Call the reader of the file. Its errors become RowsError."""
     try:
-        return read()
+        with muted():  # a panic is printed before it is raised
+            return read()
     except (RowsError, MemoryError, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic in Rust is not an Exception

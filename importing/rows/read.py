@@ -45,6 +45,7 @@ def read_rows(
     text: Sequence[str] | None = (),
     drop: Sequence[str] = (),
     categories: Mapping[str, Collection[str]] = MappingProxyType({}),
+    literal: Sequence[str] | None = (),
     named: Collection[str] = (),
     images: Path | None = None,
 ) -> Rows:
@@ -52,7 +53,8 @@ def read_rows(
 
     Columns with a role are not inputs of the model, unless `columns` or `named` contains them. A column of CSV is a
     number if all its values are finite numbers, or all are true or false; in Parquet and NDJSON its type says so. A
-    cell is missing if it is empty, `NA`, `N/A`, `NaN`, `null` or `?`, unless that is one of the column's `categories`.
+    cell is missing if it is empty, `NA`, `N/A`, `NaN`, `null` or `?`, unless that is one of the column's `categories`,
+    or the column is `literal`.
 
     Args:
         path: A file ending in .csv, .tsv, .ndjson or .jsonl (each also .gz or .bz2), .parquet or .npz; or a folder with
@@ -68,6 +70,7 @@ def read_rows(
         text: Inputs that are texts even if each value is a number, those of them that exist; None for all inputs.
         drop: Columns to leave out.
         categories: Texts that the model knows, by column.
+        literal: Inputs of texts in which only an empty one is missing, those of them that exist; None for all inputs.
         named: Names that the model gives to its inputs.
         images: Table (CSV, NDJSON, Parquet) of the images of a folder: its column `file` has the path of each image in
             the folder, such as `cat/1.png`; other columns have a role.
@@ -105,6 +108,7 @@ def read_rows(
             text=None if text is None else tuple(text),
             drop=tuple(drop),
             categories=categories,
+            literal=None if literal is None else tuple(literal),
             named=frozenset(named),
         )
         rows = _read_file(path, roles)

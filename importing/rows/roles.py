@@ -29,6 +29,7 @@ class Roles:
         text: Inputs that are texts even if each value is a number, those of them that exist; None for all inputs.
         drop: Columns to leave out.
         categories: Texts of columns that are not missing values, even if they are words for it.
+        literal: Inputs of texts in which no word stands for a missing one; None for all inputs.
         named: Names that the model gives to its inputs: a column with a role is an input too if it is among them.
     """
 
@@ -43,6 +44,7 @@ class Roles:
     text: tuple[str, ...] | None = ()
     drop: tuple[str, ...] = ()
     categories: Mapping[str, Collection[str]] = field(default_factory=dict)
+    literal: tuple[str, ...] | None = ()
     named: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:

@@ -16,7 +16,8 @@ from importing.errors import RowsError
 
 COMPRESSED: Final = (".gz", ".bz2")
 _BUFFER = 1 << 20
-_MAX_LINE = 64 << 20
+MAX_LINE: Final = 64 << 20
+"""Maximum bytes of a line."""
 
 
 class Hashed(io.RawIOBase):
@@ -74,11 +75,11 @@ def lines_of(path: Path, file: io.RawIOBase | io.BytesIO, first: int = 1) -> Ite
         case ".bz2":
             stream = io.BufferedReader(bz2.BZ2File(stream), _BUFFER)
     number = first - 1
-    while line := stream.readline(_MAX_LINE):
+    while line := stream.readline(MAX_LINE):
         number += 1
-        if len(line) == _MAX_LINE and not line.endswith(b"\n"):
+        if len(line) == MAX_LINE and not line.endswith(b"\n"):
             raise RowsError(
-                "The line is too long.", where=f"{path}, line {number}", expected=f"at most {_MAX_LINE} bytes"
+                "The line is too long.", where=f"{path}, line {number}", expected=f"at most {MAX_LINE} bytes"
             )
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8")

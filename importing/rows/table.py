@@ -68,6 +68,7 @@ def gather(
                     text=roles.text is None or name in roles.text or name in again,
                     spelled=spelled,
                     categories=roles.categories.get(name, ()),
+                    literal=roles.literal is None or name in roles.literal,
                 )
                 for earlier in lines:
                     feature.add([None] * len(earlier), _nowhere)

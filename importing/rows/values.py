@@ -90,17 +90,18 @@ class Feature:
         text: Whether the values are texts even if each is a number.
         spelled: Whether numbers, true and false are written as text.
         categories: Texts that are not missing, even if they are words for it.
+        literal: Whether no word stands for a missing text, so that only an empty one is missing.
 
     Attributes:
         turned: Whether a text came after numbers, so that the column must be read again as text.
     """
 
-    def __init__(self, *, text: bool, spelled: bool, categories: Collection[str] = ()) -> None:
+    def __init__(self, *, text: bool, spelled: bool, categories: Collection[str] = (), literal: bool = False) -> None:
         self.turned = False
         self._spelled = spelled
         self._kind: Literal["empty", "number", "boolean", "text"] = "text" if text else "empty"
         self._chunks: list[NDArray[Any]] = []
-        self._cleaned = _Cleaned(categories)
+        self._cleaned = _Cleaned(categories, literal=literal)
 
     def add(self, values: Values, where: Where) -> None:
         """Add a block of cells; raises RowsError."""
@@ -220,10 +221,11 @@ class _Booleans(dict[str, float]):
 
 
 class _Cleaned(dict[str | None, str | None]):
-    """Texts by cell; equal cells share one object. Categories are texts even if they are words for a missing value."""
+    """Texts by cell; equal cells share one object. Categories, and literal texts, may be words for a missing value."""
 
-    def __init__(self, categories: Collection[str] = ()) -> None:
+    def __init__(self, categories: Collection[str] = (), *, literal: bool = False) -> None:
         self._categories = frozenset(categories)
+        self._literal = literal
 
     def all(self, values: Values) -> NDArray[np.object_]:
         if len(self) > _MAX_KEPT:
@@ -235,7 +237,7 @@ class _Cleaned(dict[str | None, str | None]):
 
     def __missing__(self, value: str | None) -> str | None:
         text = None if value is None else value.strip()
-        if text not in self._categories and is_missing(text):
+        if text not in self._categories and (not text if self._literal else is_missing(text)):
             text = None
         self[value] = text
         return text

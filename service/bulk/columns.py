@@ -113,7 +113,8 @@ def needed_columns(
             where=", ".join(missing[:_MOST_NAMES]),
             found=_shown(found),
             expected=_shown(needed.columns),
-            remedy=_remedy(missing, found),
+            remedy=_remedy(missing, found)
+            or (None if score_field is None else "Name the columns of the scores: --score risk, or --scores p_a,p_b."),
         )
     return needed
 

@@ -321,6 +321,7 @@ def _readable(address: str) -> Iterator[None]:
 
 def _records(stream: IO[bytes], address: str, *, quoted: bool) -> Iterator[tuple[int, bytes]]:
     """Yield each line with its number; a quoted cell of a CSV may span several lines, which stay together."""
+    csv.field_size_limit(_LONGEST_LINE)  # of the process; by default cells of 131,072 characters end the reading
     number = 0
 
     def lines() -> Iterator[bytes]:
@@ -346,7 +347,14 @@ def _records(stream: IO[bytes], address: str, *, quoted: bool) -> Iterator[tuple
             number += 1
             continue
         taken: list[bytes] = []
-        next(csv.reader(texts(line, taken)))
+        try:
+            next(csv.reader(texts(line, taken)))
+        except csv.Error as error:
+            raise MalformedBodyError(
+                f"The line is not valid CSV: {error}.",
+                where=f"{address}, line {number + 1}",
+                remedy="A quotation mark may lack its end.",
+            ) from error
         yield number + 1, b"".join(taken)
         number += len(taken)
 

@@ -12,8 +12,8 @@ import typer
 from rich.markup import escape
 
 from service.commands.local import settings_of
-from service.commands.output import USAGE, complaints, console, replace_file, reporting
-from service.commands.policy import print_findings, solve
+from service.commands.output import REFUSED, USAGE, complaints, console, replace_file, reporting
+from service.commands.policy import certified, print_findings, solve_and_print
 
 if TYPE_CHECKING:
     from candor.contract.policies import Policy
@@ -54,11 +54,17 @@ class ImportedPolicy:
     def attach(self, bundle: Path) -> None:
         """Certify the policy on the bundle's reference rows, and put it where the service reads it.
 
+        A segment whose promises are not certified is said; the others decide, as in the service.
+
         Raises:
-            typer.Exit: A promise cannot be certified; the policy stays where it is.
+            typer.Exit: A promise for all rows, or every segment, cannot be certified; the policy stays where it is.
         """
         try:
-            solve(self._file, bundle=bundle)
+            solved = solve_and_print(self._file, bundle=bundle)
+            parts = solved.segments
+            some = any(part.certified for part in parts.values()) and all(one.valid for one in solved.sets.values())
+            if not certified(solved) and not some:
+                raise typer.Exit(REFUSED)  # noqa: TRY301 — told as an unusable policy is
         except typer.Exit:
             complaints.print(
                 f"The bundle is written. The policy was not copied to {escape(str(self._folder))}. Promises that these "
@@ -66,6 +72,12 @@ class ImportedPolicy:
                 soft_wrap=True,
             )
             raise
+        for value in (value for value, part in parts.items() if not part.certified):
+            complaints.print(
+                f"[yellow]Warning[/yellow]: segment {escape(value)} is not certified. All of its rows go to review "
+                "until a recalibration on traffic certifies it.",
+                soft_wrap=True,
+            )
         if not (self._place.exists() and self._place.samefile(self._file)):
             with reporting():
                 replace_file(self._place, self._file.read_bytes())

@@ -136,6 +136,20 @@ def solve(
     as_json: AsJson = False,
 ) -> None:
     """Find a policy's thresholds and certify its promises. Exits 1 when a promise cannot be certified."""
+    if not certified(solve_and_print(file, rows=rows, bundle=bundle, look=look, seed=seed, as_json=as_json)):
+        raise typer.Exit(REFUSED)
+
+
+def solve_and_print(
+    file: Path,
+    *,
+    rows: Path | None = None,
+    bundle: Path | None = None,
+    look: int = 1,
+    seed: int = 0,
+    as_json: bool = False,
+) -> SolvedPolicy:
+    """Solve a policy as `solve` does, and return what was found."""
     from service.serving.policy_files import read_policy
 
     with reporting():
@@ -152,8 +166,7 @@ def solve(
         if policy.segments is not None:
             console.print(f"[bold]all other[/bold]\n{escape(policy.fallback)} for every row")
         print_sets(policy.id, solved.sets, console)
-    if not _certified(solved):
-        raise typer.Exit(REFUSED)
+    return solved
 
 
 @app.command()
@@ -336,7 +349,8 @@ def _parts(solved: SolvedPolicy) -> list[tuple[str | None, tuple[SolvedBand, ...
     return [(None, solved.bands)]
 
 
-def _certified(solved: SolvedPolicy) -> bool:
+def certified(solved: SolvedPolicy) -> bool:
+    """Return whether every promise of a policy is certified."""
     bands = all(part.certified for part in solved.segments.values()) if solved.segments else not solved.review_all
     return bands and all(one.valid for one in solved.sets.values())
 

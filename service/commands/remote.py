@@ -51,11 +51,20 @@ def feedback(
     model: Model = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send true labels: one on the command line, or many in a file."""
+    """Send true labels: one on the command line, or many in a file.
+
+    A prediction is named by its id, or by the reference that you sent with it: candor feedback --reference tx-91 fraud.
+    """
+    if label is None and true_label is None and (id_ is not None or reference is not None):
+        prediction_id, label = None, prediction_id  # --reference tx-91 fraud: the only word is the label
     names = [name for name in (prediction_id, id_, reference) if name is not None]
     labels = [text for text in (label, true_label) if text is not None]
     if (len(names), len(labels)) != ((1, 1) if file is None else (0, 0)):
-        raise typer.BadParameter("give PREDICTION_ID and LABEL, or --reference and --label, or --file")
+        raise typer.BadParameter(
+            "Name one prediction (PREDICTION_ID, --id or --reference) and one true label (LABEL or --label), or a "
+            f"--file. Found: {len(names)} names of predictions, {len(labels)} labels, "
+            f"{'no' if file is None else 'a'} file."
+        )
     with reporting(), Client(url, api_key=api_key, model=model) as client:
         if file is not None:
             receipt = client.feedback_file(file, source=source, idempotency_key=idempotency_key)

@@ -8,20 +8,26 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
 
 from service.errors import InputValueError
 from service.places import in_body
 
 _LONGEST: Final = 200
+_REFUSALS: Final = (Fail, InvalidArgument, RuntimeException)
 _SOURCE = re.compile(r".*\.(?:cc|cpp|cu|cuh|h):\d+ ")  # a place in the source of ONNX Runtime
 _CONDITION = re.compile(r".*? was false\. ?")  # the function and the condition that it checks
 
 _Run = Callable[[npt.NDArray[Any]], npt.NDArray[np.float32]]
 
 
-def run_rows(run: _Run, inputs: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+def run_rows(run: _Run, inputs: npt.NDArray[Any], accepted: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """Return what `run` gives for a batch (N, …).
+
+    Args:
+        run: Runs the graph.
+        inputs: The batch.
+        accepted: A batch of one row that the graph ran before. If it fails too, no row is to blame.
 
     Raises:
         InputValueError: The graph refuses a row; it names the first.
@@ -29,8 +35,8 @@ def run_rows(run: _Run, inputs: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """
     try:
         return run(inputs)
-    except (Fail, InvalidArgument) as error:
-        if not len(inputs) or (found := _first(run, inputs, error)) is None:
+    except _REFUSALS as error:
+        if not len(inputs) or _fails(run, accepted) or (found := _first(run, inputs, error)) is None:
             raise
         row, refusal = found
     raise InputValueError(
@@ -42,6 +48,14 @@ def run_rows(run: _Run, inputs: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     )
 
 
+def _fails(run: _Run, inputs: npt.NDArray[Any]) -> bool:
+    try:
+        run(inputs)
+    except _REFUSALS:
+        return True
+    return False
+
+
 def _first(run: _Run, inputs: npt.NDArray[Any], error: Exception) -> tuple[int, Exception] | None:
     """Return the first row of a failed batch that fails and its error; None if the batch fails only as a whole."""
     if len(inputs) == 1:
@@ -50,7 +64,7 @@ def _first(run: _Run, inputs: npt.NDArray[Any], error: Exception) -> tuple[int, 
     for start, part in ((0, inputs[:half]), (half, inputs[half:])):
         try:
             run(part)
-        except (Fail, InvalidArgument) as refusal:
+        except _REFUSALS as refusal:
             found = _first(run, part, refusal)
             return None if found is None else (start + found[0], found[1])
     return None

@@ -109,6 +109,7 @@ class Session:
         self._output = ["logits"]
         self._limit = RunLimit(bundle.manifest.model, run_timeout_s, first_s=FIRST_RUNS_S)
         self._check_golden(bundle, lambda inputs: self._limit.run(self._run_as_it_is, inputs))
+        self._accepted = bundle.golden.inputs[:1]
         self._make_ready(bundle)
         if self.bound:
             self._check_golden(bundle, self.run)
@@ -122,7 +123,7 @@ class Session:
             RunTooLongError: The run took longer than it may.
         """
         if not self.bound:
-            return run_rows(lambda part: self._limit.run(self._run_as_it_is, part), inputs)
+            return run_rows(lambda part: self._limit.run(self._run_as_it_is, part), inputs, self._accepted)
         found = []
         for part in self.parts(inputs):
             with self.on_device(part) as (_, stage):

@@ -152,6 +152,7 @@ def _csv(stream: BinaryIO, names: Collection[str]) -> Iterator[Record]:
 
 def _rows(stream: BinaryIO) -> Iterator[tuple[int, Sequence[str]]]:
     """Yield each row with the number of its first line. A quoted cell may span several lines."""
+    csv.field_size_limit(_LONGEST_LINE)  # of the process; by default cells of 131,072 characters end the reading
     reader = csv.reader(_texts(stream), strict=True)
     while True:
         number = reader.line_num + 1

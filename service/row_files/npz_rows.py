@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import shutil
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -65,7 +67,7 @@ def read_npz(path: Path | IO[bytes], *, limit: int, batch_rows: int | None = Non
     Raises:
         MalformedBodyError: The file is damaged or not an npz archive.
         BodyTooLargeError: The arrays exceed `limit`.
-        InputTypeError: An array contains other types than numbers, texts and times, or is stored column by column.
+        InputTypeError: An array contains other types than numbers, texts and times.
         InputShapeError: The arrays differ in length.
     """
     with ExitStack() as stack:
@@ -118,7 +120,7 @@ def _open(archive: zipfile.ZipFile, stack: ExitStack, limit: int) -> list[_Membe
             remedy="Upload fewer rows, or raise CANDOR_MAX_UPLOAD_BYTES.",
         )
     members = [
-        _member(name, stack.enter_context(archive.open(info)), info.file_size)
+        _member(name, stack.enter_context(archive.open(info)), info.file_size, stack)
         for name, info in zip(names, infos, strict=True)
     ]
     lengths = {member.name: member.rows for member in members}
@@ -127,7 +129,7 @@ def _open(archive: zipfile.ZipFile, stack: ExitStack, limit: int) -> list[_Membe
     return members
 
 
-def _member(name: str, stream: IO[bytes], size: int) -> _Member:
+def _member(name: str, stream: IO[bytes], size: int, stack: ExitStack) -> _Member:
     version = npy.read_magic(stream)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"the array {name!r} is in npy format {version}; only 1.0 and 2.0 are supported")
@@ -140,14 +142,6 @@ def _member(name: str, stream: IO[bytes], size: int) -> _Member:
             found=str(dtype),
             expected="numbers, texts of a fixed width, or times",
             remedy="Make it with dtype=str where it holds texts; nothing is unpickled here.",
-        )
-    if fortran and len(shape) > 1:
-        raise InputTypeError(
-            f"The array {name!r} is stored column by column.",
-            where=name,
-            found="Fortran order",
-            expected="row by row",
-            remedy="Save numpy.ascontiguousarray of it.",
         )
     if not shape or any(type(side) is not int or side < 0 for side in shape):
         raise InputShapeError(
@@ -168,7 +162,21 @@ def _member(name: str, stream: IO[bytes], size: int) -> _Member:
         raise InputShapeError(
             f"The array {name!r} has several entries per row.", where=name, found=list(shape), expected=["rows"]
         )
-    return found
+    return replace(found, stream=_by_row(found, stack)) if fortran and found.shape and found.rows else found
+
+
+def _by_row(member: _Member, stack: ExitStack) -> IO[bytes]:
+    """Return the rows of an array that is stored column by column (in Fortran order), from a temporary file."""
+    with tempfile.TemporaryFile() as stored:
+        shutil.copyfileobj(member.stream, stored)
+        stored.flush()
+        array = np.memmap(stored, member.dtype, "r", shape=(member.rows, *member.shape), order="F")
+        rows = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 — the stack closes it
+        step = max(1, _BYTES_PER_BATCH // member.row_bytes)
+        for first in range(0, member.rows, step):
+            rows.write(array[first : first + step].tobytes())
+    rows.seek(0)
+    return rows
 
 
 def _values(member: _Member, rows: int) -> npt.NDArray[Any] | list[Any]:

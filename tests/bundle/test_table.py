@@ -218,3 +218,24 @@ def test_training_import_and_service_agree_on_what_spells_a_number(text: str, ot
     if text not in ("-nan", "1e400"):  # a column of such is one of numbers, in which they are refused
         assert table._column("age", cells, forced=False).kind == "category"
     assert Column("age").encode([*cells[:-1], " 1e3 "])[-1] == 1000
+
+
+def test_a_literal_column_lacks_only_empty_texts() -> None:
+    column = Column("country", kind="text", fill="none", literal=True)
+    assert column.encode(["NA", " ? ", "", None, float("nan")]) == ["NA", "?", "none", "none", "none"]
+    columns = Columns((column, Column("age")))
+    assert Columns.load(columns.dump()) == columns
+    assert columns.dump().count(b"literal") == 1, "files of columns without it stay as they were"
+    for wrong in (1, "true", None):
+        with pytest.raises(bundle.BundleFormatError):
+            Columns.load(columns.dump().replace(b"true", json.dumps(wrong).encode()))
+
+
+def test_a_whole_number_has_no_code_for_what_is_unknown() -> None:
+    """As a bundle of an earlier import has it: unknown values are accepted, and the graph has nothing for them."""
+    tensor = TensorSpec(name="codes", dtype="int64", shape=(1,))
+    column = Column("country", ("AT", "DE"), tensor="codes", first_code=0, absent=math.nan)
+    spec = InputSpec(kind="tensors", dtype="record", tensors=(tensor,))
+    for value in ("FR", None):
+        with pytest.raises(RowError, match="column 'country' requires a value that the model knows"):
+            Columns((column,)).encode([{"country": "DE"}, {"country": value}], spec)

@@ -52,6 +52,19 @@ def typed(kind: int) -> bytes:
     return model(nodes, [value("typed", kind, 3)], [value("scores", TensorProto.FLOAT, 2)], w=WEIGHTS)
 
 
+def equals(name: str, text: str) -> bytes:
+    """A column of texts: one of them has a probability of 0.9, all others of 0.1."""
+    nodes = [
+        helper.make_node("Equal", [name, "text"], ["same"]),
+        helper.make_node("Cast", ["same"], ["ones"], to=TensorProto.FLOAT),
+        helper.make_node("MatMul", ["ones", "gain"], ["gained"]),
+        helper.make_node("Add", ["gained", "others"], ["p"]),
+    ]
+    weights = {"gain": np.array([[-0.8, 0.8]], np.float32), "others": np.array([0.9, 0.1], np.float32)}
+    inputs, outputs = [value(name, TensorProto.STRING, 1)], [value("p", TensorProto.FLOAT, 2)]
+    return model(nodes, inputs, outputs, text=np.array([text], object), **weights)
+
+
 def cut(smallest: float) -> bytes:
     """Logarithms of probabilities, −inf for those below the smallest."""
     nodes = [

@@ -225,3 +225,28 @@ def test_rows_in_memory_are_rows() -> None:
     assert rows.time[0] == 1767225601 * 1_000_000
     again = rows_in_memory(frame.iloc[::-1], target)
     assert rows.sha256 != again.sha256
+
+
+def test_labels_that_the_estimator_does_not_know_are_told_in_terms_of_the_function(tmp_path: Path) -> None:
+    frame, target = table(60)
+    rows = frame[["hour"]].to_numpy()
+    estimator = LogisticRegression().fit(rows, target)
+    with pytest.raises(UnsupportedModelError) as caught:
+        candor.import_model(estimator, rows, [*target[:-1], "theft"], name="payments", out=tmp_path)
+    assert str(caught.value) == (
+        "X, row 60: y has other classes than the model Found: theft. Expected: fraud, genuine. "
+        "Give y with the estimator's classes; labels= renames them."
+    )
+
+
+def test_y_may_be_one_column_and_no_more(tmp_path: Path) -> None:
+    frame, target = table()
+    rows = frame[["hour"]].to_numpy()
+    estimator = LogisticRegression().fit(rows, target)
+    options: dict[str, Any] = {"name": "payments", "calibrator": "temperature"}
+    column = pd.DataFrame({"is_fraud": target})
+    paths = [candor.import_model(estimator, rows, y, out=tmp_path / str(y.ndim), **options) for y in (target, column)]
+    one, other = (bundle.verify(path).reference.fit.labels.tolist() for path in paths)
+    assert one == other
+    with pytest.raises(RowsError, match=r"y: y has another shape. Found: \(400, 2\). Expected: \(N,\) or \(N, 1\)."):
+        candor.import_model(estimator, rows, np.tile(target[:, None], 2), out=tmp_path, **options)

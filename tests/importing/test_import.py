@@ -667,3 +667,61 @@ def test_a_text_among_the_numbers_of_a_named_column_is_refused_with_its_line(run
         assert result.exit_code == 2, result.output
         assert f"line {place + 2} " in sentence(result.stderr)
         assert "found: '1,5'" in sentence(result.stderr)
+
+
+def test_a_stray_label_is_told_with_its_line(run: Any, rows: Path) -> None:
+    lines = rows.read_text().splitlines()
+    lines[7] = lines[7].replace(",card-", "9,card-", 1)
+    rows.write_text("\n".join(lines))
+    result, _ = run(graphs.logits(), "--labels", "0=a,1=b,2=c")
+    stray = lines[7].split(",")[3]
+    assert result.exit_code == 2
+    told = sentence(result.stderr)
+    for words in (f"{rows}, line 8, column y", f"found: {stray} ", "The label column has other classes than --labels"):
+        assert words in told
+
+
+def test_a_graph_of_whole_numbers_refuses_what_has_no_code(run: Any, rows: Path, tmp_path: Path) -> None:
+    known = tmp_path / "categories.json"
+    known.write_text(json.dumps({name: [str(code) for code in range(5)] for name in "abc"}))
+    lines = [line.split(",") for line in rows.read_text().splitlines()]
+    for place, line in enumerate(lines[1:]):
+        line[:3] = [str(place % 5), str(place % 3), str(place % 4)]
+    rows.write_text("\n".join(map(",".join, lines)))
+    made = graphs.typed(TensorProto.INT64)
+    result, path = run(made, "--categories", str(known), "--allow-reversed")
+    assert result.exit_code == 0, result.output + result.stderr
+    assert "whole numbers have no code for an unknown or missing value, so it is refused: a, b, c" in sentence(
+        result.output
+    )
+    found = bundles.verify(path)
+    assert found.columns is not None
+    sent = {"a": "1", "b": "2", "c": "0"}
+    for other, told in ({"b": "7"}, "column 'b' has an unknown value"), ({"c": None}, "column 'c' requires a value"):
+        with pytest.raises(bundles.RowError, match=told):
+            found.columns.encode([sent, sent | other], found.manifest.input)
+    lines[5][1] = "seven"
+    rows.write_text("\n".join(map(",".join, lines)))
+    result, _ = run(made, "--categories", str(known))
+    told = sentence(result.stderr)
+    assert (result.exit_code, "unknown value" in told, "line 6" in told, "seven" in told) == (2, True, True, True), told
+
+
+def test_a_text_that_is_called_na_stays_a_text_where_the_graph_takes_texts(run: Any, tmp_path: Path) -> None:
+    """A graph of texts knows no missing ones: only an empty cell is missing."""
+    country = np.tile(["AT", "NA", "N/A", ""], ROWS // 4)
+    label = (RANDOM.random(ROWS) < np.tile([0.1, 0.9, 0.1, 0.5], ROWS // 4)).astype(int)
+    path = tmp_path / "countries.csv"
+    lines = (f"{tx},{one},{y}" for tx, (one, y) in enumerate(zip(country, label, strict=True)))
+    path.write_text("\n".join(["tx,country,y", *lines]))
+    result, out = run(graphs.equals("country", "NA"), "--label", "y", "--group", "tx", validation=path)
+    assert result.exit_code == 0, result.output + result.stderr
+    found = bundles.verify(out)
+    assert found.columns is not None
+    sent = ["NA", "AT", "null", None, " "]
+    encoded = found.columns.encode([{"country": one} for one in sent], found.manifest.input)
+    assert encoded["country"].ravel().tolist() == ["NA", "AT", "null", "", ""]
+    assert answers(found, encoded)[:, 1].tolist() == pytest.approx([0.9, 0.1, 0.1, 0.1, 0.1], abs=1e-6)
+    reference = found.reference
+    positive = np.concatenate([part.logits for part in (reference.fit, reference.certify, reference.gate)]).argmax(1)
+    assert positive.sum() == ROWS // 4

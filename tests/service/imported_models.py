@@ -218,6 +218,36 @@ def payments(root: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def spelled(root: Path) -> list[dict[str, Any]]:
+    """A number as text, which the graph reads: a text that is not one ends its run."""
+    spec = InputSpec(
+        kind="tensors",
+        dtype="record",
+        tensors=(TensorSpec(name="amount", dtype="string", shape=(1,), length=16),),
+    )
+    nodes = [
+        helper.make_node("Cast", ["amount"], ["number"], to=TensorProto.FLOAT),
+        helper.make_node("Sigmoid", ["number"], ["fraud"]),
+    ]
+    columns = bundles.Columns((bundles.Column("amount", kind="text", tensor="amount", on_missing="refuse"),))
+    rows = [{"amount": f"{RANDOM.normal():.3f}"} for _ in range(90)]
+    write(
+        root,
+        "spelled",
+        columns.encode(rows, spec),
+        spec,
+        labels=("genuine", "fraud"),
+        model_bytes=model(nodes, [value("amount", TensorProto.STRING, 1)], [value("fraud", TensorProto.FLOAT, 1)]),
+        source="imported",
+        graph=Graph(
+            inputs=(GraphInput(name="amount", dtype="string", shape=(1,)),),
+            output=GraphOutput(name="fraud", form="positive"),
+        ),
+        columns=columns,
+    )
+    return rows
+
+
 def claims(root: Path) -> list[dict[str, Any]]:
     """A number and a category in one matrix; a missing number counts as 40."""
     columns = bundles.Columns(

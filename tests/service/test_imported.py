@@ -34,7 +34,12 @@ def made(root: Path) -> dict[str, Any]:
     imported_models.vendor(root)
     imported_models.vendor(root, "upstream", "probabilities")
     imported_models.vendor(root, "elsewhere", "logits")
-    makers = (imported_models.photographs, imported_models.sentences, imported_models.payments)
+    makers = (
+        imported_models.photographs,
+        imported_models.sentences,
+        imported_models.payments,
+        imported_models.spelled,
+    )
     return {make.__name__: make(root) for make in makers}
 
 
@@ -140,6 +145,21 @@ def test_a_row_that_the_graph_refuses_when_it_runs_is_named(
     file.write_text(json.dumps(sent[35]))  # no row is good
     again = CliRunner().invoke(app, ["predict", str(file), "--url", served.url, "--model", "sentences"])
     assert again.exit_code == 1, again.output
+    logged = capfd.readouterr().err
+    assert ("Traceback" in logged, "onnxruntime" in logged) == (False, False), logged
+
+
+def test_a_row_that_ends_a_run_is_named_and_its_neighbours_are_answered(
+    served: Any, made: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """ONNX Runtime says RUNTIME_EXCEPTION where a step of the graph throws."""
+    rows = [*made["spelled"][:6]]
+    good = predicted(served, "spelled", inputs=rows)
+    rows[4] = {"amount": "much"}
+    response = ask(served, "spelled", inputs=rows)
+    told = response.json()
+    assert (response.status_code, told["type"], told["where"]) == (422, "/errors/input-value", "/inputs/4"), told
+    np.testing.assert_allclose(predicted(served, "spelled", inputs=rows[:4]), good[:4], atol=1e-6)
     logged = capfd.readouterr().err
     assert ("Traceback" in logged, "onnxruntime" in logged) == (False, False), logged
 

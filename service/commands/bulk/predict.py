@@ -64,6 +64,8 @@ def predict(
 ) -> None:
     """Ask for calibrated probabilities and decisions: of files, or of the rows of a table.
 
+    A model of scores alone takes them from the columns of --score or --scores.
+
     For a table, writes its columns with prediction_id, label, confidence, p_LABEL, action, revision and error.
     Exits 1 when the service refused rows of it.
     """

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import joblib
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -102,3 +103,19 @@ def test_the_oldest_pickles_are_refused_by_their_names(tmp_path: Path, name: str
     (tmp_path / name).write_bytes(pickle.dumps(OBJECT, protocol=0))
     with pytest.raises(UnsafeFileError, match="a pickle by its name"):
         CONVERTERS["lightgbm"](tmp_path / name)
+
+
+@pytest.mark.parametrize("damage", [slice(0, -200), slice(0, 20)])
+@pytest.mark.parametrize("name", ["model.json", "model.ubj"])
+def test_a_damaged_file_of_xgboost_is_told_in_one_sentence(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, damage: slice
+) -> None:
+    xgboost = pytest.importorskip("xgboost")
+    rows = np.arange(40.0)[:, None]
+    booster = xgboost.train({"objective": "binary:logistic", "nthread": 1}, xgboost.DMatrix(rows, rows[:, 0] > 20), 3)
+    booster.save_model(tmp_path / name)
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[damage])
+    told = refused("xgboost", str(tmp_path / name), rows=tmp_path / "rows.csv")
+    assert "XGBoost cannot read the model" in told
+    assert [word for word in ("Stack trace", ".cc:", ".h:", "/src/") if word in told] == []
+    assert capfd.readouterr() == ("", "")

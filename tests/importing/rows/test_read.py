@@ -315,3 +315,11 @@ def test_a_file_that_changes_between_two_readings_is_refused(tmp_path: Path, mon
     monkeypatch.setitem(read._LINES, ".csv", edited)
     with pytest.raises(RowsError, match="changed while it was read"):
         read_rows(path, label="y")
+
+
+def test_a_long_cell_of_a_column_that_is_not_read_does_not_matter(tmp_path: Path) -> None:
+    note = "a long, long note\n" * 20_000
+    path = written(tmp_path / "rows.csv", f'amount,note,y\n1,"{note}",a\n2,,b\n')
+    rows = read_rows(path, label="y", columns=["amount"])
+    assert rows.features["amount"].tolist() == [1, 2]
+    assert rows.lines.tolist() == [2, 20_003]

@@ -158,7 +158,7 @@ def test_a_damaged_compressed_file(tmp_path: Path, ending: str, data: bytes) -> 
 
 
 def test_a_line_without_end_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "_MAX_LINE", 1000)
+    monkeypatch.setattr(stream, "MAX_LINE", 1000)
     message = "{path}, line 2: The line is too long. Expected: at most 1000 bytes."
     refused(tmp_path / "rows.csv.gz", gzip.compress(b"a,y\n" + b"\0" * 10_000_000), message)
 
@@ -370,3 +370,23 @@ def test_any_plain_fields_are_rows_or_refused(tmp_path: Path, fields: list[dict[
         assert "is not a JSON number" in str(error) or "not finite" in str(error)  # noqa: PT017
         return
     assert all(len(values) == len(rows) for values in read.features.values())
+
+
+def test_a_damaged_parquet_file_is_told_by_the_error_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its reader panics over some of these files, and Rust prints a panic before it is raised."""
+    core, files = pytest.importorskip("arro3.core"), pytest.importorskip("arro3.io")
+    path = tmp_path / "rows.parquet"
+    names = core.Array.from_numpy(np.arange(500.0)), core.Array.from_numpy(np.arange(500) % 2)
+    files.write_parquet(core.Table.from_pydict(dict(zip("ay", names, strict=True))), path)
+    good, rng, told = path.read_bytes(), np.random.default_rng(3), 0
+    for _ in range(60):
+        bad = bytearray(good)
+        for place in rng.integers(4, len(good) - 8, 20):
+            bad[place] = rng.integers(256)
+        path.write_bytes(bad)
+        try:
+            read_rows(path, label="y")
+        except RowsError:
+            told += 1
+    assert told > 20
+    assert capfd.readouterr() == ("", "")

@@ -101,7 +101,7 @@ def test_a_label_by_reference_or_by_id(candor: Any, service: Any, digits: Any, t
     table = tmp_path / "labels.csv"
     table.write_text("reference,label\ntx-93,7\n")
     for options in (
-        ("--reference", "tx-91", "--label", "7"),
+        ("--reference", "tx-91", "7"),
         ("--id", predictions[1]["prediction_id"], "--label", "7"),
         ("--file", table),
     ):
@@ -125,6 +125,14 @@ def test_ids_are_whole_even_where_the_output_is_narrow(candor: Any, service: Any
     answer = json.loads(candor("predict", seven, "--json", service=service).stdout)
     identifier = answer["predictions"][0]["prediction_id"]
     assert any(len(word) == len(identifier) and word.startswith(identifier[:3]) for word in done.stdout.split())
+
+
+def test_what_feedback_lacks_is_told(candor: Any) -> None:
+    done = candor("feedback", "--reference", "tx-91", "--id", "a", "--label", "7", apart=True)
+    told = " ".join(done.stderr.replace("│", " ").split())
+    assert done.returncode == 2
+    assert "Name one prediction (PREDICTION_ID, --id or --reference) and one true label (LABEL or --label)" in told
+    assert "Found: 2 names of predictions, 1 labels, no file." in told
 
 
 class TestExitCodes:

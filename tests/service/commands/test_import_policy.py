@@ -110,28 +110,34 @@ def test_segments_of_the_rows_are_certified_at_first(
     monkeypatch.delenv("CANDOR_POLICIES", raising=False)
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(3)
-    country = np.repeat(["DE", "FR", "AT"], [3000, 3000, 60])
+    country = np.repeat(["DE", "FR", "AT", "CH"], [3000, 3000, 60, 60])
     risk = random.random(len(country))
     fraud = random.random(len(country)) < np.where(country == "FR", risk**3, risk)
     lines = (f"{one},{where},{int(y)}" for one, where, y in zip(risk, country, fraud, strict=True))
     Path("rows.csv").write_text("\n".join(["risk,country,y", *lines]))
     policy = POLICY.replace("screening", "by-country")
-    Path("p.yaml").write_text(f"{policy}segments: {{values: [DE, FR], fallback: review}}\n")
+    Path("p.yaml").write_text(f"{policy}segments: {{values: [DE, FR, CH], fallback: review}}\n")
     words = "--name vendor --label y --labels 0=genuine,1=fraud --score risk --segment country --policy p.yaml"
     done = CliRunner().invoke(
         app, ["import", "scores", "rows.csv", *words.split(), "--calibrator", "identity", "--out", "bundles"]
     )
     assert done.exit_code == 0, done.output
+    assert "segment CH is not certified. All of its rows go to review" in done.stderr
+    assert [name for name in ("DE", "FR") if f"segment {name} is not" in done.stderr] == []
     service = start(bundles=tmp_path / "bundles", policies=tmp_path / "policies")
     answer = service.http.post(
         "/predict?policy=by-country",
-        json={"scores": [0.97, 0.75, 0.97, 0.75, 0.97, 0.97], "segments": ["DE", "DE", "FR", "FR", "AT", None]},
+        json={
+            "scores": [0.97, 0.75, 0.97, 0.75, 0.97, 0.97, 0.97],
+            "segments": ["DE", "DE", "FR", "FR", "AT", "CH", None],
+        },
     ).json()
     decisions = [row["decision"]["action"] for row in answer["predictions"]]
-    assert decisions == ["block", "block", "block", "allow", "review", "review"]
+    assert decisions == ["block", "block", "block", "allow", "review", "review", "review"]
     segments = answer["policy"]["segments"]
     for name in ("DE", "FR"):
         certified = segments[name]["certified"]["block"]
         assert (certified["valid"], certified["basis"], certified["at_least"]) == (True, "reference", 0.7)
         assert certified["n"] < 1500, "rows of its own"
-    assert set(segments) == {"DE", "FR"}
+    assert set(segments) == {"DE", "FR", "CH"}
+    assert not segments["CH"]["certified"]["block"]["valid"]

@@ -200,7 +200,8 @@ class TestRows:
             found[model] = [float(row["p_fraud"]) for row in read(tmp_path / "rows.predictions.csv")]
             wanted = [row["probabilities"]["fraud"] for row in answer["predictions"]]
             np.testing.assert_allclose(found[model], wanted, atol=1e-6)
-        assert predict(served, file, model="vendor").exit_code == 2, "no column `scores`"
+        lacking = predict(served, file, model="vendor")
+        assert (lacking.exit_code, "Name the columns of the scores: --score risk" in lacking.stderr) == (2, True)
         assert predict(served, file, "--score", "p1").exit_code == 2, "a model that computes its scores"
         by_name = written(tmp_path / "named.csv", [row[1:] for row in rows], ["fraud", "genuine"])
         assert predict(served, by_name, model="bureau").exit_code == 0

@@ -95,3 +95,9 @@ def test_a_place_names_line_and_field() -> None:
     assert (record.place(), record.place("label")) == ("line 2", "line 2, column label")
     (line,) = read(b'{"label": "7"}', NDJSON_TYPE)
     assert line.place("label") == "line 1, field label"
+
+
+def test_a_cell_may_be_as_long_as_a_line() -> None:
+    cell = "x" * 200_000
+    body = f"label,reference\n7,{cell}\n".encode()
+    assert [record.fields["reference"] for record in read(body, CSV_TYPE)] == [cell]

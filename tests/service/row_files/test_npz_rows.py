@@ -7,6 +7,7 @@ import tracemalloc
 import warnings
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -123,3 +124,15 @@ def test_a_bomb_is_scored_in_parts_of_bounded_memory(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert rows > 80 << 7
     assert peak < 100 << 20
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("shape", [(50,), (50, 3), (50, 3, 4), (0, 3)])
+def test_arrays_of_either_order_give_the_same_rows(tmp_path: Path, save: Any, shape: tuple[int, ...]) -> None:
+    values = np.random.default_rng(0).normal(size=shape)
+    texts = np.array([f"row {row}" for row in range(shape[0])], "U9")
+    save(tmp_path / "rows.npz", inputs=np.asfortranarray(values), text=texts)
+    batches = list(read_npz(tmp_path / "rows.npz", limit=1 << 20, batch_rows=7))
+    found = [np.asarray(batch.columns["inputs"]) for batch in batches]
+    np.testing.assert_array_equal(np.concatenate([np.empty((0, *shape[1:])), *found]), values)
+    assert [text for batch in batches for text in batch.columns["text"]] == texts.tolist()
