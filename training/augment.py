@@ -12,7 +12,7 @@ from training.recipe import Recipe
 
 def check_suits(recipe: Recipe, shape: tuple[int, ...]) -> None:
     """Raise ConfigurationError if inputs of this shape are not images, or too small for `crop` or `cutout`."""
-    wanted = [name for name in ("crop", "flip", "cutout", "mixup") if getattr(recipe, name)]
+    wanted = [name for name in ("crop", "flip", "cutout") if getattr(recipe, name)]
     if not wanted:
         return
     if len(shape) != 4:

@@ -44,9 +44,10 @@ def mixup(
     """
     if not (alpha >= 0 and math.isfinite(alpha)):
         raise ConfigurationError(f"mixup: alpha is {alpha}, expected a number of at least 0")
-    if not inputs.is_floating_point():
+    if not isinstance(inputs, Tensor) or not inputs.is_floating_point():
+        found = inputs.dtype if isinstance(inputs, Tensor) else "several tensors"
         raise ConfigurationError(
-            f"mixup: inputs are {inputs.dtype}, expected a floating type: tokens and codes cannot be mixed"
+            f"mixup: inputs are {found}, expected a floating type: tokens and codes cannot be mixed"
         )
     share = float(generator.beta(alpha, alpha)) if alpha > 0 else 1.0
     partner = torch.from_numpy(generator.permutation(len(inputs))).to(inputs.device)

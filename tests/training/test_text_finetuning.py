@@ -230,7 +230,7 @@ def test_what_cannot_work_is_refused(config: TrainConfig, language: Path, tmp_pa
         (trained(max_length=17), "max_length is 17, expected at most 16"),
         (trained(max_length=2), "no room for a text"),
         (trained(image_size=32), "expected none for texts"),
-        (trained(mixup=0.2), "mixup requires images"),
+        (trained(mixup=0.2), "mixup: inputs are several tensors"),
         (trained(model="text_cnn", max_length=8), "it belongs to hf:FOLDER"),
         (trained(model="timm:test_vit"), "requires images"),
         (read(file="none.csv"), r"none\.csv is missing"),
