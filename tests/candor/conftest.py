@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.service.cases.conftest import reviewing
 from tests.service.conftest import (
     _no_settings_from_outside,
     _plain_logs,
@@ -25,6 +26,7 @@ __all__ = [
     "launch",
     "migrated",
     "refits_here",
+    "reviewing",
     "service",
     "shared",
     "slow",

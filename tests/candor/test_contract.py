@@ -186,7 +186,7 @@ def teach(ask: Checked, images: npt.NDArray[np.uint8], labels: list[str], segmen
 
 
 def test_every_operation_answers_as_the_contract_says(
-    start: Callable[..., Any], launch: Callable[..., Any], digits: Any, slow: Any, tmp_path: Path
+    start: Callable[..., Any], launch: Callable[..., Any], reviewing: Any, digits: Any, slow: Any, tmp_path: Path
 ) -> None:
     service = start(keep_inputs="all", monitor_maturity_s=3600.0, monitor_interval_s=1e6)
     service.runtime.monitors.clock = lambda: now_us() + int(3600e6)
@@ -255,6 +255,10 @@ def test_every_operation_answers_as_the_contract_says(
     assert np.shape(shown.inputs) == digits.images[0].shape
     assert len(shown.earlier) == 3
     assert len(ask("GET", f"{MODEL}/cases", params={"limit": 1}).items) == 1
+    waiting = exactly(CasePage, reviewing.http.get("/v1/models/cards/cases").json()).items[0].id
+    explained = exactly(CaseDetail, reviewing.http.get(f"/v1/models/cards/cases/{waiting}").json())
+    assert explained.reasons is not None
+    ask.note(explained)
 
     # Recalibration: jobs, proposals, revisions
     wait = {"prefer": "wait=60"}
