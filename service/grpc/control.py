@@ -14,6 +14,7 @@ from service.grpc.messages import SERVICE, message
 from service.grpc.request import parameters_of
 from service.open_inference import metadata, repository
 from service.open_inference.versions import served_version
+from service.operations import models
 from service.operations.readiness import readiness
 from service.runtime import Runtime
 
@@ -54,9 +55,9 @@ async def model_config(runtime: Runtime, request: Any, _: Call) -> dict[str, Any
 
 async def model_statistics(runtime: Runtime, request: Any, _: Call) -> dict[str, Any]:
     """Return inference counts and times of a model, or of all."""
-    models = [runtime.models.get(request.name)] if request.name else runtime.models.all()
+    chosen = [runtime.models.get(request.name)] if request.name else runtime.models.all()
     counts, version = await runtime.statistics(), request.version or None
-    return {"model_stats": [one for model in models for one in metadata.statistics(model, version, counts)]}
+    return {"model_stats": [one for model in chosen for one in metadata.statistics(model, version, counts)]}
 
 
 async def repository_index(runtime: Runtime, request: Any, _: Call) -> dict[str, Any]:
@@ -69,14 +70,14 @@ async def model_load(runtime: Runtime, request: Any, call: Call) -> dict[str, An
     """Load a model on all replicas."""
     repository.check_load({"parameters": parameters_of(request.parameters)})
     name = _named(request)
-    await asyncio.to_thread(runtime.models.load, name, by=call.principal.name)
+    await asyncio.to_thread(models.load, runtime, name, by=call.principal)
     return {"model_name": name, "isLoaded": True}
 
 
 async def model_unload(runtime: Runtime, request: Any, call: Call) -> dict[str, Any]:
     """Unload a model on all replicas."""
     name = _named(request)
-    await asyncio.to_thread(runtime.models.unload, name, by=call.principal.name)
+    await asyncio.to_thread(models.unload, runtime, name, by=call.principal)
     return {"model_name": name, "isUnloaded": True}
 
 

@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from service.errors import NotReadyError
 from service.open_inference import fields, metadata, repository
 from service.open_inference.versions import served_version, version_of
+from service.operations import models
 from service.operations.readiness import readiness
 from service.rest.dependencies import Caller, ModelDep, RuntimeDep, model_in_path
 from service.rest.payloads import load_json
@@ -96,14 +97,14 @@ async def repository_index(runtime: RuntimeDep, request: Request) -> list[dict[s
 async def repository_load(runtime: RuntimeDep, by: Caller, request: Request, model: str) -> dict[str, Any]:
     """Load a model on all replicas, as `POST /v1/models/{model}/load` does."""
     repository.check_load(_document(await request.body()))
-    await run_in_threadpool(runtime.models.load, model, by=by.name)
+    await run_in_threadpool(models.load, runtime, model, by=by)
     return {}
 
 
 async def repository_unload(runtime: RuntimeDep, by: Caller, request: Request, model: str) -> dict[str, Any]:
     """Unload a model on all replicas, as `POST /v1/models/{model}/unload` does."""
     _document(await request.body())
-    await run_in_threadpool(runtime.models.unload, model, by=by.name)
+    await run_in_threadpool(models.unload, runtime, model, by=by)
     return {}
 
 
