@@ -14,6 +14,7 @@ class AuditEntry(Answer):
 
     id: int
     at: str = Field(description="Time (ISO 8601, UTC).")
+    model: str | None = Field(None, description="Model that it concerns; null for the whole service.")
     by: str = Field(description="Name of the API key, or of the part of the service that acted.")
     action: str = Field(description="Such as `activate`.")
     subject: str = Field(description="What it was done to, such as `r7`.")

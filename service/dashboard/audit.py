@@ -5,27 +5,25 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from starlette.concurrency import run_in_threadpool
 
 from service.dashboard.pages import page
+from service.operations.revisions import read_audit
 from service.rest.dependencies import Caller, RuntimeDep
-from service.state import audit
-from service.times import iso
 
 _PAGE = 50
 BeforeQuery = Annotated[int | None, Query(ge=0, lt=2**63)]  # what an id of the database can be
 
 
-async def audit_page(
+def audit_page(
     request: Request, runtime: RuntimeDep, by: Caller, model: str | None = None, before: BeforeQuery = None
 ) -> Response:
     """Show the audit log, newest first."""
-    entries = await run_in_threadpool(audit.read, runtime.database, model or None, limit=_PAGE + 1, before=before)
+    listed = read_audit(runtime, model or None, limit=_PAGE, before=before)
     return page(
         request.scope,
         "audit.html",
-        entries=[(iso(entry.at), entry) for entry in entries[:_PAGE]],
-        next=entries[_PAGE - 1].id if len(entries) > _PAGE else None,
+        entries=listed.items,
+        next=listed.next,
         model=model or None,
         models=[each.name for each in runtime.models.all() if by.reaches(each.name)],
         of_all=by.reaches(None),

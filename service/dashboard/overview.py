@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from service.dashboard.charts.traffic import traffic
 from service.dashboard.pages import page
+from service.operations.jobs import unfinished_jobs
 from service.operations.models import get_model
 from service.operations.readiness import together
 from service.operations.revisions import list_revisions
@@ -17,7 +18,6 @@ from service.rest.dependencies import Caller, RuntimeDep
 from service.runtime import Runtime
 from service.serving.model import Model
 from service.state.database import now_us
-from service.state.jobs import JobStore
 from service.state.traffic import MOST_PER_HOUR, Traffic
 from service.sums import Snapshot, samples_of, value_of
 
@@ -48,7 +48,7 @@ def overview(request: Request, runtime: RuntimeDep, by: Caller) -> Response:
             "written": int(value_of(metrics, "candor_log_written_total")),
             "dropped": int(value_of(metrics, "candor_log_dropped_total")),
         },
-        jobs=[job for job in JobStore(runtime.database).unfinished() if by.reaches(job.model)],
+        jobs=unfinished_jobs(runtime, by=by),
     )
 
 

@@ -42,7 +42,6 @@ def revisions(request: Request, runtime: RuntimeDep, model: ModelDep, before: st
 def revision_page(request: Request, runtime: RuntimeDep, model: ModelDep, revision: str) -> Response:
     """Show one revision beside its parent."""
     listed = list_revisions(runtime, model, limit=1)
-    source = source_of(runtime.revisions.get(model.name, revision))
     chosen = get_revision(runtime, model, revision)
     parent = None if chosen.parent is None else get_revision(runtime, model, chosen.parent)
     basis, own = diagrams_of(model, chosen)
@@ -56,7 +55,7 @@ def revision_page(request: Request, runtime: RuntimeDep, model: ModelDep, revisi
         revision=chosen,
         parent=parent,
         report=report,
-        source=source,
+        source=source_of(chosen.cause, report),
         measures=_measures(report),
         before=drawn(report, "before", f"revision {chosen.parent}"),
         after=own,
@@ -127,11 +126,7 @@ def confirm_activate(
 ) -> Response:
     """Ask whether to put a revision into service."""
     by.require("approve")
-    runtime.revisions.check_epoch(model.name, epoch)
-    chosen = runtime.revisions.get(model.name, revision)
-    state = runtime.revisions.states(model.name)[revision]
-    doubt = activation.doubt(runtime, model, chosen, state)
-    change = activation.traffic_change(runtime, model, revision)
+    found = activation.prospect(runtime, model, revision, expected_epoch=epoch)
     beside = [one for one in comparisons(runtime, model) if one.revision == revision]
     return _confirm(
         request,
@@ -139,12 +134,12 @@ def confirm_activate(
         "activate",
         revision,
         epoch,
-        doubt=doubt,
-        summary=chosen.summary,
-        source=source_of(chosen),
-        change=change,
+        doubt=found.doubt,
+        summary=found.revision.summary,
+        source=source_of(found.revision.cause, found.revision.report),
+        change=found.change,
         beside=beside,
-        ask=bool(change.exceeds) and state != "previous",
+        ask=found.must_accept,
     )
 
 
@@ -178,8 +173,8 @@ async def rollback(request: Request, runtime: RuntimeDep, model: ModelDep, by: C
 def confirm_reject(request: Request, runtime: RuntimeDep, model: ModelDep, by: Caller, revision: str) -> Response:
     """Ask whether to reject a proposal."""
     by.require("approve")
-    chosen = runtime.revisions.get(model.name, revision)
-    return _confirm(request, model, "reject", revision, model.pointer.epoch, summary=chosen.summary)
+    summary = get_revision(runtime, model, revision).summary
+    return _confirm(request, model, "reject", revision, model.pointer.epoch, summary=summary)
 
 
 async def reject(request: Request, runtime: RuntimeDep, model: ModelDep, by: Caller, revision: str) -> Response:

@@ -23,7 +23,8 @@ def needs_other_key(chosen: Revision, *, name: str, prefix: str | None) -> bool:
     """
     if chosen.cause == "bundle":
         return False
-    return name in (chosen.by, _uploaded(chosen).get("uploaded_by")) or (prefix is not None and chosen.by_key == prefix)
+    theirs = (chosen.by, _uploaded(chosen.cause, chosen.report).get("uploaded_by"))
+    return name in theirs or (prefix is not None and chosen.by_key == prefix)
 
 
 def needs_two_keys(chosen: Revision) -> bool:
@@ -67,7 +68,7 @@ def doubt(
     # A dry run that is proposed later has looked at the rows before.
     if alarm_us is not None and chosen.report.get("read_at", iso(chosen.created_at)) < iso(alarm_us):
         return f"Revision {chosen.id} was made before the alarm of {iso(alarm_us)}, and so were its tests."
-    if uploaded := _uploaded(chosen):
+    if uploaded := _uploaded(chosen.cause, chosen.report):
         whose = f" by {uploaded['uploaded_by']!r}" if "uploaded_by" in uploaded else ""
         outputs = "labels and the model's outputs are" if uploaded.get("kind") == "logits" else "labels are"
         return (
@@ -82,19 +83,24 @@ def doubt(
     return " ".join(lost_certificates(chosen, active, policies)) or None
 
 
-def source_of(chosen: Revision) -> str | None:
-    """Return where the labels of a recalibration came from, in one sentence; None for other revisions."""
-    if uploaded := _uploaded(chosen):
+def source_of(cause: str, report: Mapping[str, Any]) -> str | None:
+    """Return where the labels of a recalibration came from, in one sentence; None for other revisions.
+
+    Args:
+        cause: Cause of the revision.
+        report: Its report.
+    """
+    if uploaded := _uploaded(cause, report):
         scored = {"inputs": ", scored by the model here", "logits": ", with the model's outputs as uploaded"}
         known = f", uploaded by {uploaded['uploaded_by']} at {uploaded['uploaded_at']}" if "rows" in uploaded else ""
         return f"Labels: labelled set {uploaded['labelled_set']}{known}{scored.get(uploaded.get('kind', ''), '')}."
-    return "Labels: feedback on predictions of this service." if chosen.cause == "recalibrate" else None
+    return "Labels: feedback on predictions of this service." if cause == "recalibrate" else None
 
 
-def _uploaded(chosen: Revision) -> dict[str, Any]:
+def _uploaded(cause: str, report: Mapping[str, Any]) -> dict[str, Any]:
     """Return the source of a revision that was fitted on a labelled set; empty for others."""
-    source: dict[str, Any] = chosen.report.get("source") or {}
-    return source if chosen.cause == "recalibrate" and source.get("labelled_set") is not None else {}
+    source: dict[str, Any] = report.get("source") or {}
+    return source if cause == "recalibrate" and source.get("labelled_set") is not None else {}
 
 
 def lost_certificates(chosen: Revision, active: Revision, policies: Mapping[str, SolvedPolicy]) -> tuple[str, ...]:

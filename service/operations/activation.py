@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from candor.contract.revisions import ActivationRequest, GuardRequest, Pointer
@@ -23,6 +24,38 @@ from service.state.revisions import RevisionState
 from service.times import iso
 
 _WAS_IN_SERVICE: tuple[RevisionState, ...] = ("active", "previous", "superseded")
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What activating a revision would mean.
+
+    Attributes:
+        revision: The revision.
+        doubt: Why activating it requires a reason; None when it does not.
+        change: What it would do to recent predictions.
+        must_accept: Whether that change must be accepted.
+    """
+
+    revision: Revision
+    doubt: str | None
+    change: TrafficChange
+    must_accept: bool
+
+
+def prospect(runtime: Runtime, model: Model, revision: str, *, expected_epoch: int) -> Prospect:
+    """Return what `activate` would find, and change nothing.
+
+    Raises:
+        UnknownRevisionError: The model has no revision of that id.
+        EpochStaleError: The pointer has moved since `expected_epoch`.
+        BundleRefusedError: The revision's bundle cannot be loaded.
+    """
+    runtime.revisions.check_epoch(model.name, expected_epoch)
+    chosen = runtime.revisions.get(model.name, revision)
+    state = runtime.revisions.states(model.name)[chosen.id]
+    change = traffic_change(runtime, model, revision)
+    return Prospect(chosen, _doubt(runtime, model, chosen, state), change, _must_accept(change, state))
 
 
 def activate(
@@ -71,7 +104,7 @@ def activate(
             expected=f"a key with scope approve other than {chosen.by_key or 'none'}",
             remedy="Let somebody else activate it; CANDOR_FOUR_EYES requires that.",
         )
-    why = doubt(runtime, model, chosen, state)
+    why = _doubt(runtime, model, chosen, state)
     if request.reason is None and why is not None:
         raise RevisionStateError(
             why,
@@ -86,7 +119,7 @@ def activate(
     warnings = lost_certificates(chosen, before.revision, before.policies)
     with runtime.models.prepared(model.name, chosen) as after:
         change = replay(runtime.database, before, after, _limit(runtime, request.max_change))
-        if state != "previous":  # that is a rollback, which nothing may delay
+        if _must_accept(change, state):
             _check_accepted(change, request)
         pointer = runtime.models.activate(
             model.name,
@@ -181,8 +214,12 @@ def _limit(runtime: Runtime, wanted: float | None) -> float:
     return limit if wanted is None else min(limit, wanted)
 
 
+def _must_accept(change: TrafficChange, state: RevisionState) -> bool:
+    return bool(change.exceeds) and state != "previous"  # that is a rollback, which nothing may delay
+
+
 def _check_accepted(change: TrafficChange, request: ActivationRequest) -> None:
-    if change.exceeds and not (request.accept_change and request.reason is not None):
+    if not (request.accept_change and request.reason is not None):
         raise RevisionStateError(
             " ".join(change.exceeds),
             where="/reason" if request.accept_change else "/accept_change",
@@ -205,7 +242,7 @@ def rollback(runtime: Runtime, model: Model, *, expected_epoch: int, reason: str
     return Pointer(**_moved(moved))
 
 
-def doubt(runtime: Runtime, model: Model, chosen: Revision, state: RevisionState) -> str | None:
+def _doubt(runtime: Runtime, model: Model, chosen: Revision, state: RevisionState) -> str | None:
     """Return why activating a revision requires a reason, None when it does not."""
     active = model.served.revision
     if chosen.id in (active.id, model.pointer.previous):

@@ -32,6 +32,12 @@ async def list_jobs(
     return JobPage.model_construct(items=tuple(items), next=page[limit - 1].id if len(page) > limit else None)
 
 
+def unfinished_jobs(runtime: Runtime, *, by: Principal) -> tuple[Job, ...]:
+    """Return the queued and running jobs of the models that the caller may reach, oldest first."""
+    found = state.JobStore(runtime.database).unfinished()
+    return tuple(described(job) for job in found if by.reaches(job.model))
+
+
 async def get_job(runtime: Runtime, job: str) -> Job:
     """Return a job: its state, its progress, and its result when it is done.
 

@@ -65,13 +65,16 @@ def reject(runtime: Runtime, model: Model, revision: str, *, reason: str, by: Pr
     return Rejection(id=revision, state="rejected", by=by.name, reason=reason)
 
 
-def read_audit(runtime: Runtime, model: Model, *, limit: int, before: int | None = None) -> contract.AuditPage:
-    """Return a page of a model's audit log, newest first."""
-    page = audit.read(runtime.database, model.name, limit=limit + 1, before=before)
+def read_audit(
+    runtime: Runtime, model: str | None, *, limit: int, before: int | None = None
+) -> contract.AuditPage:
+    """Return a page of the audit log of a model, or of all, newest first."""
+    page = audit.read(runtime.database, model, limit=limit + 1, before=before)
     items = tuple(
         contract.AuditEntry(
             id=entry.id,
             at=iso(entry.at),
+            model=entry.model,
             by=entry.by,
             action=entry.action,
             subject=entry.subject,

@@ -90,7 +90,7 @@ def read_audit(
     before: Annotated[int | None, Query(ge=1, le=2**63 - 1, description="`next` of the previous page.")] = None,
 ) -> Response:
     """List what was done to a model, by whom and when, newest first. Entries of this log never change."""
-    return sent(revisions.read_audit(runtime, model, limit=limit, before=before))
+    return sent(revisions.read_audit(runtime, model.name, limit=limit, before=before))
 
 
 def _moved(pointer: Pointer) -> Response:
