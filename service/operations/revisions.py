@@ -65,9 +65,7 @@ def reject(runtime: Runtime, model: Model, revision: str, *, reason: str, by: Pr
     return Rejection(id=revision, state="rejected", by=by.name, reason=reason)
 
 
-def read_audit(
-    runtime: Runtime, model: str | None, *, limit: int, before: int | None = None
-) -> contract.AuditPage:
+def read_audit(runtime: Runtime, model: str | None, *, limit: int, before: int | None = None) -> contract.AuditPage:
     """Return a page of the audit log of a model, or of all, newest first."""
     page = audit.read(runtime.database, model, limit=limit + 1, before=before)
     items = tuple(

@@ -42,31 +42,6 @@ SCHEMAS: Final[dict[str, Any]] = {
             },
         },
     },
-    "InstancePredictions": {
-        "type": "object",
-        "description": "One prediction per instance, in order.",
-        "required": ["predictions", "labels", "prediction_ids", "decisions"],
-        "properties": {
-            "predictions": {
-                "type": "array",
-                "items": {"type": "array", "items": {"type": "number"}},
-                "description": "Calibrated probabilities of each instance, in the order of `labels`.",
-            },
-            "labels": {"type": "array", "items": {"type": "string"}, "description": "Names of the classes."},
-            "prediction_ids": {"type": "array", "items": {"type": "string"}, "description": "Ids for feedback."},
-            "decisions": {
-                "type": "array",
-                "items": {"type": ["string", "null"]},
-                "description": "Action of the policy for each instance; null without a policy.",
-            },
-        },
-    },
-    "ModelReadiness": {
-        "type": "object",
-        "description": "Whether a model is ready.",
-        "required": ["name", "ready"],
-        "properties": {"name": {"type": "string"}, "ready": {"type": "boolean"}},
-    },
 }
 """Schemas by name, for the components of the document."""
 

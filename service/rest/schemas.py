@@ -7,11 +7,27 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from candor.contract import kserve, open_inference
 from candor.contract.feedback import FeedbackRequest
 from candor.contract.predictions import PredictionRequest, Predictions, ScoredRequest
 from candor.contract.problem import Problem
 from candor.contract.recalibration import RecalibrationRequest
 
+_PROTOCOLS: Final = (
+    kserve.InstancePredictions,
+    kserve.ModelReadiness,
+    open_inference.Done,
+    open_inference.InferenceError,
+    open_inference.InferenceResponse,
+    open_inference.ModelConfiguration,
+    open_inference.ModelMetadata,
+    open_inference.ModelReady,
+    open_inference.RepositoryEntry,
+    open_inference.ServerLive,
+    open_inference.ServerMetadata,
+    open_inference.ServerReady,
+    open_inference.Statistics,
+)  # answers of other protocols
 _WHERE: Final = "#/components/schemas/"
 
 
@@ -30,6 +46,7 @@ def schemas() -> dict[str, Any]:
             (ScoredRequest, "validation"),
             (Predictions, "serialization"),
             (Problem, "serialization"),
+            *((kind, "serialization") for kind in _PROTOCOLS),
         ],
         ref_template=f"{_WHERE}{{model}}",
     )

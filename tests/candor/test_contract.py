@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -26,9 +27,23 @@ from candor.contract.erasure import Erasure
 from candor.contract.feedback import FeedbackReceipt
 from candor.contract.health import Health, Liveness
 from candor.contract.jobs import Job, JobPage, ProposedJob
+from candor.contract.kserve import InstancePredictions, ModelReadiness
 from candor.contract.labelled_sets import LabelledSet, LabelledSetPage
 from candor.contract.models import Model, ModelPage
 from candor.contract.monitoring import Monitoring
+from candor.contract.open_inference import (
+    Done,
+    InferenceError,
+    InferenceResponse,
+    ModelConfiguration,
+    ModelMetadata,
+    ModelReady,
+    RepositoryEntry,
+    ServerLive,
+    ServerMetadata,
+    ServerReady,
+    Statistics,
+)
 from candor.contract.predictions import Predictions
 from candor.contract.prior_shift import PriorShift, PriorShiftReport
 from candor.contract.problem import Problem
@@ -41,7 +56,9 @@ from service.times import iso
 from tests.service import imported_models
 
 MODEL = "/v1/models/{model}"
-OTHER_PROTOCOLS = {"/metrics", MODEL, f"{MODEL}:predict"}  # Prometheus, and KServe's V1
+V2 = "/v2/models/{model}"
+VERSION = f"{V2}/versions/{{version}}"
+REPOSITORY = "/v2/repository"
 ANSWERS: dict[tuple[str, str], dict[int, type[Answer]]] = {
     ("GET", "/livez"): {200: Liveness},
     ("GET", "/readyz"): {200: Health},
@@ -88,8 +105,28 @@ ANSWERS: dict[tuple[str, str], dict[int, type[Answer]]] = {
     ("POST", f"{MODEL}/erase"): {200: Erasure},
     ("POST", f"{MODEL}/load"): {200: Model},
     ("POST", f"{MODEL}/unload"): {200: Model},
+    ("GET", MODEL): {200: ModelReadiness},
+    ("POST", f"{MODEL}:predict"): {200: InstancePredictions},
+    ("GET", "/v2"): {200: ServerMetadata},
+    ("GET", "/v2/health/live"): {200: ServerLive},
+    ("GET", "/v2/health/ready"): {200: ServerReady},
+    ("GET", "/v2/models/stats"): {200: Statistics},
+    **{
+        (method, f"{path}{rest}"): {200: answer}
+        for path in (V2, VERSION)
+        for method, rest, answer in (
+            ("GET", "", ModelMetadata),
+            ("GET", "/ready", ModelReady),
+            ("GET", "/config", ModelConfiguration),
+            ("GET", "/stats", Statistics),
+            ("POST", "/infer", InferenceResponse),
+        )
+    },
+    ("POST", f"{REPOSITORY}/index"): {200: RepositoryEntry},
+    ("POST", f"{REPOSITORY}/models/{{model}}/load"): {200: Done},
+    ("POST", f"{REPOSITORY}/models/{{model}}/unload"): {200: Done},
 }
-"""What each operation answers, by status. /metrics is text; /v2 is another protocol, held to its own description."""
+"""What each operation answers, or has in a list, by status; /metrics is text."""
 
 BY_LAMP = {
     "positive": "top",
@@ -129,7 +166,11 @@ class Checked:
         response = self.service.http.request(method, url, **options)
         assert response.status_code == wanted, response.text
         self.asked.add((method, path, wanted))
-        answer = exactly(ANSWERS[method, path][wanted], response.json())
+        binary_after = response.headers.get("inference-header-content-length")
+        document = json.loads(response.content[: None if binary_after is None else int(binary_after)])
+        kind = ANSWERS[method, path][wanted]
+        one = not isinstance(document, list)
+        answer = exactly(kind, document) if one else tuple(exactly(kind, entry) for entry in document)
         self.note(answer)
         return answer
 
@@ -314,6 +355,28 @@ def test_every_operation_answers_as_the_contract_says(
     assert ask("POST", f"{MODEL}/erase", json={"group": "g-dim"}).labelled_sets == ()
     ask("DELETE", f"{MODEL}/labelled-sets/{{labelled_set}}", 200, named)
 
+    # Other protocols
+    assert ask("GET", MODEL).ready
+    answer = ask("POST", f"{MODEL}:predict", json={"instances": digits.images[:2].tolist()})
+    assert np.shape(answer.predictions) == (2, 10)
+    assert ask("GET", "/v2/health/live").live
+    assert ask("GET", "/v2/health/ready").ready
+    assert "statistics" in ask("GET", "/v2").extensions
+    loaded = {"version": ask("GET", f"{MODEL}/revisions").active.removeprefix("r")}
+    tensor = {"name": "input", "shape": [2, 8, 8, 1], "datatype": "UINT8", "data": digits.images[:2].ravel().tolist()}
+    chosen = {"policy": "by-lamp", "segment": "bright"}
+    inference: dict[str, Any] = {"id": "1", "parameters": chosen, "inputs": [tensor]}
+    chosen_outputs = [{"name": "logits", "parameters": {"binary_data": True}}, {"name": "set"}, {"name": "decision"}]
+    for path, outputs in ((V2, {}), (VERSION, {"outputs": chosen_outputs})):
+        assert ask("GET", path, names=loaded).name == "digits"
+        assert ask("GET", f"{path}/ready", names=loaded).ready
+        inferred = ask("POST", f"{path}/infer", names=loaded, json=inference | outputs)
+        assert len(inferred.outputs) == (3 if outputs else 4)
+        assert json.loads(ask("GET", f"{path}/config", names=loaded).parameters.labels.string_value)
+        assert ask("GET", f"{path}/stats", names=loaded).model_stats[-1].batch_stats
+    ask("GET", "/v2/models/stats")
+    ask.note(exactly(InferenceError, service.http.get("/v2/models/none").json()))
+
     # What is refused; a job that is cancelled, a model that goes and comes back
     for path, body in (("/predict", {"inputs": [[[1, 2], [3, 4]]]}), ("/v1/models/digits/rollback", {})):
         ask.note(exactly(Problem, service.http.post(path, json=body).json()))
@@ -323,13 +386,17 @@ def test_every_operation_answers_as_the_contract_says(
     assert {entry.state for entry in ask("GET", "/v1/jobs").items} >= {"done", "failed", "cancelled"}
     assert not ask("POST", f"{MODEL}/unload").loaded
     assert ask("POST", f"{MODEL}/load").refused == {}
+    ask("POST", f"{REPOSITORY}/models/{{model}}/unload")
+    assert {entry.state for entry in ask("POST", f"{REPOSITORY}/index")} == {"UNAVAILABLE"}
+    ask("POST", f"{REPOSITORY}/models/{{model}}/load")
+    assert {entry.state for entry in ask("POST", f"{REPOSITORY}/index")} == {"READY"}
     assert ask("GET", f"{MODEL}/audit").items
 
     described = {
         (method.upper(), path)
         for path, item in service.http.get("/openapi.json").json()["paths"].items()
         for method in item
-        if path not in OTHER_PROTOCOLS and not path.startswith("/v2")
+        if path != "/metrics"
     }
     assert described == set(ANSWERS)
     assert {(method, path) for method, path, _ in ask.asked} == described

@@ -42,7 +42,7 @@ def _said(schema: Schema, description: str) -> Schema:
 
 
 def _ref(name: str) -> Schema:
-    """Return a reference to one of `SCHEMAS`."""
+    """Return a reference to one of the document's schemas."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
@@ -144,38 +144,6 @@ _REQUEST_EXAMPLE: Final = {
     ],
 }
 
-_ANSWER: Final = {
-    "InferenceResponse": _object(
-        {
-            "model_name": _TEXT,
-            "model_version": _said(_TEXT, "Number of the revision that answered."),
-            "id": _said(_TEXT, "As in the request."),
-            "parameters": _ref("ResponseParameters"),
-            "outputs": _list(_ref("OutputTensor")),
-        },
-        ("model_name", "model_version", "parameters", "outputs"),
-    ),
-    "ResponseParameters": _object(
-        {
-            "prediction_ids": _said(_TEXT, "Prediction id of each row for feedback, separated by commas."),
-            "policy": _said(_TEXT, "Policy that decided, with its version; missing without a policy."),
-        },
-        ("prediction_ids",),
-    ),
-    "OutputTensor": _object(
-        {
-            "name": {"type": "string", "enum": [*OUTPUTS, SET]},
-            "datatype": {"type": "string", "enum": ["FP32", BOOL, BYTES]},
-            "shape": _SHAPE,
-            "parameters": _ref("TensorParameters"),
-            "data": _DATA,
-        },
-        ("name", "datatype", "shape"),
-    ),
-    "TensorParameters": _object({"binary_data_size": _BINARY_SIZE}),
-    "InferenceError": _object({"error": _TEXT}, ("error",)),
-}
-
 _ANSWER_EXAMPLE: Final = {
     "model_name": "digits",
     "model_version": "7",
@@ -198,80 +166,7 @@ _BINARY_ANSWER_EXAMPLE: Final = (
     "<4 bytes>"
 )
 
-_INFERENCE_STATS: Final = (
-    "success",
-    "fail",
-    "queue",
-    "compute_input",
-    "compute_infer",
-    "compute_output",
-    "cache_hit",
-    "cache_miss",
-)
-_BATCH_STATS: Final = ("compute_input", "compute_infer", "compute_output")
-_CONTROL: Final = {
-    "ServerLive": _object({"live": {"type": "boolean"}}, ("live",)),
-    "ServerReady": _object({"ready": {"type": "boolean"}}, ("ready",)),
-    "ModelReady": _object(
-        {"name": _TEXT, "version": _TEXT, "ready": {"type": "boolean"}}, ("name", "version", "ready")
-    ),
-    "ServerMetadata": _object(
-        {"name": _TEXT, "version": _TEXT, "extensions": _list(_TEXT)}, ("name", "version", "extensions")
-    ),
-    "ModelMetadata": _object(
-        {
-            "name": _TEXT,
-            "versions": _list(_TEXT),
-            "platform": _TEXT,
-            "inputs": _list(_ref("TensorMetadata")),
-            "outputs": _list(_ref("TensorMetadata")),
-        },
-        ("name", "versions", "platform", "inputs", "outputs"),
-    ),
-    "TensorMetadata": _object(
-        {"name": _TEXT, "datatype": _TEXT, "shape": _said(_list({"type": "integer"}), "−1 is the number of rows.")},
-        ("name", "datatype", "shape"),
-    ),
-    "ModelConfiguration": _object(
-        {
-            "name": _TEXT,
-            "platform": _TEXT,
-            "backend": _TEXT,
-            "version_policy": _object({"specific": _object({"versions": _list(_COUNT)})}),
-            "max_batch_size": _said(_COUNT, "Maximum rows per request."),
-            "input": _list(_ref("ConfiguredTensor")),
-            "output": _list(_ref("ConfiguredTensor")),
-            "instance_group": _list(_object({"name": _TEXT, "kind": _TEXT, "count": _COUNT})),
-            "dynamic_batching": _object({"max_queue_delay_microseconds": _COUNT}),
-            "parameters": _object({"labels": _object({"string_value": _said(_TEXT, "Labels, as JSON.")})}),
-        }
-    ),
-    "ConfiguredTensor": _object({"name": _TEXT, "data_type": _TEXT, "format": _TEXT, "dims": _list(_COUNT)}),
-    "Statistics": _object({"model_stats": _list(_ref("VersionStatistics"))}, ("model_stats",)),
-    "VersionStatistics": _object(
-        {
-            "name": _TEXT,
-            "version": _TEXT,
-            "last_inference": _said(_COUNT, "Milliseconds since the epoch; 0 before the first."),
-            "inference_count": _said(_COUNT, "Rows."),
-            "execution_count": _said(_COUNT, "Runs of the model."),
-            "inference_stats": _ref("InferenceDurations"),
-            "batch_stats": _list(_ref("BatchDurations")),
-        },
-        ("name", "version", "inference_count", "execution_count", "inference_stats", "batch_stats"),
-    ),
-    "InferenceDurations": _object(dict.fromkeys(_INFERENCE_STATS, _ref("Duration")), _INFERENCE_STATS),
-    "BatchDurations": _object({"batch_size": _COUNT, **dict.fromkeys(_BATCH_STATS, _ref("Duration"))}, _BATCH_STATS),
-    "Duration": _object({"count": _COUNT, "ns": _said(_COUNT, "Total nanoseconds.")}, ("count", "ns")),
-    "RepositoryEntry": _object(
-        {
-            "name": _TEXT,
-            "version": _TEXT,
-            "state": {"type": "string", "enum": ["READY", "UNAVAILABLE"]},
-            "reason": _TEXT,
-        },
-        ("name", "version", "state", "reason"),
-    ),
+_REPOSITORY: Final = {
     "IndexRequest": _object({"ready": _said({"type": "boolean"}, "Whether to list ready versions only.")}),
     "LoadRequest": _object(
         {"parameters": _object({}, description="A bundle is loaded as it is, without `config` or files.")}
@@ -279,7 +174,6 @@ _CONTROL: Final = {
     "UnloadRequest": _object(
         {"parameters": _object({"unload_dependents": _said({"type": "boolean"}, "Has no effect.")})}
     ),
-    "Done": _object({}),
 }
 
 _DESCRIPTIONS: Final = {
@@ -289,32 +183,12 @@ _DESCRIPTIONS: Final = {
     "InputParameters": "Parameters of an input tensor. Others are refused.",
     "RequestedOutput": "An output that is wanted.",
     "OutputParameters": "Parameters of a requested output. Others are refused.",
-    "InferenceResponse": "Outputs for N rows.",
-    "ResponseParameters": "What is known of the answer beside its tensors.",
-    "OutputTensor": "An output tensor, with its values in `data` or behind the JSON.",
-    "TensorParameters": "Where the values of an output tensor are.",
-    "InferenceError": "An error.",
-    "ServerLive": "Whether the server is running.",
-    "ServerReady": "Whether all models serve their active revision.",
-    "ModelReady": "Whether a model is ready.",
-    "ServerMetadata": "The server and the extensions of the protocol that it has.",
-    "ModelMetadata": "A model and its tensors.",
-    "TensorMetadata": "Name, datatype and shape of a tensor.",
-    "ModelConfiguration": "The configuration of a model in Triton's format.",
-    "ConfiguredTensor": "A tensor in Triton's format, without the axis of the rows.",
-    "Statistics": "Counts since the start of this replica.",
-    "VersionStatistics": "Counts and times of one version.",
-    "InferenceDurations": "Times of all requests.",
-    "BatchDurations": "Times of all runs with one number of rows.",
-    "Duration": "How often something happened, and how long it took.",
-    "RepositoryEntry": "A version of a model, or a model without any.",
     "IndexRequest": "Which models to list.",
     "LoadRequest": "How to load a model.",
     "UnloadRequest": "How to unload a model.",
-    "Done": "An empty object.",
 }
-SCHEMAS: Final = {name: _said(schema, _DESCRIPTIONS[name]) for name, schema in (_REQUEST | _ANSWER | _CONTROL).items()}
-"""Schemas by name, for the components of the document."""
+SCHEMAS: Final = {name: _said(schema, _DESCRIPTIONS[name]) for name, schema in (_REQUEST | _REPOSITORY).items()}
+"""Schemas of requests by name, for the components of the document; the contract has those of answers."""
 
 ALIVE: Final[Described] = (_ref("ServerLive"), {"live": True})
 READY: Final[Described] = (_ref("ServerReady"), {"ready": True})
