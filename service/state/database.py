@@ -407,7 +407,7 @@ def _unavailable(engine: Engine, error: Exception) -> StateUnavailableError:
     elif "malformed" in cause or "not a database" in cause:
         remedy = "The file is damaged. Restore it from a backup, or move it away to start with an empty state."
     elif "readonly" in cause or "unable to open" in cause:
-        remedy = f"Grant user {os.getuid()} write access to the file and its folder."
+        remedy = f"Grant user {os.getuid()} write access to the file and its folder. Check the disk for errors."
     elif "full" in cause or _no_room(engine):
         remedy = "Free disk space in the state folder."
     elif "locked" in cause:
