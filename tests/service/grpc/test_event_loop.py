@@ -50,6 +50,7 @@ def test_no_message_keeps_others_waiting(
     path = f"/{SERVICE.full_name}/{method}"
     whole = MESSAGES[content]
     named = Request(model_name="digits").SerializeToString()  # of two messages in a row, a parser makes one
+    longest_s = LONGEST_S * (2 if content == "numbers" else 1)  # one call of the parser, in C, takes 40 ms for 8 MiB
     for body in (whole, named + whole[:SMALL]):
         found = []
         for _ in range(TRIES):
@@ -63,9 +64,9 @@ def test_no_message_keeps_others_waiting(
                 else:
                     assert len(list(channel.stream_stream(path)(iter([body]), wait_for_ready=True))) == 1
             found.append(beats.longest_s)
-            if found[-1] < LONGEST_S:
+            if found[-1] < longest_s:
                 break
-        assert min(found) < LONGEST_S, f"{len(body)} bytes: the loop waited for {min(found):.3f} s each time"
+        assert min(found) < longest_s, f"{len(body)} bytes: the loop waited for {min(found):.3f} s each time"
 
 
 @given(
