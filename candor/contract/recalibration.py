@@ -200,7 +200,8 @@ class DoubleLabels(Answer):
         description="Estimated share of wrong labels, if both are wrong equally often on all rows; null without rows."
     )
     upper: float = Field(
-        description="With confidence 95 %, at most this share of the labels of such rows is wrong. It says nothing "
+        description="With confidence 95 %, the probability that the label of such a row is wrong is at most this, on "
+        "average over the rows. It says nothing "
         "about other rows if second labels are sought for doubtful rows only."
     )
 

@@ -20,7 +20,7 @@ from candor.contract.recalibration import DoubleLabels
 from service.decisions.binomial import upper_share
 
 LEVEL: Final = 0.05
-"""Largest probability that `upper` is below the share of wrong labels."""
+"""Largest probability that `upper` is below the probability that a label is wrong."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

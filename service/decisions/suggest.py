@@ -1,8 +1,9 @@
 """A first policy for one class: the strictest precision that the certify rows will probably show, and a review share.
 
-The promise is chosen from fit rows and from the number of certify rows alone. Certify labels are not read: a promise
-chosen because these labels support it would no longer be a hypothesis fixed before the test, and its certificate could
-be false more often than delta. So a suggestion uses no look, and the certificates of the policy hold at their level.
+The promise is chosen from fit rows, and from the number, group sizes and scores of certify rows. Certify labels are not
+read: a promise chosen because these labels support it would no longer be a hypothesis fixed before the test, and its
+certificate could be false more often than delta. So a suggestion uses no look, and the certificates of the policy hold
+at their level.
 """
 
 from __future__ import annotations

@@ -160,7 +160,11 @@ class Access:
         if found is None:
             return None
         holder = _holder(found)
-        if not holder.reaches(model) or not (holder := holder.on(model)).allows(scope):
+        if not holder.reaches(model):
+            return None
+        if holder.grants:
+            holder = holder.on(model)
+        if not holder.allows(scope):
             return None
         self._rates.spend(found)
         return holder

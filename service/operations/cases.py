@@ -7,6 +7,9 @@ import math
 import re
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bundle.images import encode_png
 from candor.contract.cases import (
     Case,
@@ -29,10 +32,12 @@ from candor.contract.cases import (
 from service.cases.contents import input_of, logits_of, shown
 from service.cases.described import described, predicted_by
 from service.cases.reasons import reasons_of
+from service.decisions.revision import Revision
 from service.errors import ForbiddenError, InputValueError, UnknownLabelError
 from service.operations.principal import Principal
 from service.runtime import Runtime
 from service.serving.model import Model
+from service.serving.plane import Served
 from service.state import cases as state
 from service.state.database import now_us
 from service.state.feedback import FeedbackItem
@@ -93,13 +98,15 @@ def get_case(runtime: Runtime, model: Model, case: str) -> CaseDetail:
     found = runtime.cases.get(model.name, case)
     served, labels = predicted_by(model.loaded, found), _labels(runtime, model, found)
     example = None if served is None else input_of(runtime.database, served, case)
+    fields = described(model.name, model.loaded, found)
     probabilities = None
     if labels is not None and found.revision is not None:
         logits = logits_of(runtime.database, len(labels), case)
         if logits is not None:
-            calibrator = runtime.revisions.get(model.name, found.revision).calibrator
-            probabilities = dict(zip(labels, calibrator.predict_proba(logits[None])[0].tolist(), strict=True))
-    fields = described(model.name, model.loaded, found) | {"reasons": _reasons(runtime, model, found)}
+            revision = runtime.revisions.get(model.name, found.revision)
+            probabilities = dict(zip(labels, revision.calibrator.predict_proba(logits[None])[0].tolist(), strict=True))
+            if found.reasons is None and served is not None and example is not None:
+                fields["reasons"] = _reasons(served, revision, found.policy, example, logits)
     if labels is not None and found.predicted is not None:
         fields["predicted"] = labels[found.predicted]
     now = now_us()
@@ -121,25 +128,26 @@ def get_case(runtime: Runtime, model: Model, case: str) -> CaseDetail:
     )
 
 
-def _reasons(runtime: Runtime, model: Model, found: state.Case) -> Reasons | None:
-    """Return why the row of a case got its probability, as it was kept or as the bundle's trees tell."""
+def _reasons(
+    served: Served, revision: Revision, policy: str, example: NDArray[Any], logits: NDArray[np.float32]
+) -> Reasons | None:
+    """Return why a row got its probability, as the bundle's trees tell; None without trees or the policy."""
+    solved = revision.policies.get(policy)
+    return None if solved is None else reasons_of(served, revision.calibrator, solved.policy.positive, example, logits)
+
+
+def _kept(runtime: Runtime, model: Model, found: state.Case) -> dict[str, Any] | None:
+    """Return the reasons of a case as a document, to keep them with its end."""
     if found.reasons is not None:
-        return Reasons(**found.reasons)
+        return found.reasons
     served = predicted_by(model.loaded, found)
     if served is None or served.bundle.trees is None or found.revision is None:
         return None
     example = input_of(runtime.database, served, found.id)
     logits = logits_of(runtime.database, len(served.labels), found.id)
-    revision = runtime.revisions.get(model.name, found.revision)
-    solved = revision.policies.get(found.policy)
-    if example is None or logits is None or solved is None:
+    if example is None or logits is None:
         return None
-    return reasons_of(served, revision.calibrator, solved.policy.positive, example, logits)
-
-
-def _kept(runtime: Runtime, model: Model, found: state.Case) -> dict[str, Any] | None:
-    """Return the reasons of a case as a document, to keep them with its end."""
-    reasons = _reasons(runtime, model, found)
+    reasons = _reasons(served, runtime.revisions.get(model.name, found.revision), found.policy, example, logits)
     return None if reasons is None else reasons.document
 
 

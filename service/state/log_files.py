@@ -1,7 +1,8 @@
 """Read the log from the files of its sink; see `log_sink`.
 
-An hour that has a file is read from it, every other hour from the state, and labels always from the state. So the rows
-are those that the state alone would give.
+An hour that has a file is read from it, every other hour from the state, and labels always from the state. The rows are
+those that the state alone would give, with two exceptions: erased rows are there, without labels, until they leave the
+files, and rows that came too late for their file are missing.
 """
 
 from __future__ import annotations
