@@ -34,6 +34,7 @@ from service.cases.described import described, predicted_by
 from service.cases.reasons import reasons_of
 from service.decisions.revision import Revision
 from service.errors import ForbiddenError, InputValueError, UnknownLabelError
+from service.operations import feedback
 from service.operations.principal import Principal
 from service.runtime import Runtime
 from service.serving.model import Model
@@ -227,21 +228,15 @@ async def label(runtime: Runtime, model: Model, case: str, request: CaseLabel, *
             found=request.label[:200],
             expected=list(labels),
         )
-    items = [FeedbackItem(case, None, request.label, state.REVIEWER)]
-    receipt = await asyncio.wrap_future(
-        runtime.feedback.submit(
-            model.name,
-            items,
-            by=by.name,
-            by_key=by.prefix,
-            within=lambda connection: runtime.cases.label_within(
-                connection, model.name, case, by.name, label=request.label, lease=request.lease, reasons=reasons
-            ),
-        )
+    receipt = await feedback.store(
+        runtime,
+        model.name,
+        [FeedbackItem(case, None, request.label, state.REVIEWER)],
+        by=by,
+        within=lambda connection: runtime.cases.label_within(
+            connection, model.name, case, by.name, label=request.label, lease=request.lease, reasons=reasons
+        ),
     )
-    runtime.metrics.feedback.add(model.name, receipt.items[0].status)
-    if receipt.batch is not None:
-        runtime.labels.stored(model.name, receipt.batch, items)
     found = await asyncio.to_thread(runtime.cases.get, model.name, case)
     return LabelledCase(**described(model.name, model.loaded, found), feedback=receipt.items[0].status)
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from candor.contract.labelled_sets import LabelledSet, LabelledSetPage
+from service.operations import labelled_sets as operations
 from service.rest.dependencies import Caller, ModelDep, RuntimeDep
 from service.rest.exchange import query_values
 from service.rest.intake import Intake
@@ -14,9 +15,7 @@ from service.rest.responses import sent
 from service.row_files.check import MEDIA_TYPES, NPZ_TYPES
 from service.row_files.lines import CSV_TYPE, NDJSON_TYPE
 from service.row_files.parquet_rows import PARQUET_TYPE
-from service.state.labelled_sets import LabelledSet as Stored
 from service.state.labelled_sets import Represents
-from service.times import iso
 
 RepresentsQuery = Annotated[
     Represents | None,
@@ -51,40 +50,22 @@ async def upload_labelled_set(
     query_values(request.scope["query_string"], ("represents",))
     found, new = await intake.take(request.scope, request.receive, model, represents=represents, by=by.name)
     location = f"/v1/models/{model.name}/labelled-sets/{found.id}"
-    return sent(_described(found), 201 if new else 200, location=location)
+    return sent(operations.described(found), 201 if new else 200, location=location)
 
 
 def list_labelled_sets(runtime: RuntimeDep, model: ModelDep) -> Response:
     """List the labelled sets of a model, newest first."""
-    return sent(LabelledSetPage(items=tuple(_described(found) for found in runtime.labelled_sets.list(model.name))))
+    return sent(operations.list_labelled_sets(runtime, model))
 
 
 def get_labelled_set(runtime: RuntimeDep, model: ModelDep, labelled_set: str) -> Response:
     """Return the description of a labelled set, not its rows."""
-    return sent(_described(runtime.labelled_sets.get(model.name, labelled_set)))
+    return sent(operations.get_labelled_set(runtime, model, labelled_set))
 
 
 def delete_labelled_set(runtime: RuntimeDep, model: ModelDep, by: Caller, labelled_set: str) -> Response:
     """Delete a labelled set, unless a job is about to read it. Looks at its rows stay counted."""
-    found = runtime.labelled_sets.get(model.name, labelled_set)
-    runtime.labelled_sets.delete(model.name, labelled_set, by=by.name)
-    return sent(_described(found))
-
-
-def _described(found: Stored) -> LabelledSet:
-    return LabelledSet(
-        id=found.id,
-        model=found.model,
-        sha256=found.sha256,
-        bytes=found.bytes,
-        rows=found.rows,
-        kind=found.kind,
-        represents=found.represents,
-        labels=found.labels,
-        segments=tuple(found.segments),
-        by=found.by,
-        created_at=iso(found.created_at),
-    )
+    return sent(operations.delete_labelled_set(runtime, model, labelled_set, by=by))
 
 
 _BYTES: Final = {"type": "string", "format": "binary"}
