@@ -241,10 +241,15 @@ class Settings(BaseSettings):
         '`{"fraud-desk": ["review@fraud", "read"], "risk": ["approve"]}`. Other groups may do nothing.',
     )
     oidc_groups_claim: str = Field("groups", description="Claim of a token with the groups of a person.")
+    oidc_subject_claim: str = Field(
+        "sub",
+        description="Claim of a token with the provider's own id of a person, by which four eyes tell people apart. "
+        "With Entra ID: oid, because sub differs between the dashboard and the API.",
+    )
     oidc_name_claim: str = Field(
         "email",
         description="Claim of a token with the name of a person, which the audit log shows. Users must not be "
-        "able to change it.",
+        "able to change it. With email, the token must say email_verified: true.",
     )
     oidc_requested_scopes: str = Field(
         "openid email", description="Scopes that a login asks the provider for, separated by spaces."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,8 +14,8 @@ from service.times import iso
 def needs_other_key(chosen: Revision, *, name: str, prefix: str | None) -> bool:
     """Tell whether four eyes forbid a caller to activate a proposal: it made the proposal itself.
 
-    The name counts beside the key: a rotated key keeps its name, and its holder. A proposal is also made by the key
-    that uploaded the rows that it was fitted on. No key made a bundle's proposal: see `needs_two_keys`.
+    The name counts beside the key: a rotated key keeps its name, and its holder (see `holder`). A proposal is also made
+    by the key that uploaded the rows that it was fitted on. No key made a bundle's proposal: see `needs_two_keys`.
 
     Args:
         chosen: The proposal.
@@ -24,7 +25,17 @@ def needs_other_key(chosen: Revision, *, name: str, prefix: str | None) -> bool:
     if chosen.cause == "bundle":
         return False
     theirs = (chosen.by, _uploaded(chosen.cause, chosen.report).get("uploaded_by"))
-    return name in theirs or (prefix is not None and chosen.by_key == prefix)
+    return holder(name) in map(holder, filter(None, theirs)) or (prefix is not None and chosen.by_key == prefix)
+
+
+def holder(name: str) -> str:
+    """Return a name as four eyes compare it: two spellings of a name are one person's.
+
+    Example:
+        >>> holder("ana@bank.example") == holder("ANA@bank.example ") == holder("\uff21na@bank.example")
+        True
+    """
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).strip()
 
 
 def needs_two_keys(chosen: Revision) -> bool:

@@ -38,6 +38,8 @@ _MOST_KEYS: Final = 100
 _MOST_TOKEN: Final = 16 * 1024
 _KINDS: Final = ("RSA", "EC", "OKP")  # no shared secrets
 _FEWEST_BITS: Final = 2048
+_NOT_OF_ACCESS: Final = ("nonce", "at_hash", "c_hash", "events")  # claims of ID tokens and of log-out tokens
+_TYPES: Final = ("jwt", "at+jwt")
 _PLACES: Final = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 
 
@@ -151,6 +153,8 @@ class Provider:
             raise refused(str(error)[:200], "a token of the identity provider for this service, in force") from None
         if nonce is not None:
             self._check_login(claims, nonce)
+        else:
+            _check_access(header, claims)
         return claims
 
     def _check_login(self, claims: dict[str, Any], nonce: str) -> None:
@@ -273,6 +277,21 @@ def refused(found: str, expected: str) -> UnauthenticatedError:
         expected=expected,
         remedy="Log in again. If that fails, compare CANDOR_OIDC_… with the provider's settings.",
     )
+
+
+def _check_access(header: Mapping[str, Any], claims: Mapping[str, Any]) -> None:
+    """Refuse a token for the API that the provider made for something else, such as a login or a log-out.
+
+    Raises:
+        UnauthenticatedError: It says so.
+    """
+    if of_others := [name for name in _NOT_OF_ACCESS if name in claims]:
+        raise refused(f"a token with {', '.join(of_others)}", "an access token, not an ID token or a log-out token")
+    kind = header.get("typ", "JWT")
+    if not isinstance(kind, str) or kind.lower().removeprefix("application/") not in _TYPES:
+        raise refused(f"a token of type {str(kind)[:100]!r}", "an access token: type JWT or at+jwt")
+    if claims.get("typ", "Bearer") != "Bearer":
+        raise refused(f"a token whose claim typ is {str(claims['typ'])[:100]!r}", "an access token: Bearer, or no typ")
 
 
 def _unusable(url: str, found: str) -> ProviderUnavailableError:

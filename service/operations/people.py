@@ -17,6 +17,7 @@ from service.state.keys import LONGEST_NAME
 from service.state.sessions import Session
 
 _MOST_REMEMBERED: Final = 1024
+_LONGEST_SUBJECT: Final = 255  # by the standard
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class People:
         self._audience = settings.oidc_audience
         self._groups_claim = settings.oidc_groups_claim
         self._name_claim = settings.oidc_name_claim
+        self._subject_claim = settings.oidc_subject_claim
         self._skew_us = int(settings.oidc_clock_skew_s * 1e6)
         self._granted = {group: tuple(map(_grant, granted)) for group, granted in settings.oidc_scopes.items()}
         self._remembered: dict[bytes, Person] = {}
@@ -156,14 +158,16 @@ class People:
         """Return the person of a token's claims.
 
         Raises:
-            UnauthenticatedError: They have no name that can be shown, or an address that nobody has verified.
+            UnauthenticatedError: They have no id, no name that can be shown, or an address that nobody has verified.
             ForbiddenError: No group of the person may do anything here.
         """
-        name, subject = claims.get(self._name_claim), claims["sub"]
+        name, subject = claims.get(self._name_claim), claims.get(self._subject_claim)
+        if not isinstance(subject, str) or not 0 < len(subject) <= _LONGEST_SUBJECT:
+            raise _unnamed(self._subject_claim, subject, f"the id of the person, 1 to {_LONGEST_SUBJECT} characters")
         if not isinstance(name, str) or not name.isprintable() or not 0 < len(name.strip()) <= LONGEST_NAME:
-            raise _nameless(self._name_claim, f"{str(name)[:LONGEST_NAME]!r}")
-        if self._name_claim == "email" and claims.get("email_verified", True) is not True:
-            raise _nameless("email", "an address that is not verified")
+            raise _unnamed(self._name_claim, name, f"the name of the person, 1 to {LONGEST_NAME} printable characters")
+        if self._name_claim == "email" and (verified := claims.get("email_verified")) is not True:
+            raise _unnamed("email_verified", verified, "true, or another claim in CANDOR_OIDC_NAME_CLAIM")
         given = claims.get(self._groups_claim)
         listed = given if isinstance(given, list) else [given]
         identity = hashlib.sha256(f"{self.provider.issuer}\0{subject}".encode()).hexdigest()[:16]
@@ -177,8 +181,8 @@ def _grant(text: str) -> Grant:
     return Grant(frozenset({scope}), frozenset({model}) if model else None)
 
 
-def _nameless(claim: str, found: str) -> UnauthenticatedError:
-    return refused(f"{claim}: {found}", f"a token that names the person in {claim!r}")
+def _unnamed(claim: str, found: Any, expected: str) -> UnauthenticatedError:
+    return refused(f"{claim}: {repr(found)[:LONGEST_NAME]}", f"{claim}: {expected}")
 
 
 def _digest(token: str) -> bytes:

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, func, insert, select
 
 from calibrators import CalibrationError
 from calibrators import from_dict as calibrator_from_dict
+from service.decisions.approval import holder
 from service.decisions.begun import Made
 from service.decisions.revision import Revision
 from service.decisions.solved import SolvedPolicy
@@ -223,19 +224,20 @@ class RevisionStore:
         Args:
             model: The model.
             id: The revision.
-            by: Name of the key. Keys of one name are one person's.
+            by: Name of the key. Keys of one name are one person's, however it is spelled.
             by_key: Prefix of the key; None without one.
             reason: Reason for the audit log.
         """
         with self._database.begin() as connection:
             take_number(connection, f"approval/{model}")  # of two at once, the second sees the first
             of_it = (approvals.c.model == model, approvals.c.revision == id)
-            found = {row.by: row.by_key for row in connection.execute(select(approvals).where(*of_it))}
-            if by not in found:
+            found = {holder(row.by): row.by_key for row in connection.execute(select(approvals).where(*of_it))}
+            own = holder(by)
+            if own not in found:
                 row = {"model": model, "revision": id, "by": by, "by_key": by_key, "at": now_us(), "reason": reason}
                 connection.execute(insert(approvals).values(**row))
                 audit.append(connection, model=model, by=by, action="approve", subject=id, detail={"reason": reason})
-        return any(name != by and (key is None or key != by_key) for name, key in found.items())
+        return any(name != own and (key is None or key != by_key) for name, key in found.items())
 
     def pointer(self, model: str) -> Pointer | None:
         """Return the model's pointer; None before its first activation."""

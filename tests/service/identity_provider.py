@@ -63,7 +63,8 @@ class IdentityProvider:
 
     def __init__(self) -> None:
         self.keys = [rsa_key("first"), ec_key("second")]
-        self.person: dict[str, Any] = {"sub": "u-ana", "email": "ana@bank.example", "groups": ["ops"]}
+        ana = {"sub": "u-ana", "email": "ana@bank.example", "email_verified": True}
+        self.person: dict[str, Any] = ana | {"groups": ["ops"]}
         self.callback = CALLBACK
         self.lies: dict[str, Any] = {}
         self.discovery: dict[str, Any] = {}
@@ -100,9 +101,9 @@ class IdentityProvider:
         whole = {"iss": self.issuer, "aud": audience, "iat": now, "exp": now + 300, **self.person, **changes}
         return {name: value for name, value in whole.items() if value is not None}
 
-    def token(self, key: Key | None = None, **changes: Any) -> str:
+    def token(self, key: Key | None = None, *, typ_header: str = "JWT", **changes: Any) -> str:
         """An access token of the person."""
-        return sign(self.claims(AUDIENCE, **changes), key or self.keys[0])
+        return sign(self.claims(AUDIENCE, **changes), key or self.keys[0], typ=typ_header)
 
     def _answer(self, handler: BaseHTTPRequestHandler, body: str) -> None:
         parts = urlsplit(handler.path)

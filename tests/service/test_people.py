@@ -17,6 +17,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from pydantic import ValidationError
+from sqlalchemy import select
 
 from service.dashboard import session as sessions
 from service.errors import ForbiddenError, ProviderUnavailableError, UnauthenticatedError
@@ -29,6 +30,7 @@ from service.settings import Settings
 from service.state import audit
 from service.state.keys import KeyStore
 from service.state.sessions import LOGIN_S
+from service.state.tables import revisions
 from tests.conftest import Digits
 from tests.service.conftest import InThread
 from tests.service.identity_provider import (
@@ -177,7 +179,12 @@ class TestTokens:
             "nbf": [future],
             "sub": [None, 7],
             "email": [None, 7, "", "a\nb", "x" * 101],
-            "email_verified": [False, "true"],
+            "email_verified": [None, False, "true", 1],
+            "nonce": ["of a login"],
+            "at_hash": ["x"],
+            "c_hash": ["x"],
+            "events": [{"http://schemas.openid.net/event/backchannel-logout": {}}],
+            "typ": ["ID", "Refresh", "bearer", 7],
         }
         for name, values in wrong.items():
             for value in values:
@@ -187,6 +194,25 @@ class TestTokens:
                 answer = ask(running, f"{signed}.{part(signature)}")
                 assert answer.status_code == 401, (name, value, answer.text)
                 assert answer.headers["www-authenticate"] == "Bearer"
+
+    def test_only_access_tokens_call_the_api(self, running: InThread, provider: IdentityProvider) -> None:
+        expected = {"JWT": 200, "at+jwt": 200, "application/AT+JWT": 200, "logout+jwt": 401, "id+jwt": 401, "": 200}
+        for kind, status in expected.items():  # "": none
+            assert ask(running, provider.token(typ="Bearer", typ_header=kind)).status_code == status, kind
+        refused = ask(running, provider.token(nonce="n")).json()
+        assert (refused["found"], "not an ID token" in refused["expected"]) == ("a token with nonce", True)
+
+    def test_an_address_counts_only_if_the_provider_has_verified_it(
+        self, start: Callable[..., InThread], provider: IdentityProvider
+    ) -> None:
+        running = start(**given(provider))
+        refused = ask(running, provider.token(email_verified=None))
+        assert refused.status_code == 401
+        assert refused.json()["found"] == "email_verified: None"
+        assert "CANDOR_OIDC_NAME_CLAIM" in refused.json()["expected"]
+        running.close()
+        named = start(**given(provider, oidc_name_claim="upn"))
+        assert ask(named, provider.token(email_verified=None, upn="ana@bank.example")).status_code == 200
 
     def test_signatures_that_do_not_hold_are_refused(self, running: InThread, provider: IdentityProvider) -> None:
         claims, key = provider.claims(AUDIENCE), provider.keys[0]
@@ -505,7 +531,13 @@ def test_four_eyes_are_those_of_two_people(start: Callable[..., InThread], provi
     _, key = KeyStore(running.runtime.database).create("ana@bank.example", ["approve", "read"])
     revision = propose(running, ana).json()["id"]
     renamed = provider.token(email="ana.married@bank.example")
-    for token in (ana, renamed, key):  # one person with a new name, and with a key of that person's name
+    spelled = provider.token(sub="u-ana-2", email="\uff21na@BANK.example")
+    for token in (
+        ana,
+        renamed,
+        key,
+        spelled,
+    ):  # one person: a new name, a key of that name, that name spelled otherwise
         until(lambda token=token: ask(running, token).status_code == 200)  # type: ignore[misc]
         refused = activate(running, revision, token)
         assert refused.status_code == 403, refused.text
@@ -513,6 +545,27 @@ def test_four_eyes_are_those_of_two_people(start: Callable[..., InThread], provi
     ben = provider.token(sub="u-ben", email="ben@bank.example")
     assert activate(running, revision, ben).status_code == 200
     assert entries(running, "activate")[0].by == "ben@bank.example"
+
+
+def test_a_person_is_the_claim_of_the_setting(start: Callable[..., InThread], provider: IdentityProvider) -> None:
+    running = start(**given(provider, four_eyes=True, oidc_subject_claim="oid"))
+    for oid in (None, "", 7, "x" * 256):
+        refused = ask(running, provider.token(oid=oid))
+        assert (refused.status_code, refused.json()["expected"][:4]) == (401, "oid:")
+    revision = propose(running, provider.token(sub="pairwise-api", oid="ana")).json()["id"]
+    provider.person |= {"sub": "pairwise-dashboard", "oid": "ana", "email": "ana.married@bank.example"}
+    session_of(arrive(running, *begin(running)))
+    [entry] = entries(running, "log_in")
+    assert entry.detail["subject"] == "ana"
+    with running.runtime.database.connect() as connection:
+        assert connection.execute(
+            select(revisions.c.by_key).where(revisions.c.number == int(revision[1:]))
+        ).scalar() == (entry.subject)
+    assert activate(running, revision, provider.token()).status_code == 403
+    assert (
+        activate(running, revision, provider.token(sub="pairwise-api", oid="ben", email="ben@b.example")).status_code
+        == 200
+    )
 
 
 def test_what_a_session_may_do_is_what_the_settings_say_now(running: InThread, provider: IdentityProvider) -> None:

@@ -112,13 +112,13 @@ def test_two_people_approve_a_bundle_that_nobody_signed(start: Callable[..., Any
     add_cold(root, digits)
     assert service.http.post("/v1/models/digits/load").status_code == 200
     store = KeyStore(service.runtime.database)
-    ann, *others = [store.create(name, ["calibrate", "approve"]) for name in ("ann", "bob")]
+    ann, *others = [store.create(name, ["calibrate", "approve"]) for name in ("ann", "Ann", "bob")]
     service.keys = [ann[1], store.rotate(ann[0].prefix, grace_us=10**12)[1], *(text for _, text in others)]
     service.application._access.refresh()
     use(service, 0)
     epoch = service.revisions()["epoch"]
     wanted = {"reason": "it looks better", "accept_change": True}
-    for key in (0, 0, 1):  # the same person, with a rotated key too
+    for key in (0, 0, 1, 2):  # the same person, with a rotated key too, and with a name spelled otherwise
         use(service, key)
         first = service.move("revisions/r2/activate", epoch, **wanted)
         assert (first.status_code, first.json()["found"]) == (403, "one approval")
@@ -127,7 +127,7 @@ def test_two_people_approve_a_bundle_that_nobody_signed(start: Callable[..., Any
         *("ann", "approve", "r2"),
         {"reason": "it looks better"},
     ]
-    use(service, 2)
+    use(service, 3)
     assert service.move("revisions/r2/activate", epoch, **wanted).status_code == 200
 
 
