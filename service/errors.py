@@ -68,7 +68,7 @@ class CandorError(Exception):
 
     Args:
         message: What went wrong, in one sentence.
-        where: Place of the offending part in a request, or name of a setting, file, column …
+        where: Place of the offending part in a request; elsewhere the name of a setting, file, column …
         found: What was found (JSON-able).
         expected: What was expected (JSON-able).
         remedy: What the caller can do.

@@ -14,6 +14,7 @@ from candor.contract.policies import Certify, Policy
 from service.decisions.rows import ScoredRows
 from service.decisions.wrong_labels import ALL_RIGHT, WrongLabels
 from service.errors import PolicyError
+from service.places import in_body
 from service.times import iso
 
 _DAY_US: Final = 86_400_000_000
@@ -290,7 +291,7 @@ def refusal(
     of = "" if segment is None else f" for segment {segment!r}"
     return PolicyError(
         f"The band {action!r} cannot be certified{of}: {reason}",
-        where=f"/bands/{index}/when/{when.name}",
+        where=in_body("bands", index, "when", when.name),
         found={"n": outcome.n, "errors": outcome.errors},
         expected=promise_of(when).removeprefix("a "),
         remedy="Collect more labels, promise less, or set on_uncertifiable: review_all.",

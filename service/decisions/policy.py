@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from candor.contract.policies import TOP, Policy, ValidationError
 from service.errors import PolicyError
+from service.places import Place, in_body
 
 _SHOWN: Final = 200  # characters of what was found
 
@@ -52,7 +53,7 @@ def parse_policy(document: Any) -> Policy:
             found = f"{text[:_SHOWN]}…"
     raise PolicyError(
         message,
-        where="".join(f"/{part}" for part in path),
+        where=Place("body", tuple(path)),
         found=found,
         expected=expected,
         remedy=remedy,
@@ -73,7 +74,7 @@ def check_labels(policy: Policy, labels: Sequence[str]) -> None:
     if policy.labels is not None and policy.labels.silence not in (None, *labels):
         raise PolicyError(
             f"The model has no label {policy.labels.silence!r}, which silence is to mean.",
-            where="/labels/silence",
+            where=in_body("labels", "silence"),
             found=policy.labels.silence,
             expected=list(labels),
             remedy="Name one of the model's labels.",
@@ -81,7 +82,7 @@ def check_labels(policy: Policy, labels: Sequence[str]) -> None:
     if policy.positive == TOP and TOP in labels:
         raise PolicyError(
             'This model has a label "top": the policy could mean that class or the predicted label.',
-            where="/positive",
+            where=in_body("positive"),
             found=policy.positive,
             expected=[label for label in labels if label != TOP],
             remedy="Name another label, or export the model with another name for that class.",
@@ -89,7 +90,7 @@ def check_labels(policy: Policy, labels: Sequence[str]) -> None:
     if policy.positive not in (TOP, *labels):
         raise PolicyError(
             f"The model has no label {policy.positive!r}, the policy's positive class.",
-            where="/positive",
+            where=in_body("positive"),
             found=policy.positive,
             expected=[TOP, *labels],
             remedy='Name one of the model\'s labels, or "top" for the predicted label.',

@@ -12,6 +12,7 @@ from bundle.graph import ProbabilityError
 from service.errors import InputValueError, NonFiniteLogitsError
 from service.inference.finite import check_logits, out_of_range
 from service.inference.runtimes import open_runtime
+from service.places import Place
 
 _ROWS_PER_RUN: Final = 64
 _THREADS: Final = 1  # the service has the others
@@ -29,7 +30,7 @@ class Scorer:
         BundleRefusedError: The model cannot be loaded, or does not reproduce its golden logits.
     """
 
-    def __init__(self, bundle: Bundle, *, where: str, run_timeout_s: float) -> None:
+    def __init__(self, bundle: Bundle, *, where: Place, run_timeout_s: float) -> None:
         self._session = open_runtime(
             bundle,
             provider="cpu",

@@ -14,6 +14,7 @@ from service.decisions.traffic import ENOUGH_ROWS
 from service.errors import ForbiddenError, RevisionStateError
 from service.monitoring.guard import LEVEL
 from service.operations.principal import Principal
+from service.places import in_body, in_header
 from service.runtime import Runtime
 from service.serving.model import Model
 from service.serving.plane import Served
@@ -99,7 +100,7 @@ def activate(
     if runtime.settings.four_eyes and proposal and needs_other_key(chosen, name=by.name, prefix=by.prefix):
         raise ForbiddenError(
             f"Revision {chosen.id} requires a second person: this key proposed it.",
-            where="Authorization",
+            where=in_header("Authorization"),
             found=by.prefix or "no key",
             expected=f"a key with scope approve other than {chosen.by_key or 'none'}",
             remedy="Let somebody else activate it; CANDOR_FOUR_EYES requires that.",
@@ -108,7 +109,7 @@ def activate(
     if request.reason is None and why is not None:
         raise RevisionStateError(
             why,
-            where="/reason",
+            where=in_body("reason"),
             found="no reason given",
             expected="a reason",
             remedy='Send {"reason": "…"} to activate it nevertheless; the audit log keeps it.',
@@ -140,7 +141,7 @@ def _check_approved(runtime: Runtime, model: Model, chosen: Revision, reason: st
         raise ForbiddenError(
             f"Revision {chosen.id} is a bundle that no trusted key has signed, so it requires two people. Your "
             "approval is recorded.",
-            where="Authorization",
+            where=in_header("Authorization"),
             found="one approval",
             expected="two keys with scope approve, of two people",
             remedy="Let somebody else activate it; CANDOR_FOUR_EYES requires that.",
@@ -171,7 +172,7 @@ def _watch(runtime: Runtime, wanted: GuardRequest, change: TrafficChange, before
     if not shared or runtime.settings.log_mode == "off":
         raise RevisionStateError(
             "A guard requires logged decisions of a policy that both revisions have.",
-            where="/guard",
+            where=in_body("guard"),
             found="CANDOR_LOG_MODE=off" if shared else "no policy that both revisions have",
             expected="a policy that both revisions have, and a log",
             remedy="Activate it without a guard.",
@@ -181,7 +182,7 @@ def _watch(runtime: Runtime, wanted: GuardRequest, change: TrafficChange, before
             raise RevisionStateError(
                 f"The guard would roll back: on recent predictions, policy {policy!r} changes a share by "
                 f"{100 * mix.largest:.1f} points.",
-                where="/guard/max_change",
+                where=in_body("guard", "max_change"),
                 found=limit,
                 expected=f"more than {mix.largest:.4f}",
                 remedy="Allow a larger change, or activate it without a guard.",
@@ -222,7 +223,7 @@ def _check_accepted(change: TrafficChange, request: ActivationRequest) -> None:
     if not (request.accept_change and request.reason is not None):
         raise RevisionStateError(
             " ".join(change.exceeds),
-            where="/reason" if request.accept_change else "/accept_change",
+            where=in_body("reason") if request.accept_change else "/accept_change",
             found="no reason given" if request.accept_change else False,
             expected="accept_change: true, and a reason",
             remedy='Send {"accept_change": true, "reason": "…"} to activate it nevertheless (candor activate '

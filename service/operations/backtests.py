@@ -27,6 +27,7 @@ from service.decisions.solved import SolvedPolicy
 from service.errors import InputValueError
 from service.operations.policies import in_force
 from service.operations.windows import window_of
+from service.places import in_body
 from service.recalibration.rows import fit_weights
 from service.runtime import Runtime
 from service.serving.model import Model
@@ -51,7 +52,7 @@ def backtest_policy(runtime: Runtime, model: Model, policy: str, request: Backte
     """
     served = model.served
     wanted = _policy(model, policy, request)
-    window = window_of(served, request.since, request.until, where="/since")
+    window = window_of(served, request.since, request.until, where=in_body("since"))
     most = rows_at_once(len(served.labels), request.rows)
     against = request.against or policy
     with runtime.database.connect() as connection:
@@ -148,7 +149,7 @@ def _policy(model: Model, policy: str, request: BacktestRequest) -> Policy:
     if wanted.id != policy:
         raise InputValueError(
             "The id of the policy differs from the id in the path.",
-            where="/document/id",
+            where=in_body("document", "id"),
             found=wanted.id,
             expected=policy,
         )

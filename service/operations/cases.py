@@ -36,6 +36,7 @@ from service.decisions.revision import Revision
 from service.errors import ForbiddenError, InputValueError, UnknownLabelError
 from service.operations import feedback
 from service.operations.principal import Principal
+from service.places import in_body
 from service.runtime import Runtime
 from service.serving.model import Model
 from service.serving.plane import Served
@@ -217,14 +218,14 @@ async def label(runtime: Runtime, model: Model, case: str, request: CaseLabel, *
     if labels is None:
         raise UnknownLabelError(
             "The bundle that predicted this case is gone, so its labels are not known.",
-            where="/label",
+            where=in_body("label"),
             found=request.label[:200],
             remedy="Restore the bundle's folder, or skip the case.",
         )
     if request.label not in labels:
         raise UnknownLabelError(
             "The model that predicted this case has no such label.",
-            where="/label",
+            where=in_body("label"),
             found=request.label[:200],
             expected=list(labels),
         )

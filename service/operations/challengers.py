@@ -18,6 +18,7 @@ from service.errors import RevisionStateError, UnknownRevisionError
 from service.monitoring.comparison import LOG_LOSS, Comparison, prices
 from service.monitoring.paired import Paired
 from service.operations.principal import Principal
+from service.places import in_body
 from service.runtime import Runtime
 from service.serving.model import Model
 from service.state.challengers import Challenger
@@ -57,7 +58,7 @@ def put_challenger(
     if chosen.id == model.served.revision.id:
         raise RevisionStateError(
             f"Revision {chosen.id} is active: it cannot challenge itself.",
-            where="/revision",
+            where=in_body("revision"),
             found=chosen.id,
             expected="another revision",
         )
@@ -186,7 +187,7 @@ def _newest_of(runtime: Runtime, model: Model, bundle: int | None) -> str:
     if found is None:
         raise UnknownRevisionError(
             f"Model {model.name} has no revision of bundle {bundle}.",
-            where="/bundle",
+            where=in_body("bundle"),
             found=bundle,
             expected=sorted({entry.bundle_version for entry in known}),
             remedy=f"Propose one: POST /v1/models/{model.name}/load",

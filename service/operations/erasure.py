@@ -9,6 +9,7 @@ from candor.contract.erasure import Erasure, ErasureRequest
 from service.errors import InputValueError, StateUnavailableError
 from service.operations.principal import Principal
 from service.others import FLUSH
+from service.places import in_body
 from service.runtime import Runtime
 from service.serving.model import Model
 from service.state.erasure import Kind, Subject
@@ -34,7 +35,7 @@ def erase(runtime: Runtime, model: Model, request: ErasureRequest, *, by: Princi
     if len(subjects) != 1:
         raise InputValueError(
             "One request erases one subject.",
-            where="/",
+            where=in_body(),
             found=[subject.kind for subject in subjects] or "none",
             expected="one of group, reference, prediction_id",
         )

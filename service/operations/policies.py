@@ -14,6 +14,7 @@ from service.decisions.revision import Revision
 from service.errors import InputValueError, UnknownPolicyError
 from service.operations.principal import Principal
 from service.operations.revisions import described
+from service.places import Place, in_body
 from service.runtime import Runtime
 from service.serving.model import Model
 from service.serving.plane import Served
@@ -55,7 +56,7 @@ def put_policy(
         PolicyError: The document cannot be used, names an unknown label, or must be certified and cannot be.
         InputValueError: Its id is not `policy`.
     """
-    revision = propose(runtime, model, policy, document, where="", by=by)
+    revision = propose(runtime, model, policy, document, where=in_body(), by=by)
     state = runtime.revisions.states(model.name)[revision.id]
     solved = revision.policies[policy]
     return PolicyProposal(
@@ -66,7 +67,7 @@ def put_policy(
 
 
 def propose(
-    runtime: Runtime, model: Model, policy: str, document: Mapping[str, Any], *, where: str, by: Principal
+    runtime: Runtime, model: Model, policy: str, document: Mapping[str, Any], *, where: Place, by: Principal
 ) -> Revision:
     """Return the revision that puts a policy document into force; the active one where it is in force already.
 
@@ -75,7 +76,7 @@ def propose(
         model: The model.
         policy: Id that the document must have, if it has one.
         document: The policy document.
-        where: JSON pointer to the document in the request, for errors.
+        where: Place of the document in the request, for errors.
         by: Who proposes it.
 
     Raises:
@@ -86,7 +87,7 @@ def propose(
     if wanted.id != policy:
         raise InputValueError(
             "The id of the policy differs from the id in the path.",
-            where=f"{where}/id",
+            where=where / "id",
             found=wanted.id,
             expected=policy,
         )

@@ -23,6 +23,7 @@ from service.decisions.rows import Rows
 from service.errors import InputValueError, TooFewLabelsError
 from service.operations.principal import Principal
 from service.operations.windows import recent_rows, window_of
+from service.places import in_body
 from service.recalibration.prior_shift import shares, shifted, source_shares
 from service.recalibration.report import changed_decisions
 from service.runtime import Runtime
@@ -45,18 +46,18 @@ def shift(runtime: Runtime, model: Model, request: PriorShiftRequest, *, by: Pri
     if (request.target is None) == (request.estimate is None):
         raise InputValueError(
             "Class frequencies are either known or estimated.",
-            where="/target",
+            where=in_body("target"),
             found="both" if request.target is not None else "neither",
             expected="`target` or `estimate`",
         )
     served = model.served
     source = source_shares(served, request.source)
     wanted = request.estimate or PriorShiftEstimate()
-    window = window_of(served, wanted.since, wanted.until, where="/estimate")
+    window = window_of(served, wanted.since, wanted.until, where=in_body("estimate"))
     rows = recent_rows(runtime, served, window, wanted.rows)
     calibrator = shifted(served, source)
     if request.target is not None:
-        calibrator.adapt_to(shares(request.target, served.labels, source, "/target"))
+        calibrator.adapt_to(shares(request.target, served.labels, source, in_body("target")))
     else:
         _estimate(calibrator, rows)
     report = _report(calibrator, served.labels, source, rows, estimated=request.estimate is not None)
@@ -83,7 +84,7 @@ def _estimate(calibrator: Calibrator, rows: Rows) -> None:
     if len(rows) < LEAST_ESTIMATED:
         raise TooFewLabelsError(
             "Too few predictions to estimate class frequencies from.",
-            where="/estimate",
+            where=in_body("estimate"),
             found=f"{len(rows)} predictions of the active model",
             expected=f"at least {LEAST_ESTIMATED}",
             remedy="Widen the window, or give the frequencies with `target`.",
@@ -91,7 +92,9 @@ def _estimate(calibrator: Calibrator, rows: Rows) -> None:
     try:
         calibrator.adapt(rows.logits)
     except CalibrationError as error:
-        raise InputValueError(f"The class frequencies cannot be estimated: {error}", where="/estimate") from error
+        raise InputValueError(
+            f"The class frequencies cannot be estimated: {error}", where=in_body("estimate")
+        ) from error
 
 
 def _report(

@@ -13,6 +13,7 @@ from service.errors import InputValueError, JobStateError, TooFewLabelsError, er
 from service.operations.principal import Principal
 from service.operations.windows import window_of
 from service.others import FLUSH
+from service.places import in_body
 from service.recalibration.execution import limits_of
 from service.recalibration.task import UNCHANGED, RefitRequest
 from service.runtime import Runtime
@@ -58,7 +59,7 @@ def checked(runtime: Runtime, model: Model, request: RecalibrationRequest, *, by
     if request.calibrator is not None and request.calibrator not in known:
         raise InputValueError(
             f"Unknown calibrator {request.calibrator!r}.",
-            where="/calibrator",
+            where=in_body("calibrator"),
             found=request.calibrator,
             expected=known,
         )
@@ -67,14 +68,14 @@ def checked(runtime: Runtime, model: Model, request: RecalibrationRequest, *, by
         if request.gate != "superior":
             raise InputValueError(
                 "An unattended activation requires the gate `superior`.",
-                where="/gate",
+                where=in_body("gate"),
                 found=request.gate,
                 expected="superior",
                 remedy='Use {"mode": "propose"} and let a person activate the proposal.',
             )
     _check_limits(runtime, request)
     source = request.source.feedback or FeedbackSource()
-    window = window_of(model.served, source.since, source.until, where="/source/feedback")
+    window = window_of(model.served, source.since, source.until, where=in_body("source", "feedback"))
     if source.implicit_negative is not None:
         _check_silence(runtime, model, source, source.implicit_negative)
     return RefitRequest(
@@ -98,7 +99,7 @@ def _check_limits(runtime: Runtime, request: RecalibrationRequest) -> None:
         if most is not None and wanted > most:
             raise InputValueError(
                 "A request can only tighten the operator's limits.",
-                where=f"/limits/{name}",
+                where=in_body("limits", name),
                 found=wanted,
                 expected=f"at most {most:g}, the value of CANDOR_LIMIT_{name.upper()}",
             )
@@ -114,7 +115,7 @@ def _check_silence(runtime: Runtime, model: Model, source: FeedbackSource, silen
     if source.unknown_propensity == "fit":
         raise InputValueError(
             "Labels that were not sought and silence as a label cannot both enter a fit.",
-            where="/source/feedback/unknown_propensity",
+            where=in_body("source", "feedback", "unknown_propensity"),
             found="fit",
             expected="exclude",
             remedy="With `implicit_negative`, the fit already has what a source says about mature rows; before that, "
@@ -128,7 +129,7 @@ def _check_silence(runtime: Runtime, model: Model, source: FeedbackSource, silen
     if unknown := sorted(set(silence.actions) - known):
         raise InputValueError(
             f"Unknown action {unknown[0][:200]!r}.",
-            where="/source/feedback/implicit_negative/actions",
+            where=in_body("source", "feedback", "implicit_negative", "actions"),
             found=unknown[0],
             expected=sorted(known),
             remedy="Name actions of the model's policies; no row has any other.",
@@ -136,7 +137,7 @@ def _check_silence(runtime: Runtime, model: Model, source: FeedbackSource, silen
     if silence.label not in labels:
         raise InputValueError(
             f"Unknown label {silence.label[:200]!r}.",
-            where="/source/feedback/implicit_negative/label",
+            where=in_body("source", "feedback", "implicit_negative", "label"),
             found=silence.label,
             expected=list(labels),
         )
@@ -150,7 +151,7 @@ def _check_enough(runtime: Runtime, model: Model, request: RefitRequest) -> None
         if rows < wanted:
             raise TooFewLabelsError(
                 "The labelled set has too few rows for a recalibration.",
-                where="/source/labelled_set",
+                where=in_body("source", "labelled_set"),
                 found=f"{rows} rows",
                 expected=f"at least {wanted}",
                 remedy="Upload more rows.",
@@ -167,7 +168,7 @@ def _check_enough(runtime: Runtime, model: Model, request: RefitRequest) -> None
     if found < wanted:
         raise TooFewLabelsError(
             "Too little labelled feedback for a recalibration.",
-            where="/source/feedback",
+            where=in_body("source", "feedback"),
             found=f"{found} labelled predictions of the active model"
             + (", without those younger than `labels.mature_in` of their policy" if window.arising else ""),
             expected=f"at least {wanted}",

@@ -23,6 +23,7 @@ from service.errors import InputValueError
 from service.operations.policies import in_force, propose
 from service.operations.principal import Principal
 from service.operations.windows import recent_rows, window_of
+from service.places import in_body
 from service.runtime import Runtime
 from service.serving.model import Model
 from service.serving.plane import Served
@@ -82,13 +83,13 @@ def simulate_policy(
         PolicyError: The document cannot be used.
     """
     served = model.served
-    window = window_of(served, request.since, request.until, where="/since")
+    window = window_of(served, request.since, request.until, where=in_body("since"))
     # Before anything is solved: a look whose result is never shown would be wasted.
     before = in_force(served, request.against or policy) if request.against or policy in served.policies else None
     if request.document is None:
         revision, after = served.revision.id, in_force(served, policy)
     else:
-        proposed = propose(runtime, model, policy, request.document, where="/document", by=by)
+        proposed = propose(runtime, model, policy, request.document, where=in_body("document"), by=by)
         revision, after = proposed.id, proposed.policies[policy]
     seen = _calibrated(served, recent_rows(runtime, served, window, request.rows))
     found = simulate_on(seen, after, before, most_flips=request.flips, seed=_seed(runtime))
@@ -126,7 +127,7 @@ def try_thresholds(
     served = model.served
     before = in_force(served, policy)
     after = moved(before, thresholds)
-    recent = _calibrated(served, recent_rows(runtime, served, window_of(served, None, None, where=""), rows))
+    recent = _calibrated(served, recent_rows(runtime, served, window_of(served, None, None, where=in_body()), rows))
     found = simulate_on(recent, after, before, most_flips=0, seed=_seed(runtime))
     counts = spread(recent, after, bins=bins) if len(recent.rows) else None
     outcomes = (_outcome(recent, before), _outcome(recent, after)) if len(recent.rows) else None
@@ -247,4 +248,4 @@ def propose_thresholds(
     document = before.policy.to_dict()
     for index, threshold in thresholds.items():
         document["bands"][index]["when"] = {"min_probability": threshold}
-    return propose(runtime, model, policy, document, where="", by=by)
+    return propose(runtime, model, policy, document, where=in_body(), by=by)

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from service.decisions.rows import Rows
 from service.errors import InputValueError
+from service.places import Place
 from service.runtime import Runtime
 from service.serving.plane import Served
 from service.state.recent import load_recent_rows, rows_at_once
@@ -13,7 +14,7 @@ from service.state.window import Window
 from service.times import iso, microseconds
 
 
-def window_of(served: Served, since: datetime | None, until: datetime | None, *, where: str) -> Window:
+def window_of(served: Served, since: datetime | None, until: datetime | None, *, where: Place) -> Window:
     """Return the window of an active model's predictions from `since` to `until`, either None for no limit.
 
     Args:

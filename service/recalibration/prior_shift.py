@@ -11,13 +11,14 @@ import numpy.typing as npt
 from calibrators import Calibrator, PriorShift
 from calibrators import from_dict as calibrator_from_dict
 from service.errors import InputValueError
+from service.places import Place, in_body
 from service.serving.plane import Served
 
 _ALL = 1e-6  # tolerance of the sum of frequencies if every class is named
 
 
 def shares(
-    named: Mapping[str, float], labels: Sequence[str], others: npt.NDArray[np.float64], where: str
+    named: Mapping[str, float], labels: Sequence[str], others: npt.NDArray[np.float64], where: Place
 ) -> npt.NDArray[np.float64]:
     """Return the frequency (K,) of each class: as named, and the others in proportion to `others`.
 
@@ -32,11 +33,11 @@ def shares(
     """
     for label, share in named.items():
         if label not in labels:
-            raise InputValueError("Unknown label.", where=f"{where}/{label}", found=label[:200], expected=list(labels))
+            raise InputValueError("Unknown label.", where=where / label, found=label[:200], expected=list(labels))
         if not 0 < share < 1:
             raise InputValueError(
                 "The frequency of a class must be in (0, 1).",
-                where=f"{where}/{label}",
+                where=where / label,
                 found=share,
                 expected="in (0, 1)",
             )
@@ -64,12 +65,12 @@ def source_shares(served: Served, named: Mapping[str, float] | None) -> npt.NDAr
     inner, rows, of_bundle = _inner(served.calibrator), served.bundle.reference.fit.logits, served.bundle.calibrator
     reference = np.maximum(of_bundle.predict_proba(rows).mean(axis=0, dtype=np.float64), np.finfo(float).tiny)
     if named is not None:
-        return shares(named, served.labels, reference, "/source")
+        return shares(named, served.labels, reference, in_body("source"))
     if inner.to_dict() == of_bundle.to_dict():
         return np.asarray(reference / reference.sum())
     raise InputValueError(
         "The active calibrator was fitted on traffic, so the request must name the class frequencies of that traffic.",
-        where="/source",
+        where=in_body("source"),
         found="none",
         expected=f"frequencies of {', '.join(served.labels[:20])}",
         remedy="Take them from GET …/monitoring (`base_rate`), or roll back to the bundle's calibrator first.",

@@ -26,6 +26,7 @@ from service.decisions.solve import fingerprint
 from service.decisions.unattended import judge
 from service.decisions.windows import windows
 from service.errors import InputValueError, TooFewLabelsError
+from service.places import in_body
 from service.recalibration.calibration_parts import calibration_parts, largest_error
 from service.recalibration.elsewhere import elsewhere
 from service.recalibration.growth import Evidence, read_all
@@ -93,7 +94,7 @@ def refit(
         min_rows=task.min_rows,
         silence=_silence(request, names, at),
         share=found.share,
-        where="/source/feedback" if uploaded is None else "/source/labelled_set",
+        where=in_body("source", "feedback") if uploaded is None else in_body("source", "labelled_set"),
     )
     certifying = rows.certify.without("logits").take(rows.certify.known())
     judged, tested = rows.judged, rows.judged.known()
@@ -265,7 +266,9 @@ def _fit(method: str, rows: Rows, active: Calibrator) -> Calibrator:
     try:
         candidate = CALIBRATORS[method]().fit_grouped(rows.logits, rows.label, rows.group, rows.weight)
     except CalibrationError as error:
-        raise InputValueError(f"The calibrator {method!r} cannot be fitted: {error}", where="/calibrator") from error
+        raise InputValueError(
+            f"The calibrator {method!r} cannot be fitted: {error}", where=in_body("calibrator")
+        ) from error
     top_labels, _ = active.top_label(rows.logits, active.predict_proba(rows.logits))
     errors = int((top_labels != rows.label).sum())
     if errors >= ENOUGH_ERRORS or method == "identity":
@@ -277,7 +280,7 @@ def _fit(method: str, rows: Rows, active: Calibrator) -> Calibrator:
         return Temperature.from_dict({**candidate.to_dict(), "temperature": shrunk, "at_bound": False})
     raise TooFewLabelsError(
         f"The calibrator {method!r} requires more wrong predictions to learn from.",
-        where="/calibrator",
+        where=in_body("calibrator"),
         found=f"{errors} wrong predictions among {len(rows)} fit rows",
         expected=f"at least {ENOUGH_ERRORS}",
         remedy="Collect more labels, or choose `temperature`, which is shrunk towards the active one.",

@@ -26,6 +26,7 @@ from service.decisions.voided import overlaid
 from service.errors import CandorError, error_document
 from service.inference.inputs import specification
 from service.inference.offline import Scorer
+from service.places import in_body
 from service.recalibration.growth import Evidence, load_evidence
 from service.recalibration.refit import refit
 from service.recalibration.source import read_rows
@@ -65,7 +66,7 @@ def _logged(
         return found
     progress("scoring earlier rows again", 1)
     spec = bundle.manifest.input
-    scorer = Scorer(bundle, where="/source/feedback/rescore", run_timeout_s=task.run_timeout_s)
+    scorer = Scorer(bundle, where=in_body("source", "feedback", "rescore"), run_timeout_s=task.run_timeout_s)
 
     def score(contents: Sequence[bytes]) -> npt.NDArray[np.float32]:
         return scorer(unpacked(contents, spec.numpy, spec.shape))

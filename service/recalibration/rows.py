@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -10,9 +11,10 @@ import numpy.typing as npt
 from bundle.split import CERTIFY, FIT, GATE, roles
 from service.decisions.rows import NO_LABEL, Rows
 from service.errors import TooFewLabelsError
+from service.places import Place, in_body
 
-# Maximum inverse-propensity weight: a single row must not decide a fit.
-LARGEST_WEIGHT = 20.0
+_FEEDBACK: Final = in_body("source", "feedback")
+LARGEST_WEIGHT: Final = 20.0  # of an inverse propensity: a single row must not decide a fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ def divide(
     min_rows: int,
     silence: Silence | None = None,
     share: float = 1.0,
-    where: str = "/source/feedback",
+    where: Place = _FEEDBACK,
 ) -> Division:
     """Divide the rows by the keyed hash of their groups.
 

@@ -14,6 +14,7 @@ from service.decisions.revision import Revision
 from service.decisions.rows import Rows
 from service.errors import LabelledSetStateError
 from service.inference.offline import Scorer
+from service.places import in_body
 from service.state.database import Database
 from service.state.inputs import type_name
 from service.state.labelled_sets import ABSENT, Kind, LabelledSet, LabelledSetStore
@@ -86,7 +87,7 @@ def load_uploaded(
     store = LabelledSetStore(database)
     found = store.get(model, labelled_set)
     _check_fits(found, revision, bundle)
-    score = Scorer(bundle, where="/source/labelled_set", run_timeout_s=run_timeout_s)
+    score = Scorer(bundle, where=in_body("source", "labelled_set"), run_timeout_s=run_timeout_s)
     logits = np.empty((found.rows, len(bundle.manifest.labels)), dtype=np.float32)
     columns: dict[str, list[npt.NDArray[Any]]] = {}
     first = 0
@@ -101,7 +102,7 @@ def load_uploaded(
     if first != found.rows:
         raise LabelledSetStateError(
             f"{found.id} changed while it was read.",
-            where="/source/labelled_set",
+            where=in_body("source", "labelled_set"),
             found=f"{first} rows",
             expected=f"{found.rows} rows",
             remedy="It was deleted meanwhile. Upload it again.",
@@ -125,7 +126,7 @@ def _check_fits(found: LabelledSet, revision: Revision, bundle: Bundle) -> None:
     if found.kind == "logits" and found.model_digest != revision.model_digest:
         raise LabelledSetStateError(
             f"The logits of {found.id} are not from the active model.",
-            where="/source/labelled_set",
+            where=in_body("source", "labelled_set"),
             found=found.model_digest,
             expected=revision.model_digest,
             remedy="Upload the active model's logits of these rows, or their inputs.",
@@ -133,7 +134,7 @@ def _check_fits(found: LabelledSet, revision: Revision, bundle: Bundle) -> None:
     if found.kind == "inputs" and (tuple(found.shape), found.dtype) != (spec.shape, type_name(spec.numpy)):
         raise LabelledSetStateError(
             f"The inputs of {found.id} do not match the active model.",
-            where="/source/labelled_set",
+            where=in_body("source", "labelled_set"),
             found=f"{found.dtype} {found.shape}",
             expected=f"{type_name(spec.numpy)} {list(spec.shape)}",
             remedy="Upload rows in the form that this model requires.",
@@ -141,7 +142,7 @@ def _check_fits(found: LabelledSet, revision: Revision, bundle: Bundle) -> None:
     if unknown := [name for name, count in found.labels.items() if count and name not in names]:
         raise LabelledSetStateError(
             f"The active model lacks labels of {found.id}.",
-            where="/source/labelled_set",
+            where=in_body("source", "labelled_set"),
             found=unknown,
             expected=list(names),
             remedy="Upload the rows with this model's labels.",

@@ -20,6 +20,7 @@ from candor.contract.recalibration import (
 from service.errors import InputValueError, UnsupportedMediaTypeError
 from service.operations import recalibration as operation
 from service.operations.jobs import described
+from service.places import in_query
 from service.rest.dependencies import Caller, ModelDep, RuntimeDep
 from service.rest.exchange import query_values
 from service.rest.labelled_sets import CONTENT, IntakeDep
@@ -68,7 +69,7 @@ def _represents(value: str | None) -> Represents | None:
         return value  # type: ignore[return-value]  # mypy does not narrow to a literal
     raise InputValueError(
         "Labelled rows can only represent the traffic.",
-        where="?represents",
+        where=in_query("represents"),
         found=value,
         expected="traffic",
     )
@@ -79,7 +80,7 @@ def _number(name: str, text: str) -> float:
         return float(text)
     except ValueError:
         raise InputValueError(
-            "A limit is a number.", where=f"?{name}", found=text[:100], expected="such as 0.05"
+            "A limit is a number.", where=in_query(name), found=text[:100], expected="such as 0.05"
         ) from None
 
 

@@ -11,6 +11,7 @@ import yaml
 from candor.contract.policies import Policy
 from service.decisions.policy import check_labels, parse_policy
 from service.errors import MalformedBodyError, PolicyError
+from service.places import in_body
 from service.serving.plane import Served
 
 _SUFFIXES = (".yaml", ".yml", ".json")
@@ -31,7 +32,7 @@ def read_policies(folder: Path | None, model: str, labels: tuple[str, ...]) -> l
     for path in policy_files(folder / model) if folder is not None else ():
         policy = read_policy(path, labels)
         if policy.id in policies:
-            raise PolicyError(f"{path}: another file has a policy with this id.", where="/id", found=policy.id)
+            raise PolicyError(f"{path}: another file has a policy with this id.", where=in_body("id"), found=policy.id)
         policies[policy.id] = policy
     return list(policies.values())
 

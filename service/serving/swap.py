@@ -14,6 +14,7 @@ import structlog
 from service.decisions.revision import Revision
 from service.decisions.voided import overlaid
 from service.errors import BundleRefusedError, CandorError, RevisionStateError
+from service.places import in_body
 from service.serving.loading import Loader
 from service.serving.model import LONGEST_RETRY_S, Beside, Model
 from service.serving.plane import Served
@@ -199,7 +200,7 @@ def check_labels(active: Served, revision: str, labels: Sequence[str]) -> None:
     if tuple(labels) != tuple(active.labels):
         raise _OtherLabelsError(
             f"Revision {revision} has other labels than the active one, or the same in another order.",
-            where="/revision",
+            where=in_body("revision"),
             found=list(labels),
             expected=list(active.labels),
             remedy="Export the model with the labels of the active revision, in their order.",

@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, case, false, func, 
 
 from service.errors import CaseStateError, UnknownCaseError
 from service.ids import is_prediction_id
+from service.places import in_body
 from service.state.database import Database, now_us
 from service.state.tables import cases, feedback, origins, predictions
 from service.times import iso
@@ -453,7 +454,7 @@ def _change(
         if lease is not None and lease != found.lease:
             raise CaseStateError(
                 f"Case {id_} has been claimed again.",
-                where="/lease",
+                where=in_body("lease"),
                 found=lease,
                 expected=found.lease,
                 remedy="Claim it again, or leave it to the other person.",

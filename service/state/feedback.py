@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import Connection, insert, select
 
 from service.errors import CandorError, FeedbackError, IdempotencyConflictError
+from service.places import in_body
 from service.state.cases import close_labelled
 from service.state.database import SET_BACK_US, Database, now_us
 from service.state.grouping import GroupedWrites
@@ -393,7 +394,7 @@ def _other_names(connection: Connection, model: str, targets: set[_Target]) -> d
             (reference, count), *_ = Counter(row.reference for row in rows).most_common(1)
             raise FeedbackError(
                 "The references of the request match too many predictions.",
-                where="/items",
+                where=in_body("items"),
                 found=f"more than {MOST_NAMED}; {reference[:64]!r} matches {count} or more",
                 expected=f"at most {MOST_NAMED}",
                 remedy="Send fewer items per request, or prediction_id if many predictions share a reference.",

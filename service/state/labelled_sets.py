@@ -13,6 +13,7 @@ import numpy.typing as npt
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from service.errors import LabelledSetStateError, UnknownLabelledSetError
+from service.places import in_query
 from service.state import audit
 from service.state.database import Database, now_us
 from service.state.inputs import type_of
@@ -367,7 +368,7 @@ def _same(
     if found.represents != represents:
         raise LabelledSetStateError(
             f"These rows are already stored as {found.id}, with another declaration.",
-            where="?represents",
+            where=in_query("represents"),
             found=represents or "nothing declared",
             expected=found.represents or "nothing declared",
             remedy=f"Use {found.id} unchanged, or delete it and upload the rows again with the right declaration.",
