@@ -44,7 +44,10 @@ Order = Annotated[
     Path | None, typer.Option("--columns", help="JSON list: names of the columns in the order of the model's input.")
 ]
 Categories = Annotated[
-    Path | None, typer.Option(help="JSON object: categories by column, in the order of their codes from 0.")
+    Path | None,
+    typer.Option(
+        help="JSON object: categories by column, in the order of their codes from 0; for CatBoost those that the rows lack."
+    ),
 ]
 Inputs = Annotated[
     list[str] | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,9 @@ from bundle import Column, Columns, Graph, Trees
 
 Feeds = Mapping[str, NDArray[Any]]
 """Rows by input of the graph, as ONNX Runtime takes them."""
+
+Native = Callable[[Feeds], NDArray[np.float64]]
+"""Probabilities (N, K) of rows, from the library itself."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class Converted:
         library: Library that made the model, and the version that read it.
         native: Scores rows with that library: feeds of the graph in, probabilities float64 (N, K) out.
         trees: The trees, where the leaves add up to log-odds; None otherwise.
+        complete: Names the categories of a model that knows them by their hashes alone: `columns`, and the texts of
+            each of its categorical columns in, the whole columns and `native` out; None where nothing is lacking.
     """
 
     model: bytes
@@ -38,8 +43,9 @@ class Converted:
     columns: Columns | None
     labels: tuple[str, ...] | None
     library: str
-    native: Callable[[Feeds], NDArray[np.float64]]
+    native: Native
     trees: Trees | None = None
+    complete: Callable[[Columns, Mapping[str, Collection[str]]], tuple[Columns, Native]] | None = None
 
 
 def of_booster(
@@ -48,7 +54,7 @@ def of_booster(
     columns: Columns | None,
     source: Any,
     library: str,
-    native: Callable[[Feeds], NDArray[np.float64]],
+    native: Native,
 ) -> Converted:
     """Return the graph of a booster; `source` names the classes if it is an estimator."""
     labels = getattr(source, "classes_", None)

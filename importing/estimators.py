@@ -89,6 +89,7 @@ def import_model(
         X,
         [names.get(value, value) for value in _targets(y)],
         names=None if known is None else [column.name for column in known.columns],
+        texts=() if known is None else [column.name for column in known.columns if column.literal],
         group=group,
         segment=segment,
         time=time,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from bundle import Golden, Graph, NativeCheck
+from bundle import Columns, Golden, Graph, NativeCheck
 from bundle.graph import feed_all
 from calibrators import softmax
 from importing.build import GOLDEN_ROWS, Scored, chunk_rows, digest, score
@@ -27,6 +28,7 @@ from importing.documents import read_json
 from importing.errors import (
     ModelReferenceError,
     NativeDifferenceError,
+    RowsError,
     UnsupportedModelError,
 )
 from importing.examples import Examples, Wanted, make_examples, text_columns
@@ -80,6 +82,13 @@ def import_model_file(
             "the model's file differs from its pinned digest", where=export.model.name, found=found, expected=sha256
         )
     converted = CONVERTERS[file_format](path) if file_format in CONVERTERS else None
+    compared = converted if native is None else CONVERTERS[_format_of(native)](native)
+    if native is not None and compared is not None and compared.complete is not None:
+        raise UnsupportedModelError(
+            "--native cannot compare a CatBoost model with categories: its file does not say their codes in the graph",
+            where=str(native),
+            remedy="Import the file itself, which compares the answers: candor import catboost model.cbm.",
+        )
     import_graph(
         OnnxModel(content if converted is None else converted.model, str(export.model)),
         read,
@@ -87,7 +96,7 @@ def import_model_file(
         console,
         source=Source(file_format, path.name, found, beside),
         converted=converted,
-        native=CONVERTERS[_format_of(native)](native) if native is not None else converted,
+        native=compared,
         order=order,
         categories=categories,
         inputs=inputs,
@@ -142,24 +151,34 @@ def import_graph(
     export = export or Export(Path(source.name))
     given = {} if categories is None else read_json(categories, "categories", dict)
     columns = None if converted is None else converted.columns
-    if given and columns is not None:
+    complete = None if converted is None else converted.complete
+    if given and columns is not None and complete is None:
         raise UnsupportedModelError(
-            "--categories belongs to graphs that came as ONNX, and to models of arrays",
+            "--categories belongs to graphs that came as ONNX, to models of arrays, and to categories of CatBoost",
             found=str(categories),
             expected="no --categories: the model names its columns and knows its categories",
         )
-    known = given if columns is None else {each.name: each.categories for each in columns.columns if each.categories}
+    known = given if columns is None else _known(columns)
     chosen = order if order is not None or columns is None else [each.name for each in columns.columns]
     if export.texts is None:
         rows = read(
             text=text_columns(model.inputs, known),
             columns=chosen,
             categories={name: {*map(str, values)} for name, values in known.items()},
-            literal=() if converted is not None else text_columns(model.inputs, ()),  # converters know better
+            literal=text_columns(model.inputs, ()) if converted is None else _literal(columns),
             named=[port.name for port in model.inputs],
         )
     else:
         rows = read(text=None, columns=None if text is None else [text], literal=None)
+    if converted is not None and columns is not None and complete is not None:
+        if unknown := sorted(given.keys() - known.keys()):
+            raise UnsupportedModelError(
+                "--categories names columns without categories", found=", ".join(unknown), expected=", ".join(known)
+            )
+        texts = {name: [*map(str, given.get(name, ())), *_texts(rows, name)] for name in known}
+        columns, answers = complete(columns, texts)
+        native = replace(converted, native=answers) if native is converted else native
+        known = _known(columns)
     own = export.labels if converted is None else converted.labels
     keys, labels = class_order(
         rows, options.labels, own, allow_reversed=options.allow_reversed, in_python=options.in_python
@@ -216,6 +235,23 @@ def import_graph(
         trees=None if converted is None else converted.trees,
     )
     return finish(scored, rows, keys, labels, options, console)
+
+
+def _known(columns: Columns) -> dict[str, tuple[str, ...]]:
+    """Return the categories by column of those that have some."""
+    return {each.name: each.categories for each in columns.columns if each.categories is not None}
+
+
+def _literal(columns: Columns | None) -> list[str]:
+    """Return the columns in which only an empty text is missing: converters know them."""
+    return [] if columns is None else [each.name for each in columns.columns if each.literal]
+
+
+def _texts(rows: Rows, name: str) -> list[str]:
+    """Return the distinct texts of a column; raises RowsError."""
+    if name not in rows.features:
+        raise RowsError(f"The rows have no column `{name}`, which the model requires.", where=str(rows.path))
+    return [text for text in dict.fromkeys(rows.features[name].tolist()) if text is not None]
 
 
 @contextmanager

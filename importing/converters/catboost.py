@@ -1,7 +1,8 @@
 """CatBoost's `model.cbm`, or its CatBoostClassifier, to ONNX.
 
 CatBoost compares float32 with `>`: the graph takes float32. Each feature has a rule for NaN. Its own ONNX export gives
-probabilities as maps; this graph gives log-odds, which stay exact near 0 and 1.
+probabilities as maps; this graph gives log-odds, which stay exact near 0 and 1. That export has no categories; this
+graph has those that the model encodes one-hot.
 
 Source: CatBoost, catboost/libs/model/model_export (the JSON of a model); its manual, "Missing values processing".
 """
@@ -11,6 +12,10 @@ from __future__ import annotations
 import itertools
 import json
 import tempfile
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bundle import Column, Columns
-from importing.converted import Converted, Feeds
+from importing.converted import Converted, Feeds, Native
+from importing.converters.catboost_categories import filled, hashes, native_rows, unnamed
 from importing.converters.files import read_model
 from importing.converters.forest import INPUT, Forest, assemble
 from importing.errors import UnsupportedModelError
@@ -28,18 +34,18 @@ _LOSSES = ("Logloss", "CrossEntropy", "MultiClass", "MultiClassOneVsAll")
 
 
 def convert(source: Path | Any) -> Converted:
-    """Convert a classifier of numbers.
+    """Convert a classifier of numbers, and of categories that it encodes one-hot.
 
     Args:
         source: Path of a `.cbm` file, or a `catboost.CatBoostClassifier`.
 
     Raises:
         UnsupportedModelError: The file is not a CatBoost model, the model is not a classifier, or it has features that
-            are not numbers.
+            it turns into numbers by statistics of its own.
     """
     catboost = library("catboost")
     model = _read(catboost, source) if isinstance(source, Path) else source
-    _numbers_only(model)
+    _no_texts(model)
     document = _document(model)
     loss = document["model_info"].get("params", {}).get("loss_function", {}).get("type")
     if loss not in _LOSSES:
@@ -49,28 +55,44 @@ def convert(source: Path | Any) -> Converted:
     scale, bias = document["scale_and_bias"]
     names = [str(name) for name in model.feature_names_]
     numbered = all(name == str(place) for place, name in enumerate(names))
+    codes = _codes(document, model, numbered=numbered)
     graph = assemble(
-        _forest(document, len(bias), scale),
+        _forest(document, len(bias), scale, codes),
         len(names),
         bias,
         form="margin" if len(bias) == 1 else "logits",
         separate=loss == "MultiClassOneVsAll",
     )
 
-    def native(feeds: Feeds) -> NDArray[np.float64]:
-        found = np.asarray(model.predict(feeds[INPUT], prediction_type="Probability"), np.float64)
+    def native(feeds: Feeds, columns: Mapping[int, Column]) -> NDArray[np.float64]:
+        rows = native_rows(feeds[INPUT], columns) if columns else feeds[INPUT]
+        found = np.asarray(model.predict(rows, prediction_type="Probability"), np.float64)
         return np.asarray(found / found.sum(1, keepdims=True))
 
-    return Converted(
+    converted = Converted(
         model=graph[0],
         graph=graph[1],
         classes=max(len(bias), 2),
         columns=None if numbered else Columns(tuple(map(Column, names))),
         labels=tuple(map(str, document["model_info"]["class_params"]["class_names"])) or None,
         library=named(catboost),
-        native=native,
+        native=partial(native, columns={}),
         trees=graph[2],
     )
+    if not codes:
+        return converted
+    empty = hashes([""])[""]
+    own = {place: unnamed(names[place], known, empty) for place, known in codes.items()}
+    columns = Columns(tuple(own.get(place, Column(name)) for place, name in enumerate(names)))
+
+    def complete(columns: Columns, texts: Mapping[str, Collection[str]]) -> tuple[Columns, Native]:
+        known = hashes(chain(*texts.values()))
+        full = list(columns.columns)
+        for place, own in codes.items():
+            full[place] = filled(full[place], own, {text: known[text] for text in texts[full[place].name]})
+        return Columns(tuple(full)), partial(native, columns={place: full[place] for place in codes})
+
+    return replace(converted, columns=columns, complete=complete)
 
 
 def _read(catboost: Any, path: Path) -> Any:
@@ -85,10 +107,9 @@ def _read(catboost: Any, path: Path) -> Any:
     )
 
 
-def _numbers_only(model: Any) -> None:
+def _no_texts(model: Any) -> None:
     names = model.feature_names_
     for kind, places in (
-        ("categories", model.get_cat_feature_indices()),
         ("texts", model.get_text_feature_indices()),
         ("embeddings", model.get_embedding_feature_indices()),
     ):
@@ -96,10 +117,38 @@ def _numbers_only(model: Any) -> None:
             raise UnsupportedModelError(
                 f"CatBoost turns {kind} into numbers by statistics of its own, which ONNX cannot hold",
                 found=f"{kind} in {', '.join(repr(names[place]) for place in places[:10])}",
-                expected="features that are numbers",
-                remedy="Train on numbers (one column per category, or codes), or keep the model where it is and import "
-                "its scores: candor import scores.",
+                expected="features that are numbers or categories",
+                remedy="Train without them, or keep the model where it is and import its scores: candor import scores.",
             )
+
+
+def _codes(document: dict[str, Any], model: Any, *, numbered: bool) -> dict[int, dict[int, int]]:
+    """Return the code of each hash that a split names, by place of its categorical column; in the order of the file.
+
+    Raises:
+        UnsupportedModelError: The model turns categories into numbers by statistics of its own, or does not name its
+            columns.
+    """
+    places, names = model.get_cat_feature_indices(), model.feature_names_
+    if document["features_info"].get("ctrs"):
+        raise UnsupportedModelError(
+            "CatBoost turns categories into numbers by statistics of its own (CTR), which ONNX cannot hold",
+            found=f"categories in {', '.join(repr(names[place]) for place in places[:10])}",
+            expected="categories that are encoded one-hot",
+            remedy="Train with one_hot_max_size of at least the largest number of categories of a column (at most "
+            "65535), or keep the model where it is and import its scores: candor import scores.",
+        )
+    if places and numbered:
+        raise UnsupportedModelError(
+            "the model has categories, and does not name its columns",
+            found=f"categories in columns {', '.join(map(str, places[:10]))}",
+            expected="names of columns",
+            remedy="Train on a data frame, or with feature_names.",
+        )
+    codes: dict[int, dict[int, int]] = {place: {} for place in places}
+    for entry in document["features_info"].get("categorical_features", ()):
+        codes[entry["flat_feature_index"]] = {found: code for code, found in enumerate(entry.get("values", ()))}
+    return codes
 
 
 def _document(model: Any) -> dict[str, Any]:
@@ -110,13 +159,20 @@ def _document(model: Any) -> dict[str, Any]:
     return document
 
 
-def _forest(document: dict[str, Any], outputs: int, scale: float) -> Forest:
-    found = document["features_info"]["float_features"]
+def _forest(document: dict[str, Any], outputs: int, scale: float, codes: Mapping[int, Mapping[int, int]]) -> Forest:
+    found = document["features_info"].get("float_features", ())
+    categorical = document["features_info"].get("categorical_features", ())
+    category = {entry["feature_index"]: entry["flat_feature_index"] for entry in categorical}
     place = {entry["feature_index"]: entry["flat_feature_index"] for entry in found}
     missing = {entry["feature_index"]: entry["nan_value_treatment"] == "AsTrue" for entry in found}
     forest = Forest(np.float32)
 
     def split(tree: int, node: int, border: dict[str, Any], true: int, false: int, cover: float | None) -> None:
+        if border["split_type"] == "OneHotFeature":
+            at = category[border["cat_feature_index"]]
+            code = codes[at][border["value"]]
+            forest.among(tree, node, at, [code], true=true, false=false, missing=False, cover=cover)
+            return
         feature = border["float_feature_index"]
         forest.split(
             tree,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ def rows_in_memory(
     y: Any,
     *,
     names: Sequence[str] | None = None,
+    texts: Collection[str] = (),
     group: Any = None,
     segment: Any = None,
     time: Any = None,
@@ -32,6 +33,7 @@ def rows_in_memory(
         X: A pandas DataFrame, or an array (N, F) of numbers.
         y: Class of each row, (N,).
         names: Names of an array's columns; None to number them.
+        texts: Columns of a data frame that are texts even if their values are numbers.
         group: Group of each row, (N,), or None.
         segment: Segment of each row, (N,), or None.
         time: Time of each row, (N,), as NumPy's datetime64 takes it (UTC), or None.
@@ -45,7 +47,7 @@ def rows_in_memory(
         >>> rows_in_memory(np.array([[0.5, 2.0], [1.5, 3.0]]), ["genuine", "fraud"]).features
         {'f0': array([0.5, 1.5]), 'f1': array([2., 3.])}
     """
-    features = _features(X, names)
+    features = _features(X, names, texts)
     count = len(next(iter(features.values())))
     label = _texts("y", y, count)
     times = None if time is None else _converted("time", time, count, "datetime64[us]")
@@ -72,12 +74,12 @@ def rows_in_memory(
     return rows
 
 
-def _features(X: Any, names: Sequence[str] | None) -> dict[str, NDArray[Any]]:
+def _features(X: Any, names: Sequence[str] | None, texts: Collection[str]) -> dict[str, NDArray[Any]]:
     if hasattr(X, "columns"):
         found = {str(name): X[name] for name in X.columns}
         if len(found) != len(X.columns) or not len(X) or not found:
             raise RowsError("X has no rows, no columns, or two columns of one name.", where="X", found=str(X.shape))
-        return {name: _feature(name, column) for name, column in found.items()}
+        return {name: _feature(name, column, text=name in texts) for name, column in found.items()}
     matrix = np.asarray(X)
     if matrix.ndim != 2 or not matrix.size or matrix.dtype.kind not in "biuf":
         raise RowsError(
@@ -91,9 +93,9 @@ def _features(X: Any, names: Sequence[str] | None) -> dict[str, NDArray[Any]]:
     return {name: column.astype(np.float64) for name, column in zip(columns, matrix.T, strict=True)}
 
 
-def _feature(name: str, column: Any) -> NDArray[Any]:
+def _feature(name: str, column: Any, *, text: bool) -> NDArray[Any]:
     kind = getattr(column.dtype, "kind", "O")
-    if kind in "biuf" and not hasattr(column, "cat"):
+    if kind in "biuf" and not hasattr(column, "cat") and not text:
         return np.asarray(column.to_numpy(np.float64, na_value=np.nan), np.float64)
     if kind in "mMc":
         raise RowsError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import catboost
 import lightgbm
 import numpy as np
 import pandas as pd
@@ -18,7 +19,10 @@ from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
 import bundle
+import candor
 from importing.cli import app
+
+from .answers import answers
 
 NAMES = ("amount", "hour", "age")
 
@@ -125,3 +129,43 @@ def test_categories_are_given_only_of_a_model_that_does_not_know_its_columns(
     known.write_text('{"hour": ["0", "1"]}')
     result, _ = run(tmp_path, rows, target, "lightgbm", "model.txt", "--categories", str(known))
     assert (result.exit_code, "--categories belongs to graphs that came as ONNX" in result.stderr) == (2, True)
+
+
+def test_categories_of_catboost_by_command_and_in_python(tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+    frame = pd.DataFrame(
+        {
+            "amount": rng.normal(size=900).round(3),
+            "country": rng.choice(["AT", "DE", "NA", ""], 900),
+            "code": rng.choice([1, 2, 30], 900),
+        }
+    )
+    fraud = frame.amount + 2.0 * frame.country.isin(["NA", ""]) + (frame.code == 30) + rng.normal(size=900) > 1.5
+    quiet = {"verbose": 0, "allow_writing_files": False, "thread_count": 1, "iterations": 20, "random_seed": 3}
+    estimator = catboost.CatBoostClassifier(**quiet, cat_features=["country", "code"], one_hot_max_size=4)
+    estimator.fit(frame, fraud.astype(int)).save_model(str(tmp_path / "model.cbm"))
+    frame.assign(fraud=fraud.astype(int))[300:].to_csv(tmp_path / "rows.csv", index=False)
+    frame.assign(fraud=fraud.astype(int))[frame.country != "DE"].to_csv(tmp_path / "few.csv", index=False)
+    (tmp_path / "known.json").write_text('{"country": ["DE"]}')
+    (tmp_path / "wrong.json").write_text('{"amount": ["DE"]}')
+
+    def run(rows: str, name: str, *more: str) -> tuple[int, str]:
+        words = ["--validation", str(tmp_path / rows), "--label", "fraud", "--calibrator", "temperature", *more]
+        words += ["--name", name, "--out", str(tmp_path)]
+        result = CliRunner().invoke(app, ["catboost", str(tmp_path / "model.cbm"), *words])
+        return result.exit_code, " ".join((result.output + result.stderr).split())
+
+    code, told = run("rows.csv", "mine")
+    assert (code, "gives the same answers on 600 rows" in told) == (0, True), told
+    code, told = run("few.csv", "other")
+    assert (code, "3 of 4 categories of `country`" in told, "--categories" in told) == (2, True, True), told
+    code, told = run("few.csv", "other", "--categories", str(tmp_path / "wrong.json"))
+    assert (code, "--categories names columns without categories" in told) == (2, True), told
+    assert run("few.csv", "other", "--categories", str(tmp_path / "known.json"))[0] == 0
+    code, told = run("rows.csv", "none", "--native", str(tmp_path / "model.cbm"))
+    assert (code, "--native cannot compare a CatBoost model with categories" in told) == (2, True), told
+    made = candor.import_model(estimator, frame, fraud.astype(int), name="python", out=tmp_path)
+    sent = [{"amount": 0.5, "country": country, "code": code} for country in ("NA", "", "XX") for code in (30, "1", 9)]
+    expected = estimator.predict_proba(pd.DataFrame(sent)[["amount", "country", "code"]])
+    for path in (tmp_path / "mine" / "1", tmp_path / "other" / "1", made):
+        assert np.allclose(answers(bundle.verify(path), sent), expected, atol=1e-6)
