@@ -46,7 +46,7 @@ Order = Annotated[
 Categories = Annotated[
     Path | None,
     typer.Option(
-        help="JSON object: categories by column, in the order of their codes from 0; for CatBoost those that the rows lack."
+        help="JSON object: categories by column, in the order of their codes from 0. CatBoost: those that rows lack."
     ),
 ]
 Inputs = Annotated[
