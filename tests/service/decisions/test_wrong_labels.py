@@ -50,15 +50,24 @@ def test_a_flagged_row_needs_no_label_and_a_precision_counts_each_wrong_label_as
     assert [part.tolist() for part in wrong.worst("selective_risk", n, errors, 0.1)] == [[10, 200], [10, 34]]
 
 
-@pytest.mark.parametrize("metric", ["precision", "recall"])
-def test_needed_labels_are_enough(metric: Metric) -> None:
-    wrong = WrongLabels(SHARE, 400)
-    more = wrong.needed(metric, 300, 20, 0.1, 0.05)
-    later = WrongLabels(SHARE, 400 + more)
-    rows, counted = later.worst(metric, np.array([300 + more]), np.array([20]), 0.1)
-    assert 0 < more < 1000
-    assert float(p_value(counted, rows, 0.1)[0]) <= 0.05
-    assert more > labels_needed(300, 20, 0.1, 0.05)
+@pytest.mark.parametrize("metric", ["precision", "recall", "false_positive_rate"])
+def test_needed_labels_are_the_fewest(metric: Metric) -> None:
+    """Ever more rows are tried: with one more, a further label may be wrong, and the test may fail again."""
+    rng = np.random.default_rng(6)
+    cases = [(0.01, 0, 0, 0, 0.05, 0.025), (0.02, 0, 0, 0, 0.05, 0.025), (0.02, 400, 300, 20, 0.1, 0.05)]
+    for _ in range(20):
+        n, tolerance = int(rng.integers(0, 200)), float(rng.uniform(0.1, 0.7))
+        share = float(rng.uniform(0.001, 0.6)) * tolerance
+        errors = int(rng.binomial(n, tolerance))
+        cases.append((share, n + int(rng.integers(0, 50)), n, errors, tolerance, float(rng.choice([0.05, 0.025, 0.3]))))
+    for share, sought, n, errors, tolerance, level in cases:
+        for more in range(100_000):
+            later = WrongLabels(share, sought + more)
+            rows, counted = later.worst(metric, np.array([n + more]), np.array([errors]), tolerance)
+            if p_value(counted, rows, tolerance)[0] <= level:
+                break
+        assert WrongLabels(share, sought).needed(metric, n, errors, tolerance, level) == more
+        assert more >= labels_needed(n, errors, tolerance, level)
 
 
 def draw(rng: np.random.Generator, n: int, name: str) -> ScoredRows:
