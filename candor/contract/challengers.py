@@ -90,7 +90,10 @@ class OutcomeQuestion(Question):
     amount_limit: float | None = Field(
         None,
         description="Where costs depend on amounts: larger amounts count as this one, which bounds the cost of a row: "
-        "the largest of the 10,000 predictions before the end of the first comparison; null otherwise.",
+        "99.9 % of the amounts of the 10,000 predictions before the comparison's start are up to it; null otherwise.",
+    )
+    amount_cut: int | None = Field(
+        None, description="Rows among those that count whose amount was above the limit; null where there is none."
     )
     rows: int = Field(description="Rows that both decided, labelled or not.")
     flipped: int = Field(description="Rows with different actions.")

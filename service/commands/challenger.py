@@ -115,4 +115,5 @@ def _flips(outcome: OutcomeQuestion) -> str:
         for one in outcome.changes[:5]
     )
     told = f"{outcome.policy}: {outcome.flipped} of {outcome.rows} decisions differ"
-    return escape(f"{told}: {changes}" if changes else told)
+    cut = f"; {outcome.amount_cut} amounts count as {outcome.amount_limit:,.2f}" if outcome.amount_cut else ""
+    return escape((f"{told}: {changes}" if changes else told) + cut)

@@ -12,7 +12,7 @@ from service.decisions.revision import Revision
 from service.decisions.rows import Rows
 from service.monitoring.comparison import Arms, Comparison
 from service.serving.plane import Served
-from service.state.challengers import Challenger, groups_seen, largest_amount, load_beside
+from service.state.challengers import Challenger, amount_limit, groups_seen, load_beside
 from service.state.database import Database
 from service.state.monitors import Counted, StoredMonitor
 
@@ -41,7 +41,7 @@ def compare(
     comparison = Comparison.from_dict(stored.document)
     with database.connect() as connection:
         if comparison.amount_limit is None:
-            comparison.amount_limit = largest_amount(connection, revision.model, before_us=end)
+            comparison.amount_limit = amount_limit(connection, revision.model, before_us=stored.through)
         arms = _arms(connection, served, challenger, revision, rows, since_us=stored.through, until_us=end)
         seen = groups_seen(connection, stored.id, np.unique(arms.active.rows.group))
     groups = comparison.update(arms, seen=seen, through=end)

@@ -29,7 +29,7 @@ from service.monitoring.documents import VERSION, fields_of
 from service.monitoring.paired import Paired
 
 LOG_LOSS: Final = "log_loss"
-_COUNTS: Final = ("rows", "labelled", "missing", "scored")
+_COUNTS: Final = ("rows", "labelled", "missing", "scored", "cut")
 _FIELDS: Final = {"floor", "level", "through", "amount_limit", *_COUNTS, "peak", "paired", "decisions"}
 
 
@@ -65,8 +65,9 @@ class Comparison:
         labelled: Sought labels among them.
         missing: Sought labels that have not come; each counts as the label least favourable to the better arm.
         scored: Rows that both arms scored, of any propensity and group.
+        cut: Rows counted whose amount is above the limit.
         amount_limit: Amount to which larger ones are cut where costs depend on amounts, so that a row has a largest
-            cost; 0 where no amount was known at the start, None before it is set. It never changes again.
+            cost; 0 where no amount was known before the start, None before it is set. It never changes again.
         paired: Evidence by question: "log_loss", or the id of a policy behind "policy/".
         decisions: For each policy, rows by action of the active revision and action of the challenger.
     """
@@ -75,7 +76,7 @@ class Comparison:
         self.floor = number(floor, "floor", above=0.0, below=1.0, closed="above")
         self.level = number(level, "level", above=0.0, below=1.0)
         self.through = whole(through, "through", least=0)
-        self.rows = self.labelled = self.missing = self.scored = 0
+        self.rows = self.labelled = self.missing = self.scored = self.cut = 0
         self.amount_limit: float | None = None
         self.paired: dict[str, Paired] = {}
         self.decisions: dict[str, dict[tuple[str, str], Changed]] = {}
@@ -113,6 +114,7 @@ class Comparison:
         self.rows += len(rows)
         self.labelled += int((sought & known).sum())
         self.missing += int((sought & ~known).sum())
+        self.cut += int((rows.amount > (self.amount_limit or 0.0)).sum())  # not NaN
         for name, bound, losses in _questions(arms, self.amount_limit or 0.0):
             _add(self.paired.setdefault(name, Paired(bound=bound, level=self.level)), losses, rows, weight)
         return shown
@@ -156,7 +158,7 @@ class Comparison:
             InputValueError: The document is of another kind or inconsistent.
         """
         # A comparison of an earlier version goes on without costs by amount.
-        fields = fields_of({"amount_limit": 0.0} | document, "challenger", _FIELDS)
+        fields = fields_of({"amount_limit": 0.0, "cut": 0} | document, "challenger", _FIELDS)
         comparison = cls(floor=fields["floor"], level=fields["level"], through=fields["through"])
         for name in _COUNTS:
             setattr(comparison, name, whole(fields[name], name, least=0))

@@ -126,13 +126,15 @@ def compare_challenger(runtime: Runtime, model: Model, name: str) -> ChallengerC
 def _outcome(found: Comparison, solved: SolvedPolicy) -> OutcomeQuestion:
     policy, limit = solved.policy.id, found.amount_limit or 0.0
     priced, costs = prices(solved, limit), solved.policy.costs
+    by_amount = priced and costs is not None and costs.by_amount
     decisions = found.decisions[policy]
     changes = sorted(((counts, *pair) for pair, counts in decisions.items() if pair[0] != pair[1]), reverse=True)
     return OutcomeQuestion(
         **_question(found.paired[f"policy/{policy}"], found.floor),
         policy=policy,
         unit="cost" if priced else "errors",
-        amount_limit=limit if priced and costs is not None and costs.by_amount else None,
+        amount_limit=limit if by_amount else None,
+        amount_cut=found.cut if by_amount else None,
         rows=sum(counts.rows for counts in decisions.values()),
         flipped=sum(counts.rows for counts, *_ in changes),
         changes=tuple(

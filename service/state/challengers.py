@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Connection, delete, func, select
+from sqlalchemy import ColumnElement, Connection, delete, select
 
 from service.decisions.rows import Rows
 from service.errors import RevisionStateError, UnknownChallengerError
@@ -24,7 +24,9 @@ from service.state.window import origins_of
 MOST: Final = 8
 """Maximum number of challengers of a model."""
 AMOUNTS: Final = 10_000
-"""Predictions whose largest amount bounds what a comparison counts."""
+"""Newest predictions whose amounts limit what a comparison counts."""
+SHARE_WITHIN: Final = 0.999
+"""Share of their amounts that are within the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,12 +212,30 @@ def groups_seen(connection: Connection, monitor: int, groups: NDArray[np.int64])
     return seen
 
 
-def largest_amount(connection: Connection, model: str, *, before_us: int) -> float:
-    """Return the largest amount of the latest `AMOUNTS` predictions of a model before a time; 0 if none has one."""
-    here = predictions.c.origin.in_(origins_of(connection, model)), predictions.c.created_at < before_us
-    latest = select(predictions.c.amount).where(*here).order_by(predictions.c.created_at.desc()).limit(AMOUNTS)
-    found = connection.scalar(select(func.max(latest.subquery().c.amount)))
-    return 0.0 if found is None else float(found)
+def amount_limit(connection: Connection, model: str, *, before_us: int) -> float:
+    """Return the amount that bounds those of the latest `AMOUNTS` predictions of a model, but for a few.
+
+    Args:
+        connection: Inside a read transaction.
+        model: The model.
+        before_us: Only predictions before this time, in microseconds since the epoch.
+
+    Returns:
+        The smallest amount that is not exceeded by `SHARE_WITHIN` of them; 0 if none has an amount.
+    """
+    latest: list[tuple[int, float | None]] = []
+    since_us = 0
+    # One origin at a time, the newest first: each query reads its index from the end, and no more than it must.
+    for origin in sorted(origins_of(connection, model), reverse=True):
+        when = predictions.c.created_at
+        here = predictions.c.origin == origin, when < before_us, when >= since_us
+        query = select(when, predictions.c.amount).where(*here).order_by(when.desc()).limit(AMOUNTS)
+        latest += ((at, amount) for at, amount in connection.execute(query))
+        if len(latest) >= AMOUNTS:
+            latest = sorted(latest, key=lambda row: row[0], reverse=True)[:AMOUNTS]
+            since_us = latest[-1][0]
+    amounts = [amount for _, amount in latest if amount is not None]
+    return float(np.quantile(amounts, SHARE_WITHIN, method="inverted_cdf")) if amounts else 0.0
 
 
 def add_groups(connection: Connection, monitor: int, groups: NDArray[np.int64]) -> None:

@@ -239,8 +239,8 @@ def test_groups_are_promised_what_groups_can_certify(largest: int) -> None:
             for _ in range(5):
                 certify = groups_of(rng, rng.integers(1, largest + 1, 300))
                 certified.append(not solved(found.policy, fit, certify).review_all)
-    assert promised or largest == 30
-    assert not certified or np.mean(certified) > 0.7
+    assert promised == 4, "without a promise, the next line would say nothing"
+    assert np.mean(certified) > 0.7
 
 
 @pytest.mark.parametrize("seed", [14, 15])

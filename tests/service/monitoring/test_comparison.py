@@ -17,6 +17,7 @@ from service.decisions.policy import parse_policy
 from service.decisions.rows import NO_LABEL, Rows
 from service.monitoring.comparison import Arms, Comparison, costs_of, counted, outcome
 from service.monitoring.documents import VERSION
+from service.monitoring.paired import Paired
 
 NAMES = ("good", "bad")
 BANDS = [{"action": "block", "when": {"min_probability": 0.8}}, {"action": "review", "when": {"min_probability": 0.5}}]
@@ -181,7 +182,7 @@ def test_costs_by_amount_count_amounts_up_to_a_limit() -> None:
     # of its false alarms cost 5 (of 50), half 4.2 (of a missing amount, which is 10).
     assert paired.means() == pytest.approx(((50 + 200) / 4, (5 + 4.2) / 4))
     again = Comparison.from_dict(found.to_dict())
-    assert again.amount_limit == 200.0
+    assert (again.amount_limit, again.cut) == (200.0, 25)
 
 
 def test_costs_by_amount_without_amounts_count_errors() -> None:
@@ -193,22 +194,34 @@ def test_costs_by_amount_without_amounts_count_errors() -> None:
     assert found.paired["policy/cards"].bound == 1.0
     assert found.paired["policy/cards"].means() == (0.5, 0.0)
     document = found.to_dict()
-    del document["amount_limit"]  # of an earlier version: it goes on as it was
-    assert Comparison.from_dict(document).amount_limit == 0.0
+    del document["amount_limit"], document["cut"]  # of an earlier version: it goes on as it was
+    assert (Comparison.from_dict(document).amount_limit, Comparison.from_dict(document).cut) == (0.0, 0)
 
 
 def test_a_comparison_by_amount_names_no_arm_where_both_cost_the_same() -> None:
-    """Heavy amounts, and the arms mistaken on different rows: at level 5 %, with leave for chance."""
-    rng, wrong = np.random.default_rng(3), 0
+    """One arm misses a fifth of the small amounts, the other the few large ones, which count as the limit.
+
+    Until the first of these, one arm seems better: with the usual amount as the bound of a row, it is named too often.
+    """
+    rng, rows, wrong = np.random.default_rng(3), 1_000, {"limit": 0, "usual": 0}
     for _ in range(60):
-        amount = np.minimum(np.exp(3 + 2 * rng.standard_normal(800)), 1e6)
-        positive, side = rng.random(800) < 0.3, rng.random(800) < 0.5
-        both = np.where(side, 0.99, 0.001), np.where(side, 0.001, 0.99)
+        large = rng.random(rows) < 0.002
+        missed = ~large & (rng.random(rows) < 0.002 * 400 / 4 / 0.998)
+        given = columns(np.ones(rows, bool), amount=np.where(large, 1_000.0, 4.0))
         found = comparison()
-        found.amount_limit = float(amount[:200].max())
-        found.update(arms(*both, BY_AMOUNT, **columns(positive, amount=amount)), seen=set(), through=800)
-        wrong += found.paired["policy/cards"].better is not None
-    assert wrong <= 6
+        found.amount_limit = 400.0
+        both = np.where(missed, 0.001, 0.99), np.where(large, 0.001, 0.99)
+        for part in np.array_split(np.arange(rows), 10):
+            cut = {name: column[part] for name, column in given.items()} | {"group": part}
+            found.update(arms(*(p[part] for p in both), BY_AMOUNT, **cut), seen=set(), through=int(part[-1]) + 1)
+        assert found.cut == large.sum()
+        wrong["limit"] += found.paired["policy/cards"].better is not None
+        usual = Paired(bound=4.0, level=0.05)
+        difference = np.where(large, 400.0, np.where(missed, -4.0, 0.0))
+        usual.add(difference, difference, time=np.arange(rows))
+        wrong["usual"] += usual.better is not None
+    assert wrong["limit"] <= 6
+    assert wrong["usual"] >= 20, wrong
 
 
 @pytest.mark.parametrize(

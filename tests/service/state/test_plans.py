@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import event
 
 from service.state import postgresql
+from service.state.challengers import amount_limit
 from service.state.database import Database
 from service.state.erasure import Subject, erase
 from service.state.feedback import FeedbackItem, FeedbackStore
@@ -95,6 +96,22 @@ def test_sqlite_finds_predictions_by_id_reference_or_time(tmp_path: Path, use: s
     for sql, parameters in asked:
         ways = [way for way in plan(state, sql, parameters) if way.split()[1].startswith("predictions")]
         assert all(any(found in way for found in FOUND) for way in ways), (sql, ways)
+    state.close()
+
+
+def test_the_limit_of_amounts_sorts_no_log(tmp_path: Path) -> None:
+    state = Database.open(f"sqlite:///{tmp_path / 'state.db'}")
+    log = PredictionLog(state)
+    for row in range(20):
+        log.append(
+            batch([prediction_id(row)], revision=f"r{row % 4}", created_at=1_000_000 + row, amounts=[float(row)])
+        )
+    log.close()
+    with statements(state) as sent:
+        _read(state, lambda here: amount_limit(here, "pets", before_us=2_000_000))
+    asked = [plan(state, *one) for one in sent if "predictions" in one[0]]
+    assert asked
+    assert not [ways for ways in asked if "TEMP B-TREE" in "".join(ways) or "INDEX predictions_by_time" not in ways[0]]
     state.close()
 
 
