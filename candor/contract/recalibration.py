@@ -176,7 +176,9 @@ class RowCounts(Answer):
     pending: int = Field(description="Labels whose prediction is unknown so far.")
     rescored: int = Field(description="Rows of earlier bundles that were scored again.")
     conflicts: int = Field(description="Rows with conflicting labels.")
-    unknown_labels: int = Field(description="Labels that the model does not know.")
+    unknown_labels: int = Field(
+        description="Rows with a label that the model does not know: they count as rows without a label."
+    )
     effective_fit: float = Field(description="Number of equally weighted rows that the weighted fit rows are worth.")
     unlabelled_share: float = Field(
         1.0,

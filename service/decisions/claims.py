@@ -200,7 +200,8 @@ def objection(
         return f"looks is once, but these rows were shown before (look {shown.look}): only new rows can certify"
     if missing > MAX_MISSING_SHARE and metric != "flag_rate":
         return (
-            f"{missing:.1%} of the sought labels have not arrived; above {MAX_MISSING_SHARE:.0%}, nothing is certified"
+            f"{missing:.1%} of the sought labels have not arrived, or the model lacks them; above "
+            f"{MAX_MISSING_SHARE:.0%}, nothing is certified"
         )
     if metric is not None and policy.certify.unit == "amount":
         without = _without_amount(metric, outcome, certify)

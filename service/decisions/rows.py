@@ -41,7 +41,7 @@ class Rows:
     Attributes:
         id: Prediction ids, ASCII bytes of shape (N,).
         logits: float32 of shape (N, K); (N, 0) once they are no longer needed.
-        label: Index of the label, int64 of shape (N,), `NO_LABEL` where none has come.
+        label: Index of the label, int64 of shape (N,), `NO_LABEL` where none has come, or one that the model lacks.
         group: Keyed hash of the group, else of the input, int64 of shape (N,); by default each row is its own group.
         propensity: Probability in [0, 1] with which the row's label was sought, NaN where unknown, shape (N,); by
             default 1: every label was sought.

@@ -143,7 +143,8 @@ def _objection(policy: Policy, certify: Calibrated, shown: Shown) -> str | None:
         return f"looks is once, but these rows were shown before (look {shown.look}), or their window was chosen"
     if (missing := rows.missing_share()) > MAX_MISSING_SHARE:
         return (
-            f"{missing:.1%} of the sought labels have not arrived; above {MAX_MISSING_SHARE:.0%}, nothing is certified"
+            f"{missing:.1%} of the sought labels have not arrived, or the model lacks them; above "
+            f"{MAX_MISSING_SHARE:.0%}, nothing is certified"
         )
     if (rows.propensity == 0).any():
         return "the labels of some rows are never sought: explore every action, or name it in `labels.actions`"

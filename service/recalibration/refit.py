@@ -235,7 +235,7 @@ def refit(
         "decisions": changed_decisions(before, after),
         "policies": {key: policy.report(solved[key]) for key, policy in refitted.items()},
         "summary": summary(verdict),
-        "warnings": [*calibration_warnings(measured["ece"]), *label_warnings(solved, doubles)],
+        "warnings": [*calibration_warnings(measured["ece"]), *label_warnings(solved, doubles, found.unknown_labels)],
     }
     return {
         "calibrator": candidate.to_dict(),

@@ -89,16 +89,23 @@ def calibration_warnings(ece: Mapping[str, Any]) -> list[str]:
     return [] if warning is None else [warning]
 
 
-def label_warnings(policies: Mapping[str, SolvedPolicy], doubles: DoubleLabels | None) -> list[str]:
-    """Return a warning for each policy that assumes fewer wrong labels than double labels estimate.
+def label_warnings(policies: Mapping[str, SolvedPolicy], doubles: DoubleLabels | None, unknown: int) -> list[str]:
+    """Return a warning of labels that the model lacks, and for each policy that assumes too few wrong labels.
 
     Args:
         policies: Policies by id.
         doubles: What double labels say; None if nothing.
+        unknown: Rows whose label the model lacks.
     """
+    warnings = []
+    if unknown:
+        warnings = [
+            f"Rows with a label that the model lacks: {unknown}. They fit and gate nothing. Promises count them as "
+            "rows without a label: in flag rates, and as errors where they may be one."
+        ]
     if doubles is None or doubles.wrong is None:
-        return []
-    return [
+        return warnings
+    return warnings + [
         f"Policy {key!r} assumes at most {share:.1%} of wrong labels, but rows with two labels estimate "
         f"{doubles.wrong:.1%} (at most {doubles.upper:.1%}, confidence 95 %)."
         for key, solved in policies.items()

@@ -35,9 +35,11 @@ class Silence:
     actions: frozenset[str]
 
     def speaks_of(self, rows: Rows) -> npt.NDArray[np.bool_]:
-        """Return a mask (N,) of the mature rows that the source covers."""
+        """Return a mask (N,) of the mature rows that the source covers, but for those with a label the model lacks."""
         within = np.fromiter((action in self.actions for action in rows.action), np.bool_, len(rows))
-        return within & (rows.predicted_at < self.mature_before_us)
+        lacked = (rows.label == NO_LABEL) & (rows.labelled_at > 0)
+        within &= ~lacked & (rows.predicted_at < self.mature_before_us)
+        return within
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -33,10 +33,10 @@ class LabelledRows:
     """Predictions of one model digest with their current labels.
 
     Attributes:
-        rows: N rows, oldest first; labels are indices into `label_names`.
+        rows: N rows, oldest first; labels are indices into `label_names`, `NO_LABEL` where the label is not among them.
         pending: Targets without a known prediction, among the newest labels since the window's start.
         conflicts: Predictions with different labels.
-        unknown_labels: Predictions left out because their current label is not among `label_names`.
+        unknown_labels: Predictions whose current label is not among `label_names`.
         since_us: Time from which no row is left out, in microseconds since the epoch; None if none is.
         silent: Whether silence would have been a label of each row, bool (N,); None if of no row.
         pairs: Both labels of the rows that two people or sources labelled; None where nobody asked for them.
@@ -97,7 +97,7 @@ def load_current_labels(connection: Connection, window: Window, *, label_names: 
     Args:
         connection: Inside a read transaction.
         window: Window of predictions.
-        label_names: The model's K labels; predictions with another current label are left out.
+        label_names: The model's K labels; predictions with another current label have `NO_LABEL`.
     """
     reading = _Reading(label_names, PRIORITY, None)
     return reading.resolved(reading.read(connection, window, None), pending=0).rows
@@ -274,13 +274,15 @@ class _Reading:
 
         known = label[current] < self._classes
         keep = np.argsort(labels["predicted_at"][current], kind="stable")
-        keep = keep[known[keep]]
         which = current[keep]
         rows = self._reader.rows(labels, which, label=label[which].astype(np.int64), labelled_at=labelled_at[keep])
+        if not known.all():  # only now: silence is no label of these rows
+            has = known[keep]
+            rows = replace(rows, label=np.where(has, rows.label, NO_LABEL), labelled=rows.known() & has)
         pairs = None
         if senders is not None:
             other = _other_label(*senders, labels, order, first)[keep]
-            double = other != NO_LABEL
+            double = (other != NO_LABEL) & known[keep]
             pairs = LabelPairs(rows.label[double], other[double], rows.group[double])
         return LabelledRows(
             rows,
@@ -330,9 +332,11 @@ def _other_label(
     if not len(at):
         return found
     sender = _senders(connection, model, labels["place"][at] // _POSITIONS)
-    rater = labels["source"][at].astype(np.int64) * (sender.max() + 2) + sender + 1
+    source = labels["source"][at]
     last = np.cumsum(count) - 1
-    place = np.where(rater != np.repeat(rater[last], count), np.arange(len(at)), -1)
+    current = np.repeat(last, count)
+    others = (sender != sender[current]) & (sender >= 0) & (sender[current] >= 0)  # unknown: it may be the same person
+    place = np.where(others | (source != source[current]), np.arange(len(at)), -1)
     place = np.maximum.reduceat(place, last - count + 1)
     found[several] = np.where(place >= 0, labels["label"][at[place]], NO_LABEL)
     return found

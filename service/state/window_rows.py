@@ -25,7 +25,7 @@ class WindowRows:
         rows: Labelled rows, then the others; then the same of earlier models.
         pending: Targets of labels without a known prediction.
         conflicts: Predictions with different labels.
-        unknown_labels: Predictions left out because the model lacks their label.
+        unknown_labels: Predictions whose label the model lacks: rows without a label.
         rescored: Number of labelled rows of earlier models.
         left_out_before: Time before which some rows are left out, in microseconds since the epoch; None if none are.
         pairs: Both labels of the rows that two people or sources labelled; None for uploaded rows.
@@ -134,5 +134,6 @@ def with_earlier_rows(
         found,
         rows=Rows.concat([found.rows, thinned(earlier, found.bits)]),
         conflicts=found.conflicts + labelled.conflicts,
-        rescored=len(labelled.rows),
+        unknown_labels=found.unknown_labels + labelled.unknown_labels,
+        rescored=int((labelled.rows.label != NO_LABEL).sum()),
     )

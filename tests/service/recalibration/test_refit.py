@@ -25,7 +25,7 @@ from service.decisions.unattended import Limits
 from service.decisions.windows import windows
 from service.errors import InputValueError, TooFewLabelsError
 from service.recalibration.refit import refit
-from service.recalibration.report import calibration_warnings, shown_calibrator
+from service.recalibration.report import calibration_warnings, label_warnings, shown_calibrator
 from service.recalibration.rows import Division, Silence, divide, fit_weights
 from service.recalibration.task import RefitRequest, RefitTask, packed
 from service.state.window_rows import WindowRows
@@ -682,6 +682,8 @@ def test_double_labels_are_reported_and_compared_with_what_a_policy_assumes(revi
     )
     alike = run(active, bundle, rows, pairs=LabelPairs(one, one, np.arange(400)))["report"]
     assert not any("wrong labels" in warning for warning in alike["warnings"])
+    assert label_warnings({}, None, 0) == []
+    assert label_warnings({}, None, 3)[0].startswith("Rows with a label that the model lacks: 3.")
     assert run(active, bundle, rows)["report"]["double_labels"] is None
 
 

@@ -20,12 +20,14 @@ from bundle.split import roles
 from calibrators import Identity
 from candor.contract.certificates import SolvedBand
 from service.decisions.policy import parse_policy
-from service.decisions.rows import Rows
+from service.decisions.rows import NO_LABEL, Rows
 from service.decisions.solved import SolvedPolicy
 from service.errors import StateUnavailableError
+from service.recalibration.rows import Silence
 from service.state import unlabelled
 from service.state.columns import read_columns
 from service.state.database import Database, now_us
+from service.state.erasure import Subject, erase
 from service.state.feedback import FeedbackItem, FeedbackStore
 from service.state.label_times import label_times
 from service.state.labelled import LabelledRows, load_labelled_rows
@@ -199,13 +201,32 @@ def test_two_people_or_sources_make_a_pair_and_a_correction_does_not(
     assert window.pairs.other.tolist() == [3, 1, 0]
 
 
+def test_an_erasure_makes_no_pair_of_a_correction(database: Database, store: FeedbackStore, logged: Write) -> None:
+    """The receipts of the erased labels' requests are deleted: nobody knows any more who sent the other labels."""
+    logged([A, B, C], groups=["1", "2", "3"])
+    say = partial(store.add, "pets", by="ann")
+    say([FeedbackItem(id_, None, "cat", "reviewer") for id_ in (A, B, C)])
+    say([FeedbackItem(B, None, "dog", "reviewer"), FeedbackItem(C, None, "dog", "client")])
+    erase(database, "pets", Subject("prediction_id", A), by="dpo")
+    found = load(database)
+    assert found.pairs is not None
+    assert found.pairs.group.tolist() == found.rows.group[[1]].tolist(), "only another source says that it is another"
+
+
 def test_a_label_that_the_model_lacks_is_counted_not_guessed(
     database: Database, store: FeedbackStore, logged: Write
 ) -> None:
     logged([A, B])
     label(store, (A, None, "wolf", "client"), (B, None, "wolf", "client"), (B, None, "cat", "reviewer"))
     found = load(database)
-    assert (named(found), found.unknown_labels, found.conflicts) == ([B], 1, 1)
+    assert (named(found), found.unknown_labels, found.conflicts) == ([A, B], 1, 1)
+    assert (found.rows.label.tolist(), found.rows.known().tolist()) == ([NO_LABEL, 0], [False, True])
+    with database.connect() as connection:
+        window = load_window_rows(connection, Window("pets", DIGEST), label_names=LABELS, at_most=100)
+    assert (len(window.rows), window.unknown_labels) == (2, 1)
+    assert window.rows.was_sought().all()
+    silent = Silence(label=1, mature_before_us=2_000, actions=frozenset({"accept"}))
+    assert silent.speaks_of(window.rows).tolist() == [False, True], "its source was not silent"
 
 
 def test_rows_of_another_model_or_model_file_stay_out(database: Database, store: FeedbackStore, logged: Write) -> None:
