@@ -20,6 +20,7 @@ from service.errors import (
 )
 from service.state.sessions import LIFETIME_S, LOGIN_S
 
+_AGAIN_S = "10"  # the provider is not asked sooner
 _YEAR_S = 365 * 86_400
 _THEMES = ("auto", "light", "dark")
 
@@ -112,7 +113,10 @@ async def static(name: str) -> Response:
 def _form(request: Request, to: str, why: str | None = None, status: int = 200) -> Response:
     sessions: Sessions = request.app.state.sessions
     content = {"to": to, "why": why, "plain": request.url.scheme == "http", "people": sessions.people is not None}
-    return page(request.scope, "login.html", status=status, **content)
+    response = page(request.scope, "login.html", status=status, **content)
+    if status == 503:
+        response.headers["retry-after"] = _AGAIN_S
+    return response
 
 
 def _set_session(request: Request, response: Response, text: str, seconds: int) -> None:

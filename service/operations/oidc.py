@@ -9,17 +9,19 @@ import hmac
 import json
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import quote, quote_plus, urlencode
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, quote_plus, urlencode, urlsplit
 
 import httpx
 import jwt
 import structlog
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
-from service.errors import ConfigurationError, ProviderUnavailableError, UnauthenticatedError
+from service.errors import ConfigurationError, OverloadedError, ProviderUnavailableError, UnauthenticatedError
 from service.settings import Settings, is_secure
 
 logger = structlog.get_logger(__name__)
@@ -29,10 +31,17 @@ ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES25
 REREAD_S: Final = 300.0
 """Interval in seconds at which the keys are read again, so that a withdrawn one is soon refused."""
 REFETCH_S: Final = 10.0
-"""Minimum time in seconds between two reads, however many tokens name unknown keys."""
+"""Minimum time in seconds from the end of a read to the next one, however many tokens name unknown keys."""
+WAIT_S: Final = 5.0
+"""Maximum time in seconds that a request waits for a read."""
 STALE_S: Final = 24 * 3600.0
 """Time in seconds that keys are used for while the provider does not answer."""
-_TIMEOUT_S: Final = 5.0
+EXCHANGES: Final = 16
+"""Maximum number of codes that are exchanged at once."""
+EXCHANGE_S: Final = 10.0
+"""Maximum time in seconds of an exchange."""
+_TIMEOUT_S: Final = 5.0  # of one request to the provider, from beginning to end
+_THREADS: Final = 4  # for these requests: others must not wait for a provider that hangs
 _MOST_BYTES: Final = 1024 * 1024
 _MOST_KEYS: Final = 100
 _MOST_TOKEN: Final = 16 * 1024
@@ -40,6 +49,7 @@ _KINDS: Final = ("RSA", "EC", "OKP")  # no shared secrets
 _FEWEST_BITS: Final = 2048
 _NOT_OF_ACCESS: Final = ("nonce", "at_hash", "c_hash", "events")  # claims of ID tokens and of log-out tokens
 _TYPES: Final = ("jwt", "at+jwt")
+T = TypeVar("T")
 _PLACES: Final = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 
 
@@ -61,7 +71,7 @@ class Description:
 
 
 class Provider:
-    """The provider of the settings. Its methods are for the event loop; they read in threads.
+    """The provider of the settings. Its methods are for the event loop; they read in threads of their own.
 
     Args:
         settings: Settings of the service, with an issuer.
@@ -78,26 +88,49 @@ class Provider:
         self._skew_s = settings.oidc_clock_skew_s
         self._clock = clock
         self._found: Description | None = None
-        self._found_at = self._tried_at = -STALE_S
-        self._reading = asyncio.Lock()
+        self._found_at = self._read_at = -STALE_S
+        self._reading: asyncio.Task[None] | None = None
+        self._complaint: object = None  # what was logged last, so that it is not logged each time
+        self._failures = 0  # in a row
+        self._exchanging = 0
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="identity")
 
     async def read(self) -> None:
-        """Read the discovery document and the keys, unless that was tried `REFETCH_S` ago or less.
+        """Read the discovery document and the keys, once for all who wait, unless a read ended `REFETCH_S` ago or less.
 
-        A provider that cannot be read is logged; what was read last stays in use for `STALE_S`.
+        Return after `WAIT_S` even if the read goes on. If the provider cannot be read, log why, unless that was logged
+        last; what was read before stays in use for `STALE_S`.
         """
-        async with self._reading:
-            if self._clock() < self._tried_at + REFETCH_S:
+        if self._reading is None:
+            if self._clock() < self._read_at + REFETCH_S:
                 return
-            self._tried_at = self._clock()
-            try:
-                found = await asyncio.to_thread(self._read)
-            except ProviderUnavailableError as error:
-                logger.warning("identity provider not read", error=str(error), found=error.found)
-                return
+            self._reading = asyncio.create_task(self._read_once())
+        await asyncio.wait((self._reading,), timeout=WAIT_S)
+
+    async def _read_once(self) -> None:
+        try:
+            found = await self._in_thread(self._read)
+        except Exception as error:  # a provider may answer anything, and the next read must come
+            self._failures += 1
+            complaint = error.found if isinstance(error, ProviderUnavailableError) else repr(error)
+            if complaint != self._complaint:
+                self._complaint = complaint
+                unknown = not isinstance(error, ProviderUnavailableError)
+                logger.warning("identity provider not read", error=str(error), found=complaint, exc_info=unknown)
+        else:
+            if self._failures:
+                logger.info("identity provider read again", failures=self._failures)
+            self._complaint, self._failures = None, 0
             if self._found is None or found.keys != self._found.keys:
                 self.changes += 1
             self._found, self._found_at = found, self._clock()
+        finally:
+            self._read_at, self._reading = self._clock(), None
+
+    @property
+    def pause_s(self) -> float:
+        """Time in seconds to the next regular read: short after a failure, longer after each more."""
+        return min(REREAD_S, REFETCH_S * 2 ** min(self._failures - 1, 8)) if self._failures else REREAD_S
 
     async def description(self) -> Description:
         """Return what the provider says of itself.
@@ -195,7 +228,24 @@ class Provider:
         Raises:
             UnauthenticatedError: The provider refuses the code.
             ProviderUnavailableError: It does not answer, or answers something else.
+            OverloadedError: `EXCHANGES` are under way.
         """
+        if self._exchanging >= EXCHANGES:
+            raise OverloadedError(
+                "Too many people are logging in.",
+                found=f"{EXCHANGES} at once",
+                remedy="Reload this page in a few seconds.",
+            )
+        self._exchanging += 1
+        try:
+            async with asyncio.timeout(EXCHANGE_S):
+                return await self._exchange(code, verifier)
+        except TimeoutError:
+            raise _unusable(self.issuer, f"no answer in {EXCHANGE_S:g} s") from None
+        finally:
+            self._exchanging -= 1
+
+    async def _exchange(self, code: str, verifier: str) -> str:
         known = await self.description()
         form = {
             "grant_type": "authorization_code",
@@ -211,7 +261,7 @@ class Provider:
         else:
             pair = f"{quote_plus(self.client_id)}:{quote_plus(self._secret)}"
             headers["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
-        status, document = await asyncio.to_thread(self._ask, "POST", known.token, data=form, headers=headers)
+        status, document = await self._in_thread(self._ask, "POST", known.token, data=form, headers=headers)
         if status in (400, 401):
             raise refused(f"{status} {str(document.get('error'))[:100]!r}", "a code that the identity provider accepts")
         token = document.get("id_token")
@@ -222,6 +272,9 @@ class Provider:
     @property
     def _known(self) -> Description | None:
         return self._found if self._clock() < self._found_at + STALE_S else None
+
+    async def _in_thread(self, call: Callable[..., T], *given: Any, **named: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(call, *given, **named))
 
     def _read(self) -> Description:
         """Read the discovery document and the keys.
@@ -235,14 +288,16 @@ class Provider:
             raise _unusable(at, f"{status}, issuer {str(document.get('issuer'))[:200]!r}")
         authorization, token, keys_at = (str(document.get(name)) for name in _PLACES)
         for place in (authorization, token, keys_at):
-            if not is_secure(place):
+            if not is_secure(place) or (urlsplit(place).scheme != "https" and self.issuer.startswith("https:")):
                 raise _unusable(at, f"the address {place[:200]!r}")
         status, listed = self._ask("GET", keys_at)
         found = listed.get("keys")
         if status != 200 or not isinstance(found, list):
             raise _unusable(keys_at, f"{status}, without keys")
         keys = {one["kid"]: key for one in found[:_MOST_KEYS] if (key := _key(one)) is not None}
-        methods = document.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
+        methods = document.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
+        if not isinstance(methods, list):
+            raise _unusable(at, f"token_endpoint_auth_methods_supported {str(methods)[:200]!r}")
         posts = "client_secret_basic" not in methods and "client_secret_post" in methods
         return Description(authorization, token, keys, posts)
 
@@ -253,20 +308,27 @@ class Provider:
             ProviderUnavailableError: None came in time, or it is not JSON.
         """
         headers = {"accept": "application/json", "accept-encoding": "identity", **request.pop("headers", {})}
-        until, body = time.monotonic() + _TIMEOUT_S, bytearray()
         try:
-            with (
-                httpx.Client(timeout=_TIMEOUT_S) as client,
-                client.stream(method, url, headers=headers, **request) as answer,
-            ):
-                for chunk in answer.iter_raw():
-                    body += chunk
-                    if len(body) > _MOST_BYTES or time.monotonic() > until:
-                        raise _unusable(url, "an answer that does not end")
+            status, body = asyncio.run(_fetch(method, url, headers=headers, **request))
             document = json.loads(body)
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, RecursionError) as error:
             raise _unusable(url, str(error)[:200] or type(error).__name__) from None
-        return answer.status_code, document if isinstance(document, dict) else {}
+        return status, document if isinstance(document, dict) else {}
+
+
+async def _fetch(method: str, url: str, **request: Any) -> tuple[int, bytes]:
+    """Return the status and body of an answer."""
+    body = bytearray()
+    async with (
+        asyncio.timeout(_TIMEOUT_S),  # of all of it: bytes that trickle extend the client's own
+        httpx.AsyncClient(timeout=_TIMEOUT_S) as client,
+        client.stream(method, url, **request) as answer,
+    ):
+        async for chunk in answer.aiter_raw():
+            body += chunk
+            if len(body) > _MOST_BYTES:
+                raise _unusable(url, f"an answer of more than {_MOST_BYTES} bytes")
+    return answer.status_code, bytes(body)
 
 
 def refused(found: str, expected: str) -> UnauthenticatedError:

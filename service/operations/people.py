@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from service.errors import ForbiddenError, UnauthenticatedError
-from service.operations.oidc import REREAD_S, Provider, refused
+from service.operations.oidc import Provider, refused
 from service.operations.principal import PERSON, Grant, Principal
 from service.settings import Settings
 from service.state.database import now_us
@@ -76,7 +76,7 @@ class People:
         """Read the provider's keys again and again."""
         while True:
             await self.provider.read()
-            await asyncio.sleep(REREAD_S)
+            await asyncio.sleep(self.provider.pause_s)
 
     def known(self, token: str) -> Person | None:
         """Return the person of a token that was checked before and is in force; None for others."""

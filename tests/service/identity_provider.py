@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import secrets
+import ssl
 import threading
 import time
 from collections import Counter
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote_plus, urlencode, urlsplit
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+
+from tests.waiting import PATIENCE_S
 
 CLIENT, AUDIENCE = "candor-dashboard", "candor-api"
 CALLBACK = "http://localhost:9/dashboard/login/callback"
@@ -56,19 +61,23 @@ class IdentityProvider:
         lies: Claims that it adds to ID tokens instead of the true ones.
         discovery: Fields of its discovery document instead of the true ones.
         away: Whether it closes every connection without an answer.
+        answers: Cleared while it answers nobody and closes no connection.
+        trickles: Whether it sends its answers a byte at a time.
         forgets: Whether it takes a code more than once.
         secret: What its client must send; None for a public client.
         asked: How often each path was asked for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, certificate: tuple[Path, Path] | None = None) -> None:
         self.keys = [rsa_key("first"), ec_key("second")]
         ana = {"sub": "u-ana", "email": "ana@bank.example", "email_verified": True}
         self.person: dict[str, Any] = ana | {"groups": ["ops"]}
         self.callback = CALLBACK
         self.lies: dict[str, Any] = {}
         self.discovery: dict[str, Any] = {}
-        self.away = self.forgets = False
+        self.away = self.forgets = self.trickles = False
+        self.answers = threading.Event()
+        self.answers.set()
         self.secret: str | None = None
         self.asked: Counter[str] = Counter()
         self._codes: dict[str, dict[str, str]] = {}
@@ -86,11 +95,16 @@ class IdentityProvider:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self.issuer = f"http://127.0.0.1:{self._server.server_port}"
+        if certificate is not None:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(*certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.issuer = f"http{'' if certificate is None else 's'}://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()
 
     def close(self) -> None:
+        self.answers.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -108,6 +122,7 @@ class IdentityProvider:
     def _answer(self, handler: BaseHTTPRequestHandler, body: str) -> None:
         parts = urlsplit(handler.path)
         self.asked[parts.path] += 1
+        assert self.answers.wait(PATIENCE_S)
         if self.away:
             handler.close_connection = True
             return
@@ -124,11 +139,11 @@ class IdentityProvider:
         }
         status, document = answers[parts.path]()
         content = document if isinstance(document, bytes) else json.dumps(document).encode()
-        handler.send_response(status)
-        handler.send_header("content-type", "application/json")
-        handler.send_header("content-length", str(len(content)))
-        handler.end_headers()
-        handler.wfile.write(content)
+        whole = f"HTTP/1.0 {status} Here\r\ncontent-length: {len(content)}\r\n\r\n".encode() + content
+        with contextlib.suppress(ConnectionError):  # the service may hang up
+            for piece in (bytes([one]) for one in whole) if self.trickles else (whole,):
+                handler.wfile.write(piece)
+                time.sleep(0.05 if self.trickles else 0)
 
     def _describe(self) -> tuple[int, Any]:
         places = {"authorization_endpoint": "authorize", "token_endpoint": "token", "jwks_uri": "keys"}

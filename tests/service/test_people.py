@@ -18,12 +18,13 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from pydantic import ValidationError
 from sqlalchemy import select
+from structlog.testing import capture_logs
 
 from service.dashboard import session as sessions
-from service.errors import ForbiddenError, ProviderUnavailableError, UnauthenticatedError
+from service.errors import ForbiddenError, OverloadedError, ProviderUnavailableError, UnauthenticatedError
 from service.grpc.messages import SERVICE, message
 from service.operations import oidc, people
-from service.operations.oidc import REFETCH_S, STALE_S, Provider
+from service.operations.oidc import EXCHANGES, REFETCH_S, STALE_S, Provider
 from service.operations.people import People
 from service.operations.principal import Grant, Principal
 from service.settings import Settings
@@ -32,6 +33,7 @@ from service.state.keys import KeyStore
 from service.state.sessions import LOGIN_S
 from service.state.tables import revisions
 from tests.conftest import Digits
+from tests.service.authority import Authority
 from tests.service.conftest import InThread
 from tests.service.identity_provider import (
     AUDIENCE,
@@ -307,7 +309,7 @@ class TestTokens:
         assert "retry-after" in answer.headers
         assert running.http.get("/readyz", headers={"authorization": f"Bearer {provider.token()}"}).status_code == 200
         page = running.http.get("/dashboard/login/begin")
-        assert page.status_code == 503
+        assert (page.status_code, "retry-after" in page.headers) == (503, True)
         assert "does not answer" in page.text
 
     def test_keys_are_trusted_for_a_day_without_their_provider(self, provider: IdentityProvider) -> None:
@@ -328,6 +330,79 @@ class TestTokens:
 
         asyncio.run(outlast())
 
+    def test_reads_are_one_for_all_who_wait_and_rest_afterwards(
+        self, provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(oidc, "WAIT_S", 0.01)
+        monkeypatch.setattr(oidc, "_TIMEOUT_S", PATIENCE_S)
+        now = [0.0]
+
+        async def wait() -> None:
+            known = Provider(Settings(**given(provider)), clock=lambda: now[0])
+            provider.answers.clear()
+            await asyncio.gather(known.read(), known.read())  # they give up; the read goes on
+            leaving = asyncio.create_task(known.read())
+            await asyncio.sleep(0)
+            leaving.cancel()
+            with pytest.raises(ProviderUnavailableError):
+                await known.description()
+            now[0] += REFETCH_S
+            monkeypatch.setattr(oidc, "WAIT_S", PATIENCE_S)
+            provider.answers.set()
+            await known.read()
+            await known.read()
+            assert (await known.description()).keys.keys() == {"first", "second"}
+            assert (provider.asked["/.well-known/openid-configuration"], provider.asked["/keys"]) == (1, 1)
+            now[0] += REFETCH_S
+            await known.read()
+            assert provider.asked["/keys"] == 2
+
+        asyncio.run(wait())
+
+    def test_reading_goes_on_whatever_the_provider_answers(
+        self, start: Callable[..., InThread], provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(oidc, "REFETCH_S", 0.001)
+        monkeypatch.setattr(oidc, "_key", lambda _: 1 / 0)  # an error that nobody has thought of
+        with capture_logs() as logs:
+            running = start(**given(provider))
+            until(lambda: provider.asked["/keys"] > 3)
+        said = [one for one in logs if one["event"] == "identity provider not read"]
+        assert [one["error"] for one in said] == ["division by zero"]
+        monkeypatch.undo()
+        until(lambda: ask(running, provider.token()).status_code == 200)
+
+    def test_failed_reads_are_repeated_soon_then_seldom(self, provider: IdentityProvider) -> None:
+        now = [0.0]
+
+        async def fail() -> list[float]:
+            known = Provider(Settings(**given(provider)), clock=lambda: now[0])
+            provider.away = True
+            pauses = []
+            for _ in range(12):
+                await known.read()
+                pauses.append(known.pause_s)
+                now[0] += known.pause_s
+            provider.away = False
+            await known.read()
+            return [*pauses, known.pause_s]
+
+        assert asyncio.run(fail()) == [10, 20, 40, 80, 160, *[300] * 8]
+
+    def test_a_provider_over_tls_sends_nobody_to_plain_addresses(
+        self, provider: IdentityProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        authority = Authority(tmp_path)
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+        secure = IdentityProvider(authority.issue("provider"))
+        try:
+            settings = Settings(**given(secure))
+            assert asyncio.run(Provider(settings).description()).keys.keys() == {"first", "second"}
+            secure.discovery = {"jwks_uri": f"{provider.issuer}/keys"}  # it would answer
+            self.refuse(secure)
+        finally:
+            secure.close()
+
     @pytest.mark.parametrize(
         "discovery",
         [
@@ -335,6 +410,8 @@ class TestTokens:
             {"jwks_uri": "http://elsewhere.example/keys"},
             {"jwks_uri": "file:///etc/passwd"},
             {"token_endpoint": None},
+            {"token_endpoint_auth_methods_supported": 7},
+            {"token_endpoint_auth_methods_supported": "client_secret_post"},
         ],
         ids=str,
     )
@@ -448,6 +525,57 @@ class TestLogins:
         assert visit(running, session_of(arrive(running, *begin(running)))).status_code == 200
         provider.secret = "another"
         assert arrive(running, *begin(running)).status_code == 401
+
+    def test_a_provider_that_hangs_keeps_few_threads_and_a_limited_number_of_logins(
+        self, provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(oidc, "_TIMEOUT_S", PATIENCE_S)
+        monkeypatch.setattr(oidc, "EXCHANGE_S", PATIENCE_S)
+
+        async def crowd() -> None:
+            known = Provider(Settings(**given(provider)))
+            await known.description()
+            provider.answers.clear()
+            waiting = [asyncio.create_task(known.exchange("code", "verifier")) for _ in range(EXCHANGES)]
+            await asyncio.to_thread(until, lambda: provider.asked["/token"] >= oidc._THREADS)  # others have threads
+            with pytest.raises(OverloadedError):
+                await known.exchange("code", "verifier")
+            assert provider.asked["/token"] == oidc._THREADS
+            assert not any(one.done() for one in waiting)
+            provider.answers.set()
+            found = await asyncio.gather(*waiting, return_exceptions=True)
+            assert {type(one) for one in found} == {UnauthenticatedError}
+            with pytest.raises(UnauthenticatedError):
+                await known.exchange("code", "verifier")
+
+        asyncio.run(crowd())
+
+    def test_a_login_beyond_the_limit_is_repeated(
+        self, running: InThread, provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begun = begin(running)
+        monkeypatch.setattr(oidc, "EXCHANGES", 0)
+        refused = arrive(running, *begun)
+        assert (refused.status_code, "set-cookie" in refused.headers) == (503, False)
+        assert int(refused.headers["retry-after"]) > 0
+        assert "Reload this page" in refused.text
+        monkeypatch.undo()
+        assert visit(running, session_of(arrive(running, *begun))).status_code == 200
+
+    @pytest.mark.parametrize(("limit", "found"), [("_TIMEOUT_S", "TimeoutError"), ("EXCHANGE_S", "no answer in 0.3 s")])
+    def test_an_answer_that_trickles_ends_in_time(
+        self, provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch, limit: str, found: str
+    ) -> None:
+        async def wait() -> None:
+            known = Provider(Settings(**given(provider)))
+            await known.description()
+            provider.trickles = True
+            monkeypatch.setattr(oidc, limit, 0.3)
+            with pytest.raises(ProviderUnavailableError) as error:
+                await known.exchange("code", "verifier")
+            assert error.value.found == found
+
+        asyncio.run(wait())
 
     def test_an_answer_counts_once_and_in_its_own_browser(self, running: InThread, provider: IdentityProvider) -> None:
         cookie, callback = begin(running)
