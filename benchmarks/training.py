@@ -106,8 +106,7 @@ def take_turns(runs: dict[str, Callable[[], list[float]]]) -> dict[str, tuple[fl
 
 def ours(rows: Rows, recipe: Recipe, model: str, *, reproducible: bool = True) -> list[float]:
     """Return the seconds of each epoch of our loop, with deterministic kernels or with the fastest."""
-    with deterministic(recipe.seed, recipe.threads), torch.backends.cudnn.flags(benchmark=not reproducible):
-        torch.use_deterministic_algorithms(reproducible)
+    with deterministic(recipe.seed, recipe.threads, strict=reproducible):
         module = assemble(MODELS[model], ImageShape(SIDE, SIDE, scale=(128.0,) * 3), CLASSES)
         epochs: list[Epoch] = []
         train(module, Criterion(LOSSES["cross_entropy"], {}, len(rows)), rows, recipe, on_epoch=epochs.append)

@@ -59,14 +59,24 @@ PANELS = {
     ),
     "Data": (
         *("data", "data_settings", "rows", "test_rows", "train_rows", "validation_rows", "reference_rows"),
-        *("fit_share", "certify_share", "stratified", "centred", "crop", "flip", "cutout", "mixup"),
+        *("fit_share", "certify_share", "stratified", "centred", "crop", "flip", "cutout", "mixup", "cutmix"),
     ),
     "Imbalance": (*("class_weights", "sampling", "logit_adjustment"),),
     "Training": (
         *("epochs", "batch_size", "optimiser", "learning_rate", "momentum", "nesterov", "weight_decay", "schedule"),
-        *("milestones", "step_factor", "warm_up", "layer_decay", "frozen_epochs", "clip", "patience", "seed"),
+        *(
+            "milestones",
+            "step_factor",
+            "warm_up",
+            "layer_decay",
+            "frozen_epochs",
+            "clip",
+            "patience",
+            "average",
+            "seed",
+        ),
     ),
-    "Machine": ("device", "threads", "precision", "channels_last", "compile"),
+    "Machine": ("device", "threads", "precision", "accumulation", "channels_last", "compile", "deterministic"),
 }
 
 IMPORT_PANELS = {

@@ -76,7 +76,7 @@ def fit_confidnet(
     """
     features, logits = features_and_logits(module, inputs)
     target = logits.softmax(dim=1).gather(1, torch.from_numpy(labels)[:, None])[:, 0]
-    with deterministic(recipe.seed, recipe.threads):
+    with deterministic(recipe.seed, recipe.threads, strict=recipe.deterministic):
         # Large features would saturate the sigmoid, which then has no gradient: all rows would be equally sure.
         network = ConfidNet(features.mean(dim=0), features.std(dim=0, correction=0).clamp_min(_SMALLEST_SCALE))
         optimiser = torch.optim.AdamW(network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)

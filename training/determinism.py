@@ -12,8 +12,13 @@ from training.threads import usable_threads
 
 
 @contextmanager
-def deterministic(seed: int, threads: int | None) -> Iterator[None]:
+def deterministic(seed: int, threads: int | None, *, strict: bool = True) -> Iterator[None]:
     """Seed PyTorch, select deterministic kernels and the number of threads; restore all of it afterwards.
+
+    Args:
+        seed: Of weights and dropout.
+        threads: CPU threads; None for all that are granted.
+        strict: Whether to refuse operations that are not deterministic. Otherwise cuDNN also takes its fastest kernels.
 
     Raises:
         ConfigurationError: More threads than CPUs.
@@ -23,12 +28,15 @@ def deterministic(seed: int, threads: int | None) -> Iterator[None]:
     threads_before = torch.get_num_threads()
     strict_before = torch.are_deterministic_algorithms_enabled()
     warned_before = torch.is_deterministic_algorithms_warn_only_enabled()
+    fastest_before = torch.backends.cudnn.benchmark
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(True)
+        torch.use_deterministic_algorithms(strict)
+        torch.backends.cudnn.benchmark = not strict
         try:
             yield
         finally:
+            torch.backends.cudnn.benchmark = fastest_before
             torch.use_deterministic_algorithms(strict_before, warn_only=warned_before)
             torch.set_num_threads(threads_before)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from training import checkpoint
 from training.augment import Augmentation, check_suits
+from training.average import WeightAverage
 from training.epochs import Epoch, OnEpoch, Outcome, epoch_from
 from training.errors import ConfigurationError, DivergedError
 from training.evaluate import Evaluation, evaluate
@@ -137,13 +138,14 @@ class _Run:
                 if parameter.ndim == 4:
                     parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
         network = module
-        if recipe.mixup:
+        self._mixes = recipe.mixup > 0 or recipe.cutmix > 0
+        if self._mixes:
             preprocessing, inner = module.children()
             classes = logits_of(module.eval(), rows.inputs[:1]).shape[1]
-            network = Mixing(preprocessing, inner, classes, recipe.mixup)
+            network = Mixing(preprocessing, inner, classes, recipe)
         if recipe.compile:
             # Where rows are mixed, preprocessing and network are called one by one.
-            for part in module.children() if recipe.mixup else (module,):
+            for part in module.children() if self._mixes else (module,):
                 part.compile()
         self._network = team.wrap(network)
         self._criterion = criterion.to(self._device)
@@ -154,12 +156,18 @@ class _Run:
         self._chances = None if rows.chances is None else torch.from_numpy(rows.chances).cumsum(0)
         self._recipe, self._validation, self._team = recipe, validation, team
         self._optimiser = make_optimiser(module, recipe)
+        self._average = WeightAverage(module, recipe.average) if recipe.average else None
         self._order = torch.Generator().manual_seed(recipe.seed)
         self._chance = torch.Generator()
         self._augment = Augmentation(recipe, self._chance)
         self._epochs: list[Epoch] = []
         self._best: dict[str, Tensor] | None = None
         self._best_number = 0
+
+    @property
+    def _kept(self) -> nn.Module:
+        """The network that is evaluated and kept: the trained one, or its average."""
+        return self._module if self._average is None else self._average.module
 
     @property
     def finished(self) -> bool:
@@ -218,29 +226,42 @@ class _Run:
 
     def _step(self, number: int, batch: Tensor, totals: Tensor, mixture: np.random.Generator) -> Tensor:
         """Take one step on the rows of a batch; add the sums of its losses and right answers to `totals`."""
-        whole = len(batch)
-        batch = self._team.share(batch).to(self._device)
-        inputs, labels = self._augment(self._inputs[batch]), self._labels[batch]
-        with self._precision():
-            if self._recipe.mixup:
-                logits, targets = self._network(inputs, labels, mixture)
-            else:
-                logits, targets = self._network(inputs), labels
-        losses = self._criterion(logits, targets, batch)
-        if self._weights is not None:
-            losses = losses * self._weights[batch]
-        # Gradients are averaged over the team: each process weighs its rows as if the batch were its own.
-        mean: Tensor = losses.mean() if self._team.size == 1 else losses.sum() * self._team.size / whole
+        rows = self._team.share(batch).to(self._device)
+        # Batch normalisation cannot measure a single row.
+        parts = rows.tensor_split(min(self._recipe.accumulation, max(len(rows) // 2, 1)))
+        mean = torch.zeros((), device=self._device)
         self._optimiser.zero_grad()
-        torch.autograd.backward(mean)
+        for place, part in enumerate(parts, start=1):
+            with self._team.alone(self._network) if place < len(parts) else nullcontext():
+                mean += self._add_gradient(number, part, len(batch), totals, mixture)
         if self._recipe.clip is not None:
             nn.utils.clip_grad_norm_(self._module.parameters(), self._recipe.clip)
         self._optimiser.step()
+        if self._average is not None:
+            self._average.update(self._module)
+        return mean
+
+    def _add_gradient(
+        self, number: int, rows: Tensor, whole: int, totals: Tensor, mixture: np.random.Generator
+    ) -> Tensor:
+        """Add what some rows contribute to the gradient of a batch of `whole` rows; return their share of its loss."""
+        inputs, labels = self._augment(self._inputs[rows]), self._labels[rows]
+        with self._precision():
+            if self._mixes:
+                logits, targets = self._network(inputs, labels, mixture)
+            else:
+                logits, targets = self._network(inputs), labels
+        losses = self._criterion(logits, targets, rows)
+        if self._weights is not None:
+            losses = losses * self._weights[rows]
+        # Gradients are averaged over the team: each process weighs its rows as if the batch were its own.
+        share: Tensor = losses.sum() * self._team.size / whole
+        torch.autograd.backward(share)
         top = logits.detach().argmax(dim=1)
-        self._learned.record(number, batch, top == labels)
-        right = top == (targets.argmax(dim=1) if self._recipe.mixup else labels)
+        self._learned.record(number, rows, top == labels)
+        right = top == (targets.argmax(dim=1) if self._mixes else labels)
         totals += torch.stack([losses.detach().sum(), right.sum()])
-        return mean.detach()
+        return share.detach()
 
     def _check(self, means: Tensor, number: int, step_size: float) -> None:
         finite = torch.isfinite(means)
@@ -263,7 +284,7 @@ class _Run:
     def _evaluate(self) -> Evaluation | None:
         if self._validation is None:
             return None
-        logits = logits_of(self._module.eval(), self._validation.inputs)
+        logits = logits_of(self._kept.eval(), self._validation.inputs)
         if not np.isfinite(logits).all():
             number = len(self._epochs) + 1
             raise _diverged(
@@ -279,11 +300,10 @@ class _Run:
         before = [seen.validation.nll for seen in self._epochs[:-1] if seen.validation is not None]
         if not before or epoch.validation.nll < min(before):
             self._best_number = epoch.number
-            self._best = {name: tensor.detach().clone() for name, tensor in self._module.state_dict().items()}
+            self._best = {name: tensor.detach().clone() for name, tensor in self._kept.state_dict().items()}
 
     def finish(self) -> Outcome:
-        if self._best is not None:
-            self._module.load_state_dict(self._best)
+        self._module.load_state_dict(self._kept.state_dict() if self._best is None else self._best)
         self._module.cpu().eval()
         return Outcome(self._epochs, self._best_number, self._learned.epochs().cpu().numpy())
 
@@ -293,6 +313,7 @@ class _Run:
             "criterion": self._criterion.state_dict(),
             "learned": self._learned.state_dict(),
             "optimiser": self._optimiser.state_dict(),
+            "average": None if self._average is None else self._average.state(),
             "best": self._best,
             "best_number": self._best_number,
             "epochs": [asdict(epoch) for epoch in self._epochs],
@@ -306,6 +327,8 @@ class _Run:
         self._criterion.load_state_dict(state["criterion"])
         self._learned.load_state_dict(state["learned"])
         self._optimiser.load_state_dict(state["optimiser"])
+        if self._average is not None:
+            self._average.restore(state["average"])
         self._best, self._best_number = state["best"], state["best_number"]
         self._epochs = [epoch_from(document) for document in state["epochs"]]
         self._order.set_state(state["order"])

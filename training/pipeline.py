@@ -101,7 +101,7 @@ def export_bundle(trained: Trained | GrownTrees, root: Path, *, allow_poor: bool
         bundle.BundleError, OSError: The bundle could not be written.
     """
     config, data, parts = trained.config, trained.data, trained.parts
-    with deterministic(config.seed, config.threads):
+    with deterministic(config.seed, config.threads, strict=config.deterministic):
         reference = Reference(*map(trained.scored, (parts.fit, parts.certify, parts.gate)))
         test = trained.scored(parts.unseen()) if len(parts.unseen()) >= _FEWEST_TEST_ROWS else None
         exported = trained.exported()

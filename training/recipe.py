@@ -39,6 +39,10 @@ class Recipe:
         flip: Whether to mirror half of the images left to right.
         cutout: Side in pixels of a black square in each image; 0 for none.
         mixup: Both parameters of the Beta distribution for mixing pairs of rows; 0 for none.
+        cutmix: Both parameters of the Beta distribution for pasting a box of one image into another; 0 for none. With
+            mixup, each step takes one of the two at random.
+        accumulation: Parts in which the rows of a step are worked one after another, to save memory.
+        average: Decay of the moving average of the weights (EMA), which is evaluated and kept, in [0, 1); 0 for none.
         precision: `bfloat16` computes the network under autocast; weights, losses and updates stay float32.
         channels_last: Whether to store weights and activations with channels last, faster on some processors.
         compile: Whether to compile the network with `torch.compile`; requires a C++ compiler on a CPU.
@@ -47,6 +51,8 @@ class Recipe:
         device: `cpu`, `cuda`, or `auto` (CUDA if available).
         seed: Seed of weights, order, dropout and augmentation; 0 … 2**63 − 1.
         threads: CPU threads of training; by default those that affinity, control group and OMP_NUM_THREADS grant.
+        deterministic: Whether only operations are used that give the same result each time; without them a GPU is
+            faster, and a network that requires others can be trained.
 
     Raises:
         ConfigurationError: A value is out of range.
@@ -75,6 +81,9 @@ class Recipe:
     flip: bool = False
     cutout: int = 0
     mixup: float = 0.0
+    cutmix: float = 0.0
+    accumulation: int = 1
+    average: float = 0.0
     precision: Literal["float32", "bfloat16"] = "float32"
     channels_last: bool = False
     compile: bool = False
@@ -82,13 +91,14 @@ class Recipe:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     seed: int = 0
     threads: int | None = None
+    deterministic: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "milestones", tuple(self.milestones))  # a list, where they were read from JSON
-        for name in ("epochs", "batch_size", "threads"):
+        for name in ("epochs", "batch_size", "accumulation", "threads"):
             value = getattr(self, name)
             require(name, value, (value is None and name == "threads") or value >= 1, "at least 1")
-        for name in ("crop", "cutout", "mixup", "weight_decay", "warm_up", "frozen_epochs"):
+        for name in ("crop", "cutout", "mixup", "cutmix", "weight_decay", "warm_up", "frozen_epochs"):
             value = getattr(self, name)
             require(name, value, 0 <= value < math.inf, "a number of at least 0")
         for name, choices in (
@@ -105,6 +115,7 @@ class Recipe:
             0 < self.learning_rate <= LARGEST_STEP,
             f"a positive number of at most {LARGEST_STEP:g}",
         )
+        require("average", self.average, 0 <= self.average < 1, "at least 0 and less than 1")
         require("momentum", self.momentum, 0 <= self.momentum < 1, "at least 0 and less than 1")
         require("nesterov", self.nesterov, not self.nesterov or self.momentum > 0, "a positive momentum")
         require("layer_decay", self.layer_decay, 0 < self.layer_decay <= 1, "a positive number of at most 1")

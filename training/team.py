@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -39,6 +39,10 @@ class Team:
     def wrap(self, module: nn.Module) -> nn.Module:
         """Return the module with its gradients averaged over the team."""
         return module if self.size == 1 else DistributedDataParallel(module)
+
+    def alone(self, network: nn.Module) -> AbstractContextManager[object]:
+        """Return a block in which gradients of the wrapped network are added up in each process, not yet averaged."""
+        return network.no_sync() if isinstance(network, DistributedDataParallel) else nullcontext()
 
     def share(self, batch: Tensor) -> Tensor:
         """Return this process's part of a batch of row numbers (n,); empty if there are fewer rows than processes."""

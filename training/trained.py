@@ -152,14 +152,14 @@ def learn(
     loss = given.loss or look_up("loss", LOSSES, config.loss)
     architecture = given.model or _architecture(config)
     classes = len(data.label_names)
-    with deterministic(config.seed, config.threads):
+    with deterministic(config.seed, config.threads, strict=config.deterministic):
         module = _build(config, architecture, data, parts)
         added = adjustment(config, data, parts.train)
         criterion = Criterion(loss, config.coefficients, len(parts.train), classes, adjustment=added)
         if architecture not in MODELS.values():
             check_network(config.model, module, data.inputs[parts.train[:_CHECKED]], classes, data.encoder)
         if loss not in LOSSES.values():
-            check_loss(config.loss, criterion, classes, mixed=config.mixup > 0)
+            check_loss(config.loss, criterion, classes, mixed=config.mixup > 0 or config.cutmix > 0)
         outcome = train(
             module,
             criterion,
@@ -282,9 +282,9 @@ def _build(
 def _shifted(module: nn.Sequential, config: TrainConfig, data: Dataset, parts: Splits) -> nn.Sequential:
     shift = class_shift(config, data, parts.train)
     if shift is not None:
-        if config.mixup:
+        if config.mixup or config.cutmix:
             raise ConfigurationError(
-                "mixup mixes classes: it does not go with class_weight, sampling or logit_adjustment"
+                "mixup and cutmix mix classes: they do not go with class_weight, sampling or logit_adjustment"
             )
         module.append(Shift(torch.from_numpy(shift)))
     return module

@@ -45,6 +45,13 @@ def test_threads_and_kernels_are_chosen_and_put_back_after_an_error_too(monkeypa
     assert not torch.are_deterministic_algorithms_enabled()
 
 
+def test_without_strictness_any_kernel_will_do() -> None:
+    with deterministic(0, 1, strict=False):
+        assert not torch.are_deterministic_algorithms_enabled()
+        assert torch.backends.cudnn.benchmark
+    assert not torch.backends.cudnn.benchmark
+
+
 def test_who_only_wants_warnings_still_does_afterwards() -> None:
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:

@@ -97,7 +97,7 @@ def test_the_optimiser_is_pytorchs_own(optimiser: str) -> None:
 
 
 def test_the_seed_decides_everything() -> None:
-    recipe = replace(RECIPE, crop=1, flip=True, cutout=1, mixup=0.2)
+    recipe = replace(RECIPE, crop=1, flip=True, cutout=1, mixup=0.2, accumulation=2, average=0.9)
     (first, history), (second, again), (other, _) = (run(replace(recipe, seed=seed), dropout=0.5) for seed in (1, 1, 2))
     assert timeless(history) == timeless(again)
     assert same(first, second)
@@ -107,7 +107,7 @@ def test_the_seed_decides_everything() -> None:
 @pytest.mark.parametrize("loss", ["cross_entropy", "correctness_ranking"])
 @pytest.mark.parametrize("optimiser", ["adam", "sgd"])
 def test_an_interrupted_run_goes_on_to_the_same_result(tmp_path: Path, loss: str, optimiser: str) -> None:
-    recipe = replace(RECIPE, epochs=6, optimiser=optimiser, schedule="cosine", crop=1, flip=True)
+    recipe = replace(RECIPE, epochs=6, optimiser=optimiser, schedule="cosine", crop=1, flip=True, average=0.9)
     keep, seen = tmp_path / "runs" / "checkpoint.pt", []
 
     def interrupt(epoch: Epoch) -> None:
@@ -247,6 +247,68 @@ def test_early_stopping_brings_the_best_weights_back() -> None:
     with torch.inference_mode():
         logits = module(torch.from_numpy(held_out.inputs))
     assert nn.functional.cross_entropy(logits, torch.from_numpy(held_out.labels)).item() == pytest.approx(min(nlls))
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "sgd"])
+def test_a_step_in_parts_is_the_step_of_the_whole_batch(optimiser: str) -> None:
+    """50 rows in batches of 16 leave 2 for the last step, which is too small for parts of its own."""
+    sizes: list[int] = []
+
+    class Watched(Pixels):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            sizes.append(len(images))
+            logits: torch.Tensor = super().forward(images)
+            return logits
+
+    recipe = replace(RECIPE, epochs=3, optimiser=optimiser, clip=0.1, learning_rate=0.02)
+    whole, told = run(recipe)
+    with deterministic(recipe.seed, recipe.threads):
+        parts = Watched()
+        criterion = Criterion(LOSSES["cross_entropy"], {}, 50)
+        again = train(parts, criterion, rows(), replace(recipe, accumulation=3))
+    assert sizes[:10] == [6, 5, 5, 6, 5, 5, 6, 5, 5, 2]
+    for one, two in zip(whole.parameters(), parts.parameters(), strict=True):
+        torch.testing.assert_close(one, two)
+    assert [epoch.accuracy for epoch in again.epochs] == [epoch.accuracy for epoch in told.epochs]
+    np.testing.assert_allclose([epoch.loss for epoch in again.epochs], [epoch.loss for epoch in told.epochs], rtol=1e-5)
+
+
+def test_no_part_of_a_step_has_a_single_row() -> None:
+    """Batch normalisation refuses one alone."""
+    with deterministic(0, 1):
+        outcome = train(
+            Normalised(),
+            Criterion(LOSSES["cross_entropy"], {}, 49),
+            rows(49),
+            replace(RECIPE, epochs=1, accumulation=100),
+        )
+    assert len(outcome.learned) == 49
+
+
+def test_the_average_of_the_weights_is_evaluated_and_kept() -> None:
+    """Weights of each step by hand, with the same order of rows: one step an epoch."""
+    recipe = Recipe(epochs=5, batch_size=50, optimiser="sgd", momentum=0.0, learning_rate=0.5, average=0.3)
+    validation = rows(40, seed=1)
+    module, outcome = run(recipe, validation=validation)
+    with deterministic(0, 1):
+        own = Pixels()
+    data = rows()
+    average = [parameter.detach().clone() for parameter in own.parameters()]
+    for step in range(1, 6):
+        own.zero_grad()
+        nn.functional.cross_entropy(own(torch.from_numpy(data.inputs)), torch.from_numpy(data.labels)).backward()
+        decay = min(0.3, (1 + step) / (10 + step))
+        with torch.no_grad():
+            for parameter, mean in zip(own.parameters(), average, strict=True):
+                parameter -= 0.5 * parameter.grad
+                mean.copy_(decay * mean + (1 - decay) * parameter)
+    for kept, mean, last in zip(module.parameters(), average, own.parameters(), strict=True):
+        torch.testing.assert_close(kept, mean)
+        assert not torch.allclose(kept, last)
+    logits = module(torch.from_numpy(validation.inputs)).detach()
+    told = outcome.epochs[-1].validation
+    assert told is not None
+    assert told.nll == pytest.approx(nn.functional.cross_entropy(logits, torch.from_numpy(validation.labels)).item())
 
 
 def test_a_validation_loss_that_stays_is_no_better() -> None:

@@ -1,4 +1,4 @@
-"""Mixup: convex pairs of inputs and labels."""
+"""Mixup and CutMix: convex pairs of inputs, boxes of images, and their labels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 
 from training import ConfigurationError
 from training.losses import cross_entropy
-from training.mixup import mixup
+from training.mixup import Mixing, cutmix, mixup
+from training.recipe import Recipe
 
 
 def batch(rows: int = 6, classes: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
@@ -86,3 +87,48 @@ def test_tokens_and_stored_pixels_are_refused() -> None:
             2,
             generator=np.random.default_rng(),
         )
+
+
+def test_a_pasted_box_weighs_its_area() -> None:
+    """Each image is of one value, its own label: the mean of a mixed one is the label's weighted mean."""
+    labels = torch.arange(6) % 3
+    images = labels.float()[:, None, None, None].expand(6, 2, 9, 5)
+    for seed in range(50):
+        mixed, weights = cutmix(images, labels, 3, generator=np.random.default_rng(seed))
+        torch.testing.assert_close(mixed.mean(dim=(1, 2, 3)), weights @ torch.arange(3.0))
+        torch.testing.assert_close(weights.sum(dim=1), torch.ones(6))
+        pasted = mixed[:, 0] != images[:, 0]
+        for box in pasted:  # a rectangle
+            assert torch.equal(box, box.any(dim=1)[:, None] & box.any(dim=0))
+
+
+def test_areas_of_boxes_that_lie_inside_follow_the_beta_distribution() -> None:
+    """With α = 1 the area is uniform; boxes beyond the border are cut off, so those around the centre are counted."""
+    images = torch.tensor([0.0, 1.0])[:, None, None, None].expand(2, 1, 64, 64)
+    random, areas = np.random.default_rng(0), []
+    while len(areas) < 400:
+        mixed, _ = cutmix(images, torch.tensor([0, 1]), 2, generator=random)
+        box = mixed[0, 0] == 1
+        rows, columns = box.any(dim=1), box.any(dim=0)
+        if box.any() and not (rows[0] or rows[-1] or columns[0] or columns[-1]):
+            areas.append(box.float().mean().item())
+    sides = np.sqrt(
+        areas
+    )  # a box of side s lies inside with a chance of (1 − s)², so sides have the density 12 s (1 − s)²
+    assert np.mean(sides) == pytest.approx(0.4, abs=5 * 0.2 / math.sqrt(400))
+    assert np.std(sides) == pytest.approx(0.2, abs=0.03)
+
+
+def test_only_images_have_boxes() -> None:
+    with pytest.raises(ConfigurationError, match=r"torch\.float32 \(2, 3\), expected preprocessed images"):
+        cutmix(torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64), 2, generator=np.random.default_rng())
+
+
+def test_with_both_each_batch_takes_one_of_the_two() -> None:
+    images, labels = torch.tensor([0.0, 1.0])[:, None, None, None].expand(2, 1, 8, 8), torch.tensor([0, 1])
+    mixing = Mixing(torch.nn.Identity(), torch.nn.Identity(), 2, Recipe(mixup=1.0, cutmix=1.0))
+    generator = np.random.default_rng(0)
+    pasted = [
+        bool(((mixed := mixing(images, labels, generator)[0]) == 0).any() and (mixed == 1).any()) for _ in range(200)
+    ]
+    assert 30 < sum(pasted) < 170

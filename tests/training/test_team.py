@@ -45,7 +45,8 @@ class Pixels(nn.Module):
 
 def learn(together, loss, dropout, keep=None, stop=None):
     module, criterion, seen = Pixels(dropout), Criterion(LOSSES[loss], {}, 51), []
-    recipe = Recipe(epochs=4, batch_size=10, optimiser="sgd", learning_rate=0.1, patience=3)
+    parts = {"average": 0.5, "accumulation": 2}
+    recipe = Recipe(epochs=4, batch_size=10, optimiser="sgd", learning_rate=0.1, patience=3, **parts)
     def on_epoch(epoch):
         seen.append(epoch)
         if epoch.number == stop:
