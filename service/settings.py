@@ -295,8 +295,8 @@ class Settings(BaseSettings):
     )
     refit_from_sink: bool = Field(
         False,
-        description="Recalibrations read the hours that have a file in `CANDOR_LOG_SINK` from there; labels and the "
-        "other hours, from the database.",
+        description="Recalibrations read the hours whose file in `CANDOR_LOG_SINK` has the rows of the database from "
+        "there; labels and the other hours, from the database.",
     )
     keep_inputs: Literal["off", "sought", "all"] = Field(
         "off",

@@ -269,6 +269,11 @@ class RecalibrationReport(Answer):
         "primary", description="Database that was read; the primary also if the read replica lagged behind."
     )
     log_files: int = Field(0, description="Number of hours of the log that were read from files of the log sink.")
+    log_files_passed_over: int = Field(
+        0,
+        description="Number of hours that were read from the database although they have a file: it has other rows, "
+        "such as erased ones, or lacks rows that came late.",
+    )
     took: Took
 
 

@@ -173,6 +173,7 @@ def recalibrate(asked: BinaryIO, told: BinaryIO) -> None:
         outcome["report"]["read_at"] = iso(read.at)
         outcome["report"]["read_from"] = read_from
         outcome["report"]["log_files"] = read.found.log_files
+        outcome["report"]["log_files_passed_over"] = read.found.passed_over
         outcome["report"]["took"] = _took(steps)
         say({"outcome": outcome})
     except CandorError as error:

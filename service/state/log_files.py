@@ -1,8 +1,8 @@
 """Read the log from the files of its sink; see `log_sink`.
 
-An hour that has a file is read from it, every other hour from the state, and labels always from the state. The rows are
-those that the state alone would give, with two exceptions: erased rows are there, without labels, until they leave the
-files, and rows that came too late for their file are missing.
+An hour is read from its file if this has exactly the ids of the state; every other hour is read from the state, and so
+are all labels. So the rows are those that the state alone would give: a file that still has erased or deleted rows, or
+lacks those that came too late for it, is passed over.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Connection, func, select
 
 from service.errors import CandorError
-from service.state.columns import read_columns
+from service.state.columns import ascii_texts, read_columns
 from service.state.database import SET_BACK_US
 from service.state.log_sink import HOUR_US, ORIGIN, Place, file_name
 from service.state.partitions import first_id, time_of_id
 from service.state.rows import Further, RowReader
 from service.state.tables import feedback, origins, predictions
 from service.state.thinning import INDEXED_BITS, bits_of, drawn
-from service.state.window import AFTER_EVERY_ID, Window
+from service.state.window import AFTER_EVERY_ID, FOUND_OTHERWISE, Window
 
 ROWS_PER_BATCH: Final = 65_536
 _T = TypeVar("_T")
@@ -58,9 +58,7 @@ class _Labels:
 
 
 class LogFiles:
-    """The files of a window.
-
-    They count only as far back as the state: of older rows, the labels are deleted.
+    """The files of a window that have the same rows of its model file as the state.
 
     Args:
         address: Folder, or URL for fsspec.
@@ -68,7 +66,8 @@ class LogFiles:
         window: Window of predictions; the methods take it or a part of it.
 
     Attributes:
-        hours: The hours that have a file, oldest first, as microseconds since the epoch.
+        hours: The hours that are read from their file, oldest first, as microseconds since the epoch.
+        passed_over: Number of hours that are not, since their file has other rows than the state.
 
     Raises:
         CandorError: The files cannot be read; also by the methods.
@@ -82,16 +81,20 @@ class LogFiles:
         oldest, newest = (
             connection.execute(select(end(predictions.c.id))).scalar() for end in (func.min, func.max)
         )  # one query would scan SQLite's table
-        self._oldest = oldest or AFTER_EVERY_ID
         self.hours: list[int] = []
+        self.passed_over = 0
         if oldest is not None and newest is not None:
             first, last = time_of_id(max(oldest, window.first_id)), time_of_id(newest)
             if window.until_us is not None:
                 last = min(last, window.until_us + SET_BACK_US)
             names = _attempted(self._place.names)
-            self.hours = [
-                hour for hour in range(first // HOUR_US * HOUR_US, last + 1, HOUR_US) if file_name(hour) in names
-            ]
+            for hour in range(first // HOUR_US * HOUR_US, last + 1, HOUR_US):
+                if file_name(hour) in names and len(here := self._ids(connection, hour)):
+                    filed = [ids for _, ids, _ in self._batches(hour)]
+                    if np.array_equal(here, np.concatenate([here[:0], *filed])):
+                        self.hours.append(hour)
+                    else:
+                        self.passed_over += 1
         starts = [window.first_id, *(first_id(hour + HOUR_US) for hour in self.hours)]
         ends = [*(first_id(hour) for hour in self.hours), AFTER_EVERY_ID]
         self._rest = [
@@ -169,27 +172,40 @@ class LogFiles:
 
     def _read(self, hour: int, window: Window) -> Iterator[tuple[Any, NDArray[np.int64]]]:
         """Yield the rows of a file in the window, as Arrow record batches, with the numbers of their origins."""
+        from arro3.core import DataType
+
+        for rows, ids, origin in self._batches(hour):
+            created_at = _integers(rows.column("created_at").cast(DataType.int64()))
+            which = np.flatnonzero(window.holds(ids, created_at, origin))
+            if len(which):
+                yield _taken(rows, which), origin[which]
+
+    def _batches(self, hour: int) -> Iterator[tuple[Any, NDArray[np.bytes_], NDArray[np.int64]]]:
+        """Yield the model file's rows of an hour, as Arrow record batches, with their ids and numbers of origins."""
         from arro3.io import read_parquet
 
         name = file_name(hour)
         with _attempted(lambda: self._place.open(name), name) as stream:
             reader = _attempted(lambda: read_parquet(stream, batch_size=ROWS_PER_BATCH), name)
-            while (found := _attempted(lambda: self._next(reader, window), name)) is not None:
-                if len(found[1]):
-                    yield found
+            while (found := _attempted(lambda: self._next(reader), name)) is not None:
+                yield found
 
-    def _next(self, reader: Any, window: Window) -> tuple[Any, NDArray[np.int64]] | None:
+    def _next(self, reader: Any) -> tuple[Any, NDArray[np.bytes_], NDArray[np.int64]] | None:
         rows = next(reader, None)
         if rows is None:
             return None
-        from arro3.core import DataType
-
         origin = self._origins_of(rows)
-        ids = np.array(rows.column("id").to_pylist(), np.bytes_)
-        created_at = _integers(rows.column("created_at").cast(DataType.int64()))
-        inside = (origin >= 0) & window.holds(ids, created_at, origin) & (ids >= self._oldest.encode())
-        which = np.flatnonzero(inside)
-        return _taken(rows, which), origin[which]
+        which = np.flatnonzero(origin >= 0)
+        rows = _taken(rows, which)
+        return rows, ascii_texts(rows.column("id").to_pylist()), origin[which]
+
+    def _ids(self, connection: Connection, hour: int) -> NDArray[np.bytes_]:
+        """Return the ids of the model file's rows of an hour in the state."""
+        ids = predictions.c.id
+        query = select(ids).where(ids >= first_id(hour), ids < first_id(hour + HOUR_US))
+        here = query.where(FOUND_OTHERWISE.in_(self._numbers.values())).order_by(ids)
+        found: NDArray[np.bytes_] = read_columns(connection, [here], [ascii_texts])[0]
+        return found
 
     def _origins_of(self, rows: Any) -> NDArray[np.int64]:
         """Return the number of each row's origin, int64 (N,); -1 for those of other model files."""

@@ -31,6 +31,7 @@ class WindowRows:
         pairs: Both labels of the rows that two people or sources labelled; None for uploaded rows.
         bits: Unlabelled rows are those of a sample of the groups, see `thinning`.
         log_files: Number of hours that were read from the log sink.
+        passed_over: Number of hours with a file there that has other rows than the state, which were read from this.
     """
 
     rows: Rows
@@ -42,6 +43,7 @@ class WindowRows:
     pairs: LabelPairs | None = None
     bits: int = 0
     log_files: int = 0
+    passed_over: int = 0
 
     @property
     def share(self) -> float:
@@ -59,7 +61,7 @@ def load_window_rows(
         window: Window of predictions.
         label_names: The model's K labels, in the order of its logits.
         at_most: Maximum labels; if there are more, those of the newest predictions.
-        sink: Address of the log sink, from which hours with a file are read; None reads all from the database.
+        sink: Address of the log sink, from which hours with the same rows are read; None reads all from the database.
 
     Raises:
         CandorError: The log sink cannot be read.
@@ -78,6 +80,7 @@ def load_window_rows(
         pairs=labelled.pairs,
         bits=bits,
         log_files=0 if files is None else len(files.hours),
+        passed_over=0 if files is None else files.passed_over,
     )
 
 

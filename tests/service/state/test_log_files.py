@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import delete, func, select
+from sqlalchemy import func, select, update
 
 from service.errors import CandorError
 from service.ids import ids_of
 from service.state import log_files, log_sink, unlabelled
 from service.state.database import Database, now_us
+from service.state.deletion import delete_predictions
+from service.state.erasure import Subject, erase
 from service.state.feedback import FeedbackItem, FeedbackStore
 from service.state.log_sink import HOUR_US, LogSink, file_name
 from service.state.predictions import PredictionLog
@@ -96,7 +98,7 @@ def load(database: Database, window: Window, at_most: int = 10_000, sink: str | 
 
 def assert_same(found: WindowRows, expected: WindowRows) -> None:
     for field in fields(WindowRows):
-        if field.name not in ("rows", "pairs", "log_files"):
+        if field.name not in ("rows", "pairs", "log_files", "passed_over"):
             assert getattr(found, field.name) == getattr(expected, field.name), field.name
     assert found.pairs is not None
     assert expected.pairs is not None
@@ -145,19 +147,59 @@ def test_labels_that_arise_by_themselves_are_the_same(filled: Database, sink: st
 
 
 def test_the_hours_with_files_are_not_read_from_the_state(filled: Database, sink: str) -> None:
-    """All but its oldest prediction, before which nothing counts, may be gone there; and what is older is not read."""
+    """What their rows hold there but for their ids does not matter."""
     expected = load(filled, WINDOWS[0])
     with filled.begin() as connection:
-        oldest = connection.execute(select(func.min(predictions.c.id))).scalar_one()
-        filed = (predictions.c.id < log_files.first_id(ago(1)), predictions.c.id > oldest)
-        connection.execute(delete(predictions).where(*filed))
+        filed = predictions.c.id < log_files.first_id(ago(1))
+        connection.execute(update(predictions).where(filed).values(propensity=0.125, cluster=7, amount=3.0))
     found = load(filled, WINDOWS[0], sink=sink)
-    assert found.log_files == 5
-    assert_same(replace(found, pending=expected.pending), expected)
+    assert (found.log_files, found.passed_over) == (5, 0)
+    assert_same(found, expected)
+
+
+def ids_of_hour(database: Database, hours: float) -> list[str]:
+    """Ids of an hour's predictions of the model file, with labels or without."""
+    ids, origin = predictions.c.id, predictions.c.origin
+    here = (origins.c.model == "pets", origins.c.model_digest == DIGEST)
+    since, until = log_files.first_id(ago(hours)), log_files.first_id(ago(hours) + HOUR_US)
+    with database.connect() as connection:
+        query = select(ids).join(origins, origins.c.id == origin).where(*here, ids >= since, ids < until)
+        return list(connection.scalars(query.order_by(ids)))
+
+
+def test_erased_rows_do_not_come_back(filled: Database, sink: str) -> None:
+    erase(filled, "pets", Subject("prediction_id", ids_of_hour(filled, 6)[3]), by="dpo")
+    found = load(filled, WINDOWS[0], sink=sink)
+    assert (found.log_files, found.passed_over) == (4, 1)
+    assert_same(found, load(filled, WINDOWS[0]))
+    Path(sink, file_name(ago(6))).unlink()
+    assert load(filled, WINDOWS[0], sink=sink).passed_over == 0
+
+
+def test_rows_that_came_too_late_for_their_file_are_not_lost(filled: Database, sink: str) -> None:
+    """As many were erased: the number of rows alone would tell nothing."""
+    late = ids_of(ago(5) // 1000 + 5, bytes(10))
+    log = PredictionLog(filled)
+    assert log.append(batch(late, created_at=ago(5) + 5000))
+    assert log.flush()
+    log.close()
+    erase(filled, "pets", Subject("prediction_id", ids_of_hour(filled, 5)[-1]), by="dpo")
+    found = load(filled, WINDOWS[0], sink=sink)
+    assert (found.log_files, found.passed_over) == (4, 1)
+    assert_same(found, load(filled, WINDOWS[0]))
+
+
+def test_a_prune_under_way_leaves_no_row_without_its_label(filled: Database, sink: str) -> None:
+    """It deletes the rows and labels of one origin after another: the other origins are as old as before."""
     with filled.begin() as connection:
-        connection.execute(delete(predictions).where(predictions.c.id == oldest))
+        here = origins.c.id.in_(WINDOWS[0].origins(connection))
+        first = connection.execute(select(func.min(origins.c.id)).where(here)).scalar_one()
+        old = select(predictions.c.id, predictions.c.reference).where(predictions.c.origin == first)
+        rows = connection.execute(old.where(predictions.c.id < log_files.first_id(ago(5)))).all()
+        deleted = delete_predictions(connection, "pets", [(id_, name) for id_, name in rows], receipts=False)
+    assert deleted.labels > 0
     found = load(filled, WINDOWS[0], sink=sink)
-    assert found.log_files == 0
+    assert (found.log_files, found.passed_over) == (2, 3)
     assert_same(found, load(filled, WINDOWS[0]))
 
 
