@@ -2,8 +2,8 @@
 
 A whole run measures every test and writes build/durations.json. `make durations` makes slow.txt from it: the quick
 tier keeps as many tests as fit in its time, the shortest first. A test that is not listed is quick. If it turns out to
-use `FORGOTTEN_S` of processor time, the run fails, so that no slow test can be forgotten. Processor time, and much of it, since a
-busy machine, which may take three times as long, must fail no test.
+use `FORGOTTEN_S` of processor time, the run fails, so that no slow test can be forgotten. Processor time, and much of
+it, since a busy machine, which may take three times as long, must fail no test.
 
 Tests are listed by file and name without their folder, so that they can move between rooms, and all cases of a
 parametrised test are slow or quick together. The time of a module's fixtures is divided among its tests. Fixtures of
