@@ -13,7 +13,7 @@ import torch
 from training.documents import whole_file
 from training.errors import ConfigurationError
 
-_VERSION = 2
+_VERSION = 3
 _REMEDY = "; remove it to start again, or name another file"
 
 

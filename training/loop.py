@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -29,6 +31,8 @@ from training.optimiser import make_optimiser
 from training.recipe import Recipe
 from training.team import ALONE, Team
 
+SAVED_EVERY_S = 300.0
+"""Seconds between two checkpoints within an epoch."""
 _AUGMENTATION, _MIXTURE, _NETWORK = range(3)  # streams of chance beside the order of the rows
 
 
@@ -82,8 +86,8 @@ def train(
         rows: The training rows.
         recipe: The settings.
         validation: Rows to evaluate on after each epoch; required for early stopping.
-        keep: Checkpoint file, written after each epoch and removed at the end. If it exists, the run continues from it,
-            to the same result.
+        keep: Checkpoint file, written after each epoch, and by a single process also every `SAVED_EVERY_S` seconds
+            within it; removed at the end. If it exists, the run continues from it, to the same result.
         on_epoch: Called after every epoch, in the first process of the team; not again for epochs of the checkpoint. It
             is called twice for an epoch if the process was killed before the checkpoint was written.
         team: The processes that train together.
@@ -109,23 +113,48 @@ def train(
     run = _Run(module, criterion, rows, recipe, validation, team)
     if keep is not None and (state := checkpoint.read(keep, asked)) is not None:
         run.restore(state)
+
+    def save() -> None:
+        if keep is not None:
+            checkpoint.write(keep, asked, run.state())
+
     while not run.finished:
-        epoch = run.epoch()
+        epoch = run.epoch(save if team.size == 1 else None)
         if team.leads:
             try:
                 if on_epoch is not None:
                     on_epoch(epoch)  # before the checkpoint: what ends the process between them loses no line of a log
             finally:
-                if keep is not None:
-                    checkpoint.write(keep, asked, run.state())
+                save()
     outcome = run.finish()
     if keep is not None and team.leads:
         keep.unlink(missing_ok=True)
     return outcome
 
 
+@dataclass
+class _Pass:
+    """An epoch under way.
+
+    Attributes:
+        order: The rows in their order.
+        means: Mean loss of each step, on the device.
+        totals: Sums of losses and right answers so far, on the device.
+        mixture: Source of randomness of mixtures.
+        step: Steps taken.
+        seconds: Time that they took.
+    """
+
+    order: Tensor
+    means: Tensor
+    totals: Tensor
+    mixture: np.random.Generator
+    step: int = 0
+    seconds: float = 0.0
+
+
 class _Run:
-    """The state of a run between two epochs."""
+    """The state of a run between two steps."""
 
     def __init__(
         self, module: nn.Module, criterion: Criterion, rows: Rows, recipe: Recipe, validation: Rows | None, team: Team
@@ -161,6 +190,7 @@ class _Run:
         self._chance = torch.Generator()
         self._augment = Augmentation(recipe, self._chance)
         self._epochs: list[Epoch] = []
+        self._pass: _Pass | None = None
         self._best: dict[str, Tensor] | None = None
         self._best_number = 0
 
@@ -174,38 +204,51 @@ class _Run:
         done, patience = len(self._epochs), self._recipe.patience
         return done == self._recipe.epochs or (patience is not None and done - self._best_number >= patience)
 
-    def epoch(self) -> Epoch:
+    def epoch(self, save: Callable[[], None] | None = None) -> Epoch:
+        """Do what is left of an epoch; `save` is called between its steps from time to time."""
         recipe, number = self._recipe, len(self._epochs) + 1
-        count = len(self._labels)
-        order = self._drawn(count)
-        self._chance.manual_seed(self._seed(_AUGMENTATION, number))
-        mixture = np.random.default_rng(self._seed(_MIXTURE, number))
-        if self._team.size > 1:
-            torch.manual_seed(self._seed(_NETWORK, number))  # of dropout; one process alone goes on where it was
-        batches = _batches(order, recipe.batch_size, self._team.size)
-        means = torch.zeros(len(batches), device=self._device)
-        totals = torch.zeros(2, dtype=torch.float64, device=self._device)
-        began = time.perf_counter()
+        under_way = self._pass = self._pass or self._new_pass(number)
+        batches = _batches(under_way.order, recipe.batch_size, self._team.size)
+        saved = time.monotonic()
         self._module.train()
         if recipe.frozen_epochs:
             self._freeze(frozen=number <= recipe.frozen_epochs)
         with self._team.merging([*self._criterion.buffers(), *self._learned.buffers()]):
-            for step, batch in enumerate(batches):
+            for step in range(under_way.step, len(batches)):
+                began = time.perf_counter()
                 step_size = recipe.step_size(number - 1 + step / len(batches))
                 for group in self._optimiser.param_groups:
                     group["lr"] = step_size * group.get("scale", 1.0)
-                means[step] = self._step(number, batch, totals, mixture)
+                under_way.means[step] = self._step(number, batches[step], under_way)
                 # Reading a number from a GPU waits for it.
                 if self._device.type == "cpu" or step + 1 == len(batches):
-                    self._check(means[: step + 1], number, step_size)
-            loss, right = (self._team.total(totals) / count).tolist()
-        seconds = time.perf_counter() - began
+                    self._check(under_way.means[: step + 1], number, step_size)
+                under_way.seconds += time.perf_counter() - began
+                under_way.step = step + 1
+                if save is not None and time.monotonic() - saved >= SAVED_EVERY_S and step + 1 < len(batches):
+                    save()
+                    saved = time.monotonic()
+            loss, right = (self._team.total(under_way.totals) / len(self._labels)).tolist()
         self._check_weights(number, step_size)
         evaluation = self._team.from_leader(self._evaluate)
-        epoch = Epoch(number, recipe.epochs, loss, right, seconds, step_size, evaluation)
+        epoch = Epoch(number, recipe.epochs, loss, right, under_way.seconds, step_size, evaluation)
+        self._pass = None
         self._epochs.append(epoch)
         self._remember_best(epoch)
         return epoch
+
+    def _new_pass(self, number: int) -> _Pass:
+        order = self._drawn(len(self._labels))
+        self._chance.manual_seed(self._seed(_AUGMENTATION, number))
+        if self._team.size > 1:
+            torch.manual_seed(self._seed(_NETWORK, number))  # of dropout; one process alone goes on where it was
+        steps = len(_batches(order, self._recipe.batch_size, self._team.size))
+        return _Pass(
+            order=order,
+            means=torch.zeros(steps, device=self._device),
+            totals=torch.zeros(2, dtype=torch.float64, device=self._device),
+            mixture=np.random.default_rng(self._seed(_MIXTURE, number)),
+        )
 
     def _freeze(self, *, frozen: bool) -> None:
         for network in self._module.modules():
@@ -224,8 +267,8 @@ class _Run:
         mixed = np.random.SeedSequence([self._recipe.seed, stream, epoch, self._team.rank])
         return int(mixed.generate_state(1, np.uint64)[0] >> np.uint64(1))
 
-    def _step(self, number: int, batch: Tensor, totals: Tensor, mixture: np.random.Generator) -> Tensor:
-        """Take one step on the rows of a batch; add the sums of its losses and right answers to `totals`."""
+    def _step(self, number: int, batch: Tensor, under_way: _Pass) -> Tensor:
+        """Take one step on the rows of a batch and return its mean loss."""
         rows = self._team.share(batch).to(self._device)
         # Batch normalisation cannot measure a single row.
         parts = rows.tensor_split(min(self._recipe.accumulation, max(len(rows) // 2, 1)))
@@ -233,7 +276,7 @@ class _Run:
         self._optimiser.zero_grad()
         for place, part in enumerate(parts, start=1):
             with self._team.alone(self._network) if place < len(parts) else nullcontext():
-                mean += self._add_gradient(number, part, len(batch), totals, mixture)
+                mean += self._add_gradient(number, part, len(batch), under_way)
         if self._recipe.clip is not None:
             nn.utils.clip_grad_norm_(self._module.parameters(), self._recipe.clip)
         self._optimiser.step()
@@ -241,14 +284,12 @@ class _Run:
             self._average.update(self._module)
         return mean
 
-    def _add_gradient(
-        self, number: int, rows: Tensor, whole: int, totals: Tensor, mixture: np.random.Generator
-    ) -> Tensor:
+    def _add_gradient(self, number: int, rows: Tensor, whole: int, under_way: _Pass) -> Tensor:
         """Add what some rows contribute to the gradient of a batch of `whole` rows; return their share of its loss."""
         inputs, labels = self._augment(self._inputs[rows]), self._labels[rows]
         with self._precision():
             if self._mixes:
-                logits, targets = self._network(inputs, labels, mixture)
+                logits, targets = self._network(inputs, labels, under_way.mixture)
             else:
                 logits, targets = self._network(inputs), labels
         losses = self._criterion(logits, targets, rows)
@@ -260,7 +301,7 @@ class _Run:
         top = logits.detach().argmax(dim=1)
         self._learned.record(number, rows, top == labels)
         right = top == (targets.argmax(dim=1) if self._mixes else labels)
-        totals += torch.stack([losses.detach().sum(), right.sum()])
+        under_way.totals += torch.stack([losses.detach().sum(), right.sum()])
         return share.detach()
 
     def _check(self, means: Tensor, number: int, step_size: float) -> None:
@@ -317,10 +358,22 @@ class _Run:
             "best": self._best,
             "best_number": self._best_number,
             "epochs": [asdict(epoch) for epoch in self._epochs],
+            "pass": None if self._pass is None else self._pass_state(self._pass),
             "order": self._order.get_state(),
             "chance": torch.get_rng_state(),
             "device_chance": torch.cuda.get_rng_state() if self._device.type == "cuda" else None,
         }
+
+    def _pass_state(self, under_way: _Pass) -> dict[str, Any]:
+        mixture = json.dumps(under_way.mixture.bit_generator.state)
+        return vars(under_way) | {"mixture": mixture, "augmentation": self._chance.get_state()}
+
+    def _restored_pass(self, state: dict[str, Any]) -> _Pass:
+        self._chance.set_state(state.pop("augmentation"))
+        mixture = np.random.default_rng()
+        mixture.bit_generator.state = json.loads(state["mixture"])
+        on_device = {name: state[name].to(self._device) for name in ("means", "totals")}
+        return _Pass(**state | on_device | {"mixture": mixture})
 
     def restore(self, state: dict[str, Any]) -> None:
         self._module.load_state_dict(state["module"])
@@ -331,6 +384,7 @@ class _Run:
             self._average.restore(state["average"])
         self._best, self._best_number = state["best"], state["best_number"]
         self._epochs = [epoch_from(document) for document in state["epochs"]]
+        self._pass = None if state["pass"] is None else self._restored_pass(state["pass"])
         self._order.set_state(state["order"])
         torch.set_rng_state(state["chance"])
         if state["device_chance"] is not None:

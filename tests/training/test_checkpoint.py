@@ -71,5 +71,5 @@ def test_nothing_in_a_checkpoint_is_run(tmp_path: Path) -> None:
 def test_one_of_another_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.pt"
     torch.save({"version": 99, "recipe": RECIPE, "state": {}}, path)
-    with pytest.raises(ConfigurationError, match="of version 99, expected 2; remove it to start again"):
+    with pytest.raises(ConfigurationError, match="of version 99, expected 3; remove it to start again"):
         checkpoint.read(path, RECIPE)

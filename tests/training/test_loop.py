@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from training import ConfigurationError, DivergedError, checkpoint
+from training import ConfigurationError, DivergedError, checkpoint, loop
 from training.determinism import deterministic
 from training.epochs import Epoch, OnEpoch, Outcome
 from training.loop import Rows, train
@@ -125,6 +125,34 @@ def test_an_interrupted_run_goes_on_to_the_same_result(tmp_path: Path, loss: str
     assert np.array_equal(after.learned, before.learned)
     assert same(resumed, straight)
     assert list(keep.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "correctness_ranking"])
+def test_a_run_that_was_killed_within_an_epoch_goes_on_from_its_last_step(
+    loss: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "SAVED_EVERY_S", 0.0)  # after every step
+    recipe = replace(RECIPE, epochs=3, batch_size=10, schedule="cosine", crop=1, flip=True, average=0.9)
+    recipe = recipe if loss == "correctness_ranking" else replace(recipe, mixup=0.2)
+    keep, steps, real = tmp_path / "checkpoint.pt", 0, checkpoint.write
+
+    def killed(*arguments: Any) -> None:
+        nonlocal steps
+        steps += 1
+        real(*arguments)
+        if steps in (2, 8):  # of five in an epoch
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint, "write", killed)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run(recipe, loss=loss, dropout=0.5, validation=rows(40, 1), keep=keep)
+    resumed, after = run(recipe, loss=loss, dropout=0.5, validation=rows(40, 1), keep=keep)
+    assert steps == 15  # none was taken twice
+    straight, before = run(recipe, loss=loss, dropout=0.5, validation=rows(40, 1))
+    assert timeless(after) == timeless(before)
+    assert np.array_equal(after.learned, before.learned)
+    assert same(resumed, straight)
 
 
 def test_a_kill_before_a_checkpoint_loses_no_epoch_of_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
