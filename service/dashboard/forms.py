@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from starlette.responses import RedirectResponse
 
 from candor.contract.documents import Body
-from service.dashboard.session import Visit
+from service.dashboard.session import LONGEST_PATH, Visit
 from service.errors import EpochRequiredError, ForbiddenError, InputValueError, MalformedBodyError
 from service.places import in_header
 from service.rest.bodies import Scope, header
@@ -97,7 +97,7 @@ def body(kind: type[B], **fields: object) -> B:
 
 
 def inside(path: str | None) -> str:
-    """Return a path of the dashboard as it is, the front page for anything else.
+    """Return a path of the dashboard as it is, the front page for anything else or longer than `LONGEST_PATH`.
 
     Example:
         >>> inside("/dashboard/jobs?x=1"), inside("//elsewhere.example/dashboard"), inside("/dashboardx"), inside("//[")
@@ -107,7 +107,7 @@ def inside(path: str | None) -> str:
         return "/dashboard"
     page = path.partition("?")[0].partition("#")[0]
     own = page == "/dashboard" or page.startswith("/dashboard/")
-    return path if own and "/../" not in f"{page}/" else "/dashboard"
+    return path if own and "/../" not in f"{page}/" and len(part(path)) <= LONGEST_PATH else "/dashboard"
 
 
 def see(path: str) -> RedirectResponse:

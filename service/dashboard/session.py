@@ -29,7 +29,7 @@ from service.rest.access import sender
 from service.rest.bodies import Scope, header
 from service.settings import CALLBACK
 from service.state.database import now_us
-from service.state.sessions import LOGIN_S, Arrival, Session, SessionStore, digest_of
+from service.state.sessions import CLOCKS_DIFFER_S, LOGIN_S, Arrival, Session, SessionStore, digest_of
 
 if TYPE_CHECKING:
     from service.operations.people import People
@@ -38,12 +38,14 @@ SESSION_COOKIE: Final = "candor_session"
 LOGIN_COOKIE: Final = "candor_login"
 THEME_COOKIE: Final = "candor_theme"
 ATTEMPTS: Final = 10
-"""Maximum number of failed logins per address and minute."""
+"""Maximum number of failed logins per address and minute, with keys and through a provider each."""
+LONGEST_PATH: Final = 2000
+"""Maximum length of a page's quoted address in the cookie of a login."""
 
 Theme = Literal["auto", "light", "dark"]
 _MINUTE_S = 60.0
 _MOST_ADDRESSES = 10_000
-_LOGIN = re.compile(r"(?P<at>[0-9]{1,12})\.[\w-]{43}\.(?P<to>[\w%.~-]{1,2000})", re.ASCII)
+_LOGIN = re.compile(rf"(?P<at>[0-9]{{1,12}})\.[\w-]{{43}}\.(?P<to>[\w%.~-]{{1,{LONGEST_PATH}}})", re.ASCII)
 _SESSION = re.compile(r"[\w-]{43}", re.ASCII)
 _POLLING = ("live", "job")  # parts of pages that reload themselves: nobody has to be there
 
@@ -80,7 +82,7 @@ class Sessions:
         self._access = access
         self._store = store
         self._secret = secret
-        self._failures: defaultdict[str, deque[float]] = defaultdict(deque)
+        self._failures: defaultdict[tuple[str, str], deque[float]] = defaultdict(deque)
 
     async def visit(self, scope: Scope) -> Visit:
         """Read a request's cookies."""
@@ -128,7 +130,7 @@ class Sessions:
             StateUnavailableError: The database does not answer.
         """
         address = _address(scope)
-        with self._counted(address):
+        with self._counted("key", address):
             key = await self._access.key(text)
             if key is None:
                 raise UnauthenticatedError(
@@ -180,20 +182,22 @@ class Sessions:
             UnauthenticatedError: This browser has not begun this login, it took too long, or a check fails.
             ForbiddenError: No group of the person may do anything here.
             ProviderUnavailableError: The provider does not answer.
+            OverloadedError: Too many people are logging in.
             StateUnavailableError: The database does not answer.
         """
         people, visit, address = self._people(), scope["visit"], _address(scope)
         login = cookie_parser(header(scope, b"cookie") or "").get(cookie_of_login(secure=visit.secure)[0], "")
-        with self._counted(address):
-            found = _LOGIN.fullmatch(login)
-            if found is None or not 0 <= time.time() - int(found["at"]) <= LOGIN_S:
-                raise _begin_again("no login that was begun here less than 10 minutes ago")
-            if not hmac.compare_digest(answer.get("state", "").encode(), _part(login, "state").encode()):
-                raise _begin_again("the answer to another login")
-            if answer.get("iss", people.provider.issuer) != people.provider.issuer:
-                raise _begin_again("the answer of another provider")
-            if "code" not in answer:
-                raise _begin_again(f"the provider's answer {answer.get('error', '')[:100]!r}")
+        found = _LOGIN.fullmatch(login)
+        # Uncounted until the answer is one to a login of this browser: pages of other sites can make it come here too.
+        if found is None or not -CLOCKS_DIFFER_S <= time.time() - int(found["at"]) <= LOGIN_S + CLOCKS_DIFFER_S:
+            raise _begin_again("no login that was begun here less than 10 minutes ago")
+        if not hmac.compare_digest(answer.get("state", "").encode(), _part(login, "state").encode()):
+            raise _begin_again("the answer to another login")
+        if answer.get("iss", people.provider.issuer) != people.provider.issuer:
+            raise _begin_again("the answer of another provider")
+        if "code" not in answer:
+            raise _begin_again(f"the provider's answer {answer.get('error', '')[:100]!r}")
+        with self._counted("provider", address):
             nonce, verifier = _part(login, "nonce"), _part(login, "verifier")
             person = await people.arrive(answer["code"], verifier=verifier, nonce=nonce)
             arrival = Arrival(digest_of(login), people.provider.issuer, person.subject, person.groups)
@@ -211,10 +215,10 @@ class Sessions:
         return self.people
 
     @contextlib.contextmanager
-    def _counted(self, address: str) -> Iterator[None]:
+    def _counted(self, way: Literal["key", "provider"], address: str) -> Iterator[None]:
         """Count a login that fails, and refuse one more when there are too many."""
         now = time.monotonic()
-        failures = self._failures[address]
+        failures = self._failures[way, address]
         while failures and failures[0] < now - _MINUTE_S:
             failures.popleft()
         if len(failures) >= ATTEMPTS:

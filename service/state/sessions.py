@@ -23,8 +23,9 @@ MOST_OF_A_KEY: Final = 100
 """Maximum number of sessions of a key; the oldest end."""
 LOGIN_S: Final = 600
 """Maximum time in seconds that a login through an identity provider takes."""
+CLOCKS_DIFFER_S: Final = 300
+"""Maximum difference in seconds between the clocks of replicas."""
 _NOTED_US: Final = 60 * 1_000_000  # a use that soon after the last is not written down
-_CLOCKS_DIFFER_US: Final = 5 * 60 * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Session:
     def valid_at(self, at: int) -> bool:
         """Return whether the session is open at a time, in microseconds since the epoch."""
         until = min(self.opened_at + LIFETIME_S * 1_000_000, self.used_at + IDLE_S * 1_000_000)
-        return self.opened_at - _CLOCKS_DIFFER_US <= at < until
+        return self.opened_at - CLOCKS_DIFFER_S * 1_000_000 <= at < until
 
     def noted_at(self, at: int) -> bool:
         """Return whether a use at a time needs not be written down."""
@@ -142,7 +143,7 @@ def end_sessions(connection: Connection, digests: list[bytes]) -> int:
 
 
 def _use_login(connection: Connection, login: bytes, now: int) -> None:
-    connection.execute(delete(used_logins).where(used_logins.c.at < now - 2 * LOGIN_S * 1_000_000))
+    connection.execute(delete(used_logins).where(used_logins.c.at < now - 2 * (LOGIN_S + CLOCKS_DIFFER_S) * 1_000_000))
     try:
         connection.execute(insert(used_logins).values(digest=login, at=now))
     except IntegrityError:

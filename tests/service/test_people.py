@@ -30,7 +30,7 @@ from service.operations.principal import Grant, Principal
 from service.settings import Settings
 from service.state import audit
 from service.state.keys import KeyStore
-from service.state.sessions import LOGIN_S
+from service.state.sessions import CLOCKS_DIFFER_S, LOGIN_S
 from service.state.tables import revisions
 from tests.conftest import Digits
 from tests.service.authority import Authority
@@ -113,6 +113,21 @@ def begin(running: InThread, to: str = "/dashboard/jobs") -> tuple[str, str]:
 def arrive(running: InThread, cookie: str | None, callback: str) -> httpx.Response:
     headers = {} if cookie is None else {"cookie": f"{LOGIN}={cookie}"}
     return httpx.get(f"{running.url}{callback}", headers=headers, timeout=PATIENCE_S)
+
+
+def made(age_s: int) -> tuple[str, str]:
+    """A login of that age, and the answer to it with a code that the provider does not know."""
+    cookie = f"{int(time.time()) - age_s}.{'x' * 43}.%2Fdashboard"
+    return cookie, f"/dashboard/login/callback?code=x&state={sessions._part(cookie, 'state')}"
+
+
+def key_login(running: InThread) -> int:
+    """Status of a login with a key."""
+    _, key = KeyStore(running.runtime.database).create(f"ops {time.monotonic()}", ["read"])
+    token = re.search(r'name="token" value="([0-9a-f]{64})"', running.http.get("/dashboard/login").text)
+    assert token
+    form = {"token": token[1], "key": key}
+    return running.http.post("/dashboard/login", data=form, headers={"sec-fetch-site": "same-origin"}).status_code
 
 
 def session_of(answer: httpx.Response) -> str:
@@ -621,28 +636,56 @@ class TestLogins:
         assert entries(running, "log_in") == []
 
     def test_logins_that_fail_say_why_and_are_counted(self, running: InThread, provider: IdentityProvider) -> None:
-        begun = begin(running)
+        assert ask(running, provider.token()).status_code == 200  # the provider's endpoints are known
+        cookie, callback = made(0)
         provider.away = True
-        asked = provider.asked["/token"]
-        cookie, callback = f"{int(time.time())}.{'x' * 43}.%2Fdashboard", "/dashboard/login/callback?code=x&state="
         for _ in range(sessions.ATTEMPTS + 1):  # an outage is nobody's fault
-            assert arrive(running, cookie, callback + sessions._part(cookie, "state")).status_code == 503
-        assert provider.asked["/token"] == asked + sessions.ATTEMPTS + 1
+            assert arrive(running, cookie, callback).status_code == 503
+        assert provider.asked["/token"] == sessions.ATTEMPTS + 1
         provider.away = False
-        cookie, callback = begun
-        refused = arrive(running, cookie, re.sub(r"code=[^&]+", "error=%3Cb%3Edenied", callback))
-        assert refused.status_code == 401
-        assert "&lt;b&gt;denied" in refused.text
-        assert arrive(running, cookie, re.sub(r"iss=[^&]+", "iss=elsewhere", callback)).status_code == 401
         provider.person["groups"] = ["strangers"]
         answer = arrive(running, *begin(running))
         assert answer.status_code == 403
         assert "No group of" in answer.text
-        late_callback = "/dashboard/login/callback?code=x&state="
-        late = f"{int(time.time()) - LOGIN_S - 5}.{'x' * 43}.%2Fdashboard"
-        for _ in range(sessions.ATTEMPTS - 3):
-            assert arrive(running, late, late_callback + sessions._part(late, "state")).status_code == 401
-        assert arrive(running, late, late_callback).status_code == 429
+        for _ in range(sessions.ATTEMPTS - 1):
+            assert arrive(running, cookie, callback).status_code == 401  # the provider does not know the code
+        assert arrive(running, cookie, callback).status_code == 429
+        assert key_login(running) == 303  # they count for logins through the provider alone
+
+    def test_answers_to_no_login_of_this_browser_are_not_counted(
+        self, running: InThread, provider: IdentityProvider
+    ) -> None:
+        cookie, callback = begin(running)
+        refused = arrive(running, cookie, re.sub(r"code=[^&]+", "error=%3Cb%3Edenied", callback))
+        assert refused.status_code == 401
+        assert "&lt;b&gt;denied" in refused.text
+        foreign = [
+            (None, callback),
+            (cookie, "/dashboard/login/callback?code=x&state=x"),
+            (cookie, re.sub(r"iss=[^&]+", "iss=elsewhere", callback)),
+            (cookie, re.sub(r"code=[^&]+&", "", callback)),
+            made(LOGIN_S + CLOCKS_DIFFER_S + 60),
+        ]
+        asked = provider.asked["/token"]
+        for one in foreign * sessions.ATTEMPTS:  # a page of another site can do that to its visitors
+            assert arrive(running, *one).status_code == 401
+        assert provider.asked["/token"] == asked
+        assert key_login(running) == 303
+        assert arrive(running, cookie, callback).status_code == 200
+
+    def test_clocks_of_replicas_differ(self, running: InThread) -> None:
+        for age_s in (60 - CLOCKS_DIFFER_S, LOGIN_S + CLOCKS_DIFFER_S - 60):
+            assert "invalid_grant" in arrive(running, *made(age_s)).text  # the provider was asked
+        for age_s in (-60 - CLOCKS_DIFFER_S, LOGIN_S + CLOCKS_DIFFER_S + 60):
+            assert "no login that was begun here" in arrive(running, *made(age_s)).text
+
+    @pytest.mark.parametrize(
+        "to", ["https://elsewhere.example", "//elsewhere.example/dashboard", f"/dashboard/{'x' * 2000}", "/livez"]
+    )
+    def test_a_page_that_is_none_of_the_dashboard_or_too_long_is_the_front_page(
+        self, running: InThread, to: str
+    ) -> None:
+        assert 'content="0; url=/dashboard"' in arrive(running, *begin(running, to)).text
 
     def test_nobody_logs_in_where_only_tokens_are_taken(
         self, start: Callable[..., InThread], provider: IdentityProvider
