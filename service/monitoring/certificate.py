@@ -16,6 +16,10 @@ few. A quarter bets on the sums of groups over periods (`periods`), where such r
 group, all of it does: amounts have no bound, and groups with many rows come first, so the first rows of new groups are
 not a sample of the groups.
 
+A certificate that allows for a share w of wrong labels is about true labels. H₀ is then that v has a mean of at most 0
+by these, and that at most the share w of the labels sought is wrong, whichever they are. A wrong label adds at most c/q
+to the sum of v, with c = 1, or max(q, 1 − q) for a recall or false-positive rate. So each label sought takes w c/q off.
+
 References:
     Waudby-Smith & Ramdas (2024), Estimating means of bounded random variables by betting.
     Karampatziakis, Mineiro & Ramdas (2021), Off-policy confidence sequences (bets under propensities).
@@ -114,6 +118,7 @@ class CertificateMonitor:
         since: Start, microseconds since the epoch, UTC; not before the activation.
         per: What the certificate counts: each row, each unit of the rows' amounts, or each group once.
         amount_when_missing: Amount of a row without one, for a certificate per amount; None for 0.
+        wrong_labels: Share w of the labels that may be wrong, below the tolerance; above 0 only per group.
 
     Attributes:
         alarm: The evidence and its alarm.
@@ -145,6 +150,7 @@ class CertificateMonitor:
         since: int,
         per: Per = "row",
         amount_when_missing: float | None = None,
+        wrong_labels: float = 0.0,
     ) -> None:
         for where, given, known in (("metric", metric, _METRICS), ("per", per, _UNITS)):
             if given not in known:
@@ -161,6 +167,8 @@ class CertificateMonitor:
         self.floor = number(floor, "floor", above=0.0, below=1.0, closed="above")
         self.per = per
         self.amount_when_missing = amount_when_missing
+        limit = self.tolerance if per == "group" else 0.0
+        self.wrong_labels = number(wrong_labels, "wrong_labels", above=0.0, below=limit, closed="below, above")
         self._bets = bets(self.tolerance)
         self._groups, self._periods = Groups(), Periods(self._bets, per)
         self._returned = 0  # rows of groups that were counted before
@@ -210,6 +218,8 @@ class CertificateMonitor:
             missing = 0.0 if self.amount_when_missing is None else self.amount_when_missing
             size = weight * np.where(np.isnan(rows.amount), missing, rows.amount)
         of_groups = size * values(self.metric, above, rows.positive, known, self.tolerance)
+        if self.wrong_labels:
+            of_groups -= self._lies() * (rows.was_sought() & (rows.propensity > 0))
         beside = self._periods.add(rows.group, size, of_groups)
         counts = fresh & (weight > 0) if self.per == "group" else np.ones(len(rows), np.bool_)
         self.alarm.take(
@@ -217,6 +227,11 @@ class CertificateMonitor:
             through,
             None if beside is None else beside + math.log1p(-self._share),
         )
+
+    def _lies(self) -> float:
+        """Return what the wrong ones among the labels add to the value of each at most, on average."""
+        each = 1.0 if self.metric in ("precision", "selective_risk") else max(self.tolerance, 1.0 - self.tolerance)
+        return self.wrong_labels * each / self.tolerance
 
     def _blocks(
         self, value: NDArray[np.float64], time: NDArray[np.int64], unlabelled: NDArray[np.bool_]
@@ -234,6 +249,7 @@ class CertificateMonitor:
             "floor": self.floor,
             "per": self.per,
             "amount_when_missing": self.amount_when_missing,
+            "wrong_labels": self.wrong_labels,
             "groups": self._groups.to_text(),
             "returned": self._returned,
             "periods": self._periods.to_dict(),
@@ -248,7 +264,7 @@ class CertificateMonitor:
             InputValueError: The document is of another kind or inconsistent.
         """
         own = {"metric", "tolerance", "threshold", "floor", "per", "amount_when_missing", "groups", "returned"}
-        own |= {"periods"}
+        own |= {"periods", "wrong_labels"}
         fields = fields_of(document, "certificate", own | FIELDS)
         monitor = cls(
             metric=fields["metric"],
@@ -259,6 +275,7 @@ class CertificateMonitor:
             since=fields["through"],
             per=fields["per"],
             amount_when_missing=fields["amount_when_missing"],
+            wrong_labels=fields["wrong_labels"],
         )
         monitor.alarm = Alarm.from_dict(fields, monitor.alarm.log_weights, monitor._share)
         monitor._groups = Groups(fields["groups"])

@@ -118,6 +118,7 @@ def _document(solved: SolvedPolicy, claim: Claim) -> dict[str, Any] | None:
         since=_UNSET_SINCE,
         per=claim.certificate.per,
         amount_when_missing=solved.policy.amount_when_missing,
+        wrong_labels=claim.certificate.wrong_labels,
     ).to_dict()
 
 

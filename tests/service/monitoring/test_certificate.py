@@ -192,6 +192,33 @@ def test_per_group_a_row_without_a_sought_label_takes_its_groups_place_in_later_
     assert (watch.alarm.rows, watch.alarm.log_e) == (0, pytest.approx(-math.log(16)))
 
 
+@pytest.mark.parametrize("metric", LABELLED)
+def test_wrong_labels_that_a_certificate_allows_for_do_not_void_it(metric: str) -> None:
+    """The promise is kept to a hair by the true labels, and 2 % of the labels are changed where they hurt most."""
+    rng, n, share = np.random.default_rng(4), 12_800, 0.02
+    fired = {"allowed": 0, "taken as right": 0, "broken": 0}
+    for _ in range(20):
+        above = rng.random(n) < 0.5
+        for name, wrong, tolerated in (("allowed", share, 0.1), ("taken as right", 0.0, 0.1), ("broken", share, 0.4)):
+            if metric in ("precision", "selective_risk"):
+                positive = rng.random(n) >= np.where(above, tolerated, 0.5)
+                worse = above & positive
+            else:  # of the rows of the class that it counts, 10 % are errors
+                error = rng.random(n) < tolerated
+                counts = rng.random(n) < 0.5
+                above = np.where(counts, error, rng.random(n) < 0.5) ^ (metric == "recall")
+                positive = counts == (metric == "recall")
+                worse = ~counts & (above == (metric == "false_positive_rate"))  # they become further errors
+            lies = worse & (rng.random(n) < share / worse.mean())
+            watch = monitor(metric, per="group", wrong_labels=wrong)
+            for part in np.array_split(np.arange(n), 8):
+                feed(watch, scored(above[part], (positive ^ lies)[part]))
+            fired[name] += CertificateMonitor.from_dict(watch.to_dict()).alarm.fired_at is not None
+    assert fired["allowed"] <= 4, fired
+    assert fired["taken as right"] >= 15, fired
+    assert fired["broken"] == 20, fired
+
+
 def test_cohorts_stored_between_them_give_the_same_numbers_and_rows_do_not_depend_on_their_ends() -> None:
     rng = np.random.default_rng(3)
     n = 400
@@ -268,6 +295,8 @@ def test_cohorts_out_of_order_are_refused_and_change_nothing(time: list[Any], th
         *({"floor": value} for value in (0.0, 1.01)),
         *({"level": value} for value in (0, True, math.nan)),
         *({"since": value} for value in (-1, 1.5)),
+        {"wrong_labels": 0.02},  # rows are not counted once
+        {"wrong_labels": 0.2, "per": "group"},  # more than the promise tolerates
     ],
 )
 def test_options_that_make_no_sense_are_refused(option: dict[str, Any]) -> None:
