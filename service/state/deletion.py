@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import astuple, dataclass
 
 from sqlalchemy import ColumnElement, Connection, CursorResult, delete, exists, select
@@ -96,9 +96,26 @@ def delete_labels(
         which.append(feedback.c.received_at < before_us)
     mentioned = set(connection.scalars(select(feedback.c.batch).where(*which))) if receipts else set[int]()
     labels = _count(connection.execute(delete(feedback).where(*which)))
-    of_model = feedback_batches.c.model == model
-    gone = delete(feedback_batches).where(of_model, feedback_batches.c.batch.in_(mentioned))
-    return Deleted(labels=labels, receipts=_count(connection.execute(gone)) if mentioned else 0)
+    return Deleted(labels=labels, receipts=drop_receipts(connection, model, mentioned) if mentioned else 0)
+
+
+def drop_receipts(connection: Connection, model: str, batches: Collection[int]) -> int:
+    """Delete the receipts of requests, and return their number: a repetition of one is stored again.
+
+    A request that still has labels keeps its row, which names their sender.
+
+    Args:
+        connection: Inside a write transaction.
+        model: The model.
+        batches: Numbers of the requests, maximum `ROWS_PER_TRANSACTION`.
+    """
+    requests = feedback_batches.c.model == model, feedback_batches.c.batch.in_(batches)
+    left = exists().where(feedback.c.model == feedback_batches.c.model, feedback.c.batch == feedback_batches.c.batch)
+    kept = *requests, feedback_batches.c.idempotency_key.is_not(None)
+    receipt = {"idempotency_key": None, "body_digest": None, "receipt": None}
+    receipts = _count(connection.execute(feedback_batches.update().where(*kept).values(**receipt)))
+    connection.execute(delete(feedback_batches).where(*requests, ~left))
+    return receipts
 
 
 def unknown_target(by_reference: int) -> ColumnElement[bool]:

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, sel
 
 from service.state import audit
 from service.state.database import Database
-from service.state.deletion import PAUSE_S, ROWS_PER_TRANSACTION
+from service.state.deletion import PAUSE_S, ROWS_PER_TRANSACTION, drop_receipts
 from service.state.tables import feedback, feedback_batches
 from service.times import iso
 
@@ -78,10 +78,7 @@ def retract(database: Database, labels: Labels, *, by: str, reason: str) -> int:
             batches = {row.batch for row in page}  # also for SQLite, which looks no pairs up in an index
             here = feedback.c.model == labels.model, feedback.c.batch.in_(batches)
             total += connection.execute(delete(feedback).where(*here, tuple_(*_KEY).in_(map(_key, page)))).rowcount
-            ended = feedback_batches.c.model == labels.model, feedback_batches.c.batch.in_(batches)
-            # Requests keep their row, which names the sender; a repetition of one is stored again.
-            receipts = {"idempotency_key": None, "body_digest": None, "receipt": None}
-            connection.execute(feedback_batches.update().where(*ended).values(**receipts))
+            drop_receipts(connection, labels.model, batches)
         time.sleep(PAUSE_S)
     with database.begin() as connection:
         detail = {**labels.document(), "labels": total, "reason": reason}

@@ -24,7 +24,8 @@ def test_what_a_subject_left_is_erased_over_http(on_both: Any, digits: Any) -> N
     groups = ["card-5", "card-6", "card-5", None]
     ids = ask(service, digits.dimmed[:4], groups=groups, references=["a", None, None, None])
     items = [{"prediction_id": ids[0], "label": "3"}, {"reference": "a", "label": "3"}]
-    assert service.http.post("/v1/models/digits/feedback", json={"items": items}).status_code == 200
+    told = service.http.post("/v1/models/digits/feedback", json={"items": items}, headers={"Idempotency-Key": "1"})
+    assert told.status_code == 200
     # Nobody waits for the log here: erasing does.
     with Client(service.url) as client:
         erased = client.erase(group="card-5")

@@ -7,9 +7,11 @@ from sqlalchemy import select
 
 from service.state import audit, audit_chain, feedback
 from service.state.database import Database, now_us
+from service.state.erasure import Subject, erase
 from service.state.feedback import FeedbackItem, FeedbackStore
 from service.state.retraction import Labels, find, retract
 from service.state.tables import feedback as labels_table
+from service.state.tables import feedback_batches
 
 HOUR = 3_600_000_000
 
@@ -78,3 +80,17 @@ def test_what_is_taken_back_is_gone_and_nothing_else(database: Database, sent: i
     items = [FeedbackItem(None, "tx-9", "cat")]
     again = FeedbackStore(database).add("pets", items, by="thief", idempotency_key="again", body_digest=b"x")
     assert (again.stored, again.batch is not None) == (1, True)
+
+
+def test_an_erasure_leaves_the_sender_of_other_labels_known(database: Database, sent: int) -> None:
+    erase(database, "pets", Subject("reference", "tx-5"), by="dpo")
+    assert {row.by for row in find(database, Labels("pets", key="cnd_thief"))} == {"thief"}
+    assert len(list(find(database, Labels("pets", by="thief")))) == 699
+    with database.connect() as connection:
+        receipts = select(feedback_batches.c.receipt).where(feedback_batches.c.by == "thief")
+        assert list(connection.scalars(receipts.where(feedback_batches.c.model == "pets"))) == [None]
+    for number in range(3):
+        erase(database, "pets", Subject("reference", f"tx-{number}"), by="dpo")
+    with database.connect() as connection:  # requests without labels go
+        senders = select(feedback_batches.c.by).where(feedback_batches.c.model == "pets")
+        assert list(connection.scalars(senders)) == ["thief"]
