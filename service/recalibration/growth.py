@@ -41,6 +41,8 @@ from service.state.window import Window
 from service.times import iso
 
 _SEEDS = 1 << 32  # draws of beginnings are others than those of looks
+_RETURN = 0.1  # of the time that the rows span: a row that comes so long after its group's first has returned
+_FEW = 0.01  # largest share of such rows at which the first rows of groups stand for the groups
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -205,6 +207,7 @@ def _read(
     rows = evidence.rows.since(beginning.since_us)
     if metric != "flag_rate":  # nobody knows why other labels came
         rows = rows.take(~np.isnan(rows.propensity))
+    returned = _returned(rows)
     first = np.sort(np.unique(rows.group, return_index=True)[1])
     rows = rows.take(first)
     floor = evidence.floor_at(rows.predicted_at)
@@ -238,6 +241,11 @@ def _read(
         )
     if beginning.since_us < evidence.kept_since_us:
         return not_shown("rows of that time are deleted by now, so the certificate grows no more; change `planned`")
+    if returned > _FEW:
+        return not_shown(
+            f"{returned:.1%} of the rows are of groups that came before, and groups with many rows come first: the "
+            f"first rows of groups do not stand for all groups; above {_FEW:.0%}, use looks: unlimited"
+        )
     if not len(grid.keys):
         return not_shown("the bundle has no reference rows to choose thresholds from")
     plan = Plan(
@@ -267,6 +275,15 @@ def _read(
         errors=errors,
         needed=more,
     )
+
+
+def _returned(rows: Rows) -> float:
+    """Return the share of rows, in order of prediction, whose group came long before: not in the same burst."""
+    if not len(rows):
+        return 0.0
+    time = rows.predicted_at
+    _, first, of = np.unique(rows.group, return_index=True, return_inverse=True)
+    return float((time - time[first][of] > _RETURN * (time[-1] - time[0])).mean())
 
 
 def _counts(metric: Metric, rows: ScoredRows, above: NDArray[np.bool_]) -> tuple[int, int]:

@@ -64,6 +64,57 @@ def test_whoever_reads_at_every_recalibration_is_wrong_at_most_its_level_of_the_
     assert 0 < false <= binom.isf(0.001, worlds, begun[0].level)
 
 
+def entities(rng: np.random.Generator, burst: bool, wrong: tuple[float, float]) -> Rows:
+    """Rows of 600 groups; a third have ten rows, the others one. Errors of these and those.
+
+    Args:
+        rng: Draws them.
+        burst: Whether the rows of a group come within a hundredth of the time; else they come at any time.
+        wrong: Share of the groups that are errors, among those of ten rows and the others.
+    """
+    busy = rng.permutation(600) < 200
+    group = np.repeat(np.arange(600), np.where(busy, 10, 1))
+    time = (
+        rng.uniform(0, 1e6, 600)[group] + rng.uniform(0, 1e4, len(group)) if burst else rng.uniform(0, 1e6, len(group))
+    )
+    order = np.argsort(time)
+    group, right = group[order], rng.random(600) >= np.where(busy, *wrong)
+    score = rng.normal(size=600).astype(np.float32)[group]
+    logits = np.stack([-score, score], axis=1)
+    return Rows(
+        logits=logits, label=right[group].astype(np.int64), group=group, predicted_at=time[order].astype(np.int64)
+    )
+
+
+@pytest.mark.parametrize(("burst", "wrong"), [(False, (0.05, 0.12515)), (True, (0.05, 0.12515)), (True, (0.02, 0.02))])
+def test_groups_that_return_certify_nothing_and_bursts_do(burst: bool, wrong: tuple[float, float]) -> None:
+    """Groups with many rows have fewer errors: 10.01 % of all groups are errors, and fewer of those that come first.
+
+    So the first rows of groups would certify a false promise in a third of the worlds. Where a group has its rows in a
+    burst, it comes as early as others, whatever its number of rows.
+    """
+    rng, worlds, stands = np.random.default_rng(7), 60, 0
+    begun = beginnings([made(policy())], NAMES)
+    for world in range(worlds):
+        fit, nothing, rows = drawn(rng, 150, 0.93), drawn(rng, 0, 0.5), entities(rng, burst, wrong)
+        bundle: Any = SimpleNamespace(
+            id="b", manifest=SimpleNamespace(labels=NAMES), reference=Reference(fit, nothing, nothing)
+        )
+        solved = solve_on_reference(policy(), version=1, bundle=bundle, calibrator=IDENTITY, look=1)
+        for read in (300, 600, 1_200, 2_200):
+            found = grown(solved, bundle, IDENTITY, IDENTITY, Evidence(begun, rows.take(slice(read))), seed=world)
+            assert found is not None
+            solved = found.solved
+        stands += solved.bands[0].stands
+    if not burst:
+        assert stands == 0
+        assert "of the rows are of groups that came before" in found.notes[0]
+    elif wrong[0] < wrong[1]:
+        assert 0 < stands <= binom.isf(0.001, worlds, begun[0].level)
+    else:
+        assert stands > 0.9 * worlds
+
+
 def test_each_change_of_a_promise_begins_anew_with_a_smaller_part() -> None:
     changed = policy(certify={"delta": DELTA, "looks": "anytime", "planned": 151})
     other = policy(bands=[{"action": "block", "when": {"min_precision": 0.95}}, {"action": "review"}])
