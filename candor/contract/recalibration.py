@@ -193,17 +193,19 @@ class RowCounts(Answer):
 class DoubleLabels(Answer):
     """What rows that two people or sources labelled say about wrong labels.
 
-    Assumes that the two labels of a row are given independently, and that each is at least as likely right as wrong.
+    Assumes that the two labels of a row are given independently, and that on every row the right class is the one most
+    probably given.
     """
 
     rows: int = Field(description="Rows with labels of two people or sources, one of each group.")
     differ: int = Field(description="Rows among them whose labels differ.")
     wrong: float | None = Field(
-        description="Estimated share of wrong labels, if both are wrong equally often on all rows; null without rows."
+        description="Estimated share of wrong labels, if both are wrong equally often on all rows and, where both are, "
+        "with the same class; null without rows."
     )
     upper: float = Field(
         description="With confidence 95 %, the probability that the label of such a row is wrong is at most this, on "
-        "average over the rows. It says nothing "
+        "average over the rows. The share of wrong ones among the labels at hand varies around that. It says nothing "
         "about other rows if second labels are sought for doubtful rows only."
     )
 
@@ -260,7 +262,9 @@ class RecalibrationReport(Answer):
     policies: dict[str, PolicyReport]
     summary: str = Field(description="One sentence.")
     warnings: tuple[str, ...] = Field(
-        (), description="Whether the ECE after the fit is above the 95 % quantile of a calibrated model."
+        (),
+        description="Whether the ECE after the fit is above the 95 % quantile of a calibrated model; labels that the "
+        "model lacks, or that are wrong more often than a policy assumes.",
     )
     read_at: str = Field(
         description="When the rows were read (ISO 8601, UTC); from a read replica, every row until then was."

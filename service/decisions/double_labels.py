@@ -1,9 +1,11 @@
 """How often labels are wrong, judged from rows that two people or sources labelled.
 
-Assume that two labels of a row are given independently of each other, and that each is at least as likely right as
-wrong, on every row. Let them be wrong with probabilities p and q ≤ ½ there: they differ with a probability of at least
-p + q − 2pq = p + q(1 − 2p) ≥ p, and likewise ≥ q. So the share of rows whose labels differ bounds the share of wrong
-labels, however difficult the rows and however unequal the two are; the exact bound of the one is one of the other.
+Assume that two labels of a row are given independently of each other, with probabilities a_k and b_k of the classes k,
+and that on every row the right class is the one that the first most probably gives. Then they agree with probability
+Σ a_k b_k ≤ max a_k, which is the probability that the first is right; so they differ at least as often as it is wrong,
+whatever the second is, for any number of classes. The share of rows whose labels differ bounds the rate of wrong
+labels, however difficult the rows are; the exact bound of the one is one of the other. With two classes, the assumption
+is that a label is at least as likely right as wrong.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ def double_labels(pairs: LabelPairs | None, seed: int) -> DoubleLabels:
         return DoubleLabels(rows=0, differ=0, wrong=None, upper=1.0)
     which = one_per_group(pairs.group, seed)
     rows, differ = len(which), int((pairs.current[which] != pairs.other[which]).sum())
-    # Where both are wrong equally often, on all rows alike, they differ with probability 2e(1 − e).
+    # Where both are wrong equally often, on all rows alike and with the same wrong class, they differ with probability
+    # 2e(1 − e); with other wrong classes, more often.
     wrong = (1 - math.sqrt(max(1 - 2 * differ / rows, 0.0))) / 2 if rows else None
     return DoubleLabels(rows=rows, differ=differ, wrong=wrong, upper=upper_share(differ, rows, LEVEL))

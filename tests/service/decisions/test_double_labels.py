@@ -30,6 +30,18 @@ def test_the_bound_fails_at_most_at_its_level(first, second) -> None:  # type: i
     assert below <= binom.isf(0.001, WORLDS, LEVEL), below
 
 
+@pytest.mark.parametrize("second_is_right", [False, True])
+def test_the_bound_holds_for_any_number_of_classes(second_is_right: bool) -> None:
+    """Least favourable: on a tenth of the rows all four classes are as likely; the two-class formula needs p ≤ 1/2."""
+    rng, below, rate = np.random.default_rng(3), 0, 0.1 * 0.75
+    for _ in range(WORLDS):
+        hard = rng.random(ROWS) < 0.1
+        first, second = (np.where(hard, rng.integers(4, size=ROWS), 0) for _ in range(2))
+        found = double_labels(LabelPairs(first, 0 * second if second_is_right else second, np.arange(ROWS)), 0)
+        below += found.upper < rate
+    assert 0.3 * LEVEL * WORLDS < below <= binom.isf(0.001, WORLDS, LEVEL), below
+
+
 def test_the_estimate_is_right_where_both_are_alike() -> None:
     rng = np.random.default_rng(2)
     wrong = rng.random((2, 200_000)) < 0.03
