@@ -134,6 +134,7 @@ class SourceUsed(Answer):
         None, description="`inputs`: scored by the active model; `logits`: the model's outputs as they were uploaded."
     )
     uploaded_by: str | None = Field(None, description="Name of the API key that uploaded the labelled set.")
+    uploaded_by_key: str | None = Field(None, description="Prefix of that key, or the id of the person.")
     uploaded_at: str | None = Field(None, description="Time of the upload (ISO 8601, UTC).")
 
 

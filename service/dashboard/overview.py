@@ -31,7 +31,7 @@ def overview(request: Request, runtime: RuntimeDep, by: Caller) -> Response:
     models = [
         _model(runtime, model, counter, number, metrics)
         for number, model in enumerate(runtime.models.all())
-        if by.reaches(model.name)
+        if by.sees(model.name)
     ]
     condition = together(runtime.others.ask(CONDITION))
     problems = condition.problems | {each["model"]: each["problem"] for each in models if each["problem"]}
@@ -39,8 +39,8 @@ def overview(request: Request, runtime: RuntimeDep, by: Caller) -> Response:
         request.scope,
         "overview.html",
         models=models,
-        problems={name: problem for name, problem in problems.items() if by.reaches(name)},
-        never_loaded=[name for name in runtime.models.never_loaded() if by.reaches(name)],
+        problems={name: problem for name, problem in problems.items() if by.sees(name)},
+        never_loaded=[name for name in runtime.models.never_loaded() if by.sees(name)],
         stale_for_s=condition.stale_for_s,
         stale=condition.stale_for_s > max(5.0, 10 * runtime.settings.poll_interval_s),
         log={

@@ -24,8 +24,9 @@ def needs_other_key(chosen: Revision, *, name: str, prefix: str | None) -> bool:
     """
     if chosen.cause == "bundle":
         return False
-    theirs = (chosen.by, _uploaded(chosen.cause, chosen.report).get("uploaded_by"))
-    return holder(name) in map(holder, filter(None, theirs)) or (prefix is not None and chosen.by_key == prefix)
+    uploaded = _uploaded(chosen.cause, chosen.report)
+    names, keys = (chosen.by, uploaded.get("uploaded_by")), (chosen.by_key, uploaded.get("uploaded_by_key"))
+    return holder(name) in map(holder, filter(None, names)) or (prefix is not None and prefix in keys)
 
 
 def holder(name: str) -> str:

@@ -105,13 +105,17 @@ class Access:
     def holder(self, session: Session) -> Principal | None:
         """Return the person of a session, or the holder of its key; None if that is no longer valid.
 
+        A session of a person ends when the settings name another provider.
+
         Raises:
             RateLimitedError: The key, or the person, has sent too many requests.
             ForbiddenError: The person's groups may no longer do anything.
         """
-        found: ApiKey | Person | None = self._ring.valid(session.key)
-        if session.groups is not None:
-            found = None if self.people is None else self.people.in_session(session)
+        found: ApiKey | Person | None = None
+        if session.groups is None:
+            found = self._ring.valid(session.key)
+        elif self.people is not None and session.issuer == self.people.provider.issuer:
+            found = self.people.in_session(session)
         return None if found is None else self._spent(found)
 
     async def principal(self, authorization: str | None) -> Principal:

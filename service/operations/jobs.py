@@ -35,7 +35,7 @@ async def list_jobs(
 def unfinished_jobs(runtime: Runtime, *, by: Principal) -> tuple[Job, ...]:
     """Return the queued and running jobs of the models that the caller may reach, oldest first."""
     found = state.JobStore(runtime.database).unfinished()
-    return tuple(described(job) for job in found if by.reaches(job.model))
+    return tuple(described(job) for job in found if by.sees(job.model))
 
 
 async def get_job(runtime: Runtime, job: str) -> Job:

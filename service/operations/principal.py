@@ -60,6 +60,10 @@ class Principal:
         """Tell whether this principal may reach a model; None is the default model, or all of them."""
         return self.models is None or model in self.models
 
+    def sees(self, model: str) -> bool:
+        """Tell whether lists show this principal a model: it may do more there than read metrics."""
+        return self.reaches(model) and self.on(model).scopes != _METRICS_ALONE
+
     def reach(self, model: str | None) -> None:
         """Raise ForbiddenError unless this principal may reach a model; None is all models at once."""
         if not self.reaches(model):

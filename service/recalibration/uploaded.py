@@ -33,6 +33,7 @@ class Uploaded:
         rows: Number of rows.
         kind: "inputs", which the service scored, or "logits", which are as uploaded.
         by: Name of the key that uploaded it.
+        by_key: Prefix of that key, or the id of a person; None without one.
         at_us: Time of the upload, in microseconds since the epoch.
     """
 
@@ -43,6 +44,7 @@ class Uploaded:
     rows: int
     kind: Kind
     by: str
+    by_key: str | None
     at_us: int
 
     def to_dict(self) -> dict[str, Any]:
@@ -54,6 +56,7 @@ class Uploaded:
             "rows": self.rows,
             "kind": self.kind,
             "uploaded_by": self.by,
+            "uploaded_by_key": self.by_key,
             "uploaded_at": iso(self.at_us),
         }
 
@@ -116,6 +119,7 @@ def load_uploaded(
         rows=found.rows,
         kind=found.kind,
         by=found.by,
+        by_key=found.by_key,
         at_us=found.created_at,
     )
     return uploaded, _rows(found, logits, whole, bundle.manifest.labels)

@@ -19,6 +19,7 @@ from service.errors import (
     UnsupportedMediaTypeError,
     error_from_document,
 )
+from service.operations.principal import Principal
 from service.rest.bodies import ClientGoneError, Receive, Scope, header
 from service.rest.compression import Unpacking, content_encoding
 from service.rest.payloads import media_type_of
@@ -56,7 +57,7 @@ class Intake:
         runtime.labelled_sets.sweep()
 
     async def take(
-        self, scope: Scope, receive: Receive, model: Model, *, represents: Represents | None, by: str
+        self, scope: Scope, receive: Receive, model: Model, *, represents: Represents | None, by: Principal
     ) -> tuple[LabelledSet, bool]:
         """Receive the body of a request and store it. A failure leaves nothing behind.
 
@@ -91,7 +92,7 @@ class Intake:
         announced = header(scope, b"content-length")
         if announced is not None and announced.isdigit():
             self._check_size(int(announced))
-        for found, most in ((self._coming.total(), self._most), (self._coming[by], self._most_of_one)):
+        for found, most in ((self._coming.total(), self._most), (self._coming[by.name], self._most_of_one)):
             if found >= most:
                 raise OverloadedError(
                     "Too many labelled sets are being uploaded.",
@@ -99,7 +100,7 @@ class Intake:
                     expected=f"fewer than {most}",
                     remedy="Retry after the number of seconds in Retry-After.",
                 )
-        self._coming[by] += 1
+        self._coming[by.name] += 1
         try:
             spool = await asyncio.to_thread(Spool, self._settings.uploads)
             try:
@@ -108,7 +109,7 @@ class Intake:
             finally:
                 await asyncio.shield(asyncio.to_thread(spool.remove))
         finally:
-            self._coming[by] -= 1
+            self._coming[by.name] -= 1
             self._coming += Counter()  # forgets who has none
 
     async def _receive(self, receive: Receive, spool: Spool, encoding: str) -> None:
@@ -145,7 +146,7 @@ class Intake:
             )
 
     async def _stored(
-        self, spool: Spool, media_type: str, model: Model, represents: Represents | None, by: str
+        self, spool: Spool, media_type: str, model: Model, represents: Represents | None, by: Principal
     ) -> tuple[LabelledSet, bool]:
         store, served = self._runtime.labelled_sets, model.served
         content_of = (model.name, served.revision.model_digest, spool.sha256)
@@ -162,7 +163,7 @@ class Intake:
             max_pixels=self._settings.max_pixels,
         )
         async with self._checking:
-            await asyncio.to_thread(store.check_room, by, spool.bytes)
+            await asyncio.to_thread(store.check_room, by.name, spool.bytes)
             content = await self._checked(task)
         add = partial(
             store.add,
@@ -171,7 +172,8 @@ class Intake:
             represents=represents,
             content=content,
             read=partial(_read, spool, content),
-            by=by,
+            by=by.name,
+            by_key=by.prefix,
         )
         return await asyncio.to_thread(add), True
 

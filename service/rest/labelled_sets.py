@@ -48,7 +48,7 @@ async def upload_labelled_set(
     `predicted_at` and `labelled_at` are optional. The same bytes again are the same set, and answer 200.
     """
     query_values(request.scope["query_string"], ("represents",))
-    found, new = await intake.take(request.scope, request.receive, model, represents=represents, by=by.name)
+    found, new = await intake.take(request.scope, request.receive, model, represents=represents, by=by)
     location = f"/v1/models/{model.name}/labelled-sets/{found.id}"
     return sent(operations.described(found), 201 if new else 200, location=location)
 

@@ -49,7 +49,7 @@ async def _asked(
         limits = {name: _number(name, options.pop(name)) for name in _LIMITS if name in options}
         body = _validated({**options, "limits": limits}, "query")
         operation.checked(runtime, model, body, by=by)  # before a byte is read
-        found, _ = await intake.take(request.scope, request.receive, model, represents=represents, by=by.name)
+        found, _ = await intake.take(request.scope, request.receive, model, represents=represents, by=by)
         return body.model_copy(update={"source": RecalibrationSource(labelled_set=found.id)})
     query_values(request.scope["query_string"], ())  # ?mode=propose here would be a dry run, and spend a look
     content = await request.body()

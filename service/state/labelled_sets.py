@@ -87,6 +87,7 @@ class LabelledSet:
         shape: Shape of one row's values.
         by: Actor who uploaded it.
         created_at: Microseconds since the epoch, UTC.
+        by_key: Prefix of the uploader's API key, or the id of a person; None without one.
     """
 
     id: str
@@ -103,6 +104,7 @@ class LabelledSet:
     shape: list[int]
     by: str
     created_at: int
+    by_key: str | None
 
     @property
     def row_type(self) -> np.dtype[Any]:
@@ -170,6 +172,7 @@ class LabelledSetStore:
         content: Content,
         read: ReadColumn,
         by: str,
+        by_key: str | None = None,
     ) -> LabelledSet:
         """Store a set durably, or nothing if this fails.
 
@@ -185,6 +188,7 @@ class LabelledSetStore:
             content: Result of the check.
             read: Returns the rows.
             by: Actor.
+            by_key: Prefix of the actor's API key, or the id of a person.
 
         Raises:
             LabelledSetStateError: The same bytes were stored meanwhile with another declaration, or the uploader's sets
@@ -198,7 +202,7 @@ class LabelledSetStore:
                 name: getattr(content, name) for name in ("kind", "rows", "labels", "segments", "dtype", "shape")
             }
             row |= {"model": model, "model_digest": model_digest, "sha256": sha256, "bytes": bytes}
-            row |= {"represents": represents, "by": by}
+            row |= {"represents": represents, "by": by, "by_key": by_key}
             with self._database.begin() as connection:
                 number = take_number(connection, "labelled set")  # other uploads wait, so that none is counted late
                 self._check_room(connection, by, bytes)

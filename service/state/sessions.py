@@ -39,6 +39,7 @@ class Session:
         used_at: When it was used last, at most a minute late.
         name: Name of the person; None for a key.
         groups: Groups of the person; None for a key.
+        issuer: The provider that knows the person; None for a key.
     """
 
     digest: bytes
@@ -47,6 +48,7 @@ class Session:
     used_at: int
     name: str | None = None
     groups: tuple[str, ...] | None = None
+    issuer: str | None = None
 
     def valid_at(self, at: int) -> bool:
         """Return whether the session is open at a time, in microseconds since the epoch."""
@@ -98,7 +100,7 @@ class SessionStore:
         more: dict[str, Any] = {}
         if person is not None:
             detail |= {"issuer": person.issuer, "subject": person.subject, "groups": list(person.groups)}
-            more = {"name": by, "groups": list(person.groups)}
+            more = {"name": by, "groups": list(person.groups), "issuer": person.issuer}
         with self._database.begin() as connection:
             if person is not None:
                 _use_login(connection, person.login, now)
@@ -127,8 +129,8 @@ class SessionStore:
 def read_sessions(connection: Connection) -> list[Session]:
     """Return all sessions, also those that are over."""
     return [
-        Session(digest, key, opened_at, used_at, name, None if groups is None else tuple(groups))
-        for digest, key, opened_at, used_at, name, groups in connection.execute(select(sessions))
+        Session(digest, key, opened_at, used_at, name, None if groups is None else tuple(groups), issuer)
+        for digest, key, opened_at, used_at, name, groups, issuer in connection.execute(select(sessions))
     ]
 
 

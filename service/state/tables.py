@@ -461,6 +461,7 @@ labelled_sets = Table(
     Column("by", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("whole", Boolean, nullable=False),
+    Column("by_key", Text),
     UniqueConstraint("model", "model_digest", "sha256", name="labelled_sets_content"),
 )
 
@@ -525,6 +526,7 @@ sessions = Table(
     Column("used_at", BigInteger, nullable=False),
     Column("name", Text),
     Column("groups", JSON(none_as_null=True)),
+    Column("issuer", Text),
 )
 
 # Logins through an identity provider that have opened a session, so that none opens another.

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import grpc
 import httpx
 import jwt
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from pydantic import ValidationError
@@ -47,6 +48,7 @@ from tests.service.identity_provider import (
     sign,
     unsigned,
 )
+from tests.service.rest.test_labelled_sets import npz, refit, upload
 from tests.waiting import PATIENCE_S, until
 
 SCOPES = {
@@ -737,6 +739,52 @@ def test_a_person_is_the_claim_of_the_setting(start: Callable[..., InThread], pr
         activate(running, revision, provider.token(sub="pairwise-api", oid="ben", email="ben@b.example")).status_code
         == 200
     )
+
+
+@pytest.mark.usefixtures("checks_here", "refits_here")
+def test_who_uploaded_the_rows_of_a_proposal_does_not_activate_it_under_a_new_name(
+    start: Callable[..., InThread], provider: IdentityProvider, digits: Digits
+) -> None:
+    running = start(**given(provider, four_eyes=True))
+    running.http.headers["authorization"] = f"Bearer {provider.token()}"
+    uploaded = upload(running, npz(label=np.array(digits.labels), inputs=digits.dimmed)).json()["id"]
+    ben = provider.token(sub="u-ben", email="ben@bank.example")
+    running.http.headers["authorization"] = f"Bearer {ben}"
+    made = refit(running, uploaded, mode="propose", calibrator="temperature")
+    assert made["source"]["uploaded_by_key"].startswith("person-")
+    renamed = provider.token(email="ana.married@bank.example")
+    refused = activate(running, made["revision"], renamed)
+    assert (refused.status_code, "second person" in refused.json()["detail"]) == (403, True)
+    cleo = provider.token(sub="u-cleo", email="cleo@bank.example")
+    assert activate(running, made["revision"], cleo).status_code == 200
+
+
+def test_a_session_ends_when_the_settings_name_another_provider(
+    start: Callable[..., InThread], provider: IdentityProvider
+) -> None:
+    running = start(**given(provider))
+    session = session_of(arrive(running, *begin(running)))
+    running.close()
+    again = start(**given(provider))
+    assert visit(again, session).status_code == 200
+    again.close()
+    provider.issuer = provider.issuer.replace("127.0.0.1", "localhost")
+    other = start(**given(provider))
+    assert visit(other, session).headers["location"].startswith("/dashboard/login")
+    assert visit(other, session_of(arrive(other, *begin(other)))).status_code == 200
+
+
+def test_lists_leave_out_models_of_which_a_person_may_read_metrics_alone(
+    start: Callable[..., InThread], provider: IdentityProvider
+) -> None:
+    running = start(**given(provider, oidc_scopes={"ops": ("metrics", "read@other"), "here": ("read@digits",)}))
+    for groups, listed in ((["ops"], []), (["ops", "here"], ["digits"])):
+        token = provider.token(groups=groups)
+        assert [one["model"] for one in ask(running, token).json()["items"]] == listed
+        assert ask(running, token, "/metrics").status_code == 200
+        provider.person["groups"] = groups
+        page = visit(running, session_of(arrive(running, *begin(running)))).text
+        assert ("/dashboard/models/digits" in page) == bool(listed)
 
 
 def test_what_a_session_may_do_is_what_the_settings_say_now(running: InThread, provider: IdentityProvider) -> None:

@@ -88,7 +88,11 @@ def test_a_declared_set_refits_certifies_and_gates(on_both: Any, digits: Any, lo
 
     answer = refit(on_both, found["id"], mode="propose", calibrator="temperature")
     same = {"labelled_set": found["id"]} | {key: found[key] for key in ("sha256", "represents", "rows", "kind")}
-    assert answer["source"] == same | {"uploaded_by": found["by"], "uploaded_at": found["created_at"]}
+    assert answer["source"] == same | {
+        "uploaded_by": found["by"],
+        "uploaded_by_key": None,
+        "uploaded_at": found["created_at"],
+    }
     assert answer["gate"]["passed"], answer["summary"]
     assert sum(answer["rows"][part] for part in ("fit", "certify", "gate")) == len(labels)
     certificate = answer["policies"]["auto-read"]["certified"]["accept"]
