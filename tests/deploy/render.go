@@ -64,6 +64,11 @@ func render(folder string) error {
 		content, err := yaml.Marshal(value)
 		return strings.TrimSuffix(string(content), "\n"), err
 	}
+	functions["fromYaml"] = func(text string) (object, error) {
+		found := object{}
+		err := yaml.Unmarshal([]byte(text), &found)
+		return found, err
+	}
 	functions["include"] = func(name string, data interface{}) (string, error) {
 		var text strings.Builder
 		err := top.ExecuteTemplate(&text, name, data)

@@ -59,10 +59,26 @@ ALL: dict[str, Any] = {
     },
     "monitoring": {"serviceMonitor": {"enabled": True}, "rules": {"enabled": True}, "dashboards": {"enabled": True}},
 }
+OWNED = {
+    **LEAST,
+    "postgresql": {
+        "host": "postgres.databases",
+        "user": "candor_app",
+        "existingSecret": "candor-app",
+        "owner": {"user": "candor_owner", "existingSecret": "candor-owner", "passwordKey": "secret"},
+    },
+}
 ALONE = {**LEAST, "worker": {"enabled": False}, "grpc": {"enabled": False}, "podDisruptionBudget": {"enabled": False}}
 WORKER = yaml.safe_load((ROOT / "deploy" / "kserve" / "worker-values.yaml").read_text())
 SHARED = {**LEAST, "bundles": {"url": "s3://models/bundles", "cacheHostPath": "/var/cache/candor"}}
-VARIANTS = {"least": LEAST, "all": ALL, "alone": ALONE, "shared": SHARED, "worker beside KServe": WORKER}
+VARIANTS = {
+    "least": LEAST,
+    "all": ALL,
+    "alone": ALONE,
+    "shared": SHARED,
+    "owned": OWNED,
+    "worker beside KServe": WORKER,
+}
 
 Render = Callable[[dict[str, Any]], list[dict[str, Any]]]
 
@@ -237,6 +253,20 @@ def test_the_worker_does_what_the_others_leave_to_it(render: Render) -> None:
     assert environment(alone[1])["CANDOR_BACKGROUND"] == "true"
 
 
+def test_only_the_worker_connects_as_the_owner_of_the_tables(render: Render) -> None:
+    found = {}
+    for deployment in (each for each in render(OWNED) if each["kind"] == "Deployment"):
+        volumes = deployment["spec"]["template"]["spec"]["volumes"]
+        (secret,) = (volume["secret"] for volume in volumes if volume["name"] == "database")
+        urls = {environment(each)["CANDOR_DATABASE_URL"] for each in containers(deployment)}
+        found[deployment["metadata"]["name"]] = (urls, secret["secretName"], secret["items"][0]["key"])
+    place = "postgres.databases:5432/candor"
+    assert found == {
+        "prod-candor": ({f"postgresql://candor_app@{place}"}, "candor-app", "password"),
+        "prod-candor-worker": ({f"postgresql://candor_owner@{place}"}, "candor-owner", "secret"),
+    }
+
+
 def test_the_engine_waits_longer_than_a_stop_takes(render: Render) -> None:
     deployment = one(render(LEAST), "Deployment")
     given = environment(containers(deployment)[0])
@@ -287,6 +317,8 @@ def test_monitoring_is_whole(render: Render) -> None:
         ({}, "postgresql"),
         ({**LEAST, "keys": {}}, "keys.existingSecret"),
         ({**LEAST, "webhook": {"url": "https://cases.example"}}, "webhook.existingSecret"),
+        ({**OWNED, "worker": {"enabled": False}}, "postgresql.owner"),
+        (_over(OWNED, {"postgresql": {"owner": {"existingSecret": ""}}}), "postgresql.owner.existingSecret"),
         ({**LEAST, "bundles": {}}, "either url or existingClaim"),
         ({**LEAST, "bundles": {"url": "s3://m", "existingClaim": "m"}}, "either url or existingClaim"),
         ({**LEAST, "autoscaling": {"enabled": True, "targetCPU": 0}}, "targetCPU or targetQueueRows"),

@@ -30,6 +30,21 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
+{{/* The role of a part in the database, as YAML: its user, Secret and the Secret's entry. */}}
+{{- define "candor.role" -}}
+{{- $postgresql := .root.Values.postgresql -}}
+{{- if not $postgresql.owner.user -}}
+{{- pick $postgresql "user" "existingSecret" "passwordKey" | toYaml -}}
+{{- else if not .root.Values.worker.enabled -}}
+{{- fail "postgresql.owner: enable the worker, which is the only one that takes this role" -}}
+{{- else if eq .part "worker" -}}
+{{- $_ := required "postgresql.owner.existingSecret: name the Secret with the owner's password" $postgresql.owner.existingSecret -}}
+{{- toYaml $postgresql.owner -}}
+{{- else -}}
+{{- pick $postgresql "user" "existingSecret" "passwordKey" | toYaml -}}
+{{- end -}}
+{{- end -}}
+
 {{/* What serving pods and the worker have in common; the argument is a dict of `root` and `part` (serve or worker). */}}
 {{- define "candor.pod" -}}
 {{- $ := .root -}}
@@ -134,8 +149,9 @@ volumes:
   {{- end }}
   - name: database
     secret:
-      secretName: {{ required "postgresql.existingSecret: name the Secret with the database's password" $values.postgresql.existingSecret }}
-      items: [{key: {{ $values.postgresql.passwordKey }}, path: password}]
+      {{- $role := include "candor.role" . | fromYaml }}
+      secretName: {{ required "postgresql.existingSecret: name the Secret with the database's password" $role.existingSecret }}
+      items: [{key: {{ $role.passwordKey }}, path: password}]
       defaultMode: 0440
   {{- if $background }}
   - name: keys
@@ -174,7 +190,8 @@ image: {{ printf "%s:%s" $values.image.repository ($values.image.tag | default $
 imagePullPolicy: {{ $values.image.pullPolicy }}
 securityContext: {{ include "candor.confined" . | nindent 2 }}
 env:
-  {{- $url := printf "postgresql://%s@%s:%v/%s" $values.postgresql.user (required "postgresql.host: name the database's server" $values.postgresql.host) (int $values.postgresql.port) $values.postgresql.database }}
+  {{- $role := include "candor.role" . | fromYaml }}
+  {{- $url := printf "postgresql://%s@%s:%v/%s" $role.user (required "postgresql.host: name the database's server" $values.postgresql.host) (int $values.postgresql.port) $values.postgresql.database }}
   {{- with $values.postgresql.parameters }}{{ $url = printf "%s?%s" $url . }}{{ end }}
   {{- if eq (empty $values.bundles.url) (empty $values.bundles.existingClaim) }}{{ fail "bundles: set either url or existingClaim" }}{{ end }}
   {{- $own := dict "HOST" "0.0.0.0" "PORT" "8000" "DATABASE_URL" $url "DATABASE_PASSWORD_FILE" "/secrets/database/password" }}
