@@ -309,6 +309,20 @@ def drivers(root: Path, older_by: int = 0) -> None:
     )
 
 
+def thousand(root: Path) -> None:
+    """Logits of a thousand classes, whose answers are large."""
+    scores = bundles.Scores(form="logits")
+    write(
+        root,
+        "thousand",
+        RANDOM.normal(size=(3000, 1000)).astype(np.float32),
+        InputSpec(kind="scores", dtype="float32", shape=(1000,)),
+        labels=tuple(f"class-{number}" for number in range(1000)),
+        model_bytes=scores.dump(),
+        source="scores",
+    )
+
+
 def vendor(root: Path, name: str = "vendor", form: Any = "positive") -> None:
     """Scores of a model that nobody here has."""
     scores = bundles.Scores(form=form)

@@ -283,6 +283,23 @@ def test_rows_of_tables(launch: Callable[..., InThread], tmp_path_factory: pytes
         service.close()
 
 
+def test_large_answers(launch: Callable[..., InThread], tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A thousand classes: 1,024 rows are answered by 21 MB of JSON."""
+    root = tmp_path_factory.mktemp("thousand")
+    imported_models.thousand(root)
+    service = launch(root, bundles=root, policies=None)
+    try:
+        rows = [[(number * 7 + at) % 10 for at in range(1000)] for number in range(1024)]
+        v1 = json.dumps({"logits": rows}, separators=(",", ":")).encode()
+        numbers = [number for row in rows for number in row]
+        tensor = {"name": "logits", "shape": [1024, 1000], "datatype": "FP32", "data": numbers}
+        v2 = json.dumps({"inputs": [tensor]}, separators=(",", ":")).encode()
+        for path, body in (("/v1/models/thousand/predict", v1), ("/v2/models/thousand/infer", v2)):
+            assert check(service, "POST", path, body, JSON) == 200
+    finally:
+        service.close()
+
+
 def npy(shape: tuple[int, ...], dtype: str) -> bytes:
     stream = io.BytesIO()
     np.save(stream, np.zeros(shape, dtype))
