@@ -224,7 +224,7 @@ def create_app(settings: Settings, others: Others | None = None) -> Candor:
         if settings.oidc_issuer is not None:
             from service.operations.people import People
 
-            people = People(settings)
+            people = People(settings, runtime.access_record)
         access = Access(KeyStore(runtime.database), rates, insecure=settings.insecure, people=people)
         if settings.uds is None or settings.grpc_port is not None:
             access.check_bind(settings.host)

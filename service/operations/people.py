@@ -12,6 +12,7 @@ from service.errors import ForbiddenError, UnauthenticatedError
 from service.operations.oidc import Provider, refused
 from service.operations.principal import PERSON, Grant, Principal
 from service.settings import Settings
+from service.state.access_record import AccessRecord
 from service.state.database import now_us
 from service.state.keys import LONGEST_NAME
 from service.state.sessions import Session
@@ -57,11 +58,12 @@ class People:
 
     Args:
         settings: Settings of the service, with an issuer.
-        provider: The provider; None for that of the settings.
+        record: Tells the audit log who sends tokens; None for nobody.
     """
 
-    def __init__(self, settings: Settings, provider: Provider | None = None) -> None:
-        self.provider = provider or Provider(settings)
+    def __init__(self, settings: Settings, record: AccessRecord | None = None) -> None:
+        self.provider = Provider(settings)
+        self._record = record
         self.logs_in = settings.oidc_client_id is not None
         self._audience = settings.oidc_audience
         self._groups_claim = settings.oidc_groups_claim
@@ -97,6 +99,9 @@ class People:
         if self._audience is None:
             raise refused("a token", "an API key (CANDOR_OIDC_AUDIENCE is not set)")
         person = self._person(await self.provider.claims(token, self._audience))
+        if self._record is not None:
+            issuer, subject = self.provider.issuer, person.subject
+            self._record.identified(person.prefix, person.name, issuer=issuer, subject=subject)
         self._forget()
         self._remembered[_digest(token)] = person
         return person

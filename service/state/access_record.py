@@ -1,4 +1,4 @@
-"""What the audit log says of requests: which keys predicted, and what was refused; written once a minute.
+"""What the audit log says of requests: which keys predicted, who sent tokens, what was refused; written once a minute.
 
 A flood of refused requests writes little: further entries in a row come after twice as long each, up to an hour, and
 each names the most frequent senders only.
@@ -24,8 +24,10 @@ logger = structlog.get_logger(__name__)
 EVERY_S: Final = 60.0
 REFUSED: Final = "refuse_requests"
 PREDICTED: Final = "predict"
+IDENTIFIED: Final = "identify"
 _LONGEST_S: Final = 3_600.0
 _MOST_COUNTED: Final = 1_000  # kinds of refused requests in memory; the rest is one number
+_MOST_IDENTIFIED: Final = 10_000  # people in memory; beyond, they are written again
 _MOST_WRITTEN: Final = 20
 _MOST_WAITING: Final = 1_000  # entries, while the database does not answer
 _LONGEST_PATH: Final = 100
@@ -47,6 +49,7 @@ class AccessRecord:
         self._since = now_us()
         self._predicted: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
         self._refused: dict[tuple[int, str, str, str | None], int] = {}
+        self._identified: set[tuple[str, str]] = set()
         self._others = 0
         self._refused_since: int | None = None
         self._pause_s, self._due = EVERY_S, clock()
@@ -71,6 +74,23 @@ class AccessRecord:
         counts["requests"] += 1
         counts["rows"] += len(ids)
         counts["last"] = ids[-1]
+
+    def identified(self, prefix: str, name: str, *, issuer: str, subject: str) -> None:
+        """Note a person who sent a token, once for each name: other entries have the name alone.
+
+        Args:
+            prefix: Id of the person.
+            name: Name in the audit log.
+            issuer: The provider.
+            subject: Its own id of the person.
+        """
+        if (prefix, name) in self._identified:
+            return
+        if len(self._identified) >= _MOST_IDENTIFIED:
+            self._identified.clear()
+        self._identified.add((prefix, name))
+        detail = {"issuer": issuer, "subject": subject}
+        self._waiting.append({"by": name, "action": IDENTIFIED, "subject": prefix, "detail": detail})
 
     def refused(self, status: int, address: str, path: str, prefix: str | None) -> None:
         """Count a refused request.

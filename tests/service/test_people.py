@@ -182,6 +182,18 @@ class TestTokens:
         listed = {group: ask(running, provider.token(groups=[group])).json()["items"] for group in expected}
         assert [len(listed[group]) for group in expected] == [1, 1, 0]
 
+    def test_the_audit_log_says_whom_the_provider_calls_by_a_name(
+        self, running: InThread, provider: IdentityProvider
+    ) -> None:
+        for changes in ({}, {"iat": int(time.time()) - 1}, {"email": "ana.married@bank.example"}):
+            assert ask(running, provider.token(**changes)).status_code == 200
+        running.runtime.access_record.write()
+        found = entries(running, "identify")
+        assert [entry.by for entry in found] == ["ana.married@bank.example", "ana@bank.example"]  # once for each name
+        for entry in found:
+            assert entry.subject.startswith("person-")
+            assert entry.detail == {"issuer": provider.issuer, "subject": "u-ana"}
+
     @pytest.mark.parametrize("groups", [["strangers"], [], None, "nobody", 7, [["ops"]]])
     def test_groups_that_mean_nothing_may_do_nothing(
         self, running: InThread, provider: IdentityProvider, groups: Any
