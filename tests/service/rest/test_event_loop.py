@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -23,10 +24,13 @@ from candor.contract.conditions import MOST_BANDS
 from candor.contract.feedback import MOST_ITEMS
 from candor.contract.policies import MOST_PARTS, MOST_SEGMENTS
 from service.dashboard import routes as dashboard
+from service.dashboard import session
+from service.operations import oidc
 from service.rest.paths import MOST_POLICY_BYTES, most_bytes, predicts
 from service.state.keys import KeyStore
 from tests.service import imported_models
 from tests.service.conftest import InThread
+from tests.service.identity_provider import AUDIENCE, CLIENT, IdentityProvider, part
 from tests.service.operations.test_access import ENDPOINTS
 from tests.waiting import PATIENCE_S
 
@@ -384,3 +388,39 @@ def test_files_of_rows(guarded: tuple[InThread, str], path: str) -> None:
     ):
         typed = given | {"content-type": kind}
         assert check(service, "POST", path, gzip.compress(body, 1), typed | GZIP) in (0, 400, 415, 422)
+
+
+def test_people_and_their_provider(
+    launch: Callable[..., InThread], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = IdentityProvider()
+    monkeypatch.setattr(oidc, "REFETCH_S", 0.0)  # each unknown key makes the service read the provider's keys
+    callback = "http://127.0.0.1/dashboard/login/callback"
+    client = {"oidc_client_id": CLIENT, "oidc_redirect_url": callback, "oidc_audience": AUDIENCE}
+    service = launch(tmp_path, oidc_issuer=provider.issuer, oidc_scopes={"ops": ("read",)}, **client)
+    try:
+        service.http.get("/dashboard/login")  # what the first page takes is taken once
+        head = part({"alg": "RS256", "kid": "unknown"})
+        for token in (
+            provider.token(),
+            f"{head}.{'A' * 15_000}.A",
+            f"{part(b'[' * 11_000)}.A.A",
+            f"{part(b'{}' + b' ' * 11_000)}.A.A",
+            "." * 15_000,
+        ):
+            given = {"authorization": f"Bearer {token}"}
+            assert check(service, "GET", "/v1/models", b"", given) in (200, 401), token[:50]
+        for query, cookie in (
+            ("code=x&state=y", f"candor_login={'1' * 12}.{'x' * 43}.{'x' * 2000}"),
+            ("&".join(["code=%41"] * 1500), "; ".join(["candor_login=x"] * 800)),
+        ):
+            path = f"/dashboard/login/callback?{query}"
+            assert check(service, "GET", path, b"", {"cookie": cookie}) == 401
+        cookie = f"{int(time.time())}.{'x' * 43}.%2Fdashboard"
+        state = session._part(cookie, "state")
+        path = f"/dashboard/login/callback?code=x&state={state}"
+        assert check(service, "GET", path, b"", {"cookie": f"candor_login={cookie}"}) == 401
+        assert check(service, "GET", f"/dashboard/login/begin?next=/dashboard/{'x' * 12_000}", b"", {}) == 303
+    finally:
+        service.close()
+        provider.close()
