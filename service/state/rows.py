@@ -122,7 +122,8 @@ class RowReader:
             own["labelled_at"] = labelled_at
         if self._silent:
             silence, age = self.silence(columns, which)
-            presumed = (label == NO_LABEL) & (silence != NO_LABEL)
+            unheard = (label == NO_LABEL) & (own.get("labelled_at", 0) == 0)  # else the model lacks the label
+            presumed = unheard & (silence != NO_LABEL)
             label = np.where(presumed, silence, label)
             own["labelled_at"] = np.where(presumed, own["predicted_at"] + age, own.get("labelled_at", 0))
         labelled = came(label, own["sought"], own["propensity"])

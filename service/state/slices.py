@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Connection, literal_column, select
 
-from service.decisions.rows import NO_LABEL, Rows, came
+from service.decisions.rows import Rows, came
 from service.state.columns import integers
 from service.state.labelled import load_labels_of
 from service.state.recent import matched
@@ -68,8 +68,9 @@ def load_sought_sample(
     silence, silent_at = found.rows.label, found.rows.labelled_at
     labelled = load_labels_of(connection, window.model, found.rows.id, label_names=label_names)
     label, labelled_at = matched(found.rows.id, labelled)
-    labelled_at = np.where(label == NO_LABEL, silent_at, labelled_at)
-    label = np.where(label == NO_LABEL, silence, label)
+    unheard = labelled_at == 0  # else a label came, perhaps one that the model lacks
+    labelled_at = np.where(unheard, silent_at, labelled_at)
+    label = np.where(unheard, silence, label)
     columns = found.rows.columns() | {
         "label": label,
         "labelled_at": labelled_at,

@@ -502,6 +502,23 @@ def test_labels_that_arise_by_themselves_count_from_their_age_on(
     assert sorted(every.label.tolist()) == [-1, -1, -1, -1, 1, 1]
 
 
+def test_a_source_that_gave_a_label_that_the_model_lacks_was_not_silent(
+    database: Database, store: FeedbackStore, logged: Write
+) -> None:
+    terms = {"mature_in": "1d", "silence": "cat"}
+    propose_policy(database, {"id": "auto", "bands": [{"action": "accept"}], "labels": terms})
+    logged([A, B])
+    label(store, (A, None, "wolf", "chargeback"))
+    with database.connect() as connection:
+        window = settled(connection, Window("pets", DIGEST), now_us(), LABELS)
+        for rows in (
+            load_window_rows(connection, window, label_names=LABELS, at_most=100).rows,
+            load_recent_rows(connection, window, label_names=LABELS),
+            load_sought_sample(connection, window, [(0, now_us())], label_names=LABELS, at_most=100).rows,
+        ):
+            assert sorted(zip(rows.label.tolist(), rows.known().tolist(), strict=True)) == [(-1, False), (0, True)]
+
+
 def test_where_silence_is_a_label_labels_are_of_the_same_groups(
     database: Database, store: FeedbackStore, logged: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
