@@ -99,7 +99,7 @@ lock: setup  ## Write requirements/lock.txt from both pyproject.toml, clients.tx
 build/sbom.cdx.json: requirements/lock.txt requirements/install.py | $(STAMP)
 	@rm -rf build/serving; $(PYTHON) -m venv build/serving
 	build/serving/bin/python requirements/install.py serve grpc postgres parquet text cpu
-	build/serving/bin/python -m pip uninstall --quiet --yes pip setuptools
+	build/serving/bin/python -m pip uninstall --quiet --yes pip setuptools hf-xet
 	SOURCE_DATE_EPOCH=1700000000 $(BIN)/cyclonedx-py environment --output-reproducible --spec-version 1.6 \
 		--output-file $@ build/serving/bin/python
 
