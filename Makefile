@@ -10,7 +10,7 @@ BASE_IMAGE ?= python:3.11-slim-bookworm
 TEST_PROCESSES ?= 3
 SHELL_SCRIPTS := .ci/run docker/finish-venv docker/smoke-test docker/smoke-*.sh tests/docker/stand-ins/postgres-entrypoint
 
-.PHONY: help setup demo fraud serve train test quick durations check reference docs format protocol lock sbom provenance audit clients ray magika peers chart smoke gpu clean
+.PHONY: help setup demo fraud serve train test quick durations check reference docs format protocol lock sbom provenance audit clients ray magika places peers chart smoke gpu clean
 
 help:  ## List the commands.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {gsub(/\$$\(PORT\)/, "$(PORT)"); printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,7 +85,7 @@ protocol: setup  ## Compile service/grpc/open_inference.proto.
 	$(BIN)/python -m grpc_tools.protoc --proto_path=service/grpc \
 		--descriptor_set_out=service/grpc/open_inference.binpb open_inference.proto
 
-lock: setup  ## Write requirements/lock.txt from both pyproject.toml, clients.txt, magika.txt and kubernetes.txt; LOCK_FLAGS=--upgrade takes new versions.
+lock: setup  ## Write requirements/lock.txt from both pyproject.toml, clients.txt, magika.txt, places.txt and kubernetes.txt; LOCK_FLAGS=--upgrade takes new versions.
 	$(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.11.5 --all-extras --group build \
 		--generate-hashes --no-annotate --no-emit-package candor --custom-compile-command "make lock" --output-file requirements/lock.txt \
 		$(LOCK_FLAGS) pyproject.toml
@@ -93,6 +93,9 @@ lock: setup  ## Write requirements/lock.txt from both pyproject.toml, clients.tx
 		--generate-hashes --no-annotate --custom-compile-command "make lock" --output-file requirements/clients.txt $(LOCK_FLAGS) -
 	echo magika | $(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.11.5 --no-deps \
 		--generate-hashes --no-annotate --custom-compile-command "make lock" --output-file requirements/magika.txt $(LOCK_FLAGS) -
+	printf '%s\n' s3fs 'moto[s3]' flask flask-cors gcsfs gcp-storage-emulator | $(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.11.5 \
+		--extra serve --extra remote --extra cpu --group build --no-emit-package candor \
+		--generate-hashes --no-annotate --custom-compile-command "make lock" --output-file requirements/places.txt $(LOCK_FLAGS) pyproject.toml -
 	printf '%s\n' kubernetes-validate importlib-resources kserve | $(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.11.5 --no-deps \
 		--generate-hashes --no-annotate --custom-compile-command "make lock" --output-file requirements/kubernetes.txt $(LOCK_FLAGS) -
 
@@ -133,6 +136,16 @@ magika: build/magika/.made  ## Install the model of magika into build/magika; `m
 
 build/magika/.made: requirements/magika.txt | $(STAMP)
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/magika --require-hashes --requirement requirements/magika.txt
+	touch $@
+
+places: build/places/.made  ## Install s3fs, gcsfs and servers for them into build/places; `make test` then imports and serves from s3:// and gs://.
+
+# With versions of its own, see places.txt: s3fs requires an older python-dateutil than the lock file has.
+build/places/.made: pyproject.toml library/pyproject.toml requirements/places.txt
+	$(PYTHON) -m venv build/places
+	build/places/bin/python -m pip install --quiet --require-hashes --requirement requirements/places.txt
+	build/places/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable library
+	build/places/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
 peers: build/peers/.made  ## Install KServe and MLServer into build/peers; `make test` then tries their clients.
