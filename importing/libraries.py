@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any
@@ -52,17 +48,3 @@ def named(module: Any) -> str:
     """Return a library's name and version, such as `lightgbm 4.6.0`."""
     found: str | None = getattr(module, "__version__", None)
     return f"{module.__name__} {found or version(module.__name__)}"
-
-
-@contextmanager
-def muted() -> Iterator[None]:
-    """Drop what libraries of C++ and Rust write to standard error: their errors come as exceptions, too."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    try:
-        with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 — not a path of anyone
-            os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)

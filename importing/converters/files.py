@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bundle.muted import muted
 from importing.errors import UnsafeFileError, UnsupportedModelError
-from importing.libraries import muted
 from importing.limits import MAX_BYTES
 
 _HEAD = 64

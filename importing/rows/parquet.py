@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from bundle.muted import muted
 from importing.errors import RowsError
-from importing.libraries import muted
 from importing.rows.block import Block, Values
 from importing.rows.roles import Roles
 

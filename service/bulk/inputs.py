@@ -23,6 +23,7 @@ from importing.rows.csv_file import delimiter_of
 from importing.rows.roles import check_names
 from service.bulk.extent import Extent, rows_of_npz, rows_of_parquet
 from service.errors import ConfigurationError, InputError, InputValueError, MalformedBodyError
+from service.row_files.lines import LONGEST_LINE
 
 Format = Literal["csv", "ndjson", "parquet", "npz"]
 
@@ -42,7 +43,6 @@ _COUNTED: Final[dict[Format, Callable[[IO[bytes]], int | None]]] = {"parquet": r
 _Cut = Iterator[tuple[int, tuple[str, ...], Any, int]]
 """Number of the first line, columns, content and number of rows of each part."""
 _BUFFER: Final = 1 << 20
-_LONGEST_LINE: Final = 16 << 20
 PART_BYTES: Final = 32 << 20
 """Bytes of the input after which a part ends."""
 
@@ -321,16 +321,16 @@ def _readable(address: str) -> Iterator[None]:
 
 def _records(stream: IO[bytes], address: str, *, quoted: bool) -> Iterator[tuple[int, bytes]]:
     """Yield each line with its number; a quoted cell of a CSV may span several lines, which stay together."""
-    csv.field_size_limit(_LONGEST_LINE)  # of the process; by default cells of 131,072 characters end the reading
+    csv.field_size_limit(LONGEST_LINE)  # of the process; by default cells of 131,072 characters end the reading
     number = 0
 
     def lines() -> Iterator[bytes]:
-        while line := stream.readline(_LONGEST_LINE + 1):
-            if len(line) > _LONGEST_LINE:
+        while line := stream.readline(LONGEST_LINE + 1):
+            if len(line) > LONGEST_LINE:
                 raise MalformedBodyError(
                     "The line is too long.",
                     where=f"{address}, line {number + 1}",
-                    expected=f"at most {_LONGEST_LINE} bytes",
+                    expected=f"at most {LONGEST_LINE} bytes",
                 )
             yield line
 

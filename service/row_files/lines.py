@@ -16,7 +16,8 @@ from service.errors import InputTypeError, InputValueError, MalformedBodyError
 NDJSON_TYPE: Final = "application/x-ndjson"
 CSV_TYPE: Final = "text/csv"
 _BOM: Final = b"\xef\xbb\xbf"
-_LONGEST_LINE: Final = 16 << 20  # bytes
+LONGEST_LINE: Final = 16 << 20
+"""Maximum bytes of a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def iterate_lines(
         first: Number of the first line of NDJSON.
 
     Raises:
-        MalformedBodyError: As `read_lines`; or a line is longer than `_LONGEST_LINE`.
+        MalformedBodyError: As `read_lines`; or a line is longer than `LONGEST_LINE`.
         InputTypeError: As `read_lines`.
         InputValueError: A column is unknown or duplicate.
     """
@@ -152,7 +153,7 @@ def _csv(stream: BinaryIO, names: Collection[str]) -> Iterator[Record]:
 
 def _rows(stream: BinaryIO) -> Iterator[tuple[int, Sequence[str]]]:
     """Yield each row with the number of its first line. A quoted cell may span several lines."""
-    csv.field_size_limit(_LONGEST_LINE)  # of the process; by default cells of 131,072 characters end the reading
+    csv.field_size_limit(LONGEST_LINE)  # of the process; by default cells of 131,072 characters end the reading
     reader = csv.reader(_texts(stream), strict=True)
     while True:
         number = reader.line_num + 1
@@ -187,14 +188,14 @@ def _texts(stream: BinaryIO) -> Iterator[str]:
 def _lines(stream: BinaryIO, first: int = 1) -> Iterator[tuple[int, bytes]]:
     """Yield each line with its newline, and its number."""
     for number in count(first):
-        line = stream.readline(_LONGEST_LINE + 1)
+        line = stream.readline(LONGEST_LINE + 1)
         if not line:
             return
-        if len(line) > _LONGEST_LINE:
+        if len(line) > LONGEST_LINE:
             raise MalformedBodyError(
                 f"Line {number} is too long.",
                 where=f"line {number}",
-                found=f"more than {_LONGEST_LINE} bytes",
+                found=f"more than {LONGEST_LINE} bytes",
                 expected="one record per line",
             )
         yield number, line.removeprefix(_BOM) if number == 1 else line

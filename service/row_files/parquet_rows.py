@@ -12,6 +12,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from bundle.muted import muted
 from service.errors import MalformedBodyError, UnsupportedMediaTypeError
 from service.row_files.layout import Batch, Column
 
@@ -75,7 +76,8 @@ def _batches(reader: Any) -> Iterator[Any]:
 def _attempted(read: Callable[[], Any]) -> Any:
     """Call the reader of the file. Its errors become MalformedBodyError."""
     try:
-        return read()
+        with muted():  # a panic is printed before it is raised
+            return read()
     except (MemoryError, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic in Rust is not an Exception

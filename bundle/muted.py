@@ -1,0 +1,26 @@
+"""What libraries of C++ and Rust write to standard error, such as panics, dropped: errors come as exceptions, too."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_ALONE = threading.RLock()  # standard error belongs to the whole process
+
+
+@contextmanager
+def muted() -> Iterator[None]:
+    """Drop what is written to standard error meanwhile, by other threads too: for processes of one task."""
+    with _ALONE:
+        sys.stderr.flush()
+        kept = os.dup(2)
+        try:
+            with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 — not a path of anyone
+                os.dup2(nowhere.fileno(), 2)
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)

@@ -1,0 +1,34 @@
+"""Parquet files of rows that are damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from arro3.core import Array, Table
+from arro3.io import write_parquet
+
+from service.errors import MalformedBodyError
+from service.row_files.parquet_rows import read_parquet_rows
+
+
+def test_a_damaged_file_is_told_by_the_error_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its reader panics over some of these files, and Rust prints a panic before it is raised."""
+    path = tmp_path / "rows.parquet"
+    write_parquet(Table.from_pydict({"a": Array.from_numpy(np.arange(500.0))}), path)
+    good, rng, panics, told = path.read_bytes(), np.random.default_rng(3), 0, 0
+    for _ in range(60):
+        bad = bytearray(good)
+        for place in rng.integers(4, len(good) - 8, 20):
+            bad[place] = rng.integers(256)
+        path.write_bytes(bad)
+        try:
+            list(read_parquet_rows(path))
+        except MalformedBodyError as error:
+            assert "not a valid Parquet file" in str(error)  # noqa: PT017
+            told += 1
+            panics += type(error.__cause__).__name__ == "PanicException"
+    assert told > 20
+    assert panics > 5
+    assert capfd.readouterr() == ("", "")
