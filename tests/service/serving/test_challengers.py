@@ -195,6 +195,36 @@ def test_a_revision_of_the_active_bundle_is_compared_on_the_log(
     assert rows_of(service, compared_groups) == 0
 
 
+def test_amounts_above_those_before_the_start_are_cut_and_counted(
+    beside: Callable[..., InThread], digits: Digits, spawn: Any
+) -> None:
+    service = beside()
+    costs = {"false_positive": "1 + 0.01 * amount", "false_negative": "amount"}
+    bands = [{"action": "block", "when": {"cost": costs}}, {"action": "allow"}]
+    policy = {"positive": "3", "bands": bands, "explore": {"share": 1.0, "actions": ["block", "allow"]}}
+    put = service.http.put("/v1/models/digits/policies/cards", json=policy)
+    assert put.status_code == 201, put.text
+    service.activate(put.json()["id"])
+
+    def pay(images: Any, amounts: list[float]) -> None:
+        body = {"inputs": images.tolist(), "amounts": amounts}
+        answer = service.http.post("/predict", json=body, params={"policy": "cards"})
+        assert answer.status_code == 200, answer.text
+
+    pay(digits.images[:20], [80.0] * 20)
+    assert service.runtime.log.flush()
+    with Client(service.url) as client:
+        cold = service.http.put("/v1/models/digits/policies/other", json=policy).json()["id"]
+        client.put_challenger("same", revision=cold)
+        pay(digits.images[20:60], [50.0] * 37 + [81.0, 1e6, 1e9])
+        found = compared(service, "same")
+    (outcome,) = (one for one in found.policies if one.policy == "cards")
+    assert (outcome.unit, outcome.amount_limit, outcome.amount_cut) == ("cost", 80.0, 3)
+    shown = spawn.run("challenger", "compare", "same", url=service.url)
+    assert "3 amounts count as 80.00" in " ".join(shown.stdout.split())
+    assert "(3 amounts count as 80" in service.http.get("/dashboard/models/digits").text
+
+
 def breaking(digits: Digits) -> Any:
     """The digits, with a table that is looked up at 100 where the first pixel is 200: it has fewer entries."""
     changed = onnx.load_from_string(digits.bundle.model_bytes)
