@@ -97,8 +97,10 @@ check survived
 # A backup taken under way restores over an existing state and on an empty volume.
 "${compose[@]}" exec -T postgres pg_dump --username candor --format custom candor >"$work/backup.dump" || fail "backup"
 restore() {
-  "${compose[@]}" exec -T postgres pg_restore --username candor --dbname candor --clean --if-exists --exit-on-error \
-    --single-transaction <"$work/backup.dump" || fail "restore"
+  "${compose[@]}" exec -T postgres psql --username candor --dbname candor --quiet \
+    --command 'DROP SCHEMA public CASCADE' --command 'CREATE SCHEMA public' 2>/dev/null || fail "empty the database"
+  "${compose[@]}" exec -T postgres pg_restore --username candor --dbname candor --exit-on-error --single-transaction \
+    <"$work/backup.dump" || fail "restore"
 }
 "${compose[@]}" stop replica >/dev/null 2>&1
 check unavailable
