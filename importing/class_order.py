@@ -49,6 +49,7 @@ def class_order(
     if strays or len(keys) < 2:
         column = None if in_python else rows.label_name or None
         theirs = "the model" if option is None else "--labels"
+        first, second = rows.classes if len(rows.classes) == 2 else ("0", "1")
         raise UnsupportedModelError(
             f"{'y' if in_python else 'the label column'} has other classes than {theirs}",
             where=rows.where(rows.label.tolist().index(strays[0]), column) if strays else str(rows.path),
@@ -56,7 +57,7 @@ def class_order(
             expected=", ".join(keys[:SHOWN]),
             remedy="Give y with the estimator's classes; labels= renames them."
             if in_python
-            else "Name the classes in the order of the model's scores: --labels 0=genuine,1=fraud.",
+            else f"Name the classes in the order of the model's scores: --labels {first}=genuine,{second}=fraud.",
         )
     own = tuple(known or names)
     if names != own and set(names) == set(own) and not allow_reversed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import skops.io
+from catboost import CatBoostClassifier
 from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -33,11 +35,12 @@ def claims() -> tuple[pd.DataFrame, np.ndarray]:
     return frame.drop(columns="FraudFound_P"), frame["FraudFound_P"].to_numpy()
 
 
-@pytest.mark.parametrize("library", ["lightgbm", "sklearn"])
+@pytest.mark.parametrize("library", ["lightgbm", "catboost", "sklearn"])
 def test_a_model_of_real_claims_answers_as_its_library(
     library: str, claims: tuple[pd.DataFrame, np.ndarray], tmp_path: Path
 ) -> None:
     table, fraud = claims
+    more: list[str] = []
     if library == "lightgbm":
         file = tmp_path / "model.txt"
         coded = table.astype(dict.fromkeys(table.select_dtypes(exclude="number"), "category"))
@@ -47,6 +50,16 @@ def test_a_model_of_real_claims_answers_as_its_library(
         booster = lightgbm.train(settings, data, 20)
         booster.save_model(file)
         positive = booster.predict(coded[TRAINED:])
+    elif library == "catboost":
+        file = tmp_path / "model.cbm"
+        texts = list(table.select_dtypes(exclude="number"))
+        quiet = {"verbose": 0, "allow_writing_files": False, "thread_count": 1, "random_seed": 3}
+        estimator = CatBoostClassifier(iterations=20, cat_features=texts, one_hot_max_size=100, **quiet)
+        estimator.fit(table[:TRAINED], fraud[:TRAINED]).save_model(str(file))
+        positive = estimator.predict_proba(table[TRAINED:])[:, 1]
+        known = tmp_path / "categories.json"  # rare ones are among the rows of the training alone
+        known.write_text(json.dumps({name: table[name][:TRAINED].unique().tolist() for name in texts}))
+        more = ["--categories", str(known)]
     else:
         file = tmp_path / "model.skops"
         numbers = list(table.select_dtypes("number"))
@@ -58,7 +71,7 @@ def test_a_model_of_real_claims_answers_as_its_library(
     rows = tmp_path / "claims.csv"
     table.assign(fraud=fraud)[TRAINED:].to_csv(rows, index=False)
     command = [library, str(file), "--name", "claims", "--validation", str(rows), "--label", "fraud"]
-    command += ["--labels", "0=genuine,1=fraud", "--calibrator", "temperature", "--out", str(tmp_path / "out")]
+    command += ["--labels", "0=genuine,1=fraud", "--calibrator", "temperature", "--out", str(tmp_path / "out"), *more]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output + result.stderr
     found = bundles.verify(tmp_path / "out" / "claims" / "1")
