@@ -46,7 +46,6 @@ from service.settings import Settings, is_loopback
 from service.state.access_record import EVERY_S
 from service.state.keys import KeyStore
 from service.state.sessions import SessionStore
-from service.state.traffic import Traffic
 from service.telemetry.request_log import RequestLog, describe
 from service.version import VERSION
 from service.workers.plan import processors_each
@@ -294,7 +293,6 @@ def create_app(settings: Settings, others: Others | None = None) -> Candor:
     sessions = Sessions(access, SessionStore(runtime.database), runtime.database.secret)
     api.state.runtime = runtime
     api.state.sessions = sessions
-    api.state.traffic = Traffic(runtime.database)
     api.state.intake = Intake(runtime)
     api.state.decoders = decoders
     api.include_router(control.router())

@@ -69,6 +69,15 @@ class Certificate(Answer):
         "less certain. `errors` counts the labels as they are.",
     )
 
+    per_day: int | None = Field(
+        None,
+        description="Promised maximum of rows a day that are taken or explored, where the promise is one: `at_most` is "
+        "this number divided by `rows_per_day`. The certificate holds `at_most`; null for other promises.",
+    )
+    rows_per_day: int | None = Field(
+        None, description="Rows of a day, given by the policy or measured when it was solved; null for other promises."
+    )
+
 
 class AppliedSegment(Answer):
     """What is certified of one segment."""

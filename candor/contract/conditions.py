@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, model_validator
 from pydantic.config import JsonDict
 
 from candor.contract.expressions import Expression, Line
-from candor.contract.fields import Cost, Loss, Name, Part, Probability, Promise, refusal
+from candor.contract.fields import Cost, Loss, Name, Part, PerDay, Probability, Promise, refusal
 
 REVIEW: Final = "review"
 MOST_BANDS: Final = 50
@@ -29,6 +29,7 @@ CONDITIONS: Final[dict[str, Metric | None]] = {
     "min_recall": "recall",
     "max_false_positive_rate": "false_positive_rate",
     "max_flag_rate": "flag_rate",
+    "max_review_per_day": "flag_rate",
     "max_selective_risk": "selective_risk",
 }
 """Every condition with the metric that it promises; None for a fixed threshold, which promises nothing."""
@@ -121,6 +122,11 @@ class When(Part):
     min_recall: Promise | None = Field(None, description="Minimum share of all positives that are taken.")
     max_false_positive_rate: Promise | None = Field(None, description="Maximum share of all negatives that are taken.")
     max_flag_rate: Promise | None = Field(None, description="Maximum share of all rows that are taken or explored.")
+    max_review_per_day: PerDay | None = Field(
+        None,
+        description="Maximum number of rows a day that are taken or explored: `max_flag_rate` of this number divided "
+        "by the rows of a day, which are the policy's `rows_per_day` or measured.",
+    )
     max_selective_risk: Promise | None = Field(None, description="Maximum share of negatives among the rows taken.")
 
     @model_validator(mode="after")
@@ -140,14 +146,16 @@ class Condition:
 
     Attributes:
         name: One of `CONDITIONS`.
-        value: Minimum probability in (0, 1] of a fixed threshold, the promise in (0, 1), or the loss; NaN for costs
-            that depend on the amount.
+        value: Minimum probability in (0, 1] of a fixed threshold, the promise in (0, 1), the rows per day, or the loss;
+            NaN for costs that depend on the amount.
         costs: Costs that depend on the amount; None for other conditions.
+        rows_per_day: Rows of a day, of which a promise in rows per day is a share; None if unknown, or of no meaning.
     """
 
     name: str
     value: float
     costs: Costs | None = None
+    rows_per_day: int | None = None
 
     @property
     def by_amount(self) -> bool:
@@ -165,13 +173,27 @@ class Condition:
         return not self.name.startswith("max_")
 
     @property
+    def per_day(self) -> bool:
+        """Whether the value is a number of rows per day."""
+        return self.name == "max_review_per_day"
+
+    @property
+    def bound(self) -> float:
+        """Bound on the metric; for rows per day, their share of the rows of a day (NaN if these are unknown)."""
+        if not self.per_day:
+            return self.value
+        return math.nan if self.rows_per_day is None else self.value / self.rows_per_day
+
+    @property
     def tolerance(self) -> float:
         """Largest tolerated rate of errors against the promise."""
-        return 1.0 - self.value if self.at_least else self.value
+        return 1.0 - self.bound if self.at_least else self.bound
 
     @property
     def looseness(self) -> tuple[str | None, float]:
         """Quantity that is bounded, and a number that is higher for a looser bound of the same quantity."""
+        if self.per_day:
+            return self.name, self.value
         if self.metric in (None, "recall"):
             return self.metric, self.value if self.metric else -self.value
         return "precision" if self.metric == "selective_risk" else self.metric, self.tolerance

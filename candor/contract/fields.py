@@ -76,6 +76,11 @@ Delta = Annotated[float, Field(strict=True, ge=SMALLEST_DELTA, lt=1), _explained
 PerDay = Annotated[
     int, Field(strict=True, ge=1, le=10_000_000), _explained("an integer from 1 to 10,000,000", "Give rows per day.")
 ]
+RowsPerDay = Annotated[
+    int,
+    Field(strict=True, ge=1, le=1_000_000_000_000),
+    _explained("an integer from 1 to 10^12", "Give the rows that the model predicts in a busy day."),
+]
 Planned = Annotated[
     int,
     Field(strict=True, ge=1, le=10_000_000),

@@ -29,6 +29,20 @@ class Monitor(Answer):
     fired_at: str | None = Field(description="Time of the prediction that fired the alarm; null while silent.")
 
 
+class DailyRows(Answer):
+    """Rows of a day, beside those on which a promise in rows per day rests."""
+
+    promised: int = Field(description="Promised maximum of rows a day that are taken or explored.")
+    assumed: int = Field(description="Rows of a day of which the certified share is that many.")
+    measured: int | None = Field(
+        description="Rows of the busiest of the last 7 whole days (UTC); null without a whole day of traffic."
+    )
+    warning: str | None = Field(
+        description="What follows if `measured` exceeds `assumed`: the certified share may then be more rows than "
+        "promised. Null otherwise."
+    )
+
+
 class WatchedCertificate(Answer):
     """A certificate in force and its monitor."""
 
@@ -47,6 +61,7 @@ class WatchedCertificate(Answer):
         description="Monitor of the propensities behind a certificate that rests on traffic: whether labels are sought "
         "as often as logged, by band of the score. Null for others.",
     )
+    per_day: DailyRows | None = Field(None, description="Traffic behind a promise in rows per day; null for others.")
 
 
 class CalibrationAlarm(Answer):

@@ -7,6 +7,7 @@ solves its promises into thresholds.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, FailFast, Field, model_validator
@@ -23,6 +24,7 @@ from candor.contract.fields import (
     PerDay,
     Planned,
     Promise,
+    RowsPerDay,
     Segment,
     Share,
     refusal,
@@ -271,6 +273,11 @@ class Policy(Part):
         description="Amount of rows whose request gives none, for conditions that read it; null sends these rows to "
         "review.",
     )
+    rows_per_day: RowsPerDay | None = Field(
+        None,
+        description="Rows that the model predicts in a busy day, for `max_review_per_day`; null: those of the busiest "
+        "of the last 7 whole days (UTC), measured when the policy is solved.",
+    )
     segments: Segments | None = Field(None, description="Segments that are solved separately; null for none.")
 
     @property
@@ -296,9 +303,26 @@ class Policy(Part):
 
     def promises(self) -> Iterator[tuple[int, Condition]]:
         """Yield the index and the condition of each band that promises something."""
-        for index, band in enumerate(self.bands):
-            if band.condition is not None and band.condition.metric is not None:
-                yield index, band.condition
+        for index in range(len(self.bands)):
+            condition = self.condition(index)
+            if condition is not None and condition.metric is not None:
+                yield index, condition
+
+    def condition(self, index: int) -> Condition | None:
+        """Return the condition of a band as a number; None for the last one."""
+        found = self.bands[index].condition
+        return replace(found, rows_per_day=self.rows_per_day) if found is not None and found.per_day else found
+
+    @property
+    def most_per_day(self) -> int | None:
+        """Largest promise in rows per day; None without one."""
+        return max((int(condition.value) for _, condition in self.promises() if condition.per_day), default=None)
+
+    def measured(self, rows_per_day: int | None) -> Self:
+        """Return the policy with measured rows of a day, where it needs them and gives none."""
+        if self.rows_per_day is not None or self.most_per_day is None:
+            return self
+        return self.model_copy(update={"rows_per_day": rows_per_day})
 
     def explored_below(self, index: int) -> float:
         """Return the largest share of the rows below a band that is explored."""
@@ -373,14 +397,18 @@ class Policy(Part):
                 )
         for i, condition in self.promises():
             explored = self.explored_below(i)
-            if condition.metric == "flag_rate" and explored >= condition.value:
+            if condition.metric == "flag_rate" and explored >= condition.bound:
+                of_a_day = condition.rows_per_day
                 raise refusal(
                     f"Exploration alone flags {explored:.1%} of the rows: the flag rate leaves no rows for this band.",
                     "Explore a smaller share, or allow a larger flag rate.",
                     *("bands", i, "when", condition.name),
-                    expected=f"more than {explored:g}",
+                    expected=f"more than {explored:g}"
+                    if of_a_day is None
+                    else f"more than {explored * of_a_day:g}, of {of_a_day} rows per day",
                     found=condition.value,
                 )
+        self._check_per_day()
         if self.certify.wrong_labels:
             self._check_wrong_labels(self.certify.wrong_labels)
         if self.certify.looks == "anytime":
@@ -441,6 +469,49 @@ class Policy(Part):
                     *("certify", "wrong_labels"),
                     expected=f"less than {condition.tolerance:g}, for {condition.name} of band {index}",
                     found=share,
+                )
+
+    def _check_per_day(self) -> None:
+        """Refuse promises in rows per day where a certified share of the rows says nothing about their number."""
+        if self.most_per_day is None:
+            if self.rows_per_day is not None:
+                raise refusal(
+                    "No band promises a number of rows per day.",
+                    "Remove `rows_per_day`, or add a band with max_review_per_day.",
+                    "rows_per_day",
+                    expected="a band with max_review_per_day",
+                    found=self.rows_per_day,
+                )
+            return
+        if self.rows_per_day is not None and self.rows_per_day <= self.most_per_day:
+            raise refusal(
+                f"max_review_per_day of {self.most_per_day} limits nothing: a day has no more rows.",
+                "Promise fewer rows per day, or correct `rows_per_day`.",
+                "rows_per_day",
+                expected=f"more than {self.most_per_day}",
+                found=self.rows_per_day,
+            )
+        for refused, at, expected, why in (
+            (self.segments is not None, ("segments",), "no `segments`", "People review the rows of all segments."),
+            (
+                self.certify.looks == "anytime",
+                ("certify", "looks"),
+                "unlimited or once",
+                "A certificate that grows has one promised rate, and the rows of a day change.",
+            ),
+            (
+                self.certify.unit != "row",
+                ("certify", "per"),
+                "row",
+                f"Certificates count each {self.certify.unit}, and people review rows.",
+            ),
+        ):
+            if refused:
+                raise refusal(
+                    f"max_review_per_day does not go with this policy. {why}",
+                    "Change it, or use max_flag_rate.",
+                    *at,
+                    expected=expected,
                 )
 
     def _check_anytime(self) -> None:

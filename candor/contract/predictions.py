@@ -33,6 +33,8 @@ _EXAMPLE: Final[dict[str, Any]] = {
                 "groups": None,
                 "group_limit": None,
                 "wrong_labels": 0.0,
+                "per_day": None,
+                "rows_per_day": None,
                 "segment": None,
             }
         },

@@ -28,6 +28,8 @@ def monitor(url: Url = DEFAULT_URL, api_key: Key = None, model: Model = None, as
     for one in found.certificates:
         if not one.valid:
             console.print(f"[red]{escape(one.name)}[/red]: {escape(str(one.reason))}", soft_wrap=True)
+        if one.per_day is not None and one.per_day.warning is not None:
+            console.print(f"[yellow]{escape(one.name)}[/yellow]: {escape(one.per_day.warning)}", soft_wrap=True)
     if found.alarm.fired:
         started = f"; recalibration {found.alarm.job} has started" if found.alarm.job else ": candor recalibrate"
         console.print(f"[yellow]The calibration is off: recalibrate{escape(started)}[/yellow]")

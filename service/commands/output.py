@@ -229,6 +229,8 @@ def print_certificates(
         segment = certificate.segment
         of = "" if segment is None else f"segment {segment}, "
         promise = f"{policy}: {of}{action}, {certificate.metric.replace('_', ' ')} of {bound}"
+        if certificate.rows_per_day is not None:
+            promise += f", {certificate.per_day:,} of {certificate.rows_per_day:,} rows per day"
         if certificate.valid:
             counted = "flagged" if certificate.metric == "flag_rate" else "errors"
             wrong = f", {100 * certificate.wrong_labels:g}% of labels may be wrong" if certificate.wrong_labels else ""

@@ -11,7 +11,7 @@ from candor.contract.revisions import Revision
 from service.dashboard.diagrams import Diagrams, drawn, on_reference
 from service.dashboard.pages import page
 from service.dashboard.promises import promises
-from service.dashboard.watch import columns, watched
+from service.dashboard.watch import busier, columns, watched
 from service.operations.challengers import comparisons
 from service.operations.models import get_model
 from service.operations.monitoring import monitoring
@@ -35,6 +35,7 @@ def model_page(request: Request, runtime: RuntimeDep, model: ModelDep, revision:
         request.scope,
         "model.html",
         watched=[] if told is None else watched(told),
+        busier=[] if told is None else busier(told),
         estimates=None if told is None else told.estimates,
         guard=None if told is None else told.guard,
         drift=None if told is None else told.drift,

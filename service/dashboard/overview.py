@@ -18,7 +18,7 @@ from service.rest.dependencies import Caller, RuntimeDep
 from service.runtime import Runtime
 from service.serving.model import Model
 from service.state.database import now_us
-from service.state.traffic import MOST_PER_HOUR, Traffic
+from service.state.traffic import MOST_PER_HOUR
 from service.sums import Snapshot, samples_of, value_of
 
 _NEWEST = 50  # revisions among which open proposals are looked for
@@ -26,10 +26,9 @@ _NEWEST = 50  # revisions among which open proposals are looked for
 
 def overview(request: Request, runtime: RuntimeDep, by: Caller) -> Response:
     """Show every model that the visitor may reach."""
-    counter: Traffic = request.app.state.traffic
     metrics = runtime.all_metrics()
     models = [
-        _model(runtime, model, counter, number, metrics)
+        _model(runtime, model, number, metrics)
         for number, model in enumerate(runtime.models.all())
         if by.sees(model.name)
     ]
@@ -52,9 +51,9 @@ def overview(request: Request, runtime: RuntimeDep, by: Caller) -> Response:
     )
 
 
-def _model(runtime: Runtime, model: Model, counter: Traffic, number: int, metrics: Snapshot) -> dict[str, Any]:
+def _model(runtime: Runtime, model: Model, number: int, metrics: Snapshot) -> dict[str, Any]:
     listed = list_revisions(runtime, model, limit=_NEWEST)
-    hours = counter.hours(model.name, now_us())
+    hours = runtime.models.traffic.hours(model.name, now_us())
     return {
         **get_model(model).document,
         "queued": int(value_of(metrics, "candor_queue_rows", model=model.name)),

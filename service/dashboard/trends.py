@@ -22,7 +22,7 @@ from service.operations.monitoring import monitoring
 from service.operations.trends import ARRIVED, HOURS, QUANTILES, Rate, Trends
 from service.rest.dependencies import ModelDep, RuntimeDep
 from service.state.database import now_us
-from service.state.traffic import MOST_PER_HOUR, Traffic
+from service.state.traffic import MOST_PER_HOUR
 
 DAYS: Final = {"1": "24 hours", "7": "7 days", "30": "30 days", "90": "90 days"}
 _COLUMNS = 10
@@ -41,8 +41,7 @@ def trends_page(
     """Show a class over time."""
     if days not in DAYS:
         raise InputValueError("Unknown time span.", where="days", found=days[:100], expected=list(DAYS))
-    counter: Traffic = request.app.state.traffic
-    hours = counter.hours(model.name, now_us())
+    hours = runtime.models.traffic.hours(model.name, now_us())
     found = operation.trends(runtime, model, positive, int(days), hours)
     told = monitoring(runtime, model)
     return page(

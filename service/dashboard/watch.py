@@ -51,6 +51,15 @@ def watched(monitoring: Monitoring) -> list[Watched]:
     return [_of(place, *each) for place, each in enumerate(found)]
 
 
+def busier(monitoring: Monitoring) -> list[str]:
+    """Return warnings of promises in rows per day that rest on fewer rows of a day than there were."""
+    return [
+        f"{one.name}: {one.per_day.warning}"
+        for one in monitoring.certificates
+        if one.per_day is not None and one.per_day.warning is not None
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column of the table, beside the reference rows.

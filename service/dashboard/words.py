@@ -15,6 +15,7 @@ _METRICS = {
     "min_recall": ("recall", "≥"),
     "max_false_positive_rate": ("false positive rate", "≤"),
     "max_flag_rate": ("flag rate", "≤"),
+    "max_review_per_day": ("rows per day", "≤"),
     "max_selective_risk": ("selective risk", "≤"),
     "min_probability": ("probability", "≥"),
     "max_expected_loss": ("expected loss left", "≤"),
@@ -124,11 +125,11 @@ def condition(when: Condition | None) -> str:
     if when.name == "cost":
         return "lowest expected cost" + (" by amount" if when.by_amount else "")
     name, relation = _METRICS[when.name]
-    return f"{name} {relation} {when.value:g}"
+    return f"{name} {relation} {count(int(when.value)) if when.per_day else f'{when.value:g}'}"
 
 
 def promise(certificate: dict[str, Any]) -> str:
-    """Return the promise of a certificate.
+    """Return the promise of a watched certificate.
 
     >>> promise({"metric": "false_positive_rate", "at_least": None, "at_most": 0.01})
     'false positive rate ≤ 0.01'
@@ -136,7 +137,9 @@ def promise(certificate: dict[str, Any]) -> str:
     name = certificate["metric"].replace("_", " ")
     if certificate["at_least"] is not None:
         return f"{name} ≥ {certificate['at_least']:g}"
-    return f"{name} ≤ {certificate['at_most']:g}"
+    day = certificate.get("per_day")
+    of_a_day = "" if day is None else f" ({count(day['promised'])} of {count(day['assumed'])} rows per day)"
+    return f"{name} ≤ {certificate['at_most']:g}{of_a_day}"
 
 
 def calibrator(document: dict[str, Any]) -> str:

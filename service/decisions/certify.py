@@ -22,6 +22,7 @@ from service.decisions.clustered import Clustered, clustered
 from service.decisions.counting import Sample
 from service.decisions.grid import Grid, make_grid
 from service.decisions.kept import kept_bands, retest
+from service.decisions.per_day import of_rows_per_day
 from service.decisions.rows import ScoredRows
 from service.decisions.sequence import BAND_POINTS, band, choose_in_band, choose_start, walk
 from service.decisions.solved import SolvedPolicy
@@ -45,6 +46,7 @@ def solve(
     windows: float = 1.0,
     spent: int = 1,
     stays: Standing | None = None,
+    rows_per_day: int | None = None,
 ) -> SolvedPolicy:
     """Find and certify the thresholds of a policy.
 
@@ -66,12 +68,14 @@ def solve(
         windows: Number of windows that this one counts as the best of, from `windows.windows`; 1 if a rule chose it.
         spent: Number of this look among those of its year, at any rows of this kind; from 1.
         stays: Bands that are certified already, from `standing.standing`; they are not tested.
+        rows_per_day: Rows of a busy day in the traffic, for a policy that needs and lacks them; None if unknown.
 
     Returns:
         The solved policy; under `review_all` when a promise could not be certified.
 
     Raises:
-        PolicyError: When a promise cannot be certified and the policy says "fail"; `where` names the band.
+        PolicyError: When a promise cannot be certified and the policy says "fail"; `where` names the band. When the
+            rows of a day are needed and unknown.
 
     Example:
         >>> from service.decisions.policy import parse_policy
@@ -100,7 +104,9 @@ def solve(
         wrong=WrongLabels.among(policy.certify.wrong_labels or 0.0, certify),
     )
     if policy.segments is None:
-        bands = _solve_part(policy, fit, certify, shown, seed, kept_bands(keep), stays or {})
+        bands = _solve_part(
+            of_rows_per_day(policy, rows_per_day), fit, certify, shown, seed, kept_bands(keep), stays or {}
+        )
         return SolvedPolicy(policy, version, bands, _uncertified(bands))
     segments = {}
     for value in policy.segments.values:
@@ -132,7 +138,7 @@ def _solve_part(
     grid: Grid | None = None
     bands: list[SolvedBand] = []
     for index, wanted in enumerate(policy.bands):
-        when = wanted.condition
+        when = policy.condition(index)
         if (shown.segment, index) in stays:
             bands.append(stays[shown.segment, index])
             continue

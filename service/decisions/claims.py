@@ -257,7 +257,9 @@ def _without_amount(metric: Metric, outcome: Outcome, certify: ScoredRows) -> fl
 
 def promise_of(when: Condition) -> str:
     """Return a promise in words."""
-    return f"a {(when.metric or '').replace('_', ' ')} of {'at least' if when.at_least else 'at most'} {when.value:g}"
+    of_a_day = f" ({when.value:,.0f} of {when.rows_per_day:,} rows per day)" if when.rows_per_day is not None else ""
+    relation = "at least" if when.at_least else "at most"
+    return f"a {(when.metric or '').replace('_', ' ')} of {relation} {when.bound:g}{of_a_day}"
 
 
 def certificate(
@@ -266,8 +268,8 @@ def certificate(
     """Return the certificate of one promise; `reason` says why it is not valid, None if it is."""
     return Certificate(
         metric=metric,
-        at_least=when.value if when.at_least else None,
-        at_most=None if when.at_least else when.value,
+        at_least=when.bound if when.at_least else None,
+        at_most=None if when.at_least else when.bound,
         delta=outcome.share,
         n=outcome.n,
         errors=outcome.errors,
@@ -282,6 +284,8 @@ def certificate(
         groups=outcome.groups,
         group_limit=outcome.limit,
         wrong_labels=0.0 if metric == "flag_rate" else shown.wrong.share,
+        per_day=int(when.value) if when.per_day else None,
+        rows_per_day=when.rows_per_day,
     )
 
 

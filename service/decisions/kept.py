@@ -59,7 +59,7 @@ def retest(
     share = policy.certify.delta / policy.claims
     bands = []
     for index, band in enumerate(kept):
-        when = policy.bands[index].condition
+        when = policy.condition(index)
         if when is None or when.metric is None or band.threshold is None:
             bands.append(band)
             continue

@@ -16,6 +16,7 @@ from candor.contract.policies import TOP, Policy
 from service.decisions.claims import DENOMINATORS
 from service.decisions.counting import Counts, Sample
 from service.decisions.grid import Grid, make_grid, pairs
+from service.decisions.per_day import of_rows_per_day
 from service.decisions.rows import ScoredRows
 from service.decisions.wrong_labels import WrongLabels
 
@@ -55,6 +56,9 @@ def lint(
     Returns:
         Problems, then notes, each in the order of the policy's fields.
 
+    Raises:
+        PolicyError: It promises a number of rows per day and does not give the rows of a day.
+
     Example:
         >>> from service.decisions.policy import parse_policy
         >>> bands = [{"action": "accept", "when": {"min_precision": 0.95}}, {"action": "review"}]
@@ -62,6 +66,7 @@ def lint(
         >>> print(lint(policy)[0].message)
         At least 72 labelled rows at or above the threshold certify this, if none of them is an error.
     """
+    policy = of_rows_per_day(policy, None)
     findings = [*_unreachable(policy, classes), *_needs(policy), *_unexplored(policy), *_unkept(policy, classes)]
     findings += _unsampled(policy)
     if fit is not None and policy.segments is not None and not set(fit.segment.tolist()) - {None, ""}:
@@ -204,7 +209,7 @@ def _never(policy: Policy, index: int, when: Condition, counts: Counts, scale: f
         yield Finding(
             "problem",
             where,
-            f"No threshold keeps {when.value:g} on the fit rows{of}: the best is {best:.4g}. More labels will not "
+            f"No threshold keeps {when.bound:g} on the fit rows{of}: the best is {best:.4g}. More labels will not "
             "help.",
             "Promise less, or improve the model.",
         )
@@ -260,7 +265,7 @@ def _last_at_or_above(grid: Grid, probability: float) -> int | None:
 
 def _needed(policy: Policy, index: int) -> int:
     """Return the fewest labels that show a promise at the first look."""
-    when, wrong = policy.bands[index].condition, WrongLabels(policy.certify.wrong_labels or 0.0)
+    when, wrong = policy.condition(index), WrongLabels(policy.certify.wrong_labels or 0.0)
     assert when is not None and when.metric is not None  # noqa: S101, PT018 — it is a promise
     return wrong.needed(when.metric, 0, 0, policy.tolerance(index), _level(policy))
 

@@ -36,6 +36,7 @@ def solve_on_reference(
     broken: Mapping[Metric, str] = MappingProxyType({}),
     stays: Standing | None = None,
     spent: int = 1,
+    rows_per_day: int | None = None,
 ) -> SolvedPolicy:
     """Solve `policy` on the bundle's reference rows: grid from its fit rows, certificates from its certify rows.
 
@@ -53,9 +54,11 @@ def solve_on_reference(
         broken: Metrics of which the traffic has shown that these rows do not speak for it, and how.
         stays: Bands that are certified already, from `standing.standing`; they are not tested.
         spent: Number of this look among those of its year, at any reference rows.
+        rows_per_day: Rows of a busy day in the traffic, for a policy that needs and lacks them; None if unknown.
 
     Raises:
-        PolicyError: A label is unknown, or it fails when it cannot be certified and it cannot.
+        PolicyError: A label is unknown, or it fails when it cannot be certified and it cannot, or it needs the rows of
+            a day and they are unknown.
     """
     names = bundle.manifest.labels
     check_labels(policy, names)
@@ -76,6 +79,7 @@ def solve_on_reference(
         stays=stays,
         void=void,
         spent=spent,
+        rows_per_day=rows_per_day,
     )
     shown = Shown(look, "reference", void={} if policy.set is None else _void_sets(policy.set, void), spent=spent)
     return replace(solved, sets=solve_sets(policy, certify, shown, seed))

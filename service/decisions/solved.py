@@ -92,6 +92,12 @@ class SolvedPolicy:
         return {value: one.model_dump(mode="json", exclude={"thresholds"}) for value, one in self.sets.items()}
 
     @cached_property
+    def rows_per_day(self) -> int | None:
+        """Rows of a day that its promises in rows per day rest on; None without such a promise."""
+        certificates = (band.certificate for band in self.bands if band.certificate is not None)
+        return next((one.rows_per_day for one in certificates if one.rows_per_day is not None), None)
+
+    @cached_property
     def ties(self) -> tuple[float, ...]:
         """Probabilities at which the raw score breaks ties."""
         parts = (self, *self.parts.values())

@@ -21,14 +21,14 @@ def standing(old: SolvedPolicy, policy: Policy) -> Standing:
     """Return the bands of a new policy whose promise an old one has certified, under the same calibrator.
 
     A band stays if its action and condition are the same, its certificate is valid, counts the same (rows, groups or
-    amounts) and allows for as many wrong labels, and the old policy gave the promise no more of delta than the new one
-    does. That is what all looks at it may use together, the earlier ones included, so all promises hold together with
-    probability 1 − delta. Where the old delta covered one look and the new one covers all looks of a year, the earlier
-    looks used more: no band stays.
+    amounts), rests on as many rows of a day and allows for as many wrong labels, and the old policy gave the promise no
+    more of delta than the new one does. That is what all looks at it may use together, the earlier ones included, so
+    all promises hold together with probability 1 − delta. Where the old delta covered one look and the new one covers
+    all looks of a year, the earlier looks used more: no band stays.
 
     Args:
         old: The policy in force, with voided certificates marked.
-        policy: The new one.
+        policy: The new one, with the rows of a day where it needs them.
     """
     if policy.positive != old.policy.positive:
         return {}
@@ -39,7 +39,7 @@ def standing(old: SolvedPolicy, policy: Policy) -> Standing:
     parts: dict[str | None, tuple[SolvedBand, ...]] = {None: old.bands}
     if old.policy.segments is not None:
         parts = {value: part.bands for value, part in old.segments.items()}
-    before = {promise: index for index, promise in _promises(old.policy).items()}
+    before = {promise: index for index, promise in _promises(old.policy.measured(policy.rows_per_day)).items()}
     if old.policy.certify.delta / max(old.policy.claims, 1) > policy.certify.delta / max(policy.claims, 1):
         return {}
     found: dict[tuple[str | None, int], SolvedBand] = {}
@@ -54,7 +54,8 @@ def standing(old: SolvedPolicy, policy: Policy) -> Standing:
             allows = certificate.metric == "flag_rate" or certificate.wrong_labels >= (
                 policy.certify.wrong_labels or 0.0
             )
-            if certificate.valid and certificate.per == policy.certify.unit and allows:
+            same_day = certificate.rows_per_day in (None, policy.rows_per_day)
+            if certificate.valid and certificate.per == policy.certify.unit and allows and same_day:
                 found[segment, index] = band
     return found
 

@@ -22,7 +22,14 @@ ALARM: Final = "alarm"
 PROPENSITY: Final = "propensity"
 """Reason of a certificate whose labels were not sought with the logged propensities."""
 
-_LATER: Final[Mapping[str, Any]] = {"per": "group", "groups": None, "group_limit": None, "wrong_labels": 0.0}
+_LATER: Final[Mapping[str, Any]] = {
+    "per": "group",
+    "groups": None,
+    "group_limit": None,
+    "wrong_labels": 0.0,
+    "per_day": None,
+    "rows_per_day": None,
+}
 """Fields that certificates did not have at first, with what they then meant: they change no key."""
 
 

@@ -111,7 +111,7 @@ def _document(solved: SolvedPolicy, claim: Claim) -> dict[str, Any] | None:
         return None
     return CertificateMonitor(
         metric=when.metric,
-        tolerance=solved.policy.tolerance(claim.index),
+        tolerance=solved.policy.measured(claim.certificate.rows_per_day).tolerance(claim.index),
         threshold=claim.threshold,
         floor=_floor(solved),
         level=_UNSET_LEVEL,

@@ -75,7 +75,8 @@ def backtest_policy(runtime: Runtime, model: Model, policy: str, request: Backte
     judging = rows.take(later)
     earlier = Calibrated.of(served.calibrator, served.labels, solving).scored(wanted)
     scored = Calibrated.of(served.calibrator, served.labels, judging).scored(wanted)
-    solved = _solved(wanted, earlier, int.from_bytes(runtime.database.secret[:8], "little"))
+    day = runtime.models.traffic.rows_per_day(model.name, now_us()) if wanted.most_per_day is not None else None
+    solved = _solved(wanted, earlier, int.from_bytes(runtime.database.secret[:8], "little"), day)
     judged, costs = Judged(scored, wanted.amount_when_missing or 0.0), wanted.costs
     decided = decide(solved, scored.probability, scored.score, scored.segment, scored.amount)
     then = np.array(solved.actions, dtype=np.object_)[decided]
@@ -157,7 +158,7 @@ def _policy(model: Model, policy: str, request: BacktestRequest) -> Policy:
     return wanted
 
 
-def _solved(wanted: Policy, earlier: ScoredRows, seed: int) -> SolvedPolicy:
+def _solved(wanted: Policy, earlier: ScoredRows, seed: int, rows_per_day: int | None) -> SolvedPolicy:
     """Solve a policy as a first look would: half of the groups choose thresholds, the others test them."""
     chooses = (earlier.group >> 40) & 1 == 0
     fails = wanted.on_uncertifiable == "fail"
@@ -170,4 +171,5 @@ def _solved(wanted: Policy, earlier: ScoredRows, seed: int) -> SolvedPolicy:
         look=1,
         basis="traffic",
         seed=seed,
+        rows_per_day=rows_per_day,
     )

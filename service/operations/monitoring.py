@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from candor.contract.monitoring import CalibrationAlarm, Estimates, Monitor, Monitoring, WatchedCertificate
+from candor.contract.certificates import Certificate
+from candor.contract.monitoring import CalibrationAlarm, DailyRows, Estimates, Monitor, Monitoring, WatchedCertificate
 from service.decisions.maturity import maturity_us
 from service.decisions.solved import SolvedPolicy
 from service.decisions.voided import key_of
@@ -15,7 +16,9 @@ from service.operations.activation import guard_of
 from service.operations.drift import input_drift, why_no_drift
 from service.runtime import Runtime
 from service.serving.model import Model
+from service.state.database import now_us
 from service.state.monitors import StoredMonitor
+from service.state.traffic import DAYS
 from service.times import iso
 
 
@@ -29,6 +32,8 @@ def monitoring(runtime: Runtime, model: Model) -> Monitoring:
     status = runtime.monitors.status(model.name)
     estimated = status.estimates
     drift = None if served.sample is None else runtime.drift.of(served)
+    per_day = any(solved.rows_per_day is not None for solved in served.policies.values())
+    day = runtime.models.traffic.rows_per_day(model.name, now_us()) if per_day else None
     return Monitoring(
         model=served.revision.model,
         revision=served.revision.id,
@@ -38,7 +43,7 @@ def monitoring(runtime: Runtime, model: Model) -> Monitoring:
         certificates=tuple(
             certificate
             for solved in served.policies.values()
-            for certificate in _certificates(served.revision.model_digest, solved, status)
+            for certificate in _certificates(served.revision.model_digest, solved, status, day)
         ),
         alarm=_alarm(status),
         estimates=None
@@ -50,7 +55,7 @@ def monitoring(runtime: Runtime, model: Model) -> Monitoring:
     )
 
 
-def _certificates(digest: str, solved: SolvedPolicy, status: Status) -> Iterator[WatchedCertificate]:
+def _certificates(digest: str, solved: SolvedPolicy, status: Status, day: int | None) -> Iterator[WatchedCertificate]:
     parts: list[tuple[str | None, SolvedPolicy]] = [*solved.parts.items()] or [(None, solved)]
     for segment, part in parts:
         for band in part.bands:
@@ -71,7 +76,23 @@ def _certificates(digest: str, solved: SolvedPolicy, status: Status) -> Iterator
                 reason=certificate.reason,
                 monitor=found.get("certificate"),
                 propensity=found.get("propensity"),
+                per_day=_daily(certificate, day),
             )
+
+
+def _daily(certificate: Certificate, measured: int | None) -> DailyRows | None:
+    promised, assumed = certificate.per_day, certificate.rows_per_day
+    if promised is None or assumed is None:
+        return None
+    warning = None
+    if measured is not None and measured > assumed:
+        share = certificate.at_most or 0.0
+        warning = (
+            f"The busiest of the last {DAYS} days had {measured:,} rows, more than the {assumed:,} on which "
+            f"{promised:,} rows per day rest: up to {share * measured:,.0f} of them keep the certificate. Recalibrate; "
+            "a policy that gives rows_per_day must raise it."
+        )
+    return DailyRows(promised=promised, assumed=assumed, measured=measured, warning=warning)
 
 
 def _alarm(status: Status) -> CalibrationAlarm:

@@ -57,7 +57,7 @@ def basis_of(policy: Policy, names: tuple[str, ...], certifying: Rows, own: Basi
     A segment is certified by the recalibration's own rows only.
 
     Args:
-        policy: The policy.
+        policy: The policy, with the rows of a day where it needs them.
         names: The model's labels.
         certifying: Labelled rows of the recalibration that may certify.
         own: Basis of these rows; "reference" if they must not certify.
@@ -113,6 +113,7 @@ def refit_policies(
     windows: float = 1.0,
     spent: Mapping[str, int] = MappingProxyType({}),
     read: Mapping[str, Refitted] = MappingProxyType({}),
+    rows_per_day: int | None = None,
 ) -> dict[str, Refitted]:
     """Solve the active policies with another calibrator.
 
@@ -129,6 +130,7 @@ def refit_policies(
         windows: Number of windows that this one counts as the best of; 1 if a rule chose it.
         spent: Numbers of the looks among those of their year, by policy; 1 by default.
         read: Policies whose certificates grow, solved already; nothing else is there for them.
+        rows_per_day: Rows of a busy day in the traffic; None if unknown: those that a policy rests on so far.
 
     Raises:
         PolicyError: A policy that must be certified or fail cannot be certified.
@@ -158,6 +160,7 @@ def refit_policies(
                 keep=keep,
                 broken=broken(old),
                 spent=spent.get(key, 1),
+                rows_per_day=rows_per_day or old.rows_per_day,
             )
         else:
             alike = [
@@ -179,6 +182,7 @@ def refit_policies(
                 spent=spent.get(key, 1),
                 # All policies are solved before any result is shown, so looks of this recalibration do not count.
                 fresh=look <= 1 + alike.index(key),
+                rows_per_day=rows_per_day or old.rows_per_day,
             )
             shown = Shown(look, bases[key], window, windows=windows, spent=spent.get(key, 1))
             new = replace(new, sets=solve_sets(wanted, certify, shown, seeds[key]))

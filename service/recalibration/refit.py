@@ -20,6 +20,7 @@ from service.decisions.certificates import lost
 from service.decisions.counting import seed_of
 from service.decisions.double_labels import double_labels
 from service.decisions.gate import compare, even_sample
+from service.decisions.per_day import of_rows_per_day
 from service.decisions.revision import Revision
 from service.decisions.rows import Rows
 from service.decisions.solve import fingerprint
@@ -109,7 +110,9 @@ def refit(
     own: Basis = "traffic" if uploaded is None else "uploaded" if uploaded.represents else "reference"
     read = {} if evidence is None else read_all(solved, bundle, active, candidate, evidence, seed=seed)
     bases: dict[str, Basis] = {
-        key: "reference" if policy.policy.certify.planned else basis_of(policy.policy, names, certifying, own)
+        key: "reference"
+        if policy.policy.certify.planned
+        else basis_of(of_rows_per_day(policy.policy, task.rows_per_day or policy.rows_per_day), names, certifying, own)
         for key, policy in solved.items()
         if key not in read
     }
@@ -152,6 +155,7 @@ def refit(
         window=window,
         windows=chosen,
         read=read,
+        rows_per_day=task.rows_per_day,
     )
     seed = seed_of(seed, shown["ordinal"])
     resolved = {key: policy.solved for key, policy in refitted.items()}

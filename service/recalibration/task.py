@@ -71,7 +71,7 @@ class RefitTask:
     `limits` restrict automatic activation; labels of the newest predictions are read, up to `max_labels`, from the
     replica at `read_url` if there is one and it shows that the job has `started`; predictions are deleted after
     `kept_us` microseconds, or never; the model may take `run_timeout_s` for a run; hours of the log are read from the
-    files of `log_sink`.
+    files of `log_sink`. `rows_per_day` are those of the model's traffic, measured where a policy needs them.
     """
 
     database_url: str
@@ -89,6 +89,7 @@ class RefitTask:
     kept_us: float | None = None
     started: Started | None = None
     log_sink: str | None = None
+    rows_per_day: int | None = None
 
 
 def packed(groups: NDArray[np.int64]) -> str:

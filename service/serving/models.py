@@ -48,6 +48,7 @@ from service.state.guards import Watch
 from service.state.monitors import MonitorStore
 from service.state.pointers import Pointer
 from service.state.revisions import RevisionStore
+from service.state.traffic import Traffic
 
 logger = structlog.get_logger(__name__)
 
@@ -72,6 +73,7 @@ class Models:
         others: Processes that must serve what this one activates.
 
     Attributes:
+        traffic: Counts their predictions.
         state_problem: Why the state could not be read the last time; what is served stays.
         unwritable: Why the state, which can be read, could not be written the last time; the service is not ready then.
     """
@@ -84,7 +86,8 @@ class Models:
         self._monitors = MonitorStore(database)
         self._challengers = ChallengerStore(database)
         self._loader = Loader(settings)
-        self._proposals = Proposals(settings, database, self._store, self._loader)
+        self.traffic = Traffic(database, settings.log_sample)
+        self._proposals = Proposals(settings, database, self._store, self._loader, self.traffic)
         self._log = log
         self._others = others or Alone()
         self._models: dict[str, Model] = {}

@@ -16,7 +16,8 @@ from candor.contract.conditions import Metric
 from candor.contract.policies import Policy
 from service.decisions.certificates import decides_nothing, warnings
 from service.decisions.counting import seed_of
-from service.decisions.policy import check_labels, parse_policy
+from service.decisions.per_day import of_rows_per_day
+from service.decisions.policy import check_labels
 from service.decisions.revision import Revision
 from service.decisions.solve import fingerprint, solve_on_reference
 from service.decisions.solved import SolvedPolicy
@@ -31,6 +32,7 @@ from service.state.database import Database, now_us
 from service.state.looks import record_look
 from service.state.pointers import Pointer
 from service.state.revisions import RevisionStore, Solution
+from service.state.traffic import Traffic
 
 logger = structlog.get_logger(__name__)
 
@@ -65,13 +67,17 @@ class Proposals:
         database: Open state.
         store: Its revisions.
         loader: Opens bundles.
+        traffic: Counts the rows of a day.
     """
 
-    def __init__(self, settings: Settings, database: Database, store: RevisionStore, loader: Loader) -> None:
+    def __init__(
+        self, settings: Settings, database: Database, store: RevisionStore, loader: Loader, traffic: Traffic
+    ) -> None:
         self._settings = settings
         self._database = database
         self._store = store
         self._loader = loader
+        self._traffic = traffic
 
     def first(self, location: BundleLocation, *, apart: bool) -> Pointer:
         """Return a model's pointer; without one, make and activate a bundle's first revision.
@@ -93,7 +99,7 @@ class Proposals:
                 self._loader.prove_apart(location)
             proven = self._loader.prove(location, keep=True)
             policies = read_policies(self._settings.policies, name, proven.manifest.labels)
-            numbered = [(policy, self._store.new_policy_version(name, policy.id)) for policy in policies]
+            numbered = [(policy, self._store.new_policy_version(name, policy.id), None) for policy in policies]
             revision = self._from_bundle(proven, numbered, parent=None)
             return self._store.activate(name, revision.id, expected_epoch=None, by="start")
 
@@ -112,7 +118,7 @@ class Proposals:
         new = NewBundles()
         if not newer:
             return new
-        policies = [(solved.policy, solved.version) for solved in active.policies.values()]
+        policies = [(solved.policy, solved.version, solved.rows_per_day) for solved in active.policies.values()]
         with self._database.locked(f"bundles/{name}"):
             known = self._store.bundle_versions(name)
             for location in newer:
@@ -142,7 +148,12 @@ class Proposals:
         if policy.id in active.policies and active.policies[policy.id].policy == policy:
             return revision
         void = broken_for(active.policies.values(), policy.positive)
-        known = self._solution(revision, policy)
+        before = active.policies.get(policy.id)
+        # A changed policy keeps the measured rows of a day; a recalibration measures them anew.
+        day = None if before is None or before.policy.rows_per_day is not None else before.rows_per_day
+        day = day or self._rows_per_day(revision.model, policy, None)
+        wanted = of_rows_per_day(policy, day)
+        known = self._solution(revision, wanted)
         if known is not None and _relies_on_reference(SolvedPolicy.from_dict(known.policies[policy.id]), void):
             known = None
         if known is not None and known.parent == revision.id and known.cause == "policy":
@@ -152,9 +163,10 @@ class Proposals:
         else:
             check_labels(policy, active.labels)
             version = self._store.new_policy_version(revision.model, policy.id)
-            before = active.policies.get(policy.id)
-            stays = {} if before is None else standing(before, policy)
-            solved = self._solve(policy, version, active.bundle, revision.calibrator, broken=void, stays=stays)
+            stays = {} if before is None else standing(before, wanted)
+            solved = self._solve(
+                policy, version, active.bundle, revision.calibrator, broken=void, stays=stays, rows_per_day=day
+            )
         return self._store.propose(
             model=revision.model,
             bundle_id=revision.bundle_id,
@@ -200,6 +212,7 @@ class Proposals:
                     active.bundle,
                     shifted,
                     broken=broken_for(active.policies.values(), solved.policy.positive),
+                    rows_per_day=self._rows_per_day(revision.model, solved.policy, solved.rows_per_day),
                 )
                 for key, solved in active.policies.items()
             },
@@ -212,16 +225,33 @@ class Proposals:
             report=report,
         )
 
+    def _rows_per_day(self, model: str, policy: Policy, in_force: int | None) -> int | None:
+        """Return the rows of a day, measured if the policy needs that, else those in force; None if unknown."""
+        if policy.most_per_day is None or policy.rows_per_day is not None:
+            return None
+        return self._traffic.rows_per_day(model, now_us()) or in_force
+
     def _solution(self, active: Revision, policy: Policy) -> Solution | None:
-        """Return the newest solution of this exact policy with the active bundle and calibrator."""
+        """Return the newest solution of this exact policy with the active bundle and calibrator.
+
+        Args:
+            active: The active revision.
+            policy: The policy, with the rows of a day where it needs them.
+        """
         calibrator = active.calibrator.to_dict()
         for solution in self._store.solutions(active.model, active.bundle_id):
-            solved = solution.policies.get(policy.id)
-            if solved is not None and parse_policy(solved["policy"]) == policy and solution.calibrator == calibrator:
+            document = solution.policies.get(policy.id)
+            if document is None or solution.calibrator != calibrator:
+                continue
+            solved = SolvedPolicy.from_dict(document)
+            if solved.policy.measured(solved.rows_per_day) == policy:
                 return solution
         return None
 
-    def _from_bundle(self, proven: Bundle, policies: list[tuple[Policy, int]], parent: str | None) -> Revision:
+    def _from_bundle(
+        self, proven: Bundle, policies: Sequence[tuple[Policy, int, int | None]], parent: str | None
+    ) -> Revision:
+        """Propose a bundle with policies, their versions, and the rows of a day that they rest on so far."""
         calibrator = proven.calibrator
         return self._store.propose(
             model=proven.manifest.model,
@@ -229,7 +259,16 @@ class Proposals:
             bundle_version=proven.manifest.version,
             model_digest=proven.model_digest,
             calibrator=calibrator,
-            policies={policy.id: self._solve(policy, version, proven, calibrator) for policy, version in policies},
+            policies={
+                policy.id: self._solve(
+                    policy,
+                    version,
+                    proven,
+                    calibrator,
+                    rows_per_day=self._rows_per_day(proven.manifest.model, policy, in_force),
+                )
+                for policy, version, in_force in policies
+            },
             parent=parent,
             cause="bundle",
             by="start",
@@ -248,8 +287,10 @@ class Proposals:
         *,
         broken: Mapping[Metric, str] = MappingProxyType({}),
         stays: Standing = MappingProxyType({}),
+        rows_per_day: int | None = None,
     ) -> SolvedPolicy:
         check_labels(policy, proven.manifest.labels)
+        of_rows_per_day(policy, rows_per_day)  # a refusal uses no look
         if policy.segments is not None and proven.reference.certify.segment is None:  # this costs no look
             solved = solve_on_reference(
                 policy, version=version, bundle=proven, calibrator=calibrator, look=1, stays=stays
@@ -259,7 +300,14 @@ class Proposals:
             return solved
         if stays and len(stays) == policy.claims:  # nothing is left to test
             return solve_on_reference(
-                policy, version=version, bundle=proven, calibrator=calibrator, look=1, broken=broken, stays=stays
+                policy,
+                version=version,
+                bundle=proven,
+                calibrator=calibrator,
+                look=1,
+                broken=broken,
+                stays=stays,
+                rows_per_day=rows_per_day,
             )
         # Scoped by positive class, not by policy: the same promise under another id is not a first look.
         look = record_look(
@@ -284,6 +332,7 @@ class Proposals:
             broken=broken,
             stays=stays,
             spent=look.spent,
+            rows_per_day=rows_per_day,
         )
 
 

@@ -125,7 +125,7 @@ def test_fit_rows_choose_thresholds_with_their_weights(monkeypatch: pytest.Monke
     earlier = ScoredRows(probability=p, score=p, positive=p > 0.7, propensity=propensity, group=group)
     seen: list[ScoredRows] = []
     monkeypatch.setattr(backtests, "solve", lambda _, *, fit, **rest: seen.append(fit))
-    _solved(parse_policy({"id": "money", **MONEY}), earlier, 0)
+    _solved(parse_policy({"id": "money", **MONEY}), earlier, 0, None)
     assert set(seen[0].weight.tolist()) == {2.0, 20.0}
 
 
