@@ -145,8 +145,8 @@ class RevisionStore:
         )
         query = select(*columns).where(revisions.c.model == model, revisions.c.bundle_id == bundle_id)
         query = query.order_by(revisions.c.number.desc()).execution_options(yield_per=_SOLUTIONS_PER_FETCH)
-        with self._database.connect() as connection:
-            for row in connection.execute(query):
+        with self._database.connect() as connection, connection.execute(query) as rows:
+            for row in rows:
                 yield Solution(f"r{row.number}", row.parent, row.cause, row.calibrator, row.policies)
 
     def made(self, model: str) -> tuple[Made, ...]:

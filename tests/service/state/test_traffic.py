@@ -45,3 +45,39 @@ def test_an_hour_is_counted_so_far_and_no_further(
     monkeypatch.setattr(traffic, "MOST_PER_HOUR", 4)
     logged([prediction_id(number) for number in range(9)], created_at=NOW)
     assert Traffic(database).hours("pets", NOW)[-1] == 4
+
+
+DAY = 24 * HOUR
+MIDNIGHT = 50 * DAY
+
+
+def test_the_busiest_whole_day_says_how_many_rows_a_day_has(database: Database, logged: Write) -> None:
+    counter, numbers = Traffic(database), iter(range(100))
+
+    def log(rows: int, at: int) -> None:
+        logged([prediction_id(next(numbers)) for _ in range(rows)], created_at=at)
+
+    log(9, MIDNIGHT + HOUR)  # today is not over
+    assert counter.rows_per_day("pets", MIDNIGHT + 2 * HOUR) is None
+    log(8, MIDNIGHT - 3 * DAY)  # the first day: nobody knows when the traffic began
+    assert Traffic(database).rows_per_day("pets", MIDNIGHT + 2 * HOUR) is None
+    log(2, MIDNIGHT - 2 * DAY)
+    log(5, MIDNIGHT - 1)
+    assert Traffic(database).rows_per_day("pets", MIDNIGHT + 2 * HOUR) == 5
+    assert Traffic(database, sample=0.3).rows_per_day("pets", MIDNIGHT + 2 * HOUR) == 17
+    log(1, MIDNIGHT - 8 * DAY)  # before the seven days, so the first of them is a whole one
+    assert Traffic(database).rows_per_day("pets", MIDNIGHT + 2 * HOUR) == 8
+    assert Traffic(database).rows_per_day("pets", MIDNIGHT + 5 * DAY) == 9
+    assert Traffic(database).rows_per_day("pets", MIDNIGHT + 8 * DAY) is None
+    assert Traffic(database).rows_per_day("birds", MIDNIGHT) is None
+
+
+def test_a_day_that_is_over_is_counted_once(database: Database, logged: Write) -> None:
+    counter = Traffic(database)
+    logged([prediction_id(1)], created_at=MIDNIGHT - 9 * DAY)
+    logged([prediction_id(number) for number in range(2, 4)], created_at=MIDNIGHT - 1)
+    assert counter.rows_per_day("pets", MIDNIGHT) == 2
+    logged([prediction_id(4)], created_at=MIDNIGHT - 1)  # the log writes up to minutes later
+    assert counter.rows_per_day("pets", MIDNIGHT + HOUR) == 3
+    logged([prediction_id(5)], created_at=MIDNIGHT - 1)  # which no log writer does
+    assert counter.rows_per_day("pets", MIDNIGHT + 2 * HOUR) == 3
