@@ -26,7 +26,7 @@ def parse_policy(document: Any) -> Policy:
         >>> bands = [{"action": "accept", "when": {"min_precision": 0.95}}, {"action": "review"}]
         >>> policy = parse_policy({"id": "auto-read", "bands": bands})
         >>> policy.bands[0].condition
-        Condition(name='min_precision', value=0.95, costs=None)
+        Condition(name='min_precision', value=0.95, costs=None, rows_per_day=None)
         >>> parse_policy(policy.to_dict()) == policy
         True
     """

@@ -246,6 +246,13 @@ def test_every_operation_answers_as_the_contract_says(
     body = {"inputs": imported_models.driver_rows(600).tolist()}
     assert tables.http.post("/v1/models/drivers/predict", json=body).status_code == 200
     tables.runtime.drift.step()
+    bands = [{"action": "review", "when": {"max_review_per_day": 9}}, {"action": "accept"}]
+    document = {"positive": "top", "bands": bands, "rows_per_day": 90}
+    queue = tables.http.put("/v1/models/drivers/policies/queue", json=document).json()["id"]
+    epoch = tables.http.get("/v1/models/drivers/revisions").json()["epoch"]
+    accepted, headers = {"reason": "a test", "accept_change": True}, {"if-match": f'"{epoch}"'}
+    path = f"/v1/models/drivers/revisions/{queue}/activate"
+    assert tables.http.post(path, json=accepted, headers=headers).status_code == 200
     ask.note(exactly(Monitoring, tables.http.get("/v1/models/drivers/monitoring").json()))
     tables.close()
     assert ask.revision("r1").report == digits.bundle.report
