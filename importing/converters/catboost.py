@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from bundle import Column, Columns
 from importing.converted import Converted, Feeds, Native
-from importing.converters.catboost_categories import filled, hashes, native_rows, unnamed
+from importing.converters.catboost_categories import check_named, filled, hashes, native_rows, unnamed
 from importing.converters.files import read_model
 from importing.converters.forest import INPUT, Forest, assemble
 from importing.errors import UnsupportedModelError
@@ -87,9 +87,11 @@ def convert(source: Path | Any) -> Converted:
 
     def complete(columns: Columns, texts: Mapping[str, Collection[str]]) -> tuple[Columns, Native]:
         known = hashes(chain(*texts.values()))
+        hashed = {name: {text: known[text] for text in own} for name, own in texts.items()}
         full = list(columns.columns)
+        check_named({full[place].name: own for place, own in codes.items()}, hashed)
         for place, own in codes.items():
-            full[place] = filled(full[place], own, {text: known[text] for text in texts[full[place].name]})
+            full[place] = filled(full[place], own, hashed[full[place].name])
         return Columns(tuple(full)), partial(native, columns={place: full[place] for place in codes})
 
     return replace(converted, columns=columns, complete=complete)

@@ -60,28 +60,35 @@ def unnamed(name: str, known: Collection[int], empty: int) -> Column:
     return Column(name, ("",) * (empty in known), "category", first_code=0, absent=float("nan"), literal=True)
 
 
+def check_named(known: Mapping[str, Collection[int]], texts: Mapping[str, Mapping[str, int]]) -> None:
+    """Raise UnsupportedModelError unless every hash of every column has a text.
+
+    Args:
+        known: Hashes that the model's splits name, by column.
+        texts: Hashes by texts that may be categories, by column.
+    """
+    named = {name: len(own & set(texts[name].values())) for name, own in ((name, set(known[name])) for name in known)}
+    if lacking := [name for name in known if named[name] < len(known[name])]:
+        raise UnsupportedModelError(
+            "CatBoost's file has no names of categories, and the rows do not have all that the model knows",
+            found=", ".join(f"{named[name]} of {len(known[name])} categories of `{name}`" for name in lacking[:10]),
+            expected="every category that a split names",
+            remedy="Name those of the training rows: --categories categories.json, with "
+            f'{{"{lacking[0]}": ["…", …], …}}. For candor.import_model, add rows with them.',
+        )
+
+
 def filled(column: Column, known: Mapping[int, int], texts: Mapping[str, int]) -> Column:
     """Return a categorical column with its texts; those that the model's splits name come first.
 
     Args:
         column: As `unnamed` made it.
         known: Codes from 0 by the hash that they stand for.
-        texts: Hashes by texts that may be categories.
-
-    Raises:
-        UnsupportedModelError: A hash has no text.
+        texts: Hashes by texts that may be categories, with one for each hash in `known`.
     """
     by_hash: dict[int, str] = {}
     for text, found in texts.items():
         by_hash.setdefault(found, text)
-    if lacking := [found for found in known if found not in by_hash]:
-        raise UnsupportedModelError(
-            "CatBoost's file has no names of categories, and the rows do not have all that the model knows",
-            found=f"{len(known) - len(lacking)} of {len(known)} categories of `{column.name}`",
-            expected=f"every category of `{column.name}` that a split names",
-            remedy="Name those of the training rows: --categories categories.json, with "
-            f'{{"{column.name}": ["…", …]}}. For candor.import_model, add rows with them.',
-        )
     first = [by_hash[found] for found in known]
     others = sorted(text for text, found in texts.items() if text and found not in known)
     categories = (*first, *(others if len(others) <= _MOST_UNUSED else ()))

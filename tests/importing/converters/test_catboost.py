@@ -135,7 +135,9 @@ def test_a_category_without_a_name_is_asked_for() -> None:
     converted = convert(estimator.fit(frame, target))
     assert converted.columns is not None
     assert converted.complete is not None
-    with pytest.raises(UnsupportedModelError, match=r"3 of 6 categories of `country`.*--categories"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"3 of 6 categories of `country`, 0 of 3 categories of `code`.*--categories"
+    ):
         converted.complete(converted.columns, {"country": ["fr", "NA", "", "nowhere"], "code": [], "never": []})
 
 
