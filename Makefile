@@ -8,7 +8,7 @@ PORT ?= 8000
 IMAGE ?= candor:local
 BASE_IMAGE ?= python:3.11-slim-bookworm
 TEST_PROCESSES ?= 3
-SHELL_SCRIPTS := .ci/run docker/finish-venv docker/smoke-test docker/smoke-*.sh tests/docker/stand-ins/postgres-entrypoint
+SHELL_SCRIPTS := .ci/run docker/finish-venv docker/postgres/create-candor.sh docker/smoke-test docker/smoke-*.sh tests/docker/stand-ins/postgres-entrypoint
 
 .PHONY: help setup demo fraud serve train test quick durations check reference docs format protocol lock sbom provenance audit clients ray magika places peers chart smoke gpu clean
 

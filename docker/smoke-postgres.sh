@@ -87,6 +87,12 @@ docker start "$container" >/dev/null
 wait_healthy
 check survived
 
+# The service's role is no superuser, and the superuser cannot come from another container.
+roles=$("${compose[@]}" exec -T postgres psql --username postgres --tuples-only --no-align --field-separator ' ' \
+  --command "SELECT rolname, rolsuper, rolpassword IS NULL FROM pg_authid WHERE rolname IN ('candor', 'postgres') ORDER BY 1")
+[ "$roles" = "$(printf 'candor f f\npostgres t t')" ] || fail "roles of PostgreSQL: $roles"
+say "roles: candor owns its database and no more"
+
 # After a restart of PostgreSQL, everything acknowledged is there.
 "${compose[@]}" restart postgres >/dev/null 2>&1
 container=$("${compose[@]}" ps -q postgres)
