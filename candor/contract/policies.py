@@ -399,8 +399,11 @@ class Policy(Part):
             explored = self.explored_below(i)
             if condition.metric == "flag_rate" and explored >= condition.bound:
                 of_a_day = condition.rows_per_day
+                flags = f"Exploration alone flags {explored:.1%} of the rows"
+                if of_a_day is not None:  # measured, perhaps by a recalibration of several policies
+                    flags += f", {explored * of_a_day:,.0f} of {of_a_day:,} per day under policy {self.id!r}"
                 raise refusal(
-                    f"Exploration alone flags {explored:.1%} of the rows: the flag rate leaves no rows for this band.",
+                    f"{flags}: the flag rate leaves no rows for this band.",
                     "Explore a smaller share, or allow a larger flag rate.",
                     *("bands", i, "when", condition.name),
                     expected=f"more than {explored:g}"
