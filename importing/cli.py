@@ -21,6 +21,7 @@ from importing.child import INTERRUPTED, continue_in_child
 from importing.errors import ImportRefusedError, SlowModelError, UnsupportedModelError
 from importing.limits import SHARE, bounded_memory
 from importing.policy import PolicyFile
+from importing.printable import printable
 
 REFUSED = 2
 _STOPS = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM}
@@ -317,11 +318,13 @@ def refusing() -> Iterator[None]:
 
 def complain(error: ImportRefusedError) -> None:
     """Print why an import is refused."""
-    message = re.sub(r"(?<![.?])$", ".", error.message[:1].upper() + error.message[1:], count=1)
+    said = printable(error.message, kept="\n")
+    message = re.sub(r"(?<![.?])$", ".", said[:1].upper() + said[1:], count=1)
     complaints.print(f"[bold red]Refused[/bold red]: {escape(message)}", soft_wrap=True)
     for key in ("where", "found", "expected", "remedy"):
         value = getattr(error, key)
         if value is not None:
+            value = printable(value, kept="\n")
             complaints.print(f"  [dim]{key}:[/dim] {escape(value)}", soft_wrap=True)
 
 

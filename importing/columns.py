@@ -16,6 +16,7 @@ from rich.text import Text
 from bundle.reference import PARTS
 from importing.class_sizes import ClassSize, class_sizes, group_count, size_warnings
 from importing.errors import RowsError
+from importing.printable import printable
 from importing.rows import ImageFile, Rows
 from importing.split import SHARES
 from importing.suspicions import column_warnings, duplicate_warnings
@@ -197,7 +198,7 @@ def _bounds(values: NDArray[Any]) -> tuple[float | None, float | None]:
 
 def _text(told: str) -> Text:
     """Return names from the file without markup and control characters."""
-    return Text("".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in told))
+    return Text(printable(told))
 
 
 def _values(column: ColumnSummary, rows: int) -> str:

@@ -26,6 +26,7 @@ from importing.converters import CONVERTERS
 from importing.converters.files import readable
 from importing.documents import read_json
 from importing.errors import (
+    ImportRefusedError,
     ModelReferenceError,
     NativeDifferenceError,
     RowsError,
@@ -81,8 +82,8 @@ def import_model_file(
         raise ModelReferenceError(
             "the model's file differs from its pinned digest", where=export.model.name, found=found, expected=sha256
         )
-    converted = CONVERTERS[file_format](path) if file_format in CONVERTERS else None
-    compared = converted if native is None else CONVERTERS[_format_of(native)](native)
+    converted = _converted(file_format, path) if file_format in CONVERTERS else None
+    compared = converted if native is None else _converted(_format_of(native), native)
     if native is not None and compared is not None and compared.complete is not None:
         raise UnsupportedModelError(
             "--native cannot compare a CatBoost model with categories: its file does not say their codes in the graph",
@@ -281,6 +282,21 @@ def _export(path: Path, file_format: str, tokenizer: Path | None, max_length: in
     if file_format != "onnx":
         raise UnsupportedModelError("--tokenizer belongs to candor import onnx", found=file_format, expected="onnx")
     return Export(path, texts=Texts(tokenizer.read_bytes(), max_length))
+
+
+def _converted(file_format: str, path: Path) -> Converted:
+    """Convert a file; libraries load some damaged ones, and stumble over them later."""
+    try:
+        return CONVERTERS[file_format](path)
+    except (ImportRefusedError, MemoryError):
+        raise
+    except Exception as error:
+        raise UnsupportedModelError(
+            "the model cannot be converted: its file may be damaged",
+            where=str(path),
+            found=f"{type(error).__name__}: {error}"[:300],
+            remedy="Save the model again.",
+        ) from error
 
 
 def _graph(

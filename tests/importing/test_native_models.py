@@ -169,3 +169,26 @@ def test_categories_of_catboost_by_command_and_in_python(tmp_path: Path) -> None
     expected = estimator.predict_proba(pd.DataFrame(sent)[["amount", "country", "code"]])
     for path in (tmp_path / "mine" / "1", tmp_path / "other" / "1", made):
         assert np.allclose(answers(bundle.verify(path), sent), expected, atol=1e-6)
+
+
+def test_a_damaged_model_and_control_characters_in_a_header_are_told(tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    frame = pd.DataFrame({"amount": rng.normal(size=300), "country": rng.choice(["AT", "DE", "FR"], 300)})
+    quiet = {"verbose": 0, "allow_writing_files": False, "thread_count": 1, "iterations": 5, "random_seed": 3}
+    estimator = catboost.CatBoostClassifier(**quiet, cat_features=["country"], one_hot_max_size=4)
+    estimator.fit(frame, frame.amount > 0).save_model(str(tmp_path / "model.cbm"))
+    good = (tmp_path / "model.cbm").read_bytes()
+    (tmp_path / "model.cbm").write_bytes(good.replace(b"country", b"count\xb6\xb6"))  # CatBoost loads it
+    (tmp_path / "rows.csv").write_text("amo\x1b[31munt,country,fraud\n1,AT,0\n2,DE,1\n")
+
+    def told() -> str:
+        words = ["--name", "mine", "--validation", str(tmp_path / "rows.csv"), "--label", "fraud", "--dry-run"]
+        result = CliRunner().invoke(app, ["catboost", str(tmp_path / "model.cbm"), *words])
+        assert result.exit_code == 2, result.exception
+        return " ".join(result.stderr.split())
+
+    assert "its file may be damaged" in told()
+    (tmp_path / "model.cbm").write_bytes(good)
+    said = told()
+    assert "amo\N{REPLACEMENT CHARACTER}[31munt" in said
+    assert "\x1b" not in said
