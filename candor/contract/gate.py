@@ -61,7 +61,7 @@ class Gate(Answer):
     brier: Comparison = Field(description="Brier score.")
     reason: str = Field(description="The verdict in words.")
     unidentified_share: float = Field(description="Share of the gate's traffic that no label represents.")
-    missing_share: float = Field(description="Share of sought labels that have not arrived.")
+    missing_share: float = Field(description="Share of sought labels that have not arrived, or that the model lacks.")
     caps: tuple[Cap, ...]
     unattended: bool = Field(description="Whether it may be activated without a person.")
     unattended_reason: str | None = Field(description="Why not; null when it may.")

@@ -66,7 +66,9 @@ class RecalibrationLimits(Body):
     """Limits on what a recalibration may change. They can only tighten the operator's. Upper bounds must meet them."""
 
     unidentified: float | None = Field(None, ge=0, le=1, description="Share of rows that no label represents.")
-    missing: float | None = Field(None, ge=0, le=1, description="Share of sought labels that have not arrived.")
+    missing: float | None = Field(
+        None, ge=0, le=1, description="Share of sought labels that have not arrived, or that the model lacks."
+    )
     flipped: float | None = Field(None, ge=0, le=1, description="Share of a policy's decisions that change.")
     flag_rate: float | None = Field(None, ge=0, le=1, description="Share of rows that get the first band's action.")
     flag_rate_ratio: float | None = Field(None, gt=0, description="That share after divided by before.")

@@ -181,7 +181,7 @@ def objection(
         index: Index of the band.
         when: Condition of the band.
         shown: The rows that certify.
-        missing: Share of their sought labels that have not arrived.
+        missing: Share of their sought labels that have not arrived, or that the model lacks.
         absent: Which rows are missing, from `absent_rows`.
         outcome: Result of the tests.
         certify: The rows that certify.

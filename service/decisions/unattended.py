@@ -23,7 +23,7 @@ class Limits:
 
     Attributes:
         unidentified: Share of the rows that no label represents.
-        missing: Share of the sought labels of gate rows that have not arrived.
+        missing: Share of the sought labels of gate rows that have not arrived, or that the model lacks.
         flipped: Share of decisions that change, for each policy; None for no limit. After a drift, most should change.
         flag_rate: Share of rows that get the action of a policy's first band; None for no limit.
         flag_rate_ratio: That share after divided by the share before, above 0; None for no limit.
@@ -80,7 +80,7 @@ def judge(
         limits: The limits.
         unidentified_share: Share of the gate role's rows, labelled or not, whose propensity is zero, unknown, or lower
             than that of every label that arrived.
-        missing_share: Share of the sought labels of gate rows that have not arrived.
+        missing_share: Share of the sought labels of gate rows that have not arrived, or that the model lacks.
         caps: Limits on what changes on recent rows.
         uncertified: Policies that would lose a certificate, with the segment that loses it; None without segments.
         calibration_error: Largest upper bound of the calibration error afterwards.
@@ -101,7 +101,10 @@ def judge(
         if unidentified_share > limits.unidentified:
             yield f"no label represents {unidentified_share:.1%} of the rows, more than {limits.unidentified:.1%}"
         if missing_share > limits.missing:
-            yield f"{missing_share:.1%} of the sought labels have not arrived, more than {limits.missing:.1%}"
+            yield (
+                f"{missing_share:.1%} of the sought labels have not arrived, or the model lacks them, more than "
+                f"{limits.missing:.1%}"
+            )
         if not represents_traffic:
             yield "the uploaded rows are not declared to represent the traffic"
         if uploaded:

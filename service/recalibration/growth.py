@@ -233,7 +233,8 @@ def _read(
 
     def not_shown(reason: str, **found: int) -> tuple[SolvedBand, str]:
         refused = claim.model_copy(update={"reason": reason, **found})
-        return SolvedBand(action=action, threshold=None, certificate=refused), f"{action}: {came}; {reason}."
+        note = reason if reason.startswith(came) else f"{came}; {reason}"
+        return SolvedBand(action=action, threshold=None, certificate=refused), f"{action}: {note}."
 
     if void:
         return not_shown(

@@ -36,7 +36,10 @@ def test_what_is_better_for_all_rows_may_go_unattended() -> None:
     ("found", "words"),
     [
         ({"unidentified_share": 0.9}, "No label represents 90.0% of the rows, more than 5.0%."),
-        ({"missing_share": 0.06}, "6.0% of the sought labels have not arrived, more than 5.0%."),
+        (
+            {"missing_share": 0.06},
+            "6.0% of the sought labels have not arrived, or the model lacks them, more than 5.0%.",
+        ),
         ({"uncertified": [("auto", None)]}, "Policy 'auto' would lose its certificate, and send every row to review."),
         (
             {"uncertified": [("auto", "DE")]},
@@ -53,7 +56,7 @@ def test_what_is_better_for_all_rows_may_go_unattended() -> None:
         ),
         (
             {"caps": [bounded("flag_rate", "auto", 2, 10, 0.2, 0.5, 0.4)], "missing_share": 1.0},
-            "100.0% of the sought labels have not arrived, more than 5.0%; "
+            "100.0% of the sought labels have not arrived, or the model lacks them, more than 5.0%; "
             "policy 'auto' may flag up to 50.0% of the rows, more than 40.0%.",
         ),
     ],

@@ -98,6 +98,7 @@ def test_a_certificate_appears_and_grows_without_a_look(running: InThread) -> No
     assert (claim["valid"], claim["looks"], claim["basis"]) == (False, 1, "traffic")
     assert "120 are planned" in claim["reason"], claim["reason"]
     assert "do not show a precision of at least 0.8 yet; at least " in claim["reason"], claim["reason"]
+    assert str(result["policies"]["triage"]["notes"]).count("120 are planned") == 1
     assert claim["delta"] == pytest.approx(0.1 * 0.8 * 0.8)
 
     found = []
