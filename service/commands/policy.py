@@ -17,6 +17,7 @@ from service.commands.output import REFUSED, complaints, console, print_certific
 from service.commands.remote import AsJson, Key, Model, Url
 from service.commands.suggestion import suggest
 from service.errors import ConfigurationError, PolicyError
+from service.places import in_body
 
 if TYPE_CHECKING:  # numpy and scipy take long to import: verbs that need them do it themselves
     from candor.contract.backtests import Backtest, WeightedEstimate
@@ -191,7 +192,7 @@ def simulate(
         if rows is not None and other is not None and other.positive != policy.positive:
             raise PolicyError(
                 "A file of rows has the probabilities of one positive class; it cannot compare policies of two.",
-                where="/positive",
+                where=in_body("positive"),
                 found=other.positive,
                 expected=policy.positive,
                 remedy="Compare them on a bundle, or on the server.",
@@ -335,7 +336,7 @@ def _solve(policy: Policy, parts: Parts, look: int, seed: int) -> SolvedPolicy:
     if policy.set is not None:
         raise PolicyError(
             "A file of rows has the probability of one label; a prediction set needs those of all labels.",
-            where="/set",
+            where=in_body("set"),
             found="--rows",
             expected="--bundle FOLDER",
             remedy="Solve the policy on a bundle, or remove `set`.",

@@ -11,6 +11,7 @@ from typing import Final
 from candor.contract.policies import Policy
 from service.decisions.policy import parse_policy
 from service.errors import PolicyError
+from service.places import in_body
 
 LARGEST_SHARE: Final = 0.99
 """Largest share that a promise in rows per day becomes, where the measured days have fewer rows."""
@@ -38,7 +39,7 @@ def of_rows_per_day(policy: Policy, measured: int | None) -> Policy:
     if measured is None:
         raise PolicyError(
             "The rows of a day are unknown: there is no whole day (UTC) of traffic to measure them.",
-            where="/rows_per_day",
+            where=in_body("rows_per_day"),
             found=None,
             expected="the rows that the model predicts in a busy day",
             remedy="Give `rows_per_day`, or put the policy into a service whose model has predicted for a whole day.",
