@@ -45,7 +45,8 @@ class WeightAverage:
         """Follow the weights of `module` after a step."""
         self._steps += 1
         share = 1 - min(self._decay, (1 + self._steps) / (10 + self._steps))
-        for own, new in zip(self.module.state_dict().values(), module.state_dict().values(), strict=True):
+        pairs = zip(*(each.state_dict(keep_vars=True).values() for each in (self.module, module)), strict=True)
+        for own, new in {id(own): (own, new) for own, new in pairs}.values():  # once, where layers share weights
             if own.is_floating_point():
                 own.lerp_(new, share)
             else:

@@ -167,8 +167,9 @@ class People:
             ForbiddenError: No group of the person may do anything here.
         """
         name, subject = claims.get(self._name_claim), claims.get(self._subject_claim)
-        if not isinstance(subject, str) or not 0 < len(subject) <= _LONGEST_SUBJECT:
-            raise _unnamed(self._subject_claim, subject, f"the id of the person, 1 to {_LONGEST_SUBJECT} characters")
+        if not isinstance(subject, str) or not subject.isprintable() or not 0 < len(subject) <= _LONGEST_SUBJECT:
+            expected = f"the id of the person, 1 to {_LONGEST_SUBJECT} printable characters"
+            raise _unnamed(self._subject_claim, subject, expected)
         if not isinstance(name, str) or not name.isprintable() or not 0 < len(name.strip()) <= LONGEST_NAME:
             raise _unnamed(self._name_claim, name, f"the name of the person, 1 to {LONGEST_NAME} printable characters")
         if self._name_claim == "email" and (verified := claims.get("email_verified")) is not True:

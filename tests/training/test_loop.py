@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from training import ConfigurationError, DivergedError, checkpoint, loop
+from training.average import WeightAverage
 from training.determinism import deterministic
 from training.epochs import Epoch, OnEpoch, Outcome
 from training.loop import Rows, train
@@ -311,6 +312,17 @@ def test_no_part_of_a_step_has_a_single_row() -> None:
             replace(RECIPE, epochs=1, accumulation=100),
         )
     assert len(outcome.learned) == 49
+
+
+def test_weights_that_layers_share_are_averaged_once_a_step() -> None:
+    network = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False))
+    network[1].weight = network[0].weight
+    average, before = WeightAverage(network, decay=0.99), network[0].weight.item()
+    with torch.no_grad():
+        network[0].weight.add_(11)
+    average.update(network)
+    kept = average.module.get_parameter("1.weight").item()
+    assert kept - before == pytest.approx(11 * (1 - 2 / 11), rel=1e-5)
 
 
 def test_the_average_of_the_weights_is_evaluated_and_kept() -> None:
