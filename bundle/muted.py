@@ -15,6 +15,9 @@ _ALONE = threading.RLock()  # standard error belongs to the whole process
 def muted() -> Iterator[None]:
     """Drop what is written to standard error meanwhile, by other threads too: for processes of one task."""
     with _ALONE:
+        if sys.stderr is None:  # it is closed, and its number may be another file's
+            yield
+            return
         sys.stderr.flush()
         kept = os.dup(2)
         try:

@@ -66,7 +66,8 @@ class Periods:
         Args:
             group: Their groups, in order of prediction, shape (N,).
             size: Largest amount by which each may count for the promise, shape (N,); 0 if it says nothing.
-            value: Value of each, at least −size, with mean at most 0 if the promise is kept, shape (N,).
+            value: Value of each, with mean at most 0 if the promise is kept, shape (N,); at least −size, or per group
+                above −size − 1 where labels may be wrong.
 
         Returns:
             The largest evidence of a period that ends here, in nats, after its share; None if none ends or is tested.

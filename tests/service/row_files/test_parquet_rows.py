@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -32,3 +34,15 @@ def test_a_damaged_file_is_told_by_the_error_alone(tmp_path: Path, capfd: pytest
     assert told > 20
     assert panics > 5
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_file_is_read_where_standard_error_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    write_parquet(Table.from_pydict({"a": Array.from_numpy(np.arange(5.0))}), path)
+    code = (
+        "import sys; from pathlib import Path; from service.row_files.parquet_rows import read_parquet_rows; "
+        "print([batch.columns['a'].tolist() for batch in read_parquet_rows(Path(sys.argv[1]))])"
+    )
+    run = ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-c", code, str(path)]
+    found = subprocess.run(run, stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert found == "[[0.0, 1.0, 2.0, 3.0, 4.0]]\n"
