@@ -36,8 +36,8 @@ def checked(
     Raises:
         FeedbackError: An item does not name one prediction, is from the future, or has a source that the key may not
             send.
-        MalformedPredictionIdError: An id is none of Candor's.
-        UnknownLabelError: The model does not have a label.
+        MalformedPredictionIdError: An id cannot be one of Candor's.
+        UnknownLabelError: The model lacks a label.
     """
     known = set(labels)
     latest = now_us() + _CLOCKS_DIFFER_US

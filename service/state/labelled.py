@@ -276,7 +276,7 @@ class _Reading:
         keep = np.argsort(labels["predicted_at"][current], kind="stable")
         which = current[keep]
         rows = self._reader.rows(labels, which, label=label[which].astype(np.int64), labelled_at=labelled_at[keep])
-        if not known.all():  # only now: silence is no label of these rows
+        if not known.all():  # only now: silence is not a label of these rows
             has = known[keep]
             rows = replace(rows, label=np.where(has, rows.label, NO_LABEL), labelled=rows.known() & has)
         pairs = None
