@@ -267,6 +267,13 @@ def test_only_the_worker_connects_as_the_owner_of_the_tables(render: Render) -> 
     }
 
 
+def test_without_an_owner_all_connect_as_one_role(render: Render) -> None:
+    for values in (LEAST, _over(LEAST, {"postgresql": {"owner": None}})):
+        pods = [each for each in render(values) if each["kind"] == "Deployment"]
+        urls = {environment(each)["CANDOR_DATABASE_URL"] for pod in pods for each in containers(pod)}
+        assert urls == {"postgresql://candor@postgres.databases:5432/candor"}
+
+
 def test_the_engine_waits_longer_than_a_stop_takes(render: Render) -> None:
     deployment = one(render(LEAST), "Deployment")
     given = environment(containers(deployment)[0])

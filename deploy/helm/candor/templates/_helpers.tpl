@@ -33,13 +33,14 @@ capabilities: {drop: [ALL]}
 {{/* The role of a part in the database, as YAML: its user, Secret and the Secret's entry. */}}
 {{- define "candor.role" -}}
 {{- $postgresql := .root.Values.postgresql -}}
-{{- if not $postgresql.owner.user -}}
+{{- $owner := $postgresql.owner | default dict -}}
+{{- if not $owner.user -}}
 {{- pick $postgresql "user" "existingSecret" "passwordKey" | toYaml -}}
 {{- else if not .root.Values.worker.enabled -}}
 {{- fail "postgresql.owner: enable the worker, which is the only one that takes this role" -}}
 {{- else if eq .part "worker" -}}
-{{- $_ := required "postgresql.owner.existingSecret: name the Secret with the owner's password" $postgresql.owner.existingSecret -}}
-{{- toYaml $postgresql.owner -}}
+{{- $_ := required "postgresql.owner.existingSecret: name the Secret with the owner's password" $owner.existingSecret -}}
+{{- toYaml $owner -}}
 {{- else -}}
 {{- pick $postgresql "user" "existingSecret" "passwordKey" | toYaml -}}
 {{- end -}}
