@@ -318,8 +318,8 @@ def refusing() -> Iterator[None]:
 
 def complain(error: ImportRefusedError) -> None:
     """Print why an import is refused."""
-    said = printable(error.message, kept="\n")
-    message = re.sub(r"(?<![.?])$", ".", said[:1].upper() + said[1:], count=1)
+    said = printable(error.sentence, kept="\n")
+    message = said[:1].upper() + said[1:]
     complaints.print(f"[bold red]Refused[/bold red]: {escape(message)}", soft_wrap=True)
     for key in ("where", "found", "expected", "remedy"):
         value = getattr(error, key)

@@ -37,6 +37,7 @@ class ImportRefusedError(Exception):
         remedy: str | None = None,
     ) -> None:
         self.message = message
+        self.sentence = message if message.endswith((".", "?")) else f"{message}."
         self.where = where
         self.found = found
         self.expected = expected
@@ -44,7 +45,7 @@ class ImportRefusedError(Exception):
         told = [f"Found: {found}."] if found is not None else []
         told += [f"Expected: {expected}."] if expected is not None else []
         told += [remedy] if remedy is not None else []
-        super().__init__(" ".join([message if where is None else f"{where}: {message}", *told]))
+        super().__init__(" ".join([self.sentence if where is None else f"{where}: {self.sentence}", *told]))
 
 
 class RowsError(ImportRefusedError):

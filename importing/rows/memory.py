@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from importing.errors import RowsError
 from importing.rows.result import Rows
+from importing.rows.times import Times
 
 _PATH = Path("X")
 
@@ -36,7 +37,8 @@ def rows_in_memory(
         texts: Columns of a data frame that are texts even if their values are numbers.
         group: Group of each row, (N,), or None.
         segment: Segment of each row, (N,), or None.
-        time: Time of each row, (N,), as NumPy's datetime64 takes it (UTC), or None.
+        time: Time of each row, (N,), or None: dates and times, ISO 8601, or seconds or milliseconds since 1970; UTC
+            without an offset.
         weight: Weight of each row, (N,), above 0, or None.
 
     Raises:
@@ -50,7 +52,7 @@ def rows_in_memory(
     features = _features(X, names, texts)
     count = len(next(iter(features.values())))
     label = _texts("y", y, count)
-    times = None if time is None else _converted("time", time, count, "datetime64[us]")
+    times = None if time is None else _times(time, count)
     rows = Rows(
         path=_PATH,
         sha256=_digest([*features.values(), label]),
@@ -60,7 +62,7 @@ def rows_in_memory(
         group=None if group is None else _texts("group", group, count, missing=True),
         segment=None if segment is None else _texts("segment", segment, count, missing=True),
         part=None,
-        time=None if times is None else times.astype(np.int64),
+        time=times,
         weight=None if weight is None else _converted("weight", weight, count, "float64"),
         scores=None,
         lines=np.arange(1, count + 1),
@@ -68,8 +70,6 @@ def rows_in_memory(
     )
     if rows.weight is not None and not (np.isfinite(rows.weight) & (rows.weight > 0)).all():
         raise RowsError("A weight is not a positive number.", where="weight", expected="finite numbers above 0")
-    if times is not None and np.isnat(times).any():
-        raise RowsError("A time is missing.", where=f"time, row {int(np.isnat(times).argmax()) + 1}")
     rows.check_classes()
     return rows
 
@@ -121,6 +121,15 @@ def _converted(name: str, values: Any, count: int, dtype: str) -> NDArray[Any]:
         return _column(name, values, count).astype(dtype)
     except (TypeError, ValueError, OverflowError) as error:
         raise RowsError(f"A {name} is not valid.", where=name, found=str(error), expected=dtype) from error
+
+
+def _times(values: Any, count: int) -> NDArray[np.int64]:
+    times = Times(spelled=False)
+    column = _column("time", values, count)
+    if column.dtype == object:  # such as pandas' times with an offset
+        column = np.array([None if _lacks(value) else value for value in column], object)
+    times.add(column, lambda row: f"time, row {row + 1}")
+    return times.finish()
 
 
 def _texts(name: str, values: Any, count: int, *, missing: bool = False) -> NDArray[np.object_]:

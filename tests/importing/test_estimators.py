@@ -201,8 +201,13 @@ def test_without_the_application_it_says_what_to_install(monkeypatch: pytest.Mon
         (np.ones((3, 2)), [0, 1, 0], {"weight": [1, 0, 1]}, "not a positive number"),
         (np.ones((3, 2)), [0, 1, 0], {"names": ["a"]}, "another width"),
         (pd.DataFrame({"at": pd.to_datetime(["2026-01-01"])}), [0], {}, "X, column at: A column is neither"),
-        (np.ones((2, 2)), [0, 1], {"time": ["2026-01-01", "NaT"]}, "time, row 2: A time is missing"),
-        (np.ones((2, 2)), [0, 1], {"time": ["2026-01-01", "soon"]}, r"A time is not valid.*soon"),
+        (
+            np.ones((2, 2)),
+            [0, 1],
+            {"time": pd.to_datetime(["2026-01-01T00Z", None])},
+            "time, row 2: The time is missing",
+        ),
+        (np.ones((2, 2)), [0, 1], {"time": ["2026-01-01", "soon"]}, "time, row 2: The time is not valid.*soon"),
         (np.ones((2, 2)), [0, 1], {"weight": [1, "much"]}, r"A weight is not valid.*much"),
         (np.ones((2, 2)), [1, 1], {}, "All rows have the same label"),
     ],
@@ -223,6 +228,8 @@ def test_rows_in_memory_are_rows() -> None:
     assert rows.group[-1] is None
     assert rows.time is not None
     assert rows.time[0] == 1767225601 * 1_000_000
+    for time in (pd.Series(pd.to_datetime(["2026-01-01T02:00:01+02:00"] * 50)), [1767225601] * 50):
+        assert rows_in_memory(frame, target, time=time).time.tolist() == rows.time.tolist()  # type: ignore[union-attr]
     again = rows_in_memory(frame.iloc[::-1], target)
     assert rows.sha256 != again.sha256
 
@@ -234,7 +241,7 @@ def test_labels_that_the_estimator_does_not_know_are_told_in_terms_of_the_functi
     with pytest.raises(UnsupportedModelError) as caught:
         candor.import_model(estimator, rows, [*target[:-1], "theft"], name="payments", out=tmp_path)
     assert str(caught.value) == (
-        "X, row 60: y has other classes than the model Found: theft. Expected: fraud, genuine. "
+        "X, row 60: y has other classes than the model. Found: theft. Expected: fraud, genuine. "
         "Give y with the estimator's classes; labels= renames them."
     )
 
