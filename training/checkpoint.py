@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
-import zipfile
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -41,11 +40,12 @@ def read(path: Path, recipe: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     if not path.exists():
         return None
+    content = io.BytesIO(path.read_bytes())
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        found = torch.load(content, map_location="cpu", weights_only=True)
         version, before, state = found["version"], found["recipe"], found["state"]
-    except (OSError, EOFError, RuntimeError, KeyError, TypeError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
-        raise ConfigurationError(f"{path} is not a valid checkpoint of a training run: {error}{_REMEDY}") from error
+    except Exception as error:  # PyTorch's reader raises errors of any kind on a file of another kind
+        raise ConfigurationError(f"{path} is not a valid checkpoint of a training run{_REMEDY}") from error
     if version != _VERSION:
         raise ConfigurationError(f"{path} is a checkpoint of version {version}, expected {_VERSION}{_REMEDY}")
     differing = sorted(name for name in before.keys() | recipe.keys() if before.get(name) != recipe.get(name))

@@ -259,9 +259,9 @@ def test_a_checkpoint_of_another_run_or_of_nothing_is_refused(tmp_path: Path) ->
     with pytest.raises(ConfigurationError, match=r"belongs to another run: learning_rate was 0\.05 and is 0\.01"):
         run(replace(RECIPE, learning_rate=0.01), keep=keep)
     whole = keep.read_bytes()
-    for damaged in (b"", b"no checkpoint", whole[: len(whole) // 2]):
+    for damaged in (b"", b"no checkpoint", b"application,income\na-1,2\n", whole[: len(whole) // 2]):
         keep.write_bytes(damaged)
-        with pytest.raises(ConfigurationError, match="is not a valid checkpoint of a training run"):
+        with pytest.raises(ConfigurationError, match="is not a valid checkpoint of a training run; remove it"):
             run(keep=keep)
         assert keep.read_bytes() == damaged
 
