@@ -51,7 +51,7 @@ def list_cases(
     if page.items:
         _table(page.items)
     elif state is None and policy is None and assignee is None:
-        console.print("no case waits; a policy with `review` makes cases of the rows whose label is sought")
+        console.print("No case waits. Cases arise where the policy has a `review:` block: see docs/how-to/review.md.")
     console.print(f"[dim]{counts.waiting} waiting, {counts.claimed} claimed, {counts.overdue} overdue[/dim]")
 
 

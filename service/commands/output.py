@@ -96,7 +96,11 @@ def _complain(title: str | None, message: str, details: Mapping[str, Any]) -> No
     complaints.print(f"[bold red]{escape(title or 'Error')}[/bold red]: {escape(message)}", soft_wrap=True)
     for key in ("where", "found", "expected", "remedy"):
         if details.get(key) is not None:
-            complaints.print(f"  [dim]{key}:[/dim] {escape(str(details[key]))}", soft_wrap=True)
+            complaints.print(f"  [dim]{key}:[/dim] {escape(_spelled(details[key]))}", soft_wrap=True)
+
+
+def _spelled(value: Any) -> str:
+    return ", ".join(map(str, value)) or "none" if isinstance(value, list | tuple) else str(value)
 
 
 def print_json(document: Any) -> None:

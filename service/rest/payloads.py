@@ -66,6 +66,7 @@ _PER_EXAMPLE: Final = 32  # and of an example besides its numbers: its names, sa
 _TEXT_PER_COMMA: Final = 8  # bytes of text, on average
 _MOST_ECHOED: Final = 20
 _OPTIONAL: Final = "`references`, `groups`, `segments` and `amounts`"
+_IN_QUERY: Final = ("policy", "top", "segment")
 
 
 @dataclass(slots=True, eq=False)  # not frozen, like `Inference`
@@ -206,11 +207,13 @@ def of_document(
     fields = [field, *PER_ROW]
     unknown = document.keys() - set(fields)
     if unknown or field not in document:
+        stray = min(unknown, default=None)
         raise MalformedBodyError(
-            f"The body requires `{field}`; {_OPTIONAL} are optional.",
-            where=in_body(min(unknown)[:200] if unknown else field),
+            f"The body requires `{field}`; {_OPTIONAL} are optional. Other fields are refused.",
+            where=in_body(field if stray is None else stray[:200]),
             found=some_of(document),
             expected=fields,
+            remedy=f"Send `{stray}` as a query parameter: ?{stray}=…" if stray in _IN_QUERY else None,
         )
     rows = document[field]
     if not isinstance(rows, list):

@@ -71,7 +71,10 @@ def predict(
     """
     if not any(path.suffix.lower() in LABELLED_TYPES for path in files):
         if any((out, score, scores, reference, group, amount, drop, resume, strict)):
-            raise typer.BadParameter("only --policy, --segment and --top apply to files that are not tables")
+            raise typer.BadParameter(
+                f"Only --policy, --segment and --top apply to files that are not tables. Found: {files[0].name}. "
+                f"Tables end in {', '.join(LABELLED_TYPES)}."
+            )
         with reporting(), Client(url, api_key=api_key, model=model) as client:
             shown = _TOP if top is None else top
             answers = [
@@ -162,6 +165,5 @@ def _print_summary(summary: Summary, *, as_json: bool) -> None:
         console.print(escape(", ".join(f"{action} {count:,}" for action, count in summary.actions.items())))
     console.print(f"[dim]{escape(summary.model)} {', '.join(summary.revisions)}[/dim]")
     if summary.refused:
-        complaints.print(
-            f"[yellow]{summary.refused:,} rows were refused: see the column error[/yellow]", highlight=False
-        )
+        told = f"The service refused {summary.refused:,} of {summary.rows:,} rows: see the column `error`."
+        complaints.print(f"[yellow]{told}[/yellow]", highlight=False)

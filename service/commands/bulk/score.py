@@ -147,6 +147,4 @@ def _print(summary: Summary, *, as_json: bool) -> None:
         console.print(escape(", ".join(f"{action} {count:,}" for action, count in summary.actions.items())))
     console.print(f"[dim]{escape(' '.join(filter(None, (summary.model, summary.revision, summary.policy))))}[/dim]")
     if summary.rejected:
-        complaints.print(
-            f"[yellow]{summary.rejected:,} rows were refused: see rejects-*.ndjson[/yellow]", highlight=False
-        )
+        complaints.print(f"[yellow]Refused rows: {summary.rejected:,}. See rejects-*.ndjson.[/yellow]", highlight=False)

@@ -349,7 +349,7 @@ class TestRefusedRows:
         arguments += ["--part-rows", "100", "--processes", "1", "--bundles", folders["bundles"]]
         done = CliRunner().invoke(app, list(map(str, arguments)))
         assert done.exit_code == 1, (done.output, done.exception)
-        assert "5 rows were refused" in done.stderr
+        assert "Refused rows: 5. See rejects-" in done.stderr
         good = [row for row in range(300) if row not in (0, 7, 8, 40, 299)]
         found = rows_of(out)
         assert [row["tx"] for row in found] == [rows[row][0] for row in good]

@@ -74,7 +74,7 @@ def test_the_commands(
 
 
 def test_an_empty_queue_says_where_cases_come_from(run: Callable[..., tuple[int, str]]) -> None:
-    assert "a policy with `review`" in run("list")[1]
+    assert "where the policy has a `review:` block" in run("list")[1]
 
 
 def test_the_client(service: Any, waiting: list[str]) -> None:

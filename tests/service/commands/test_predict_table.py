@@ -222,7 +222,7 @@ class TestRefusedRows:
         rows[40][0] = "x" * 201  # longer than a reference may be
         done = predict(served, written(tmp_path / "rows.csv", rows), "--reference", "tx", "--batch", "50")
         assert done.exit_code == 1, done.stderr
-        assert "5 rows were refused" in done.stderr
+        assert "The service refused 5 of 300 rows: see the column `error`." in done.stderr
         found = read(tmp_path / "rows.predictions.csv")
         assert [place for place, row in enumerate(found) if row["error"]] == [0, 7, 8, 40, 299]
         assert all((row["error"] == "") == (row["prediction_id"] != "") for row in found)

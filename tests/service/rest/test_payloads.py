@@ -248,6 +248,15 @@ def test_a_form_that_is_refused_names_the_place(body: bytes, content_type: str, 
     assert refused.value.where == where
 
 
+@pytest.mark.parametrize(
+    ("field", "remedy"), [("policy", "Send `policy` as a query parameter: ?policy=…"), ("colour", None)]
+)
+def test_an_unknown_field_is_named(field: str, remedy: str | None) -> None:
+    with pytest.raises(MalformedBodyError, match="Other fields are refused") as refused:
+        parse(json.dumps({"inputs": [[0]], field: "x"}).encode(), "application/json", SPECS[0], max_rows=4)
+    assert (refused.value.where, refused.value.remedy) == (f"/{field}", remedy)
+
+
 def test_many_images_arrive_as_their_pixels_whichever_way_they_come() -> None:
     images = np.arange(8, dtype=np.uint8).reshape(2, 2, 2, 1)
     files = [encode_png(image) for image in images]
