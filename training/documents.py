@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import os
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any
+
+from training.errors import ConfigurationError
 
 
 @contextmanager
@@ -26,6 +29,18 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def check_folder(folder: Path) -> None:
+    """Raise ConfigurationError, before any work, if no file can be written below a folder; it need not exist yet."""
+    place = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise ConfigurationError(
+            f"{folder} cannot be written ({place}: {error.strerror}), expected a folder for new bundles"
+        ) from error
 
 
 def without_nan(value: Any) -> Any:

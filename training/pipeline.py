@@ -17,7 +17,7 @@ from training.calibrate import calibrate
 from training.config import TrainConfig, choose
 from training.determinism import deterministic
 from training.diagrams import draw
-from training.documents import versions_of, without_nan
+from training.documents import check_folder, versions_of, without_nan
 from training.epochs import Epoch, OnEpoch
 from training.errors import ConfigurationError, PoorModelError
 from training.loop import device_of
@@ -43,6 +43,7 @@ def run(
     allow_poor: bool = False,
 ) -> Path:
     """See `training.train_bundle`."""
+    check_folder(root)
     if config.calibrator is not None:
         choose("calibrator", CALIBRATORS, config.calibrator)
     with team(device_of(config).type) as together:

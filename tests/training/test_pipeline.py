@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bundle
-from training import DivergedError, TrainConfig, train_bundle
+from training import ConfigurationError, DivergedError, TrainConfig, train_bundle
 from training.data import DATASETS, Dataset
 from training.losses import LOSSES, cross_entropy
 
@@ -78,3 +78,10 @@ def test_the_data_set_is_read_once(tiny: TrainConfig, tmp_path: Path, monkeypatc
     monkeypatch.setitem(DATASETS, "digits", counted)
     train_bundle(replace(tiny, epochs=1), tmp_path / "out", weights=tmp_path / "weights.npz", allow_poor=True)
     assert len(times) == 1
+
+
+@pytest.mark.parametrize("root", ["a file", "a file/below/it", "/proc/none/here"])
+def test_a_folder_that_cannot_be_written_is_refused_before_training(root: str, tmp_path: Path) -> None:
+    (tmp_path / "a file").touch()
+    with pytest.raises(ConfigurationError, match=r"cannot be written \(.+: .+\), expected a folder for new bundles"):
+        train_bundle(TrainConfig(dataset="digits", epochs=10**9), tmp_path / root)
