@@ -64,17 +64,8 @@ PANELS = {
     "Imbalance": (*("class_weights", "sampling", "logit_adjustment"),),
     "Training": (
         *("epochs", "batch_size", "optimiser", "learning_rate", "momentum", "nesterov", "weight_decay", "schedule"),
-        *(
-            "milestones",
-            "step_factor",
-            "warm_up",
-            "layer_decay",
-            "frozen_epochs",
-            "clip",
-            "patience",
-            "average",
-            "seed",
-        ),
+        *("milestones", "step_factor", "warm_up", "layer_decay", "frozen_epochs", "clip", "patience"),
+        *("average", "seed"),
     ),
     "Machine": ("device", "threads", "precision", "accumulation", "channels_last", "compile", "deterministic"),
 }

@@ -344,7 +344,10 @@ class _Run:
             self._best = {name: tensor.detach().clone() for name, tensor in self._kept.state_dict().items()}
 
     def finish(self) -> Outcome:
-        self._module.load_state_dict(self._kept.state_dict() if self._best is None else self._best)
+        if self._best is not None:
+            self._module.load_state_dict(self._best)
+        elif self._average is not None:
+            self._module.load_state_dict(self._average.module.state_dict())
         self._module.cpu().eval()
         return Outcome(self._epochs, self._best_number, self._learned.epochs().cpu().numpy())
 

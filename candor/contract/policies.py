@@ -318,11 +318,14 @@ class Policy(Part):
         """Largest promise in rows per day; None without one."""
         return max((int(condition.value) for _, condition in self.promises() if condition.per_day), default=None)
 
+    @property
+    def lacks_rows_per_day(self) -> bool:
+        """Whether it promises a number of rows per day, and the rows of a day must be measured."""
+        return self.rows_per_day is None and self.most_per_day is not None
+
     def measured(self, rows_per_day: int | None) -> Self:
         """Return the policy with measured rows of a day, where it needs them and gives none."""
-        if self.rows_per_day is not None or self.most_per_day is None:
-            return self
-        return self.model_copy(update={"rows_per_day": rows_per_day})
+        return self.model_copy(update={"rows_per_day": rows_per_day}) if self.lacks_rows_per_day else self
 
     def explored_below(self, index: int) -> float:
         """Return the largest share of the rows below a band that is explored."""

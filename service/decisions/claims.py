@@ -198,11 +198,8 @@ def objection(
                 f"{shown.look}): of policies that are solved together, only the first can use once"
             )
         return f"looks is once, but these rows were shown before (look {shown.look}): only new rows can certify"
-    if missing > MAX_MISSING_SHARE and metric != "flag_rate":
-        return (
-            f"{missing:.1%} of the sought labels have not arrived, or the model lacks them; above "
-            f"{MAX_MISSING_SHARE:.0%}, nothing is certified"
-        )
+    if metric != "flag_rate" and (reason := too_few_arrived(missing)) is not None:
+        return reason
     if metric is not None and policy.certify.unit == "amount":
         without = _without_amount(metric, outcome, certify)
         if without > MAX_WITHOUT_AMOUNT:
@@ -253,6 +250,16 @@ def _without_amount(metric: Metric, outcome: Outcome, certify: ScoredRows) -> fl
     elif metric in ("recall", "false_positive_rate"):
         counts &= ~certify.known() | (certify.positive == (metric == "recall"))
     return int((counts & np.isnan(certify.amount)).sum()) / max(int(counts.sum()), 1)
+
+
+def too_few_arrived(missing: float) -> str | None:
+    """Return why nothing is certified with this share of the sought labels missing; None if it may be."""
+    if missing <= MAX_MISSING_SHARE:
+        return None
+    return (
+        f"{missing:.1%} of the sought labels have not arrived, or the model lacks them; above "
+        f"{MAX_MISSING_SHARE:.0%}, nothing is certified"
+    )
 
 
 def promise_of(when: Condition) -> str:

@@ -34,7 +34,7 @@ def of_rows_per_day(policy: Policy, measured: int | None) -> Policy:
         0.05
     """
     most = policy.most_per_day
-    if most is None or policy.rows_per_day is not None:
+    if most is None or not policy.lacks_rows_per_day:
         return policy
     if measured is None:
         raise PolicyError(

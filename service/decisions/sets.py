@@ -26,7 +26,7 @@ from candor.contract.certificates import SolvedSet
 from candor.contract.policies import Policy, PredictionSet, SetScore
 from service.decisions.binomial import critical_errors, labels_needed
 from service.decisions.calibrated import Calibrated
-from service.decisions.claims import MAX_MISSING_SHARE, Shown
+from service.decisions.claims import Shown, too_few_arrived
 
 _PENALTY: Final = 0.01
 _FREE_RANKS: Final = 1
@@ -141,11 +141,8 @@ def _objection(policy: Policy, certify: Calibrated, shown: Shown) -> str | None:
     rows = certify.rows
     if policy.certify.looks == "once" and (shown.windows > 1 or shown.look > 1):
         return f"looks is once, but these rows were shown before (look {shown.look}), or their window was chosen"
-    if (missing := rows.missing_share()) > MAX_MISSING_SHARE:
-        return (
-            f"{missing:.1%} of the sought labels have not arrived, or the model lacks them; above "
-            f"{MAX_MISSING_SHARE:.0%}, nothing is certified"
-        )
+    if (reason := too_few_arrived(rows.missing_share())) is not None:
+        return reason
     if (rows.propensity == 0).any():
         return "the labels of some rows are never sought: explore every action, or name it in `labels.actions`"
     return None

@@ -223,7 +223,7 @@ def _check_accepted(change: TrafficChange, request: ActivationRequest) -> None:
     if not (request.accept_change and request.reason is not None):
         raise RevisionStateError(
             " ".join(change.exceeds),
-            where=in_body("reason") if request.accept_change else "/accept_change",
+            where=in_body("reason" if request.accept_change else "accept_change"),
             found="no reason given" if request.accept_change else False,
             expected="accept_change: true, and a reason",
             remedy='Send {"accept_change": true, "reason": "…"} to activate it nevertheless (candor activate '

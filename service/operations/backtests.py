@@ -75,7 +75,7 @@ def backtest_policy(runtime: Runtime, model: Model, policy: str, request: Backte
     judging = rows.take(later)
     earlier = Calibrated.of(served.calibrator, served.labels, solving).scored(wanted)
     scored = Calibrated.of(served.calibrator, served.labels, judging).scored(wanted)
-    day = runtime.models.traffic.rows_per_day(model.name, now_us()) if wanted.most_per_day is not None else None
+    day = runtime.models.traffic.rows_per_day(model.name, now_us()) if wanted.lacks_rows_per_day else None
     solved = _solved(wanted, earlier, int.from_bytes(runtime.database.secret[:8], "little"), day)
     judged, costs = Judged(scored, wanted.amount_when_missing or 0.0), wanted.costs
     decided = decide(solved, scored.probability, scored.score, scored.segment, scored.amount)

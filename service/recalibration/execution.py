@@ -167,7 +167,7 @@ class Execution:
             started=_start_of(job),
             log_sink=self._settings.log_sink if self._settings.refit_from_sink else None,
         )
-        if any(one.policy.most_per_day is not None for one in served.policies.values()):
+        if any(one.policy.lacks_rows_per_day for one in served.policies.values()):
             measured = await asyncio.to_thread(self._models.traffic.rows_per_day, job.model, now_us())
             task = replace(task, rows_per_day=measured)
         outcome = await self._in_child(job, task)

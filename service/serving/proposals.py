@@ -227,7 +227,7 @@ class Proposals:
 
     def _rows_per_day(self, model: str, policy: Policy, in_force: int | None) -> int | None:
         """Return the rows of a day, measured if the policy needs that, else those in force; None if unknown."""
-        if policy.most_per_day is None or policy.rows_per_day is not None:
+        if not policy.lacks_rows_per_day:
             return None
         return self._traffic.rows_per_day(model, now_us()) or in_force
 

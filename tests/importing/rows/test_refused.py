@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from importing.errors import RowsError
 from importing.rows import csv_file, npz, read_rows, stream
+from tests.damage import damaged
 
 GOOD = "amount,country,y\n1,DE,a\n2,FR,b\n"
 
@@ -378,12 +379,8 @@ def test_a_damaged_parquet_file_is_told_by_the_error_alone(tmp_path: Path, capfd
     path = tmp_path / "rows.parquet"
     names = core.Array.from_numpy(np.arange(500.0)), core.Array.from_numpy(np.arange(500) % 2)
     files.write_parquet(core.Table.from_pydict(dict(zip("ay", names, strict=True))), path)
-    good, rng, told = path.read_bytes(), np.random.default_rng(3), 0
-    for _ in range(60):
-        bad = bytearray(good)
-        for place in rng.integers(4, len(good) - 8, 20):
-            bad[place] = rng.integers(256)
-        path.write_bytes(bad)
+    told = 0
+    for _ in damaged(path):
         try:
             read_rows(path, label="y")
         except RowsError:

@@ -34,11 +34,9 @@ capabilities: {drop: [ALL]}
 {{- define "candor.role" -}}
 {{- $postgresql := .root.Values.postgresql -}}
 {{- $owner := $postgresql.owner | default dict -}}
-{{- if not $owner.user -}}
-{{- pick $postgresql "user" "existingSecret" "passwordKey" | toYaml -}}
-{{- else if not .root.Values.worker.enabled -}}
+{{- if and $owner.user (not .root.Values.worker.enabled) -}}
 {{- fail "postgresql.owner: enable the worker, which is the only one that takes this role" -}}
-{{- else if eq .part "worker" -}}
+{{- else if and $owner.user (eq .part "worker") -}}
 {{- $_ := required "postgresql.owner.existingSecret: name the Secret with the owner's password" $owner.existingSecret -}}
 {{- toYaml $owner -}}
 {{- else -}}
