@@ -134,6 +134,8 @@ def test_a_refit_that_was_interrupted_runs_again_and_ends(
     location = job.headers["location"]
     service.job(location, lambda job: job["state"] != "queued")
     if how is signal.SIGKILL:
+        # Between fork and exec, the refit's process would hold the lock of the state a moment longer.
+        service.job(location, lambda job: job["step"] > 0)
         service.kill()
     else:  # Ctrl-C reaches every process of the terminal, the refit's too
         os.killpg(service.popen.pid, how)
