@@ -403,9 +403,24 @@ class Columns:
         first = np.array([column.first_code for column in own], np.float64)
         return np.array(places), first, first + [len(column.categories or ()) - 1 for column in own]
 
-    def decode(
-        self, encoded: NDArray[Any], wanted: Columns
-    ) -> tuple[dict[str, Sequence[Cell] | NDArray[Any]], NDArray[np.bool_]] | None:
+    def untold(self, wanted: Columns) -> set[str]:
+        """Return which columns of another model rows encoded for this one do not tell, or not always: see `decode`.
+
+        Example:
+            >>> ours = Columns((Column("age"), Column("fault", ("driver",))))
+            >>> theirs = Columns((Column("age"), Column("fault", ("driver", "other")), Column("income")))
+            >>> sorted(ours.untold(theirs))
+            ['fault', 'income']
+        """
+        own = {column.name: column for column in self.columns}
+        return {
+            column.name
+            for column in wanted.columns
+            if not _comparable(own.get(column.name), column)
+            or not set(column.categories or ()) <= set(own[column.name].categories or ())
+        }
+
+    def decode(self, encoded: NDArray[Any], wanted: Columns) -> dict[str, tuple[list[Cell], NDArray[np.bool_]]]:
         """Return the cells of another model's columns, as far as rows encoded for this one tell them.
 
         Args:
@@ -413,33 +428,30 @@ class Columns:
             wanted: The other model's columns.
 
         Returns:
-            Cells by column, None where missing, and for each row whether they are known: a category is not if this
-            model does not know it. None where a column is absent, of another kind, or a text.
+            For each column that both have, of one kind and not a text: its cells, None where missing, and which of
+            them are known. A category that this model does not know is not, if the other may know it.
 
         Example:
             >>> ours = Columns((Column("age"), Column("fault", ("driver",))))
             >>> ours.decode(np.array([[41, 1], [20, 0]]), Columns((Column("fault", ("driver", "other")),)))
-            ({'fault': ['driver', None]}, array([ True, False]))
+            {'fault': (['driver', None], array([ True, False]))}
         """
-        if encoded.ndim != 2:
-            return None
         places = {column.name: place for place, column in enumerate(self.columns)}
-        cells: dict[str, Sequence[Cell] | NDArray[Any]] = {}
-        known = np.ones(len(encoded), np.bool_)
-        for column in wanted.columns:
+        found: dict[str, tuple[list[Cell], NDArray[np.bool_]]] = {}
+        for column in wanted.columns if encoded.ndim == 2 else ():
             place = places.get(column.name)
             own = None if place is None else self.columns[place]
-            if place is None or own is None or own.kind != column.kind or own.kind == "text":
-                return None
-            values = encoded[:, place]
-            if own.categories is None or column.categories is None:
-                cells[column.name] = values.astype(np.float64)
+            if place is None or own is None or not _comparable(own, column):
                 continue
-            texts: dict[float, str | None] = {code: text for text, code in own.codes.items()}
-            cells[column.name] = found = [texts.get(code) for code in values.tolist()]
-            if not set(column.categories) <= set(own.categories):
-                known &= np.array([cell is not None for cell in found], np.bool_)
-        return cells, known
+            cells: list[Cell] = encoded[:, place].astype(np.float64).tolist()
+            known = np.ones(len(encoded), np.bool_)
+            if own.categories is not None and column.categories is not None:
+                texts = {code: text for text, code in own.codes.items()}
+                cells = [texts.get(cell) for cell in cells]  # type: ignore[arg-type]
+                if not set(column.categories) <= set(own.categories):
+                    known = np.array([cell is not None for cell in cells], np.bool_)
+            found[column.name] = cells, known
+        return found
 
     @cached_property
     def _absent(self) -> NDArray[np.float32] | None:
@@ -482,6 +494,10 @@ class Columns:
             return cls(tuple(_column(**column) for column in document["columns"]))
         except (ValueError, RecursionError, AttributeError, TypeError) as error:
             raise BundleFormatError(f"invalid columns: {error}", file=COLUMNS_FILE) from error
+
+
+def _comparable(own: Column | None, wanted: Column) -> bool:
+    return own is not None and own.kind == wanted.kind and own.kind != "text"
 
 
 def is_missing(value: str | float | None) -> bool:

@@ -53,6 +53,10 @@ class Challenger(Answer):
     problem: str | None = Field(description="Why it is not scored, or its comparison does not go on; null otherwise.")
     since: str = Field(description="When it was put (ISO 8601, UTC). Earlier predictions are not compared.")
     by: str
+    more_columns: tuple[str, ...] = Field(
+        description="Columns of its table that the active revision lacks. Send them in the rows of `inputs`, with null "
+        "for a missing value: a row without one of them is not scored."
+    )
 
 
 class ChallengerPage(Answer):

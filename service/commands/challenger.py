@@ -41,6 +41,8 @@ def add(
         return
     how = "on logged scores" if found.scoring == "from the log" else f"on {found.share:.1%} of the groups"
     console.print(f"{escape(found.name)} is {found.revision}, compared {how}: candor challenger compare {escape(name)}")
+    if found.more_columns:
+        console.print(f"Send its columns in the rows too: {escape(', '.join(found.more_columns))}", soft_wrap=True)
 
 
 @app.command("list")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from bundle import Columns, ImageError, InputSpec, RowError, Scores, Tokenizer, Vocabulary, tensors
 from bundle.images import decode_image, pixels_of
+from bundle.table import Cell
 from service.errors import InputTypeError, InputValueError
 from service.inference.inputs import Encoder
 from service.places import in_body
@@ -26,6 +27,7 @@ Absent = Counter[tuple[str, str]]
 
 _MOST_NAMES = 100  # of columns, in an error
 _CELL_TYPES = frozenset({str, int, float, type(None)})
+_CARRIED_TYPES = _CELL_TYPES | {bool}
 
 
 def decode_images(encoded: Sequence[bytes], spec: InputSpec, *, max_pixels: int) -> npt.NDArray[np.uint8]:
@@ -101,11 +103,16 @@ def encode_texts(texts: Sequence[str], encoder: Encoder | None) -> npt.NDArray[A
 
 
 def encode_rows(
-    rows: Sequence[Mapping[str, Any]], spec: InputSpec, encoder: Encoder | None, absent: Absent | None = None
+    rows: Sequence[Mapping[str, Any]],
+    spec: InputSpec,
+    encoder: Encoder | None,
+    absent: Absent | None = None,
+    also: Set[str] = frozenset(),
 ) -> npt.NDArray[Any]:
     """Return rows of named values as the model takes them: columns of a table, or the tensors of a graph.
 
-    Table columns left out or null count as missing. `absent` counts the missing and unknown values that are accepted.
+    Table columns left out or null count as missing. `absent` counts the missing and unknown values that are accepted,
+    and unknown columns in `also` are ignored.
 
     Raises:
         InputTypeError: The model has neither columns nor tensors, or a cell is neither number, text nor null.
@@ -123,7 +130,7 @@ def encode_rows(
         )
     known = encoder.kinds
     for index, row in enumerate(rows):
-        for name in () if known.keys() >= row.keys() else row.keys() - known.keys():
+        for name in () if known.keys() >= row.keys() else row.keys() - known.keys() - also:
             raise InputValueError(
                 "Unknown column.",
                 where=in_body("inputs", index),
@@ -134,7 +141,9 @@ def encode_rows(
         if _CELL_TYPES.issuperset(map(type, row.values())):
             continue
         for name, value in row.items():
-            if type(value) not in _CELL_TYPES and not (known[name] == "number" and isinstance(value, bool)):
+            if name not in known or type(value) in _CELL_TYPES:
+                continue
+            if not (known[name] == "number" and isinstance(value, bool)):
                 raise InputTypeError(
                     f"The value of column {name!r} has an unsupported type.",
                     where=in_body("inputs", index),
@@ -142,6 +151,19 @@ def encode_rows(
                     expected="a number, a text, or null for a missing value",
                 )
     return by_row(rows, partial(encoder.encode, spec=spec, absent=absent))
+
+
+def carried_cells(rows: Sequence[Mapping[str, Any]], names: Set[str]) -> list[dict[str, Cell]] | None:
+    """Return the cells of some columns of each row, as far as it has them; None without any.
+
+    Example:
+        >>> carried_cells([{"age": 41, "income": 3.5}, {"age": 20}], {"income"})
+        [{'income': 3.5}, {}]
+    """
+    if not names:
+        return None
+    cells = [{name: row[name] for name in row.keys() & names if type(row[name]) in _CARRIED_TYPES} for row in rows]
+    return cells if any(cells) else None
 
 
 def absent_in(inputs: npt.NDArray[Any], columns: Columns) -> Mapping[tuple[str, str], int]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any
+from collections.abc import Set
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,21 @@ from service.places import in_body
 
 Encoder = Vocabulary | Tokenizer | Columns | Scores
 """Encoder in a bundle: of texts, of table rows, or of scores."""
+
+
+class Beyond(NamedTuple):
+    """Columns of a model's challengers.
+
+    Attributes:
+        known: Those that a row of the active revision may have without being refused.
+        carried: Those that such a row keeps for them: the inputs of the active revision do not tell them.
+    """
+
+    known: Set[str]
+    carried: Set[str]
+
+
+NOTHING: Final = Beyond(frozenset(), frozenset())
 
 _UINT8_MAX = 255
 _FEW = 4096  # values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from bundle import Columns
 from candor.contract.challengers import Challenger as Shown
 from candor.contract.challengers import (
     ChallengerComparison,
@@ -21,6 +22,7 @@ from service.operations.principal import Principal
 from service.places import in_body
 from service.runtime import Runtime
 from service.serving.model import Model
+from service.serving.plane import Served
 from service.state.challengers import Challenger
 from service.times import iso
 
@@ -62,8 +64,11 @@ def put_challenger(
             found=chosen.id,
             expected="another revision",
         )
-    with runtime.models.check_challenger(chosen):
-        found, new = runtime.challengers.put(model.name, name, revision=chosen.id, share=request.share, by=by.name)
+    with runtime.models.check_challenger(chosen) as served:
+        columns = [one.name for one in served.encoder.columns] if isinstance(served.encoder, Columns) else []
+        found, new = runtime.challengers.put(
+            model.name, name, revision=chosen.id, share=request.share, by=by.name, columns=columns
+        )
         runtime.models.challengers_changed(model.name)
     return Shown(**_described(runtime, model, found)), new
 
@@ -179,7 +184,13 @@ def _described(runtime: Runtime, model: Model, challenger: Challenger) -> dict[s
         "problem": problem or runtime.monitors.comparison_problem(challenger),
         "since": iso(challenger.since),
         "by": challenger.by,
+        "more_columns": _more_columns(active, challenger),
     }
+
+
+def _more_columns(active: Served | None, challenger: Challenger) -> tuple[str, ...]:
+    known = active.encoder.kinds.keys() if active is not None and isinstance(active.encoder, Columns) else ()
+    return tuple(name for name in challenger.columns if name not in known)
 
 
 def _newest_of(runtime: Runtime, model: Model, bundle: int | None) -> str:

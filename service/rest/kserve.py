@@ -79,8 +79,8 @@ class _Prediction(Predicted):
         return len(body) <= most_at_once(self.served.encoder)
 
     def _read(self, body: bytes) -> Payload:
-        served = self.served
-        document = load_rows(body, served.input, self._predicting.max_rows)
+        served, beyond, most = self.served, self.model.beyond, self._predicting.max_rows
+        document = load_rows(body, served.input, most, beyond)
         given = [name for name in _FIELDS if name in document]
         field = served.encoder.field if isinstance(served.encoder, Scores) else "inputs"
         if len(given) != 1 or field in document.keys() - {*given}:
@@ -94,7 +94,7 @@ class _Prediction(Predicted):
         if served.input.kind == "image" and isinstance(rows, list):
             rows = [row["b64"] if isinstance(row, dict) and row.keys() == {"b64"} else row for row in rows]
         try:
-            return of_document({field: rows, **document}, served.input, served.encoder, self._predicting.max_rows)
+            return of_document({field: rows, **document}, served.input, served.encoder, most, beyond)
         except InputError as error:
             self.place(error)
             raise

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import orjson
 
 from bundle import Columns, InputSpec, Scores
+from bundle.table import Cell
 from service.errors import (
     InputShapeError,
     InputTypeError,
@@ -19,8 +20,16 @@ from service.errors import (
     UnsupportedMediaTypeError,
 )
 from service.inference.amounts import AMOUNTS, check_amounts
-from service.inference.encoded import Absent, decode_base64, decode_images, encode_rows, encode_scores, encode_texts
-from service.inference.inputs import Encoder, check_rows
+from service.inference.encoded import (
+    Absent,
+    carried_cells,
+    decode_base64,
+    decode_images,
+    encode_rows,
+    encode_scores,
+    encode_texts,
+)
+from service.inference.inputs import NOTHING, Beyond, Encoder, check_rows
 from service.inference.names import check_name
 from service.inference.nested import array_of, has_booleans
 from service.operations.predicting import LARGE
@@ -80,6 +89,7 @@ class Payload:
         segments: Segment of each row, if given.
         amounts: Amount at stake in each row, if given.
         absent: Accepted missing and unknown values of table rows; None for other inputs.
+        carried: Cells of each table row that only challengers need; None without any.
     """
 
     inputs: npt.NDArray[Any] | list[bytes]
@@ -88,6 +98,7 @@ class Payload:
     segments: list[str | None] | None = None
     amounts: list[float | None] | None = None
     absent: Absent | None = None
+    carried: list[dict[str, Cell]] | None = None
 
     def array(self, spec: InputSpec, *, max_pixels: int) -> npt.NDArray[Any]:
         """Return the inputs, decoded where they are images.
@@ -99,7 +110,13 @@ class Payload:
 
 
 def parse(
-    body: bytes, content_type: str | None, spec: InputSpec, encoder: Encoder | None = None, *, max_rows: int
+    body: bytes,
+    content_type: str | None,
+    spec: InputSpec,
+    encoder: Encoder | None = None,
+    beyond: Beyond = NOTHING,
+    *,
+    max_rows: int,
 ) -> Payload:
     """Turn a body into a payload by its content type.
 
@@ -108,6 +125,7 @@ def parse(
         content_type: Its Content-Type; JSON by default.
         spec: Input of the model.
         encoder: Encoder of texts or table rows in the bundle of the model.
+        beyond: Columns of its challengers.
         max_rows: Maximum number of images, texts or table rows. Arrays are checked later.
 
     Raises:
@@ -121,8 +139,8 @@ def parse(
             f"The model does not accept {media_type!r}.", found=media_type, expected=list(MEDIA_TYPES[spec.kind])
         )
     if media_type == JSON_TYPE:
-        document = load_rows(body, spec, max_rows)
-        return of_document(document, spec, encoder, max_rows, booleans=has_booleans(body))
+        document = load_rows(body, spec, max_rows, beyond)
+        return of_document(document, spec, encoder, max_rows, beyond, booleans=has_booleans(body))
     if media_type in NPY_TYPES:
         return Payload(read_npy(body, spec.dtype))
     if media_type == FORM_TYPE:
@@ -165,13 +183,14 @@ def some_of(document: dict[str, Any]) -> list[str]:
     return [name[:200] for name in sorted(islice(document, _MOST_ECHOED))]
 
 
-def load_rows(body: bytes, spec: InputSpec, max_rows: int) -> dict[str, Any]:
+def load_rows(body: bytes, spec: InputSpec, max_rows: int, beyond: Beyond = NOTHING) -> dict[str, Any]:
     """Parse a JSON object with examples of a model.
 
     Args:
         body: The body.
         spec: Input of the model.
         max_rows: Maximum number of examples.
+        beyond: Columns of its challengers.
 
     Raises:
         MalformedBodyError: The body is not a JSON object.
@@ -179,7 +198,7 @@ def load_rows(body: bytes, spec: InputSpec, max_rows: int) -> dict[str, Any]:
     """
     if len(body) > LARGE:
         tensors = [tensor.shape for tensor in spec.tensors] or [spec.shape]
-        values = sum(abs(math.prod(shape)) for shape in tensors)
+        values = sum(abs(math.prod(shape)) for shape in tensors) + len(beyond.known)
         most = max_rows * (_PER_VALUE * values + _PER_EXAMPLE)
         characters = sum(math.prod(tensor.shape) * tensor.length for tensor in spec.tensors if tensor.dtype == "string")
         text = len(body) if spec.kind == "tokens" else min(len(body), max_rows * characters)
@@ -188,7 +207,13 @@ def load_rows(body: bytes, spec: InputSpec, max_rows: int) -> dict[str, Any]:
 
 
 def of_document(
-    document: dict[str, Any], spec: InputSpec, encoder: Encoder | None, max_rows: int, *, booleans: bool = True
+    document: dict[str, Any],
+    spec: InputSpec,
+    encoder: Encoder | None,
+    max_rows: int,
+    beyond: Beyond = NOTHING,
+    *,
+    booleans: bool = True,
 ) -> Payload:
     """Turn a JSON body into a payload.
 
@@ -197,6 +222,7 @@ def of_document(
         spec: Input of the model.
         encoder: Encoder of texts or table rows in the bundle of the model.
         max_rows: Maximum number of images, texts or table rows. Arrays are checked later.
+        beyond: Columns of its challengers.
         booleans: Whether it may contain true or false. The check takes time.
 
     Raises:
@@ -239,7 +265,8 @@ def of_document(
     if first is dict and spec.kind in ("array", "tensors"):
         _check_alike(rows, dict, max_rows)
         absent: Absent = Counter()
-        return Payload(encode_rows(rows, spec, encoder, absent), **names, absent=absent)
+        inputs = encode_rows(rows, spec, encoder, absent, beyond.known)
+        return Payload(inputs, **names, absent=absent, carried=carried_cells(rows, beyond.carried))
     if spec.kind == "tensors":
         raise InputTypeError(
             "The model takes rows of named values.",

@@ -66,6 +66,7 @@ class Predicted(Prediction[Payload, Written]):
             "groups": payload.groups,
             "segments": query.segment if payload.segments is None else payload.segments,
             "amounts": payload.amounts,
+            "carried": payload.carried,
         }
 
     @property
@@ -88,7 +89,8 @@ class _Prediction(Predicted):
 
     def _read(self, body: bytes) -> Payload:
         served, most = self.served, self._predicting.max_rows
-        return payloads.parse(body, self._content_type, served.input, served.encoder, max_rows=most)
+        beyond = self.model.beyond
+        return payloads.parse(body, self._content_type, served.input, served.encoder, beyond, max_rows=most)
 
     def write(self) -> Written:
         """Return the answer as JSON."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -17,14 +18,15 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from bundle import Columns, RowError
+from bundle import Columns, InputSpec, RowError
+from bundle.table import Cell
 from service.errors import InputError, StateUnavailableError
 from service.inference.inputs import conform
 from service.serving.model import Beside
 from service.serving.models import Models
 from service.serving.plane import Served
 from service.state.challengers import ChallengerStore
-from service.state.prediction_rows import CHALLENGERS, PredictionBatch, in_sample
+from service.state.prediction_rows import CHALLENGERS, PredictionBatch, bytes_of, in_sample
 
 logger = structlog.get_logger(__name__)
 
@@ -48,6 +50,11 @@ class _Part:
     created_at: int
     inputs: NDArray[Any]
     fits: bool
+    carried: Sequence[Mapping[str, Cell] | None] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.inputs.nbytes + bytes_of(self.carried)
 
 
 class Challengers:
@@ -104,7 +111,8 @@ class Challengers:
             fits = batch.input_spec == served.specification
             champion = None if fits else self._models.loaded(batch.model, batch.revision)
             ids = [batch.ids[row] for row in chosen]
-            self._queue(_Part(one, served, champion, ids, batch.created_at, batch.inputs[chosen], fits))
+            carried = None if fits or batch.carried is None else [batch.carried[row] for row in chosen]
+            self._queue(_Part(one, served, champion, ids, batch.created_at, batch.inputs[chosen], fits, carried))
 
     def flush(self, timeout: float = 60.0) -> bool:
         """Wait until nothing waits any more; return False after `timeout` seconds."""
@@ -120,7 +128,7 @@ class Challengers:
             self._thread.join()
 
     def _queue(self, part: _Part) -> None:
-        rows, size = len(part.ids), part.inputs.nbytes
+        rows, size = len(part.ids), part.nbytes
         with self._changed:
             if self._closing:
                 return
@@ -166,7 +174,7 @@ class Challengers:
                 break
             taken.append(self._waiting.popleft())
             rows += len(taken[-1].ids)
-            self._bytes -= taken[-1].inputs.nbytes
+            self._bytes -= taken[-1].nbytes
         self._rows -= rows
         return taken
 
@@ -197,22 +205,9 @@ class Challengers:
         if not isinstance(ours, Columns) or not isinstance(theirs, Columns):
             self._count(part, "inputs", len(part.ids))
             return None
-        if (decoded := theirs.decode(part.inputs, ours)) is None:
-            self._count(part, "inputs", len(part.ids))
-            return None
-        cells, known = decoded
-        which = np.flatnonzero(known).tolist()
+        which, inputs = _encoded(_cells(part, theirs, ours), ours, part.served.input)
         self._count(part, "inputs", len(part.ids) - len(which))
-        if not len(which):
-            return None
-        spec = part.served.input
-        chosen = {name: [column[row] for row in which] for name, column in cells.items()}
-        try:
-            inputs = conform(ours.encode_columns(chosen, len(which), spec), spec, ours)
-        except (RowError, InputError):  # a value that the challenger requires is missing
-            self._count(part, "inputs", len(which))
-            return None
-        return replace(part, ids=[part.ids[row] for row in which], inputs=inputs)
+        return replace(part, ids=[part.ids[row] for row in which], inputs=np.concatenate(inputs)) if which else None
 
     def _count(self, part: _Part, result: Result, rows: int) -> None:
         with self._changed:
@@ -223,3 +218,36 @@ class Challengers:
             self._warned_at = time.monotonic()
             one = part.beside.challenger
             logger.warning("challenger failed", model=one.model, challenger=one.name, error=repr(error))
+
+
+def _cells(part: _Part, theirs: Columns, ours: Columns) -> list[dict[str, Cell] | None]:
+    """Return the cells of each row for a challenger: as the request had them, else as the active revision read them.
+
+    None stands for a row without one of them: it was not sent, or is a category that the active revision does not know.
+    """
+    told = theirs.decode(part.inputs, ours)
+    rows: list[dict[str, Cell] | None] = []
+    for at in range(len(part.ids)):
+        own = part.carried[at] if part.carried is not None else None
+        cells = {name: values[at] for name, (values, known) in told.items() if known[at]} | dict(own or {})
+        rows.append(cells if ours.kinds.keys() <= cells.keys() else None)
+    return rows
+
+
+def _encoded(
+    rows: Sequence[dict[str, Cell] | None], columns: Columns, spec: InputSpec
+) -> tuple[list[int], list[NDArray[Any]]]:
+    """Return which rows a challenger takes, and its inputs: one that its columns refuse harms no other."""
+
+    def encode(which: Sequence[int]) -> NDArray[Any]:
+        return conform(columns.encode([rows[at] or {} for at in which], spec), spec, columns)
+
+    there = [at for at, cells in enumerate(rows) if cells is not None]
+    try:
+        return there, [encode(there)] if there else []
+    except (RowError, InputError):
+        taken: dict[int, NDArray[Any]] = {}
+        for at in there:
+            with suppress(RowError, InputError):
+                taken[at] = encode([at])
+        return [*taken], [*taken.values()]

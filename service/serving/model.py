@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from service.errors import NotReadyError, RevisionStateError
+from service.inference.inputs import NOTHING, Beyond
 from service.inference.remote import Remote
 from service.serving.plane import Plane, Served
 from service.state.challengers import Challenger
@@ -71,6 +72,7 @@ class Model:
         desired: Whether the model should be served, as last read from the state.
         loaded: Revisions ready to run, by id, with voided certificates marked.
         beside: Its challengers on this process.
+        beyond: Columns that rows may have for them.
         voided: Reasons of voided certificates, by key.
         problem: Why it does not serve its active revision; None if it does.
         damaged: Whether its bundle is the reason.
@@ -84,6 +86,7 @@ class Model:
     desired: Desired = UNSAID
     loaded: dict[str, Served] = field(default_factory=dict)
     beside: tuple[Beside, ...] = ()
+    beyond: Beyond = NOTHING
     voided: Mapping[str, str] = field(default_factory=dict)
     problem: str | None = None
     failure: Failure | None = None

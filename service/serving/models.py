@@ -119,6 +119,7 @@ class Models:
         for name in filter(self._is_ours, sorted({*old, *locations})):
             model = self._models[name] = self._new(name)
             model.desired = desired.get(name, UNSAID)
+            self._swap.expect(model, self._challengers.of(name))
             if not model.desired.loaded:
                 continue
             try:
@@ -228,10 +229,12 @@ class Models:
                 model = self._models[name]
             # Read before the attempt, so that a change during it triggers another attempt.
             changed = 0 if model.problem is None and model.failure is None else self._loader.last_change(name)
+            beside = [one for one in challengers if one.model == name]
             try:
+                self._swap.expect(model, beside)  # before the model is ready
                 self._follow(model, pointer, desired.get(name, UNSAID), changed)
                 self._swap.void(model, voided.get(name, {}))
-                self._swap.challenge(model, [one for one in challengers if one.model == name])
+                self._swap.challenge(model, beside)
             except StateUnavailableError as error:
                 logger.warning("state unavailable", model=name, error=str(error))
             except CandorError as error:
@@ -405,8 +408,10 @@ class Models:
         """Return the labels of a revision, loaded or not; None if its bundle is gone."""
         return self._loader.labels(revision)
 
-    def check_challenger(self, revision: Revision) -> AbstractContextManager[None]:
+    def check_challenger(self, revision: Revision) -> AbstractContextManager[Served]:
         """Refuse, on entry, a revision that cannot be scored beside the active one; keep it loaded for the block.
+
+        The block gets it ready to run.
 
         Raises:
             BundleRefusedError: Its bundle cannot be loaded.

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bundle import Bundle, InputSpec
+from bundle.table import Cell
 from calibrators import Calibrator
 from candor.contract.conditions import REVIEW
 from service.decisions.decide import decide_rows
@@ -81,8 +82,9 @@ class Served:
 class Answer:
     """Answer to a request, never changed. Every array and list has one entry per row.
 
-    `segments` and `amounts` are None if no row has one; `sets` tells of each label whether it is in the row's
-    prediction set, (N, K), None if the policy makes none; `timing` is that of the batch of the request.
+    `segments`, `amounts` and `carried` (cells that only challengers need) are None if no row has one; `sets` tells of
+    each label whether it is in the row's prediction set, (N, K), None if the policy makes none; `timing` is that of the
+    batch of the request.
     """
 
     served: Served
@@ -101,6 +103,7 @@ class Answer:
     segments: Sequence[str | None] | None = None
     amounts: Sequence[float | None] | None = None
     sets: npt.NDArray[np.bool_] | None = None
+    carried: Sequence[Mapping[str, Cell] | None] | None = None
 
     def part(self, rows: slice) -> Answer:
         """Return the answer to some of the rows."""
@@ -121,6 +124,7 @@ class Answer:
             None if self.segments is None else self.segments[rows],
             None if self.amounts is None else self.amounts[rows],
             None if self.sets is None else self.sets[rows],
+            None if self.carried is None else self.carried[rows],
         )
 
 
@@ -140,6 +144,7 @@ class _Request:
     groups: Sequence[str | None]
     segments: Sequence[str | None] | None
     amounts: Sequence[float | None] | None
+    carried: Sequence[Mapping[str, Cell] | None] | None
     queued_ns: int
     until_ns: int
 
@@ -244,6 +249,7 @@ class Plane:
         groups: Sequence[str | None] | None = None,
         segments: Sequence[str | None] | str | None = None,
         amounts: Sequence[float | None] | None = None,
+        carried: Sequence[Mapping[str, Cell]] | None = None,
         encoded: bool = False,
         alone: bool = False,
     ) -> None:
@@ -264,6 +270,7 @@ class Plane:
             groups: Groups of the N rows (card, patient …).
             segments: Segments of the N rows, or one for all.
             amounts: Amounts at stake in the N rows.
+            carried: Cells of the N rows that only challengers need.
             encoded: Whether the revision's encoder made the inputs of table rows, see `conform`.
             alone: Whether no other request can arrive together with this one, see `Batcher.put`.
 
@@ -293,7 +300,16 @@ class Plane:
         solved = served.policy(policy)
         until = started + int(deadline_s * _NS)
         request = _Request(
-            served, fitting, solved, references or nothing, groups or nothing, segments, amounts, started, until
+            served,
+            fitting,
+            solved,
+            references or nothing,
+            groups or nothing,
+            segments,
+            amounts,
+            carried,
+            started,
+            until,
         )
         here_s = _HERE_S if served.session.on_loop else 0.0
         try:
@@ -412,6 +428,7 @@ class Plane:
             groups=_joined([request.groups for request in requests]),
             segments=_optional([request.segments for request in requests], requests),
             amounts=_optional([request.amounts for request in requests], requests),
+            carried=_optional([request.carried for request in requests], requests),
             timing=timing,
             explore=self._explore,
         )
@@ -432,6 +449,7 @@ def decided(
     timing: Timing,
     explore: random.Random,
     amounts: Sequence[float | None] | None = None,
+    carried: Sequence[Mapping[str, Cell] | None] | None = None,
 ) -> Answer:
     """Decide scored rows by one policy; `explore` draws whose label is sought."""
     actions: list[str | None] = [None] * len(ids)
@@ -465,6 +483,7 @@ def decided(
         segments=segments,
         amounts=amounts,
         sets=sets_of(solved.sets, probabilities, segments) if solved is not None and solved.sets else None,
+        carried=carried,
     )
 
 

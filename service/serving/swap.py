@@ -11,9 +11,11 @@ from dataclasses import replace
 
 import structlog
 
+from bundle import Columns
 from service.decisions.revision import Revision
 from service.decisions.voided import overlaid
 from service.errors import BundleRefusedError, CandorError, RevisionStateError
+from service.inference.inputs import Beyond
 from service.places import in_body
 from service.serving.loading import Loader
 from service.serving.model import LONGEST_RETRY_S, Beside, Model
@@ -60,6 +62,7 @@ class Swap:
         """Load a model's challengers and let go of others. One that fails has a problem; nothing else changes."""
         if not wanted and not model.beside:
             return
+        self.expect(model, wanted)
         with self.lock:
             active = model.plane.served
             known = {one.challenger: one for one in model.beside}
@@ -72,18 +75,23 @@ class Swap:
             )
             if beside != model.beside:
                 model.beside = beside
+                model.beyond = model.beyond._replace(carried=_carried(active, beside))
                 self._let_go(model)
 
+    def expect(self, model: Model, wanted: Sequence[Challenger]) -> None:
+        """Accept rows with the columns of challengers, whatever is active and even before their bundles are loaded."""
+        model.beyond = Beyond(frozenset().union(*(one.columns for one in wanted)), model.beyond.carried)
+
     @contextmanager
-    def check(self, model: Model, revision: Revision) -> Iterator[None]:
-        """Refuse a revision that cannot be loaded beside the active one: see `Loader.serve` and `check_labels`.
+    def check(self, model: Model, revision: Revision) -> Iterator[Served]:
+        """Yield a revision, loaded, or refuse it beside the active one: see `Loader.serve` and `check_labels`.
 
         Its session is kept for the block, which may make it a challenger, and let go if nothing uses it then.
         """
         try:
             with self.lock:
-                self._load_beside(model.served, revision)
-            yield
+                served = self._load_beside(model.served, revision)
+            yield served
         finally:
             with self.lock:
                 self._let_go(model)
@@ -205,6 +213,17 @@ def check_labels(active: Served, revision: str, labels: Sequence[str]) -> None:
             expected=list(active.labels),
             remedy="Export the model with the labels of the active revision, in their order.",
         )
+
+
+def _carried(active: Served | None, beside: Sequence[Beside]) -> frozenset[str]:
+    """Return the columns that rows keep for challengers, since the inputs of the active revision do not tell them."""
+    carried: set[str] = set()
+    encoder = None if active is None else active.encoder
+    if active is not None and isinstance(encoder, Columns):
+        for theirs in (one.served.encoder for one in beside if one.served is not None):
+            if isinstance(theirs, Columns):
+                carried |= encoder.untold(theirs) if active.input.kind == "array" else theirs.kinds.keys()
+    return frozenset(carried)
 
 
 def _marked(served: Served, voided: Mapping[str, str]) -> Served:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Connection, delete, select
+from sqlalchemy import ColumnElement, Connection, Row, delete, select
 
 from service.decisions.rows import Rows
 from service.errors import RevisionStateError, UnknownChallengerError
@@ -41,6 +41,7 @@ class Challenger:
         share: Share of the groups that it scores, in (0, 1].
         since: When it was put, microseconds since the epoch, UTC.
         by: Who put it.
+        columns: Columns of its table; empty for other models.
     """
 
     model: str
@@ -50,6 +51,7 @@ class Challenger:
     share: float
     since: int
     by: str
+    columns: tuple[str, ...] = ()
 
 
 class ChallengerStore:
@@ -64,12 +66,12 @@ class ChallengerStore:
     def all(self) -> list[Challenger]:
         """Return every challenger, by model and name."""
         with self._database.connect() as connection:
-            return [Challenger(*row) for row in connection.execute(_SELECT)]
+            return [_challenger(row) for row in connection.execute(_SELECT)]
 
     def of(self, model: str) -> list[Challenger]:
         """Return a model's challengers by name."""
         with self._database.connect() as connection:
-            return [Challenger(*row) for row in connection.execute(_SELECT.where(_of(model)))]
+            return [_challenger(row) for row in connection.execute(_SELECT.where(_of(model)))]
 
     def get(self, model: str, name: str) -> Challenger:
         """Return a challenger.
@@ -82,7 +84,9 @@ class ChallengerStore:
             raise _unknown(model, name, sorted(known))
         return known[name]
 
-    def put(self, model: str, name: str, *, revision: str, share: float, by: str) -> tuple[Challenger, bool]:
+    def put(
+        self, model: str, name: str, *, revision: str, share: float, by: str, columns: Sequence[str] = ()
+    ) -> tuple[Challenger, bool]:
         """Score a revision beside the active one; return it, and whether that is new.
 
         Nothing changes if it is there already with the same revision and share.
@@ -92,7 +96,7 @@ class ChallengerStore:
         """
         with self._database.begin() as connection:
             number = take_number(connection, "challengers")  # of two at once, the second sees the first
-            known = {row.name: Challenger(*row) for row in connection.execute(_SELECT.where(_of(model)))}
+            known = {row.name: _challenger(row) for row in connection.execute(_SELECT.where(_of(model)))}
             before = known.get(name)
             if before is not None and (before.revision, before.share) == (revision, share):
                 return before, False
@@ -104,8 +108,9 @@ class ChallengerStore:
                     expected=f"at most {MOST}",
                     remedy="Remove one first: candor challenger remove NAME",
                 )
-            found = Challenger(model, name, number, revision, share, now_us(), by)
+            found = Challenger(model, name, number, revision, share, now_us(), by, tuple(columns))
             values = {key: getattr(found, key) for key in ("number", "revision", "share", "since", "by")}
+            values["columns"] = list(columns) or None
             upsert = insert_for(connection, challengers).values(model=model, name=name, **values)
             connection.execute(upsert.on_conflict_do_update(index_elements=["model", "name"], set_=values))
             detail = {"revision": revision, "share": share, "replaces": None if before is None else before.revision}
@@ -243,6 +248,11 @@ def add_groups(connection: Connection, monitor: int, groups: NDArray[np.int64]) 
     if len(groups):
         rows = [(monitor, group) for group in groups.tolist()]
         insert_new(connection, compared_groups, ("monitor", "cluster"), rows)
+
+
+def _challenger(row: Row[Any]) -> Challenger:
+    values = row._asdict()
+    return Challenger(**values | {"columns": tuple(values["columns"] or ())})
 
 
 def _of(model: str) -> ColumnElement[bool]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import compress, repeat
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, select
 
 from bundle.split import group_hash
+from bundle.table import Cell
 from candor.contract.conditions import REVIEW
 from service.errors import StateUnavailableError
 from service.state.database import Database
@@ -25,6 +26,7 @@ from service.state.reviewed import Reviewed, Undecided, case_rows, select_review
 from service.state.tables import cases, inputs, origins, predictions
 
 DIGEST_BYTES = 16
+_ROW_BYTES, _CELL_BYTES = 200, 100  # of carried cells, besides their texts
 
 KeepInputs = Literal["off", "sought", "all"]
 _LOG = np.uint64(0x9E3779B97F4A7C15)
@@ -55,6 +57,7 @@ class PredictionBatch:
         segments: N segments of the client, each may be None; None without any.
         amounts: N amounts at stake, each may be None; None without any.
         input_spec: The model's input, see `service.inference.specification`; None if not needed.
+        carried: Cells of each row that only challengers need, by column; None without any.
         reviewed: What the review queue needs; None without one. Where it has a daily capacity, the propensities of rows
             sent to review are None, and whether they are sought is None: the writer decides.
     """
@@ -77,6 +80,7 @@ class PredictionBatch:
     segments: Sequence[str | None] | None = None
     amounts: Sequence[float | None] | None = None
     input_spec: str | None = None
+    carried: Sequence[Mapping[str, Cell] | None] | None = None
     reviewed: Reviewed | None = None
 
     def __len__(self) -> int:
@@ -84,8 +88,17 @@ class PredictionBatch:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the inputs and logits."""
-        return self.inputs.nbytes + self.logits.nbytes
+        """Bytes of the inputs and logits, and about those of the carried cells."""
+        return self.inputs.nbytes + self.logits.nbytes + bytes_of(self.carried)
+
+
+def bytes_of(carried: Iterable[Mapping[str, Cell] | None] | None) -> int:
+    """Return about how much memory carried cells take."""
+    size = 0
+    for cells in filter(None, carried or ()):
+        texts = sum(len(cell) for cell in cells.values() if isinstance(cell, str))
+        size += _ROW_BYTES + _CELL_BYTES * len(cells) + texts
+    return size
 
 
 After = Callable[[PredictionBatch, Sequence[int], Sequence[int]], None]

@@ -342,7 +342,8 @@ monitors = Table(
 )
 
 # Revisions that are scored beside a model's active one. number identifies what was put under a name, since its last
-# change; it counts over all models.
+# change; it counts over all models. columns are those of its table, which requests may have although the active
+# revision does not know them.
 challengers = Table(
     "challengers",
     metadata,
@@ -353,6 +354,7 @@ challengers = Table(
     Column("share", Double, nullable=False),
     Column("since", BigInteger, nullable=False),
     Column("by", Text, nullable=False),
+    Column("columns", JSON(none_as_null=True)),
 )
 
 # What challengers of other bundles made of predictions: logits as in predictions, whose id and time these are.

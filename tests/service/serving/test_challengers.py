@@ -369,7 +369,7 @@ def test_bundles_of_other_columns_run_beside_each_other(
         assert service.runtime.beside.flush()
         assert counts(service, "fewer", "claims") == {"scored": 3}
         assert counts(service, "more", "claims") == {"inputs": 3}, "nobody sent its income"
-        assert counts(service, "unknown", "claims") == {"scored": 2, "inputs": 1}, "snow may be weather"
+        assert counts(service, "unknown", "claims") == {"scored": 3}, "snow is no category of either"
         ids = [row["prediction_id"] for row in answer.json()["predictions"]]
         fewer = service.runtime.challengers.get("claims", "fewer")
         with service.runtime.database.connect() as connection:
@@ -380,6 +380,68 @@ def test_bundles_of_other_columns_run_beside_each_other(
         expected = np.float32([[2.0], [1.0], [0.0]]) @ weights
         found = np.stack([np.frombuffer(stored[id_], "<f4") for id_ in ids])
         assert found == pytest.approx(expected)
+    finally:
+        service.close()
+
+
+def test_rows_carry_columns_that_only_challengers_know(
+    launch: Callable[..., InThread], tmp_path: Path, digits: Digits, spawn: Any
+) -> None:
+    del digits
+    root = tmp_path / "tables"
+    age, fault = Column("age"), Column("fault", ("driver", "third party"))
+    claims(root, Columns((age, fault)))
+    service = launch(tmp_path, bundles=root, policies=None)
+    path = "/v1/models/claims"
+
+    def predict(*rows: dict[str, Any]) -> Any:
+        answer = service.http.post(f"{path}/predict", json={"inputs": list(rows)})
+        assert service.runtime.log.flush()
+        assert service.runtime.beside.flush()
+        return answer
+
+    try:
+        income = Column("income", on_missing="refuse")
+        wider = Column("fault", ("driver", "third party", "snow"))
+        claims(root, Columns((income, wider, age)))
+        assert service.http.post(f"{path}/load").json()["refused"] == {}
+        row = {"age": 41.0, "fault": "driver", "income": 3.5}
+        refused = predict(row)
+        assert (refused.status_code, refused.json()["found"]) == (422, "income"), "no challenger knows it"
+        alone = predict({"age": 41.0, "fault": "driver"}).json()["predictions"][0]["probabilities"]
+        added = spawn.run(
+            "challenger", "add", "new", "--bundle", "2", "--share", "1", "--model", "claims", url=service.url
+        )
+        assert "Send its columns in the rows too: income" in added.stdout, added.stderr
+
+        answer = predict(
+            row, row | {"fault": "snow"}, row | {"income": None}, row | {"income": [1]}, row | {"age": None}
+        )
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["predictions"][0]["probabilities"] == alone, "the answer is that of the active revision"
+        del row["income"]
+        assert predict(row).status_code == 200
+        assert counts(service, "new", "claims") == {"scored": 3, "inputs": 3}, "null, a list, and nothing are no income"
+        typo = predict(row | {"incone": 1})
+        assert (typo.status_code, typo.json()["found"]) == (422, "incone")
+
+        number = service.runtime.challengers.get("claims", "new").number
+        with service.runtime.database.connect() as connection:
+            query = select(challenger_scores.c.id, challenger_scores.c.logits)
+            stored = dict(map(tuple, connection.execute(query.where(challenger_scores.c.challenger == number))))
+        weights = np.random.default_rng(3).normal(size=(3, 2)).astype(np.float32)
+        expected = np.float32([[3.5, 1, 41], [3.5, 3, 41], [3.5, 1, 0]]) @ weights
+        ids = [one["prediction_id"] for one in answer.json()["predictions"]]
+        found = np.stack([np.frombuffer(stored[ids[at]], "<f4") for at in (0, 1, 4)])
+        assert found == pytest.approx(expected, rel=1e-5), "snow too, which the active revision does not know"
+
+        # A replica that starts without the challenger's bundle accepts the same rows
+        service.close()
+        shutil.move(root / "claims" / "2", tmp_path / "gone")
+        service = launch(tmp_path, bundles=root, policies=None)
+        assert predict(row | {"income": 3.5}).status_code == 200
+        assert service.http.delete(f"{path}/challengers/new").status_code == 200
+        assert predict(row | {"income": 3.5}).status_code == 422
     finally:
         service.close()
 
