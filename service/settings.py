@@ -264,12 +264,14 @@ class Settings(BaseSettings):
     )
     max_connections: PositiveInt = Field(
         4096,
-        description="Maximum open connections, divided among the workers; further connections get 503 and are closed.",
+        description="Maximum open connections over HTTP, and as many over gRPC, divided among the workers; further "
+        "ones get 503 and are closed, over gRPC without an answer.",
     )
     max_connections_per_address: PositiveInt | None = Field(
         None,
-        description="Maximum open HTTP connections from one address, divided among the workers; TLS "
-        "handshakes in progress do not count. Unset: no such limit: behind a proxy, all connections have its address.",
+        description="Maximum open connections from one address over HTTP, and as many over gRPC, divided among the "
+        "workers; TLS handshakes in progress over HTTP do not count. Over gRPC, those beyond it are closed within "
+        "two seconds. Unset: no such limit: behind a proxy, all connections have its address.",
     )
 
     log_capacity: PositiveInt = Field(

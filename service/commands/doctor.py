@@ -269,12 +269,13 @@ def _keys(settings: Settings, keys: Sequence[ApiKey]) -> Iterator[Finding]:
 
 def _connections(settings: Settings) -> Iterator[Finding]:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = settings.max_connections + _OTHER_FILES
+    connections = settings.max_connections * (1 if settings.grpc_port is None else 2)
+    wanted = connections + _OTHER_FILES
     if most != resource.RLIM_INFINITY and most < wanted:
         yield Finding(
             "open files",
             "note",
-            f"{most} may be open, {settings.max_connections} connections may be made",
+            f"{most} may be open, {connections} connections may be made",
             f"Raise the limit (ulimit -n {wanted}), or lower CANDOR_MAX_CONNECTIONS.",
         )
 

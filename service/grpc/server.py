@@ -18,6 +18,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from service.errors import CandorError, ConfigurationError
 from service.grpc import control
 from service.grpc.calls import Calls, Handler
+from service.grpc.connections import ConnectionsByAddress
 from service.grpc.errors import code_of, details_of, trailers_of
 from service.grpc.health import Health
 from service.grpc.infer import Infer
@@ -30,6 +31,9 @@ from service.workers.listening import bound
 from service.workers.tls import Certificates
 
 logger = structlog.get_logger(__name__)
+
+_IDLE_MS: Final = 300_000  # of a connection without calls; clients connect again by themselves
+_PROBE_MS: Final = 120_000  # between pings of a client that may have vanished
 
 _HEALTH: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
@@ -66,6 +70,7 @@ class Server:
         self._infer = Infer(runtime.models, runtime.settings, runtime.metrics, decoders)
         self._stopping = asyncio.Event()
         self._server: grpc.aio.Server | None = None
+        self._watching: asyncio.Task[None] | None = None
         self.refused: ConfigurationError | None = None
 
     async def start(self) -> None:
@@ -87,6 +92,9 @@ class Server:
                 # same port would take half of the calls.
                 ("grpc.so_reuseport", int(not alone)),
                 ("grpc.server_handshake_timeout_ms", round(settings.client_timeout_s * 1000)),
+                ("grpc.max_allowed_incoming_connections", settings.max_connections),
+                ("grpc.max_connection_idle_ms", _IDLE_MS),
+                ("grpc.keepalive_time_ms", _PROBE_MS),
             ],
         )
         server.add_generic_rpc_handlers((self._methods(), self._health()))
@@ -97,11 +105,16 @@ class Server:
         else:
             server.add_secure_port(f"{host}:{self._port}", self._certificates.for_grpc())
         await server.start()
+        if settings.max_connections_per_address is not None:
+            by_address = ConnectionsByAddress(self._port, settings.max_connections_per_address)
+            self._watching = asyncio.create_task(by_address.watch())
         logger.info("gRPC server listens", host=settings.host, port=self._port)
 
     async def stop(self) -> None:
         """Refuse new calls, finish those in progress within the drain time, then close all connections."""
         self._stopping.set()
+        if self._watching is not None:
+            self._watching.cancel()
         if self._server is not None:
             await self._server.stop(self._runtime.settings.drain_timeout_s)
 

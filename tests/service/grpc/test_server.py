@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +20,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from service import errors
 from service.app import create_app
 from service.errors import CandorError, ConfigurationError, InputError
+from service.grpc.connections import ConnectionsByAddress
 from service.grpc.errors import code_of, details_of
 from service.grpc.messages import SERVICE, message
 from service.state.keys import KeyStore
@@ -180,6 +183,61 @@ def test_a_request_id_is_given_back_and_an_unexpected_error_names_no_details(
     assert error.code() is grpc.StatusCode.INTERNAL
     assert "secret" not in error.details()
     assert "x-request-id" in dict(error.trailing_metadata())
+
+
+def connect(service: Any, source: str = "127.0.0.1") -> socket.socket:
+    target = "127.0.0.1", service.runtime.settings.grpc_port
+    return socket.create_connection(target, PATIENCE_S, (source, 0))
+
+
+def is_open(client: socket.socket) -> bool:
+    """Whether the server has not closed a connection that its preface came on."""
+    return not select.select([client], [], [], 0)[0] or client.recv(65_536) != b""
+
+
+def test_only_so_many_connections_are_accepted(speak: Callable[..., Any]) -> None:
+    service = speak(max_connections=3)
+    with contextlib.ExitStack() as stack:
+        kept = [stack.enter_context(connect(service)) for _ in range(3)]
+        assert all(client.recv(65_536) for client in kept)
+        assert stack.enter_context(connect(service)).recv(65_536) == b""
+        kept[0].close()
+        until(lambda: stack.enter_context(connect(service)).recv(65_536) != b"", "a place that is free again")
+
+
+def test_an_address_keeps_only_so_many_connections(own: Callable[..., tuple[Any, Channel]]) -> None:
+    service, channel = own(max_connections_per_address=3)
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(connect(service, "127.0.0.2")) for _ in range(5)]
+        assert all(client.recv(65_536) for client in clients)
+        until(lambda: sum(map(is_open, clients)) == 3, "two are closed")
+        assert channel("ServerLive").live  # from another address
+
+
+def test_the_newest_connections_of_an_address_are_closed() -> None:
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True))
+        port = server.getsockname()[1]
+        accepted: list[socket.socket] = []
+
+        def connect(source: str) -> socket.socket:
+            made = stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S, (source, 0)))
+            accepted.append(stack.enter_context(server.accept()[0]))
+            accepted[-1].sendall(b"preface")
+            assert made.recv(100)
+            return made
+
+        connections = ConnectionsByAddress(port, 2)
+        first = [connect("127.0.0.2"), connect("127.0.0.2")]
+        assert connections.close_excess() == {}
+        more = [connect("127.0.0.2"), connect("127.0.0.3"), connect("127.0.0.2")]
+        assert connections.close_excess() == {"127.0.0.2": 2}
+        assert [is_open(client) for client in (*first, *more)] == [True, True, False, True, False]
+        for gone in (0, 2, 4):
+            accepted[gone].close()
+        more.append(connect("127.0.0.2"))
+        assert connections.close_excess() == {}
+        assert is_open(more[-1])
 
 
 def test_reflection_describes_the_service(call: Channel) -> None:
