@@ -32,9 +32,10 @@ from service.rest.cors import Cors
 from service.rest.direct import Direct
 from service.rest.endpoints import Endpoints
 from service.rest.exchange import answer
+from service.rest.feedback import feedback
 from service.rest.intake import Intake
 from service.rest.labelled_sets import is_upload
-from service.rest.paths import METRICS, OPEN, most_bytes, predicts, route_of
+from service.rest.paths import METRICS, OPEN, labels, most_bytes, predicts, route_of
 from service.rest.payloads import media_type_of
 from service.rest.problems import CLIENT_GONE, Problems
 from service.rest.requests import Requests
@@ -63,10 +64,10 @@ _BODIES_IN_HAND = 8  # bodies of maximum size that may wait to be decoded
 
 
 class Candor:
-    """The outermost ASGI callable: request ids, keys, limits, counts. Predictions go straight to the hot path.
+    """The outermost ASGI callable: request ids, keys, limits, counts. Predictions and labels bypass FastAPI.
 
     Args:
-        api: FastAPI application for everything except predictions.
+        api: FastAPI application for everything except predictions and labels.
         runtime: Parts of the service.
         access: Access control.
         sessions: Sessions of the dashboard.
@@ -197,13 +198,15 @@ class Candor:
         limit = FORM_BYTES if visited else min(self._max_body, most_bytes(path) or self._max_body)
         if header(scope, b"content-encoding") is not None and not (visited or open_):  # forms and pages are not encoded
             receive = Unpacked(scope, receive, limit, self._decoders)
-        predicting = predicts(path)
-        if predicting is None:
+        predicting, labelling = predicts(path), labels(path)
+        if predicting is None and labelling is None:
             await self.api(scope, LimitedReceive(receive, limit), send)
         elif scope["method"] != "POST":
             await _send(self._problems.blank(405, "Method Not Allowed", scope, {"allow": "POST"}), send)
-        else:
+        elif predicting is not None:
             await answer(*self._endpoints.asked(predicting, scope), scope, receive, send)
+        elif labelling is not None:
+            await _send(await feedback(self.runtime, labelling.model, scope, receive, limit), send)
 
 
 def create_app(settings: Settings, others: Others | None = None) -> Candor:

@@ -7,7 +7,6 @@ from fastapi import APIRouter, Depends
 from service.rest import (
     cases,
     challengers,
-    feedback,
     jobs,
     kserve,
     labelled_sets,
@@ -25,7 +24,6 @@ def router() -> APIRouter:
     of_model = APIRouter(prefix="/v1/models/{model}", dependencies=[Depends(model_in_path)])
     short = APIRouter()
     for routes in (of_model, short):
-        feedback.add_to(routes)
         recalibrate.add_to(routes)
     for subject in (revisions, policies, cases, labelled_sets, prior_shift, challengers, models):
         subject.add_to(of_model)

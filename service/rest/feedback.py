@@ -1,47 +1,60 @@
-"""POST …/feedback: true labels of earlier predictions, durable before they are acknowledged."""
+"""POST …/feedback: true labels of earlier predictions, durable before they are acknowledged.
+
+It bypasses FastAPI: clients that post labels one by one would spend more on routing and dependencies than on storing.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Final
+from typing import Any, Final
 
-from fastapi import APIRouter, Header, Response
+from fastapi import Response
 from starlette.concurrency import run_in_threadpool
 
 from candor.contract.feedback import FeedbackReceipt, FeedbackStatus
+from service.errors import InputError
 from service.operations import feedback as operations
-from service.rest.dependencies import Caller, ModelDep, RuntimeDep
-from service.rest.feedback_body import REQUEST_BODY, SentDep
+from service.operations.predicting import LARGE
+from service.places import in_header
+from service.rest.bodies import Receive, Scope, header, read_body
+from service.rest.feedback_body import REQUEST_BODY, media_type_in, read_feedback
+from service.rest.predict_openapi import MODEL
 from service.rest.responses import sent
+from service.rest.schemas import ref
+from service.runtime import Runtime
 from service.state.feedback import FeedbackItem
 
 _MANY: Final = 100  # items; more are handled off the event loop
+_LONGEST_KEY: Final = 200
 
 
-async def feedback(
-    runtime: RuntimeDep,
-    model: ModelDep,
-    by: Caller,
-    received: SentDep,
-    idempotency_key: Annotated[
-        str | None, Header(min_length=1, max_length=200, description="Makes a repeated request harmless.")
-    ] = None,
-) -> Response:
-    """Store true labels of earlier predictions, all of the request or none. They are durable when the answer comes.
+async def feedback(runtime: Runtime, model_name: str | None, scope: Scope, receive: Receive, limit: int) -> Response:
+    """Store true labels of earlier predictions, all of the request or none. They are durable when this returns.
 
-    NDJSON and CSV hold the same items as JSON; what is wrong in them is named by line and column.
+    Args:
+        runtime: Parts of the service.
+        model_name: The model, None for the default model.
+        scope: Scope of the request.
+        receive: The body, unpacked.
+        limit: Its maximum size in bytes.
+
+    Raises:
+        CandorError: The labels are refused.
+        ClientGoneError: The connection closed before the body was complete.
     """
-    labels = model.served.labels
+    model = runtime.models.get(model_name)
+    scope["path_params"] = {"model": model.name}  # for the log
+    by, key = scope["principal"], _idempotency_key(scope)
+    media_type = media_type_in(scope)
+    body = await read_body(scope, receive, limit)
 
     def checked() -> tuple[list[FeedbackItem], bytes | None]:
-        digest = hashlib.sha256(received.body).digest() if idempotency_key else None
-        return operations.checked(received.entries, labels, received.place, by=by), digest
+        received = read_feedback(body, media_type)
+        items = operations.checked(received.entries, model.served.labels, received.place, by=by)
+        return items, hashlib.sha256(body).digest() if key else None
 
-    many = len(received.entries) > _MANY
-    items, digest = await run_in_threadpool(checked) if many else checked()
-    receipt = await operations.store(
-        runtime, model.name, items, by=by, idempotency_key=idempotency_key, body_digest=digest
-    )
+    items, digest = await run_in_threadpool(checked) if len(body) > LARGE // 8 else checked()
+    receipt = await operations.store(runtime, model.name, items, by=by, idempotency_key=key, body_digest=digest)
 
     def answer() -> Response:
         return sent(
@@ -54,16 +67,46 @@ async def feedback(
             )
         )
 
-    return await run_in_threadpool(answer) if many else answer()
+    return await run_in_threadpool(answer) if len(receipt.items) > _MANY else answer()
 
 
-def add_to(router: APIRouter) -> None:
-    """Mount the endpoint."""
-    router.add_api_route(
-        "/feedback",
-        feedback,
-        methods=["POST"],
-        tags=["feedback"],
-        response_model=FeedbackReceipt,
-        openapi_extra={"requestBody": REQUEST_BODY},
-    )
+def _idempotency_key(scope: Scope) -> str | None:
+    key = header(scope, b"idempotency-key")
+    if key is not None and not 1 <= len(key) <= _LONGEST_KEY:
+        raise InputError(
+            "The idempotency key has the wrong length.",
+            where=in_header("Idempotency-Key"),
+            found=f"{len(key)} characters",
+            expected=f"1 to {_LONGEST_KEY}",
+        )
+    return key
+
+
+_KEY: Final = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "Makes a repeated request harmless.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": _LONGEST_KEY},
+}
+
+
+def path_item(*, default: bool) -> dict[str, Any]:
+    """Return the OpenAPI path item; `default` is that of /feedback, for the default model."""
+    return {
+        "post": {
+            "tags": ["feedback"],
+            "operationId": "feedback_default" if default else "feedback",
+            "summary": "Send labels" + (" of the default model" if default else ""),
+            "description": "Store true labels of earlier predictions, all of the request or none. They are durable "
+            "when the answer comes. NDJSON and CSV hold the same items as JSON; errors name their line and column.",
+            "parameters": [_KEY] if default else [MODEL, _KEY],
+            "requestBody": REQUEST_BODY,
+            "responses": {
+                "200": {
+                    "description": "What was stored, and the status of each item.",
+                    "content": {"application/json": {"schema": ref(FeedbackReceipt)}},
+                }
+            },
+        }
+    }

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from fastapi import Depends, Request
-from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
-from starlette.concurrency import run_in_threadpool
 
 from candor.contract.feedback import MOST_ITEMS, FeedbackEntry, FeedbackRequest
 from service.errors import MalformedBodyError, UnsupportedMediaTypeError
 from service.places import Place, in_body
-from service.rest.bodies import check_values
+from service.rest.bodies import Scope, check_values, header
 from service.rest.payloads import JSON_TYPE, media_type_of
+from service.rest.problems import invalid
 from service.rest.schemas import ref
 from service.row_files.lines import CSV_TYPE, NDJSON_TYPE, Record, read_lines
 
@@ -46,8 +44,13 @@ class Sent:
         return item if field is None else item / field
 
 
-async def _sent(request: Request) -> Sent:
-    content_type = request.headers.get("content-type")
+def media_type_in(scope: Scope) -> str:
+    """Return the media type of a request's body.
+
+    Raises:
+        UnsupportedMediaTypeError: It is none of `MEDIA_TYPES`.
+    """
+    content_type = header(scope, b"content-type")
     media_type = media_type_of(content_type) if content_type else None
     if media_type not in MEDIA_TYPES:
         raise UnsupportedMediaTypeError(
@@ -56,10 +59,7 @@ async def _sent(request: Request) -> Sent:
             expected=list(MEDIA_TYPES),
             remedy=f"Say what the body is: Content-Type: {', '.join(MEDIA_TYPES[:-1])} or {MEDIA_TYPES[-1]}.",
         )
-    return await run_in_threadpool(read_feedback, await request.body(), media_type)
-
-
-SentDep = Annotated[Sent, Depends(_sent)]
+    return media_type
 
 
 def read_feedback(body: bytes, media_type: str) -> Sent:
@@ -72,7 +72,6 @@ def read_feedback(body: bytes, media_type: str) -> Sent:
     Raises:
         MalformedBodyError: It is not what the media type says.
         InputError: It is, and its records cannot be used.
-        RequestValidationError: An item, or the document, is not as `FeedbackRequest` says.
     """
     if media_type == JSON_TYPE:
         return Sent(_checked(_json(body), None), None, body)
@@ -97,7 +96,7 @@ def _checked(document: Any, records: Sequence[Record] | None) -> Sequence[Feedba
         if records is not None:
             _, index, *field = first["loc"]
             location = ("line", records[int(index)].place(str(field[0]) if field else None))
-        raise RequestValidationError([{**first, "loc": location}]) from error
+        raise invalid({**first, "loc": location}) from error
 
 
 _ID: Final = "01K0ZJ6Z3V8Q2W4X6Y8A0C2E4G"

@@ -11,7 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from candor.contract.problem import Problem
-from service.rest import kserve, predict_openapi
+from service.rest import feedback, kserve, predict_openapi
 from service.rest.compression import ENCODINGS
 from service.rest.paths import OPEN, V2
 from service.rest.schemas import ref, schemas
@@ -28,7 +28,7 @@ _SCHEMAS: Final = {
     "PredictionForm": predict_openapi.FORM,
     **kserve.SCHEMAS,
 }
-_SHORT: Final = ("/feedback", "/recalibrate")  # on the default model, like /predict
+_SHORT: Final = "/recalibrate"  # on the default model, like /predict
 _PROBLEM: Final = {
     "description": "A problem document (RFC 9457): what was found, what was expected, and what to do.",
     "content": {"application/problem+json": {"schema": ref(Problem)}},
@@ -45,7 +45,7 @@ def operation_id(route: APIRoute) -> str:
     """
     if V2.fullmatch(route.path):
         return f"v2_{route.name}"
-    return f"{route.name}_default" if route.path in _SHORT else route.name
+    return f"{route.name}_default" if route.path == _SHORT else route.name
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,8 @@ def document(api: FastAPI, v2: Protocol) -> dict[str, Any]:
             "/v1/models/{model}/predict": predict_openapi.path_item(default=False),
             "/predict": predict_openapi.path_item(default=True),
             "/v1/models/{model}:predict": kserve.path_item(),
+            "/v1/models/{model}/feedback": feedback.path_item(default=False),
+            "/feedback": feedback.path_item(default=True),
             **v2.paths,
         }
         document["paths"] = {**paths, **document["paths"]}

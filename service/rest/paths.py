@@ -12,6 +12,7 @@ from service.rest.bodies import Scope
 PREDICT: Final = re.compile(r"(?:/v1/models/(?P<model>[^/]+))?/predict")
 INSTANCES: Final = re.compile(r"/v1/models/(?P<model>[^/]+):predict")
 INFER: Final = re.compile(r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?/infer")
+FEEDBACK: Final = re.compile(r"(?:/v1/models/(?P<model>[^/]+))?/feedback")
 METRICS: Final = "/metrics"  # every key may read it
 V2: Final = re.compile(r"/v2(?:/.*)?", re.DOTALL)  # a path may hold a line break
 # Health, and documentation that contains nothing beyond the source (docs/explanation/decisions/0003-open-paths.md).
@@ -19,7 +20,6 @@ OPEN: Final = re.compile(r"/livez|/readyz|/v2/health/(?:live|ready)|/openapi\.js
 
 
 _POLICY: Final = re.compile(r"/v1/models/[^/]+/policies/[^/]+(?:/simulate|/backtest)?")
-_FEEDBACK: Final = re.compile(r"(?:/v1/models/[^/]+)?/feedback")
 _MOST_BYTES: Final = 64 * 1024  # of a body that is read on the event loop
 MOST_POLICY_BYTES: Final = 256 * 1024
 
@@ -43,6 +43,18 @@ class Predicts(NamedTuple):
     version: str | None = None
 
 
+class Labels(NamedTuple):
+    """A path that takes labels.
+
+    Attributes:
+        route: Template of the path.
+        model: The model, None for the default model.
+    """
+
+    route: str
+    model: str | None
+
+
 @lru_cache(maxsize=1024)
 def most_bytes(path: str) -> int | None:
     """Return the size of the largest body that a path takes, None if that is a matter of settings.
@@ -50,14 +62,14 @@ def most_bytes(path: str) -> int | None:
     >>> most_bytes("/rollback"), most_bytes("/feedback")
     (65536, None)
     """
-    if predicts(path) or _FEEDBACK.fullmatch(path):
+    if predicts(path) or labels(path):
         return None
     return MOST_POLICY_BYTES if _POLICY.fullmatch(path) else _MOST_BYTES
 
 
 def route_of(scope: Scope) -> str:
     """Return the path template, which keeps metric labels few."""
-    found = predicts(scope["path"])
+    found = predicts(scope["path"]) or labels(scope["path"])
     return found.route if found else getattr(scope.get("route"), "path", "") or "unmatched"
 
 
@@ -76,6 +88,17 @@ def predicts(path: str) -> Predicts | None:
         versioned = "/versions/{version}" if found["version"] else ""
         return Predicts(INFER, f"/v2/models/{{model}}{versioned}/infer", found["model"], found["version"])
     return None
+
+
+@lru_cache(maxsize=1024)
+def labels(path: str) -> Labels | None:
+    """Return the parts of a path that takes labels, None for others.
+
+    >>> labels("/v1/models/digits/feedback").model, labels("/feedback").route, labels("/predict")
+    ('digits', '/feedback', None)
+    """
+    found = FEEDBACK.fullmatch(path)
+    return found and Labels("/v1/models/{model}/feedback" if found["model"] else path, found["model"])
 
 
 class Target(NamedTuple):

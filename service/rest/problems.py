@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 import orjson
@@ -116,44 +117,8 @@ class Problems:
 
         @api.exception_handler(RequestValidationError)
         async def validation(request: Request, error: RequestValidationError) -> Response:
-            first = error.errors()[0]
-            source, *path = first["loc"]
-            match source:
-                case "body":
-                    where: Place | str = in_body(*path)
-                case "query":
-                    where = in_query([part for part in path if isinstance(part, str)][-1])  # of limits, the field
-                case _:
-                    where = "/".join(map(str, path))
-            if first["type"] == "json_invalid":
-                return self.respond(
-                    errors.MalformedBodyError(
-                        f"The body is not JSON: {first['ctx']['error']}.",
-                        where=f"character {first['loc'][-1]}",
-                        expected="a JSON object",
-                    ),
-                    request.scope,
-                )
-            found = first.get("input")
-            if isinstance(found, bytes):  # FastAPI does not parse a body without a JSON content type
-                return self.respond(
-                    errors.UnsupportedMediaTypeError(
-                        "The endpoint accepts JSON only.",
-                        found=request.headers.get("content-type", "no content type"),
-                        expected=["application/json"],
-                    ),
-                    request.scope,
-                )
-            said = "This must be a JSON object" if first["type"] in _NO_OBJECT else first["msg"]
-            return self.respond(
-                errors.InputError(
-                    f"{said}.",
-                    where=where,
-                    found=found if isinstance(found, str | int | float | bool) else type(found).__name__,
-                    expected=first.get("ctx", {}).get("expected", said),
-                ),
-                request.scope,
-            )
+            content_type = request.headers.get("content-type", "no content type")
+            return self.respond(invalid(error.errors()[0], content_type), request.scope)
 
         @api.exception_handler(HTTPException)
         async def http(request: Request, error: HTTPException) -> Response:
@@ -167,6 +132,36 @@ class Problems:
             if error.status_code == 405:
                 headers = {"allow": ", ".join(_methods(api, request.scope))}
             return self.blank(error.status_code, error.detail, request.scope, headers, **more)
+
+
+def invalid(first: Mapping[str, Any], content_type: str = "application/json") -> CandorError:
+    """Return our error for the first of pydantic's, whose location begins with "body", "query" or another source."""
+    source, *path = first["loc"]
+    match source:
+        case "body":
+            where: Place | str = in_body(*path)
+        case "query":
+            where = in_query([part for part in path if isinstance(part, str)][-1])  # of limits, the field
+        case _:
+            where = "/".join(map(str, path))
+    if first["type"] == "json_invalid":
+        return errors.MalformedBodyError(
+            f"The body is not JSON: {first['ctx']['error']}.",
+            where=f"character {first['loc'][-1]}",
+            expected="a JSON object",
+        )
+    found = first.get("input")
+    if isinstance(found, bytes):  # FastAPI does not parse a body without a JSON content type
+        return errors.UnsupportedMediaTypeError(
+            "The endpoint accepts JSON only.", found=content_type, expected=["application/json"]
+        )
+    said = "This must be a JSON object" if first["type"] in _NO_OBJECT else first["msg"]
+    return errors.InputError(
+        f"{said}.",
+        where=where,
+        found=found if isinstance(found, str | int | float | bool) else type(found).__name__,
+        expected=first.get("ctx", {}).get("expected", said),
+    )
 
 
 def problem(error: CandorError) -> Response:

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from candor.contract import kserve, open_inference
-from candor.contract.feedback import FeedbackRequest
+from candor.contract.feedback import FeedbackReceipt, FeedbackRequest
 from candor.contract.predictions import PredictionRequest, Predictions, ScoredRequest
 from candor.contract.problem import Problem
 from candor.contract.recalibration import RecalibrationRequest
@@ -44,6 +44,7 @@ def schemas() -> dict[str, Any]:
             (PredictionRequest, "validation"),
             (RecalibrationRequest, "validation"),
             (ScoredRequest, "validation"),
+            (FeedbackReceipt, "serialization"),
             (Predictions, "serialization"),
             (Problem, "serialization"),
             *((kind, "serialization") for kind in _PROTOCOLS),

@@ -6,6 +6,7 @@ prediction, or beyond the queue's capacity, counts as uncounted.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -35,6 +36,7 @@ CAPACITY = 200_000
 # Times of the look-ups, in seconds after the label arrived. Predictions are usually written at once, on other replicas
 # too; the later look-ups find labels that came before their prediction or during a database outage.
 LOOKED_UP_AFTER_S = (0.5, 5.0, 60.0, 600.0)
+_TOGETHER_S = 0.25  # labels that come singly within this time are looked up together
 _CALIBRATORS = 8
 
 
@@ -115,10 +117,12 @@ class LabelCounts:
         self._thread.join()
 
     def _put(self, waiting: _Waiting) -> None:
-        due = waiting.came_at + self._after_s[waiting.tries]
+        due = math.ceil((waiting.came_at + self._after_s[waiting.tries]) / _TOGETHER_S) * _TOGETHER_S
+        sooner = not self._queue or due < self._queue[0][0]
         heappush(self._queue, (due, next(self._numbers), waiting))
         self._waiting += len(waiting.targets)
-        self._changed.notify_all()
+        if sooner:
+            self._changed.notify_all()
 
     def _run(self) -> None:
         while (waiting := self._take()) is not None:
