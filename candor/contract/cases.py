@@ -115,6 +115,22 @@ class EarlierCase(Answer):
     label: str | None
 
 
+class PastPrediction(Answer):
+    """Another prediction for the same group."""
+
+    id: str
+    created_at: str
+    reference: str | None
+    action: str | None
+    probability: float | None = Field(
+        description="Calibrated probability of the case's policy at that time: of its positive class, for `top` of a "
+        "wrong answer; null if its revision had no such policy or its bundle is gone."
+    )
+    amount: float | None
+    label: str | None = Field(description="Current label, from any source; null without one.")
+    case: CaseState | None = Field(description="State of its case; null if it is not one.")
+
+
 class CaseDetail(Case):
     """A case with what a person needs to decide it."""
 
@@ -127,6 +143,10 @@ class CaseDetail(Case):
         "of numbers otherwise. Null if inputs are not stored (CANDOR_KEEP_INPUTS), were deleted, or are too large."
     )
     earlier: tuple[EarlierCase, ...] = Field(description="Latest other cases of the same group, newest first.")
+    history: tuple[PastPrediction, ...] = Field(
+        description="Latest other predictions for the same group, newest first, at most 50: those that policies with a "
+        "review queue decided, if the request gave the group."
+    )
 
 
 class LabelledCase(Case):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from contextlib import suppress
 from typing import Any, Final
 
@@ -99,9 +100,16 @@ def case_page(
         picture=picture,
         columns=columns,
         values=dict(columns or ()),
+        labelled=_labelled(found),
         undo=_undo(runtime, model, done, by),
         keyed=_KEYS,
     )
+
+
+def _labelled(found: CaseDetail) -> str:
+    """Return how many rows of the history have which label, such as "2 fraud, 5 honest"."""
+    labels = Counter(past.label for past in found.history if past.label is not None)
+    return ", ".join(f"{count} {label}" for label, count in labels.most_common(3))
 
 
 def image(runtime: RuntimeDep, model: ModelDep, by: Caller, case: str) -> Response:

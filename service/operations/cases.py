@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -27,8 +28,10 @@ from candor.contract.cases import (
     Claims,
     EarlierCase,
     LabelledCase,
+    PastPrediction,
     Reasons,
 )
+from candor.contract.policies import TOP
 from service.cases.contents import input_of, logits_of, shown
 from service.cases.described import described, predicted_by
 from service.cases.reasons import reasons_of
@@ -43,9 +46,11 @@ from service.serving.plane import Served
 from service.state import cases as state
 from service.state.database import now_us
 from service.state.feedback import FeedbackItem
+from service.state.history import Past, history
 from service.times import iso
 
 _EARLIER: Final = 20
+_HISTORY: Final = 50
 _SECOND: Final = 1_000_000
 _LARGEST: Final = 2**63 - 1
 _AFTER: Final = re.compile(r"([^_]{1,40})_(\w{26})")
@@ -127,7 +132,40 @@ def get_case(runtime: Runtime, model: Model, case: str) -> CaseDetail:
             )
             for one in runtime.cases.earlier(model.name, found, _EARLIER)
         ),
+        history=_history(runtime, model, found),
     )
+
+
+def _history(runtime: Runtime, model: Model, found: state.Case) -> tuple[PastPrediction, ...]:
+    """Return the latest other predictions of a case's group."""
+    now = now_us()
+    past = history(runtime.database, model.name, found.cluster, without=found.id, limit=_HISTORY)
+    scores = {revision: _scoring(runtime, model, revision, found.policy) for revision in {one.revision for one in past}}
+    return tuple(
+        PastPrediction(
+            id=one.id,
+            created_at=iso(one.created_at),
+            reference=one.reference,
+            action=one.action,
+            probability=scores[one.revision](one),
+            amount=one.amount,
+            label=one.label,
+            case=one.state(now),
+        )
+        for one in past
+    )
+
+
+def _scoring(runtime: Runtime, model: Model, revision: str, policy: str) -> Callable[[Past], float | None]:
+    """Return what computes the probability of a policy's positive class as a revision gave it."""
+    by = runtime.revisions.get(model.name, revision)
+    solved, labels = by.policies.get(policy), runtime.models.labels_of(by)
+    if solved is not None and solved.policy.positive == TOP:
+        return lambda past: 1.0 - past.confidence
+    if solved is None or labels is None or solved.policy.positive not in labels:
+        return lambda _: None
+    column, calibrator = labels.index(solved.policy.positive), by.calibrator
+    return lambda past: float(calibrator.predict_proba(np.frombuffer(past.logits, "<f4")[None])[0, column])
 
 
 def _reasons(

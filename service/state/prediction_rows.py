@@ -241,6 +241,9 @@ class RowWriter:
             "sought": batch.sought,
             "segment": repeat(None, count) if batch.segments is None else batch.segments,
             "amount": repeat(None, count) if batch.amounts is None else batch.amounts,
+            "in_history": repeat(None, count)
+            if batch.reviewed is None
+            else [True if own not in (None, id_) else None for own, id_ in zip(batch.groups, batch.ids, strict=True)],
         }, group
 
     def _origin(self, batch: PredictionBatch) -> int:

@@ -62,8 +62,8 @@ origins = Table(
 )
 
 # Logits as little-endian float32; cluster is the keyed hash of the group, else of the input's digest; segment is the
-# request's name for a part of the traffic; amount is what is at stake in the row. On PostgreSQL, predictions and inputs
-# have partitions.
+# request's name for a part of the traffic; amount is what is at stake in the row; in_history marks rows of the client's
+# groups that a policy with a review queue decided. On PostgreSQL, predictions and inputs have partitions.
 predictions = Table(
     "predictions",
     metadata,
@@ -80,6 +80,7 @@ predictions = Table(
     Column("sought", Boolean, nullable=False),
     Column("segment", Text),
     Column("amount", Double),
+    Column("in_history", Boolean),
     # On PostgreSQL, its check would cost as much as the rest of the insertion; no origin is ever deleted.
     ForeignKeyConstraint(["origin"], ["origins.id"], name="predictions_origin").ddl_if(dialect="sqlite"),
     Index("predictions_by_time", "origin", "created_at"),
@@ -100,6 +101,13 @@ predictions = Table(
         "id",
         sqlite_where=text("(cluster & 15) = 0"),
         postgresql_where=text("(cluster & 15) = 0"),
+    ),
+    Index(
+        "predictions_by_group",
+        "cluster",
+        "id",
+        sqlite_where=text("in_history = 1"),
+        postgresql_where=text("in_history"),
     ),
     sqlite_with_rowid=False,
     postgresql_partition_by="RANGE (id)",

@@ -302,6 +302,8 @@ def test_every_operation_answers_as_the_contract_says(
     shown = ask("GET", f"{MODEL}/cases/{{case}}", names=one)
     assert np.shape(shown.inputs) == digits.images[0].shape
     assert len(shown.earlier) == 3
+    assert {past.id for past in shown.history} == {past.id for past in shown.earlier}
+    assert all(0 <= past.probability <= 1 for past in shown.history)
     assert len(ask("GET", f"{MODEL}/cases", params={"limit": 1}).items) == 1
     waiting = exactly(CasePage, reviewing.http.get("/v1/models/cards/cases").json()).items[0].id
     explained = exactly(CaseDetail, reviewing.http.get(f"/v1/models/cards/cases/{waiting}").json())

@@ -63,6 +63,7 @@ def test_a_queue_is_worked_by_keys_alone(browser: Browser, queue: InThread) -> N
     assert browser.run(
         "const image = document.querySelector('img.input'); return [image.complete, image.naturalWidth]"
     ) == [True, 8]
+    browser.sees("History of its group")
     assert len(browser.all("section[aria-labelledby=group] tbody tr")) == 4
     browser.find("body").send_keys("l")  # the tenth label has no button of its own
     assert browser.run("return document.activeElement.id") == "other"

@@ -21,7 +21,7 @@ from service.state.feedback import FeedbackItem, FeedbackStore
 from service.state.jobs import JobStore
 from service.state.labelled import load_labelled_rows
 from service.state.looks import record_look
-from service.state.partitions import PARTITIONED, parts_of
+from service.state.partitions import PARTITIONED, cover, parts_of
 from service.state.predictions import PredictionLog
 from service.state.revisions import RevisionStore
 from service.state.tables import metadata
@@ -183,3 +183,30 @@ def test_the_index_of_labels_is_built_beside_the_migration_even_after_one_that_w
     database.close()
     assert "((model || ''::text)), by_reference, received_at)" in found
     assert valid is True
+
+
+def test_the_index_of_groups_is_built_beside_the_migration_on_each_partition(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the whole table is made of theirs: the transaction scans no rows."""
+    old = open_at(postgresql_url, "0031", monkeypatch)
+    with old.begin() as connection:
+        parts = cover(connection, [19_000, 19_001])[-2:]  # of predictions
+    old.close()
+    real, built = Connection.exec_driver_sql, list[str]()
+
+    def noted(self: Connection, sql: str) -> Any:
+        built.extend(re.findall(r"CREATE INDEX CONCURRENTLY (\w+)", sql))
+        return real(self, sql)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Connection, "exec_driver_sql", noted)
+        database = Database.open(postgresql_url)
+    assert {f"{part}_by_group" for part in parts} < set(built)
+    attached = text(
+        "SELECT inhrelid::regclass FROM pg_inherits JOIN pg_index ON indexrelid = inhrelid "
+        "WHERE inhparent = 'predictions_by_group'::regclass AND indisvalid"
+    )
+    with database.connect() as connection:
+        assert set(connection.execute(attached).scalars()) == set(built)
+    database.close()
