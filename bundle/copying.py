@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from bundle import mlflow_registry, remote
 from bundle.errors import BundleDamagedError, RemoteError
-from bundle.manifest import MANIFEST_FILE, SIGNATURES_FILE, Manifest, load
+from bundle.manifest import MANIFEST_FILE, SIGNATURES_FILE, SIGSTORE_FILE, Manifest, load
 from bundle.reader import MAX_FILES, limit_of
 from bundle.references import MLFLOW, OCI
 from bundle.registry import Artifact
@@ -19,6 +19,7 @@ from bundle.signatures import MAX_BYTES as MAX_SIGNATURES
 MAX_BYTES = 2**32
 """Maximum size of a copied bundle."""
 
+_SIGNATURES = (SIGNATURES_FILE, SIGSTORE_FILE)
 _MAX_MANIFEST = limit_of(MANIFEST_FILE)
 
 
@@ -77,9 +78,10 @@ def copy(url: str, manifest: Manifest, manifest_bytes: bytes, target: Path) -> N
             files = mlflow_registry.download(url, whole) if url.startswith(MLFLOW) else _pulled(url, whole)
             for name, expected in manifest.files.items():
                 _take(files / name, target / name, expected, name)
-            signatures = files / SIGNATURES_FILE
-            if signatures.is_file() and signatures.stat().st_size <= MAX_SIGNATURES:
-                signatures.rename(target / SIGNATURES_FILE)
+            for name in _SIGNATURES:
+                signatures = files / name
+                if signatures.is_file() and signatures.stat().st_size <= MAX_SIGNATURES:
+                    signatures.rename(target / name)
     else:
         left = MAX_BYTES
         for name, expected in manifest.files.items():
@@ -87,9 +89,9 @@ def copy(url: str, manifest: Manifest, manifest_bytes: bytes, target: Path) -> N
             file.parent.mkdir(parents=True, exist_ok=True)
             _check(name, remote.fetch(f"{url}/{name}", file, limit=min(left, limit_of(name))), expected)
             left -= file.stat().st_size
-        with suppress(BundleDamagedError):  # not signed
-            signatures_bytes = remote.read(f"{url}/{SIGNATURES_FILE}", limit=MAX_SIGNATURES)
-            (target / SIGNATURES_FILE).write_bytes(signatures_bytes)
+        for name in _SIGNATURES:
+            with suppress(BundleDamagedError):  # not signed
+                (target / name).write_bytes(remote.read(f"{url}/{name}", limit=MAX_SIGNATURES))
     (target / MANIFEST_FILE).write_bytes(manifest_bytes)
 
 

@@ -18,6 +18,8 @@ SCHEMA_VERSION: Final = 2
 MANIFEST_FILE = "manifest.json"
 SIGNATURES_FILE = "signatures.json"
 """Signatures of the manifest, beside it: signing a bundle does not change it."""
+SIGSTORE_FILE = "manifest.json.sigstore.json"
+"""One in Sigstore's format, also beside it."""
 MODEL_FILE = "model.onnx"
 CALIBRATOR_FILE = "calibrator.json"
 REFERENCE_FILE = "reference.npz"

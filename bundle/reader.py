@@ -24,6 +24,7 @@ from bundle.manifest import (
     REPORT_FILE,
     SCORES_FILE,
     SIGNATURES_FILE,
+    SIGSTORE_FILE,
     TOKENIZER_FILE,
     TREES_FILE,
     UPSTREAM_FILE,
@@ -72,7 +73,7 @@ def verify(path: Path) -> Bundle:
         raise BundleDamagedError(f"{path} does not contain a bundle", file=MANIFEST_FILE, found="no such file")
     manifest_bytes = read_file(path, MANIFEST_FILE)
     manifest = load(manifest_bytes)
-    files = _files(path, manifest, listing - {MANIFEST_FILE, SIGNATURES_FILE})
+    files = _files(path, manifest, listing - {MANIFEST_FILE, SIGNATURES_FILE, SIGSTORE_FILE})
     reference, golden = Reference.load(files[REFERENCE_FILE]), Golden.load(files[GOLDEN_FILE], manifest.input)
     reference.check(len(manifest.labels))
     golden.check(manifest.input, len(manifest.labels))

@@ -1,7 +1,8 @@
 """Signatures of bundles: Ed25519 over the bundle's id, which covers every file by its digest.
 
 The id is the sha256 of the manifest, and the manifest has the sha256 of every other file. `signatures.json` lies beside
-the manifest and is no part of the bundle: signing changes no id, and several keys may sign. Importing the package
+the manifest and is no part of the bundle: signing changes no id, and several keys may sign. A signature in Sigstore's
+format counts as well. Importing the package
 `bundle` does not import `cryptography`.
 
 Source: RFC 8032 (Ed25519), RFC 8410 (its keys in PKCS #8 and SubjectPublicKeyInfo).
@@ -16,13 +17,15 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, ValidationError
 
+from bundle import sigstore
 from bundle.errors import BundleDamagedError, SignatureError
-from bundle.manifest import SIGNATURES_FILE
+from bundle.manifest import SIGNATURES_FILE, SIGSTORE_FILE
 from bundle.schema import Frozen
 
 if TYPE_CHECKING:
@@ -98,7 +101,13 @@ class TrustedKeys:
             except InvalidSignature:
                 continue
             return id_
-        why = "is not signed"
+        if (other := sigstore.read(found.path, found.id)) is not None:
+            signed, signature = other
+            for id_, key in self.keys.items():
+                with suppress(InvalidSignature):
+                    key.verify(signature, signed)
+                    return id_
+        why = "is not signed" if other is None else f"is signed by another key in {SIGSTORE_FILE}"
         if given:
             why = "has a signature of other content" if given.keys() & self.keys.keys() else "is signed by other keys"
         raise SignatureError(
@@ -141,8 +150,13 @@ def read(path: Path) -> Mapping[str, bytes]:
         raise SignatureError(f"not valid: {error}", file=SIGNATURES_FILE) from error
 
 
-def sign(found: Bundle, key: Ed25519PrivateKey) -> str:
+def sign(found: Bundle, key: Ed25519PrivateKey, *, as_sigstore: bool = False) -> str:
     """Add a key's signature to a verified bundle, beside those of other keys.
+
+    Args:
+        found: The bundle.
+        key: The key.
+        as_sigstore: Write it in Sigstore's format, in place of the one that is there.
 
     Returns:
         The id of the key.
@@ -152,20 +166,27 @@ def sign(found: Bundle, key: Ed25519PrivateKey) -> str:
         OSError: The file cannot be written.
     """
     id_ = key_id(key.public_key())
+    if as_sigstore:
+        _write(found.path / SIGSTORE_FILE, sigstore.document(found.id, key))
+        return id_
     signed = {**read(found.path), id_: key.sign(message(found.id))}
     parts = tuple(Signature(key=name, signature=base64.b64encode(data).decode()) for name, data in signed.items())
+    _write(found.path / SIGNATURES_FILE, Signatures(signatures=parts).model_dump_json(indent=2).encode() + b"\n")
+    return id_
+
+
+def _write(path: Path, content: bytes) -> None:
     # Beside the folder, not in it: the file would not belong to the bundle while it is written.
-    with tempfile.NamedTemporaryFile(dir=found.path.parent, prefix=".signing-", delete=False) as file:
+    with tempfile.NamedTemporaryFile(dir=path.parent.parent, prefix=".signing-", delete=False) as file:
         try:
-            file.write(Signatures(signatures=parts).model_dump_json(indent=2).encode() + b"\n")
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
             Path(file.name).chmod(0o644)
-            Path(file.name).replace(found.path / SIGNATURES_FILE)
+            Path(file.name).replace(path)
         except BaseException:
             Path(file.name).unlink(missing_ok=True)
             raise
-    return id_
 
 
 def private_key(path: Path) -> Ed25519PrivateKey:

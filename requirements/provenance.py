@@ -29,7 +29,6 @@ READ = (
     "pyproject.toml",
     "library/pyproject.toml",
 )
-PAYLOAD = "application/vnd.in-toto+json"
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 
 
@@ -95,6 +94,7 @@ def sha256_of(file: Path) -> str:
 def signed(content: bytes, key_file: Path) -> dict[str, Any]:
     """Return the content in a DSSE envelope, signed with an ed25519 key."""
     sys.path.insert(0, str(ROOT))  # the project's own reader of keys
+    from bundle import sigstore
     from bundle.errors import SignatureError
     from bundle.signatures import key_id, private_key
 
@@ -102,9 +102,9 @@ def signed(content: bytes, key_file: Path) -> dict[str, Any]:
         key = private_key(key_file)
     except SignatureError as error:
         sys.exit(str(error))
-    encoded = b"DSSEv1 %d %s %d %s" % (len(PAYLOAD), PAYLOAD.encode(), len(content), content)
-    signature = {"keyid": key_id(key.public_key()), "sig": base64.b64encode(key.sign(encoded)).decode()}
-    return {"payloadType": PAYLOAD, "payload": base64.b64encode(content).decode(), "signatures": [signature]}
+    made = key.sign(sigstore.encoded(content))
+    signature = {"keyid": key_id(key.public_key()), "sig": base64.b64encode(made).decode()}
+    return {"payloadType": sigstore.IN_TOTO, "payload": base64.b64encode(content).decode(), "signatures": [signature]}
 
 
 def main() -> None:

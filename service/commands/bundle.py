@@ -20,6 +20,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON, for scripts
 def sign(
     folder: Folder,
     key: Annotated[Path, typer.Option(help="File of an Ed25519 private key (PEM, without a password).")],
+    as_sigstore: Annotated[
+        bool, typer.Option("--sigstore", help="Write a Sigstore bundle (v0.3), manifest.json.sigstore.json.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Verify a bundle, and add a signature of it to its folder.
@@ -34,7 +37,7 @@ def sign(
     with reporting():
         found = verified(folder)
         try:
-            signed_by = signatures.sign(found, signatures.private_key(key))
+            signed_by = signatures.sign(found, signatures.private_key(key), as_sigstore=as_sigstore)
         except (BundleError, OSError) as error:
             raise ConfigurationError(f"The bundle cannot be signed: {error}", where="--key") from error
     if as_json:
