@@ -22,7 +22,14 @@ def suggest(
     ],
     positive: Annotated[str, typer.Option(help="Label that the policy acts on, such as fraud.")],
     delta: Annotated[float, typer.Option(help="Probability that any promise of the policy is false.")] = 0.05,
-    review_share: Annotated[float, typer.Option(help="Share of all rows that people can look at.")] = 0.02,
+    review_share: Annotated[
+        float | None, typer.Option(help="Share of all rows that people can look at; default: 0.02.", show_default=False)
+    ] = None,
+    reviews_per_day: Annotated[
+        int | None,
+        typer.Option(help="Rows a day that people can look at; requires --rows-per-day, and replaces --review-share."),
+    ] = None,
+    rows_per_day: Annotated[int | None, typer.Option(help="Rows that the model predicts in a busy day.")] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="File to write; an existing file is replaced. Default: standard output.", dir_okay=False),
@@ -40,6 +47,7 @@ def suggest(
     from service.decisions.suggest import suggest as suggest_policy
 
     with reporting():
+        review_share = _share(review_share, reviews_per_day, rows_per_day)
         folder = _folder(bundle)
         labels, parts_of = of_bundle(folder)
         scored = parse_policy({"id": "suggested", "positive": positive, "bands": [{"action": "review"}]})
@@ -53,6 +61,7 @@ def suggest(
             labelled_rows=len(parts.fit) + len(parts.certify) + len(parts.tried),
             delta=delta,
             review_share=review_share,
+            rows_per_day=rows_per_day,
         )
         grouped = len(np.unique(parts.fit.group)) < len(parts.fit)
         said = list(explained(found, "groups of " if grouped else ""))
@@ -69,6 +78,29 @@ def suggest(
         console.print(f"{escape(str(out))} is written. Certify it, which uses a look at these rows:", soft_wrap=True)
         following = shlex.join(["candor", "policy", "solve", str(out), "--bundle", str(folder)])
         console.print(escape(following), soft_wrap=True, highlight=False)
+
+
+def _share(share: float | None, reviews: int | None, day: int | None) -> float:
+    """Return the share of all rows that people can look at."""
+    from service.errors import ConfigurationError
+
+    if reviews is None and day is None:
+        return 0.02 if share is None else share
+    if share is not None or reviews is None or day is None:
+        raise ConfigurationError(
+            "Rows per day are two numbers, which replace the review share.",
+            where="--reviews-per-day" if reviews is None else "--rows-per-day" if day is None else "--review-share",
+            expected="--reviews-per-day and --rows-per-day together, without --review-share",
+            remedy="For example: --reviews-per-day 500 --rows-per-day 20000",
+        )
+    if not 0 < reviews < day:
+        raise ConfigurationError(
+            "People look at some of the rows of a day.",
+            where="--reviews-per-day",
+            found=reviews,
+            expected=f"1 to {day - 1}, fewer than --rows-per-day",
+        )
+    return reviews / day
 
 
 def _folder(text: str) -> Path:
@@ -153,6 +185,12 @@ def _review(found: Suggestion) -> str:
     if condition.metric is None:
         steps = "" if found.plateau is None else f" {_plateau(found.plateau)}"
         return f"review: a fixed threshold; these rows will probably not certify a flag rate. {volume}{steps}"
+    if condition.per_day:
+        return (
+            f"review: a promise of {condition.value:,.0f} of {found.policy.rows_per_day:,} rows a day, which counts "
+            "blocked, reviewed and explored rows. The certificate holds the share, not the count of a busier day. "
+            f"{volume}"
+        )
     return f"review: a promised flag rate, which counts blocked, reviewed and explored rows. {volume}"
 
 

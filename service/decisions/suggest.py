@@ -126,6 +126,7 @@ def suggest(
     certify: ScoredRows | None = None,
     delta: float = 0.05,
     review_share: float = 0.02,
+    rows_per_day: int | None = None,
     seed: int = 0,
 ) -> Suggestion:
     """Write a first policy of `block`, `review` and `allow` whose promises will probably be certified.
@@ -143,6 +144,7 @@ def suggest(
         certify: These rows, of which the sizes of groups are read and no labels; None if they are like the fit rows.
         delta: Probability that any promise of the policy is false.
         review_share: Share of all rows in (0, 1) that people look at.
+        rows_per_day: Rows of a busy day, for a promise in rows per day; None for a promise of a share.
         seed: Of the draws.
 
     Returns:
@@ -182,7 +184,8 @@ def suggest(
         raise InputShapeError(
             "The reference has no fit rows to choose a promise from.", where="fit", found=0, expected="labelled rows"
         )
-    rows = _FitRows(fit, fit if certify is None else certify, positive, certify_rows, delta, review_share, seed)
+    certifying = fit if certify is None else certify
+    rows = _FitRows(fit, certifying, positive, certify_rows, delta, review_share, rows_per_day, seed)
     rungs, chosen = [], rows.draft(None)
     for precision in LADDER:
         if precision <= rows.base_rate:
@@ -245,9 +248,11 @@ class _FitRows:
         certify_rows: int,
         delta: float,
         review_share: float,
+        rows_per_day: int | None,
         seed: int,
     ) -> None:
         self._fit, self._positive, self._delta, self._seed = fit, positive, delta, seed
+        self._day = rows_per_day
         self._certify, self._review = certify_rows, review_share
         self._grid = make_grid(fit, fit)
         groups = clustered(_POLICY, self._grid, fit, certify, seed)  # None where no group has two rows
@@ -294,6 +299,8 @@ class _FitRows:
         # A flag rate counts the blocked, the reviewed and the explored rows; people look at the last two.
         digits = 1 - math.floor(math.log10(self._review))
         limit, explored = round(self.share(blocked) + self._review, digits), round(self._review * _EXPLORED, digits + 1)
+        if self._day is not None:
+            limit = min(max(round((self.share(blocked) + self._review) * self._day), 1) / self._day, 1.0)
         level = self._delta / (1 if precision is None else 2) / 2  # of each promise, at a first look
         when, flagged, flags, plateau = self._reviewed(
             blocked, limit, (limit - explored) / (1 - explored), level, times
@@ -307,6 +314,7 @@ class _FitRows:
                 "bands": bands,
                 "certify": {"delta": self._delta},
                 "explore": {"share": explored, "actions": actions} if actions else {},
+                **({"rows_per_day": self._day} if when is not None and "max_review_per_day" in when else {}),
             }
         )
         chance = 0.0
@@ -339,7 +347,10 @@ class _FitRows:
             if len(half):
                 shown = self._shown_flag_rate(int(half[0]), left, level, times)
                 if shown >= (1 + POWER) / 2:
-                    return {"max_flag_rate": limit}, int(half[-1]), shown, None
+                    promise = {"max_flag_rate": limit}
+                    if self._day is not None:
+                        promise = {"max_review_per_day": round(limit * self._day)}
+                    return promise, int(half[-1]), shown, None
         everything = len(self._share) - 1
         if limit >= 1:
             return None, everything, 1.0, None

@@ -76,6 +76,30 @@ def test_a_model_s_name_stands_for_its_newest_bundle(tmp_path: Path, monkeypatch
         assert told in missed.stderr
 
 
+def test_rows_per_day_are_promised_and_certified(tmp_path: Path) -> None:
+    opened = bundles.verify(DIGITS)
+    parts = opened.reference
+    more = {
+        name: LabelledLogits(np.tile(rows.logits, (9, 1)), np.tile(rows.labels, 9))
+        for name, rows in (("fit", parts.fit), ("certify", parts.certify))
+    }
+    folder = bundles.write(tmp_path, contents(opened, reference=replace(parts, **more)))
+    out = tmp_path / "daily.yaml"
+    done = candor(
+        "suggest", folder, "--positive", "7", "--reviews-per-day", "600", "--rows-per-day", "2000", "--out", out
+    )
+    assert done.exit_code == 0, done.stderr
+    policy = parse_policy(yaml.safe_load(out.read_text()))
+    assert policy.rows_per_day == 2000
+    assert policy.most_per_day is not None
+    assert policy.most_per_day >= 600, "blocked rows count too"
+    assert f"review: a promise of {policy.most_per_day} of 2,000 rows a day" in done.stdout
+    assert candor("lint", out, "--bundle", folder).exit_code == 0
+    solved = candor("solve", out, "--bundle", folder)
+    assert solved.exit_code == 0, solved.stdout
+    assert "certified      suggested: review" in solved.stdout
+
+
 def test_certify_labels_are_not_read(tmp_path: Path) -> None:
     opened = bundles.verify(DIGITS)
     rows = opened.reference.certify
@@ -120,6 +144,10 @@ def test_rows_of_one_probability_are_explained(tmp_path: Path) -> None:
         (["--positive", "top"], "A suggestion is about one class"),
         (["--positive", "7", "--review-share", "0"], "--review-share"),
         (["--positive", "7", "--delta", "1"], "/certify/delta"),
+        (["--positive", "7", "--reviews-per-day", "5"], "--rows-per-day"),
+        (["--positive", "7", "--rows-per-day", "5"], "--reviews-per-day"),
+        (["--positive", "7", "--reviews-per-day", "9", "--rows-per-day", "9"], "1 to 8"),
+        (["--positive", "7", "--reviews-per-day", "1", "--rows-per-day", "9", "--review-share", "0.1"], "together"),
         (["--positive", "7", "--out", "/dev/null/policy.yaml"], "cannot be written"),
     ],
 )
