@@ -70,6 +70,9 @@ class Case(Answer):
         description='Calibrated probability of the policy\'s positive class; for "top", of a wrong answer.'
     )
     amount: float | None = Field(description="Amount at stake in the row.")
+    expected_loss: float | None = Field(
+        description="`probability` times `amount`, by which `priority: amount` sorts; null without an amount."
+    )
     created_at: str = Field(description="When the prediction was made, UTC.")
     due_at: str = Field(description="When the case is overdue, UTC.")
     overdue: bool

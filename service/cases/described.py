@@ -43,6 +43,7 @@ def described(model: str, loaded: Mapping[str, Served], found: state.Case) -> di
         "confidence": found.confidence,
         "probability": found.probability,
         "amount": found.amount,
+        "expected_loss": None if found.amount is None else found.probability * found.amount,
         "created_at": iso(found.created_at),
         "due_at": iso(found.due_at),
         "overdue": found.done_at is None and found.due_at < now,

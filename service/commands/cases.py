@@ -177,13 +177,13 @@ def _print(case: Case, text: str, as_json: bool) -> None:
 
 def _table(cases: Iterable[Case]) -> None:
     table = Table(
-        whole_column("case"), "policy", "probability", "amount", "predicted", "state", "who", whole_column("due"),
-        box=None, pad_edge=False,
+        whole_column("case"), "policy", "probability", "amount", "expected loss", "predicted", "state", "who",
+        whole_column("due"), box=None, pad_edge=False,
     )  # fmt: skip
     for one in cases:
-        amount = None if one.amount is None else f"{one.amount:,.2f}"
+        amount, loss = (None if value is None else f"{value:,.2f}" for value in (one.amount, one.expected_loss))
         who = one.done_by or one.claimed_by or one.assignee
         state = one.label or one.state
-        cells = (one.id, one.policy, f"{one.probability:.4f}", amount, one.predicted, state, who, one.due_at[:19])
+        cells = (one.id, one.policy, f"{one.probability:.4f}", amount, loss, one.predicted, state, who, one.due_at[:19])
         table.add_row(*(escape(cell or "—") for cell in cells), style="bold" if one.overdue else None)
     console.print(table)

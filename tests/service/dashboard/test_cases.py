@@ -201,12 +201,15 @@ def test_forms_refuse_what_the_api_refuses(queue: InThread) -> None:
 def test_amounts_keep_their_digits(queue: InThread, monkeypatch: pytest.MonkeyPatch) -> None:
     one = str(cases(queue)[0]["id"])
     with queue.runtime.database.begin() as connection:
-        connection.execute(update(table).values(amount=1234567.5))
+        connection.execute(update(table).values(amount=1234567.5, probability=0.5))
     for path in ("cases", f"cases/{one}"):
-        assert "1\u202f234\u202f567.50" in queue.http.get(f"{MODEL}/{path}").text, path
+        text = queue.http.get(f"{MODEL}/{path}").text
+        assert "1\u202f234\u202f567.50" in text, path
+        assert "617\u202f283.75" in text, "half of it is the expected loss"
     monkeypatch.setattr(console, "width", 200)
     listed = CliRunner().invoke(app, ["cases", "list", "--url", queue.url])
     assert "1,234,567.50" in listed.stdout
+    assert "617,283.75" in listed.stdout
 
 
 def test_what_was_labelled_and_reopened_is_not_skipped(queue: InThread) -> None:
