@@ -148,14 +148,14 @@ def _under_shift(name: str, trained: Trained, methods: dict[str, Calibrator]) ->
     corruption, _, severity = name.partition("@")
     if severity:
         rows = trained.parts.unseen()
-        images = corrupt(trained.data.inputs[rows], corruption, int(severity))
+        images = corrupt(trained.data.array[rows], corruption, int(severity))
         labels = trained.data.labels[rows]
     else:
         try:
             newer = load(name, DataOptions(trained.config.data))
         except DataError:
             return None
-        images, labels = newer.inputs, newer.labels
+        images, labels = newer.array, newer.labels
     scored = LabelledLogits(logits_of(trained.module, images), labels)
     return {key: measure.headline(measure.evaluation(method, scored)) for key, method in methods.items()}
 
@@ -170,7 +170,7 @@ def _confidnet(trained: Trained, test: LabelledLogits) -> dict[str, float]:
         seed=config.seed,
         threads=config.threads,
     )
-    network = fit_confidnet(trained.module, data.inputs[parts.train], data.labels[parts.train], recipe)
-    stated = confidences(network, trained.module, data.inputs[parts.unseen()]).astype(np.float64)
+    network = fit_confidnet(trained.module, data.array[parts.train], data.labels[parts.train], recipe)
+    stated = confidences(network, trained.module, data.array[parts.unseen()]).astype(np.float64)
     right = (test.logits.argmax(axis=1) == test.labels).astype(np.int64)
     return measure.of_confidences(stated, right)

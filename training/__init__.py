@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from training.config import TrainConfig
-from training.epochs import OnEpoch
+from training.epochs import OnEpoch, OnStep
 from training.errors import (
     ConfigurationError,
     DataError,
@@ -42,6 +42,7 @@ def train_bundle(
     weights: Path | None = None,
     keep: Path | None = None,
     on_epoch: OnEpoch | None = None,
+    on_step: OnStep | None = None,
     allow_poor: bool = False,
 ) -> Path:
     """Train, calibrate, export and check a model, and write it as a bundle: all of it or nothing.
@@ -52,6 +53,7 @@ def train_bundle(
         weights: File to save the trained network to as well, for `candor-train export`; None for none.
         keep: Checkpoint file, written after each epoch and removed at the end; an interrupted run continues from it.
         on_epoch: Called after every epoch.
+        on_step: Called after every step of a network.
         allow_poor: Whether to write a model that has collapsed, or whose calibrator is at its bound.
 
     Returns:
@@ -66,4 +68,4 @@ def train_bundle(
     """
     from training.pipeline import run  # imports torch
 
-    return run(config, root, weights=weights, keep=keep, on_epoch=on_epoch, allow_poor=allow_poor)
+    return run(config, root, weights=weights, keep=keep, on_epoch=on_epoch, on_step=on_step, allow_poor=allow_poor)

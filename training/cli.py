@@ -136,8 +136,8 @@ def train_command(
         given = config()
         what = "the default model" if given.model == "auto" else given.model
         folder = None if no_log or not leads() else log or _run_folder(given, keep)
-        with progress(f"Training {what} on {given.dataset}", given.epochs) as advance, ExitStack() as stack:
-            followers = [advance]
+        with progress(f"Training {what} on {given.dataset}", given.epochs) as shown, ExitStack() as stack:
+            followers = [shown.epoch]
 
             @cache  # from the first epoch on, so that a refused run leaves no folder
             def logged(to: Path) -> OnEpoch:
@@ -154,7 +154,15 @@ def train_command(
             tracker = stack.enter_context(track_to(track, given, given.model_name)) if track and leads() else None
             if tracker is not None:
                 followers.append(tracker.epoch)
-            path = train_bundle(given, out, weights=weights, keep=keep, on_epoch=on_epoch, allow_poor=allow_poor)
+            path = train_bundle(
+                given,
+                out,
+                weights=weights,
+                keep=keep,
+                on_epoch=on_epoch,
+                on_step=shown.step,
+                allow_poor=allow_poor,
+            )
             if tracker is not None:
                 tracker.bundle(path)
         if leads():
@@ -235,8 +243,8 @@ def search_command(
         show_trials(search, found, as_json=as_json)
         if out is not None:
             best = configured(base, found[0].settings)
-            with progress(f"Training the best: {best.model} on {best.dataset}", best.epochs) as advance:
-                path = train_bundle(best, out, on_epoch=advance)
+            with progress(f"Training the best: {best.model} on {best.dataset}", best.epochs) as shown:
+                path = train_bundle(best, out, on_epoch=shown.epoch, on_step=shown.step)
             if not as_json:
                 show(path, as_json=False)
 

@@ -216,6 +216,7 @@ class TrainConfig(Recipe):
             certify_share=self.certify_share,
             test=data.test,
             stratified=self.stratified,
+            groups=data.groups,
         )
         return data.learned_from(parts.train), parts
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,12 +20,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import bundle
-from training.epochs import Epoch, OnEpoch
+from training.epochs import Epoch, OnEpoch, OnStep, Step
 from training.errors import ConfigurationError, TrainingError
 from training.evaluate import PRECISION, recall_at
 
 FAILED, USAGE, REFUSED, INTERRUPTED = 1, 2, 3, 130
-_BETWEEN_LINES_S = 5.0
+_BETWEEN_LINES_S, _BETWEEN_STEPS_S = 5.0, 20.0
 
 
 @contextmanager
@@ -54,9 +56,38 @@ def fail(message: object, code: int) -> NoReturn:
     raise typer.Exit(code)
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What shows a run's progress: functions to call after each epoch, and after each step."""
+
+    epoch: OnEpoch
+    step: OnStep
+
+
+class _Lines(logging.Handler):
+    """Prints what is logged, such as the reading of many files, as lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        sys.stderr.write(f"{record.getMessage()}\n")
+
+
 @contextmanager
-def progress(title: str, epochs: int) -> Iterator[OnEpoch]:
-    """Show a progress bar on a terminal, elsewhere lines; yield the function to call after each epoch."""
+def progress(title: str, epochs: int) -> Iterator[Shown]:
+    """Show a progress bar on a terminal, elsewhere lines."""
+    logger, lines = logging.getLogger("training"), _Lines()
+    level = logger.level
+    logger.addHandler(lines)
+    logger.setLevel(logging.INFO)
+    try:
+        with _shown(title, epochs) as shown:
+            yield shown
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(lines)
+
+
+@contextmanager
+def _shown(title: str, epochs: int) -> Iterator[Shown]:
     if not sys.stderr.isatty():
         yield _lines(title)
         return
@@ -69,20 +100,37 @@ def progress(title: str, epochs: int) -> Iterator[OnEpoch]:
     )
     with Progress(*columns, console=Console(stderr=True)) as shown:
         task = shown.add_task(title, total=epochs, loss="…")
-        yield lambda epoch: shown.update(task, completed=epoch.number, total=epoch.of, loss=_loss(epoch))
+        yield Shown(
+            lambda epoch: shown.update(task, completed=epoch.number, total=epoch.of, loss=_loss(epoch)),
+            lambda step: shown.update(task, completed=step.epoch - 1 + step.number / step.steps, total=step.of),
+        )
 
 
-def _lines(title: str) -> OnEpoch:
-    """Return a function that prints a line for an epoch, at most every few seconds and for the last."""
+def _lines(title: str) -> Shown:
+    """Return functions that print a line for an epoch or a step, at most every few seconds and for the last epoch."""
     said = -math.inf
 
-    def on_epoch(epoch: Epoch) -> None:
+    def told(line: str, since: float, *, last: bool = False) -> None:
         nonlocal said
-        if time.monotonic() - said >= _BETWEEN_LINES_S or epoch.number == epoch.of:
+        if time.monotonic() - said >= since or last:
             said = time.monotonic()
-            sys.stderr.write(f"{title}: epoch {epoch.number} of {epoch.of}, loss {_loss(epoch)}\n")
+            sys.stderr.write(f"{title}: {line}\n")
 
-    return on_epoch
+    def on_epoch(epoch: Epoch) -> None:
+        told(
+            f"epoch {epoch.number} of {epoch.of}, loss {_loss(epoch)}", _BETWEEN_LINES_S, last=epoch.number == epoch.of
+        )
+
+    def on_step(step: Step) -> None:
+        nonlocal said
+        if math.isinf(said):
+            said = time.monotonic()
+        told(
+            f"epoch {step.epoch} of {step.of}, step {step.number:,} of {step.steps:,}, {step.rows:,.0f} rows/s",
+            _BETWEEN_STEPS_S,
+        )
+
+    return Shown(on_epoch, on_step)
 
 
 def _loss(epoch: Epoch) -> str:

@@ -39,6 +39,28 @@ OnEpoch = Callable[[Epoch], None]
 
 
 @dataclass(frozen=True)
+class Step:
+    """A step of an epoch, done.
+
+    Attributes:
+        epoch: Number of the epoch, from 1.
+        of: Number of epochs.
+        number: Number of the step, from 1.
+        steps: Steps of the epoch.
+        rows: Training rows per second since the epoch or its last interruption began.
+    """
+
+    epoch: int
+    of: int
+    number: int
+    steps: int
+    rows: float
+
+
+OnStep = Callable[[Step], None]
+
+
+@dataclass(frozen=True)
 class Outcome:
     """The result of training beside the weights.
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import warnings
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -18,11 +20,13 @@ from bundle import text as text_input
 from bundle.images import encode_png
 from training.errors import ExportError
 from training.preprocess import TextInput
+from training.stored import Stored, batches
 from training.tokenized import TENSORS, as_pairs, as_records
 
 OPSET = 20
 TOLERANCE = 1e-4
 _GOLDEN_ROWS = 6
+_BATCH, _BATCH_VALUES = 512, 2**24  # rows, and values of their inputs, of a batch
 
 
 class _OfTensors(nn.Module):
@@ -114,19 +118,22 @@ def to_onnx(module: nn.Module, example: NDArray[Any]) -> bytes:
     return bytes(model.SerializeToString(deterministic=True))
 
 
-def logits_of(module: nn.Module, inputs: NDArray[Any], batch_size: int = 512) -> NDArray[np.float32]:
+def logits_of(module: nn.Module, inputs: NDArray[Any] | Stored) -> NDArray[np.float32]:
     """Return the logits float32 (N, K) of a module in evaluation mode, computed on its device."""
     device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
-    with torch.inference_mode():
-        parts = [
-            module(torch.from_numpy(inputs[start : start + batch_size]).to(device)).cpu()
-            for start in range(0, len(inputs), batch_size)
-        ]
-    logits: NDArray[np.float32] = torch.cat(parts).numpy()
+    places: NDArray[np.int64] | slice = slice(None)
+    if isinstance(inputs, Stored):
+        inputs, places = inputs.ordered()
+    size = min(_BATCH, max(1, _BATCH_VALUES // max(1, math.prod(inputs.shape[1:]))))
+    with torch.inference_mode(), closing(batches(inputs, size)) as rows:
+        parts = [module(torch.from_numpy(batch).to(device)).cpu() for batch in rows]
+    logits: NDArray[np.float32] = torch.cat(parts).numpy()[places]
     return logits
 
 
-def make_golden(module: nn.Module, held_out: NDArray[Any], encoder: Vocabulary | Tokenizer | None = None) -> Golden:
+def make_golden(
+    module: nn.Module, held_out: NDArray[Any] | Stored, encoder: Vocabulary | Tokenizer | None = None
+) -> Golden:
     """Choose golden inputs, including extreme ones, and encode some as a client would.
 
     Images include a black and a white one, and some are encoded as PNG. Texts include an empty one and one of unknown
@@ -137,7 +144,7 @@ def make_golden(module: nn.Module, held_out: NDArray[Any], encoder: Vocabulary |
         held_out: Held-out inputs, uint8 (N, H, W, C), int32 (N, L), float32 (N, F), or int32 (N, 2, L) by a tokenizer.
         encoder: Vocabulary or tokenizer of the texts, if the inputs are texts.
     """
-    some = held_out[:_GOLDEN_ROWS]
+    some = np.asarray(held_out[:_GOLDEN_ROWS])
     if isinstance(encoder, Tokenizer):
         read = [encoder.decode(record) for record in as_records(some, encoder.input)]
         given = [*filter(None, read), "", "?"]

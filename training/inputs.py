@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from bundle.text import SPECIAL
 from training.errors import ConfigurationError
+from training.stored import Stored, batches
 
-_BLOCK = 1024  # images held as float64 at a time
+_BLOCK = 2**22  # values held as float64 at a time
 _PARTS = 16  # of a column of numbers
 _NARROWEST = 1e-6  # width of a part in deviations: float32 cannot separate the ends of narrower parts
 
@@ -64,7 +65,7 @@ class ImageShape:
         return len(self.scale)
 
     @classmethod
-    def measured(cls, images: NDArray[np.uint8], *, centred: bool = False) -> Self:
+    def measured(cls, images: NDArray[np.uint8] | Stored, *, centred: bool = False) -> Self:
         """Measure training images uint8 (N, H, W, C): root mean square, or mean and standard deviation if centred.
 
         Example:
@@ -72,8 +73,9 @@ class ImageShape:
             ImageShape(height=1, width=2, scale=(10.0,), mean=(20.0,))
         """
         total, squares = np.zeros(images.shape[3]), np.zeros(images.shape[3])
-        for start in range(0, len(images), _BLOCK):  # whole numbers below 2**53: the sums are exact in any order
-            block = images[start : start + _BLOCK].astype(np.float64)
+        for images_of_block in batches(images, max(1, _BLOCK // math.prod(images.shape[1:]))):
+            # Whole numbers below 2**53: the sums are exact in any order.
+            block = images_of_block.astype(np.float64)
             total += block.sum(axis=(0, 1, 2))
             squares += np.square(block).sum(axis=(0, 1, 2))
         count = np.prod(images.shape[:3])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,18 @@ from torch import Tensor, nn
 from training import checkpoint
 from training.augment import Augmentation, check_suits
 from training.average import WeightAverage
-from training.epochs import Epoch, OnEpoch, Outcome, epoch_from
+from training.epochs import Epoch, OnEpoch, OnStep, Outcome, Step, epoch_from
 from training.errors import ConfigurationError, DivergedError
 from training.evaluate import Evaluation, evaluate
 from training.export import logits_of
+from training.feed import feed
 from training.learned_epoch import LearnedEpochs
 from training.losses import Criterion
 from training.mixup import Mixing
 from training.models.pretrained import FineTuned
 from training.optimiser import make_optimiser
 from training.recipe import Recipe
+from training.stored import Stored
 from training.team import ALONE, Team
 
 SAVED_EVERY_S = 300.0
@@ -41,13 +43,13 @@ class Rows:
     """Stored examples and their labels.
 
     Attributes:
-        inputs: (N, …), in the form that a bundle's graph takes.
+        inputs: (N, …), in the form that a bundle's graph takes; images may stay in files.
         labels: int64 (N,).
         weights: Weight of each row in the loss, (N,); None where all are equal.
         chances: Chance of each row to be drawn, (N,), with sum 1; None to take each once per epoch.
     """
 
-    inputs: NDArray[Any]
+    inputs: NDArray[Any] | Stored
     labels: NDArray[np.int64]
     weights: NDArray[np.float64] | None = None
     chances: NDArray[np.float64] | None = None
@@ -58,7 +60,10 @@ class Rows:
     def digest(self) -> str:
         """Return the first 16 hexadecimal digits of a SHA-256 over inputs and labels."""
         whole = hashlib.sha256()
-        for array in (self.inputs, self.labels, self.weights, self.chances):
+        inputs = None if isinstance(self.inputs, Stored) else self.inputs
+        if isinstance(self.inputs, Stored):
+            whole.update(self.inputs.digest().encode())
+        for array in (inputs, self.labels, self.weights, self.chances):
             if array is None:
                 continue
             whole.update(f"{array.dtype}{array.shape}".encode())
@@ -75,6 +80,7 @@ def train(
     validation: Rows | None = None,
     keep: Path | None = None,
     on_epoch: OnEpoch | None = None,
+    on_step: OnStep | None = None,
     team: Team = ALONE,
 ) -> Outcome:
     """Minimise the mean loss.
@@ -90,6 +96,7 @@ def train(
             within it; removed at the end. If it exists, the run continues from it, to the same result.
         on_epoch: Called after every epoch, in the first process of the team; not again for epochs of the checkpoint. It
             is called twice for an epoch if the process was killed before the checkpoint was written.
+        on_step: Called after every step, in the first process.
         team: The processes that train together.
 
     Raises:
@@ -119,7 +126,7 @@ def train(
             checkpoint.write(keep, asked, run.state())
 
     while not run.finished:
-        epoch = run.epoch(save if team.size == 1 else None)
+        epoch = run.epoch(save if team.size == 1 else None, on_step if team.leads else None)
         if team.leads:
             try:
                 if on_epoch is not None:
@@ -179,10 +186,11 @@ class _Run:
         self._network = team.wrap(network)
         self._criterion = criterion.to(self._device)
         self._learned = LearnedEpochs(len(rows)).to(self._device)
-        self._inputs = torch.from_numpy(np.ascontiguousarray(rows.inputs)).to(self._device)
+        self._feed = feed(rows.inputs, self._device)
         self._labels = torch.from_numpy(rows.labels).to(self._device)
         self._weights = None if rows.weights is None else torch.from_numpy(rows.weights).float().to(self._device)
         self._chances = None if rows.chances is None else torch.from_numpy(rows.chances).cumsum(0)
+        self._rows = rows
         self._recipe, self._validation, self._team = recipe, validation, team
         self._optimiser = make_optimiser(module, recipe)
         self._average = WeightAverage(module, recipe.average) if recipe.average else None
@@ -204,27 +212,35 @@ class _Run:
         done, patience = len(self._epochs), self._recipe.patience
         return done == self._recipe.epochs or (patience is not None and done - self._best_number >= patience)
 
-    def epoch(self, save: Callable[[], None] | None = None) -> Epoch:
-        """Do what is left of an epoch; `save` is called between its steps from time to time."""
+    def epoch(self, save: Callable[[], None] | None = None, on_step: OnStep | None = None) -> Epoch:
+        """Do what is left of an epoch; `save` is called between its steps from time to time, `on_step` after each."""
         recipe, number = self._recipe, len(self._epochs) + 1
         under_way = self._pass = self._pass or self._new_pass(number)
         batches = _batches(under_way.order, recipe.batch_size, self._team.size)
-        saved = time.monotonic()
+        saved = began_here = time.monotonic()
+        first = under_way.step
         self._module.train()
         if recipe.frozen_epochs:
             self._freeze(frozen=number <= recipe.frozen_epochs)
-        with self._team.merging([*self._criterion.buffers(), *self._learned.buffers()]):
+        parts = (part for batch in batches[under_way.step :] for part in self._parts(batch))
+        with (
+            self._team.merging([*self._criterion.buffers(), *self._learned.buffers()]),
+            closing(self._feed(parts)) as inputs,
+        ):
             for step in range(under_way.step, len(batches)):
                 began = time.perf_counter()
                 step_size = recipe.step_size(number - 1 + step / len(batches))
                 for group in self._optimiser.param_groups:
                     group["lr"] = step_size * group.get("scale", 1.0)
-                under_way.means[step] = self._step(number, batches[step], under_way)
+                under_way.means[step] = self._step(number, batches[step], inputs, under_way)
                 # Reading a number from a GPU waits for it.
                 if self._device.type == "cpu" or step + 1 == len(batches):
                     self._check(under_way.means[: step + 1], number, step_size)
                 under_way.seconds += time.perf_counter() - began
                 under_way.step = step + 1
+                if on_step is not None:
+                    rows = (step + 1 - first) * recipe.batch_size / (time.monotonic() - began_here)
+                    on_step(Step(number, recipe.epochs, step + 1, len(batches), rows))
                 if save is not None and time.monotonic() - saved >= SAVED_EVERY_S and step + 1 < len(batches):
                     save()
                     saved = time.monotonic()
@@ -238,7 +254,7 @@ class _Run:
         return epoch
 
     def _new_pass(self, number: int) -> _Pass:
-        order = self._drawn(len(self._labels))
+        order = self._shuffled(self._drawn(len(self._labels)))
         self._chance.manual_seed(self._seed(_AUGMENTATION, number))
         if self._team.size > 1:
             torch.manual_seed(self._seed(_NETWORK, number))  # of dropout; one process alone goes on where it was
@@ -262,21 +278,32 @@ class _Run:
         places = torch.rand(count, dtype=torch.float64, generator=self._order) * self._chances[-1]
         return torch.searchsorted(self._chances, places, right=True).clamp_max(count - 1)
 
+    def _shuffled(self, order: Tensor) -> Tensor:
+        """Return these rows in an order that suits their files; in the given one if none does better."""
+        if not isinstance(self._rows.inputs, Stored) or self._rows.inputs.records.pieces is None:
+            return order
+        seed = int(torch.randint(2**62, (), generator=self._order))
+        return torch.from_numpy(self._rows.inputs.shuffled(order.numpy(), np.random.default_rng(seed)))
+
     def _seed(self, stream: int, epoch: int) -> int:
         """Return a seed for each stream, epoch and process."""
         mixed = np.random.SeedSequence([self._recipe.seed, stream, epoch, self._team.rank])
         return int(mixed.generate_state(1, np.uint64)[0] >> np.uint64(1))
 
-    def _step(self, number: int, batch: Tensor, under_way: _Pass) -> Tensor:
-        """Take one step on the rows of a batch and return its mean loss."""
-        rows = self._team.share(batch).to(self._device)
+    def _parts(self, batch: Tensor) -> Sequence[Tensor]:
+        """Return this process's rows of a batch, in the parts that are worked one after another."""
+        rows = self._team.share(batch)
         # Batch normalisation cannot measure a single row.
-        parts = rows.tensor_split(min(self._recipe.accumulation, max(len(rows) // 2, 1)))
+        return rows.tensor_split(min(self._recipe.accumulation, max(len(rows) // 2, 1)))
+
+    def _step(self, number: int, batch: Tensor, inputs: Iterator[Tensor], under_way: _Pass) -> Tensor:
+        """Take one step on the rows of a batch, whose inputs come part by part, and return its mean loss."""
+        parts = self._parts(batch)
         mean = torch.zeros((), device=self._device)
         self._optimiser.zero_grad()
         for place, part in enumerate(parts, start=1):
             with self._team.alone(self._network) if place < len(parts) else nullcontext():
-                mean += self._add_gradient(number, part, len(batch), under_way)
+                mean += self._add_gradient(number, part.to(self._device), next(inputs), len(batch), under_way)
         if self._recipe.clip is not None:
             nn.utils.clip_grad_norm_(self._module.parameters(), self._recipe.clip)
         self._optimiser.step()
@@ -284,9 +311,9 @@ class _Run:
             self._average.update(self._module)
         return mean
 
-    def _add_gradient(self, number: int, rows: Tensor, whole: int, under_way: _Pass) -> Tensor:
+    def _add_gradient(self, number: int, rows: Tensor, stored: Tensor, whole: int, under_way: _Pass) -> Tensor:
         """Add what some rows contribute to the gradient of a batch of `whole` rows; return their share of its loss."""
-        inputs, labels = self._augment(self._inputs[rows]), self._labels[rows]
+        inputs, labels = self._augment(stored), self._labels[rows]
         with self._precision():
             if self._mixes:
                 logits, targets = self._network(inputs, labels, under_way.mixture)

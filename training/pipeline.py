@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import bundle
 from bundle import Architecture, BundleContents, DataRecord, Part, Profile, Reference, TrainingRecord
@@ -15,10 +16,11 @@ from calibrators import CALIBRATORS
 from importing.report import make_report
 from training.calibrate import calibrate
 from training.config import TrainConfig, choose
+from training.data import Dataset
 from training.determinism import deterministic
 from training.diagrams import draw
 from training.documents import check_folder, versions_of, without_nan
-from training.epochs import Epoch, OnEpoch
+from training.epochs import Epoch, OnEpoch, OnStep
 from training.errors import ConfigurationError, PoorModelError
 from training.loop import device_of
 from training.poor import poor
@@ -28,7 +30,7 @@ from training.trees import TREES
 from training.trees.learn import GrownTrees
 from training.trees.learn import learn as grow
 
-_FEWEST_TEST_ROWS = 2
+_FEWEST_TEST_ROWS = 2  # or groups
 _PACKAGES = ("candor", "numpy", "onnx", "onnxruntime", "onnxruntime-gpu", "scipy", "torch")
 
 
@@ -40,6 +42,7 @@ def run(
     weights: Path | None = None,
     keep: Path | None = None,
     on_epoch: OnEpoch | None = None,
+    on_step: OnStep | None = None,
     allow_poor: bool = False,
 ) -> Path:
     """See `training.train_bundle`."""
@@ -59,7 +62,7 @@ def run(
                 f"{config.model} trains in one piece and in one process: run it without --keep, --weights and "
                 "torchrun. An interruption leaves nothing behind"
             )
-        trained = fit(config, given, keep=keep, on_epoch=on_epoch, team=together)
+        trained = fit(config, given, keep=keep, on_epoch=on_epoch, on_step=on_step, team=together)
 
         def write() -> Path:
             if weights is not None and isinstance(trained, Trained):
@@ -75,13 +78,14 @@ def fit(
     *,
     keep: Path | None = None,
     on_epoch: OnEpoch | None = None,
+    on_step: OnStep | None = None,
     team: Team = ALONE,
 ) -> Trained | GrownTrees:
     """Train a network or trees; arguments and errors are those of `training.trained.learn`."""
     config = config.suited(given.data, given.parts)[0]
     if config.model in TREES:
         return grow(config, given.data, given.parts, given.notes, on_epoch)
-    return learn(config, given=given, keep=keep, on_epoch=on_epoch, team=team)
+    return learn(config, given=given, keep=keep, on_epoch=on_epoch, on_step=on_step, team=team)
 
 
 def export_bundle(trained: Trained | GrownTrees, root: Path, *, allow_poor: bool = False) -> Path:
@@ -104,7 +108,7 @@ def export_bundle(trained: Trained | GrownTrees, root: Path, *, allow_poor: bool
     config, data, parts = trained.config, trained.data, trained.parts
     with deterministic(config.seed, config.threads, strict=config.deterministic):
         reference = Reference(*map(trained.scored, (parts.fit, parts.certify, parts.gate)))
-        test = trained.scored(parts.unseen()) if len(parts.unseen()) >= _FEWEST_TEST_ROWS else None
+        test = trained.scored(parts.unseen()) if _units(data, parts.unseen()) >= _FEWEST_TEST_ROWS else None
         exported = trained.exported()
     calibrator = calibrate(config.calibrator or "temperature", reference.fit)
     report = make_report(reference, calibrator, data.label_names, test=test)
@@ -149,12 +153,17 @@ def export_bundle(trained: Trained | GrownTrees, root: Path, *, allow_poor: bool
     )
 
 
+def _units(data: Dataset, rows: NDArray[np.int64]) -> int:
+    """Return the number of rows, or of their groups."""
+    return len(rows if data.groups is None else np.unique(data.groups[rows]))
+
+
 def _profile(trained: Trained | GrownTrees) -> Profile | None:
     data, parts = trained.data, trained.parts
     if data.columns is None:
         return None
     counted = np.concatenate([parts.certify, parts.gate])
-    return Profile.of(data.columns, data.inputs[parts.fit], data.inputs[counted])
+    return Profile.of(data.columns, data.array[parts.fit], data.array[counted])
 
 
 def _record(trained: Trained | GrownTrees) -> TrainingRecord:

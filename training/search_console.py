@@ -38,8 +38,7 @@ class Following:
     def trial(self, number: int, config: TrainConfig) -> Iterator[OnEpoch]:
         """Show a trial's epochs for the length of a block; yield the function to call after each."""
         with ExitStack() as stack:
-            advance = stack.enter_context(progress(f"Trial {number}", config.epochs))
-            followers = [advance]
+            followers = [stack.enter_context(progress(f"Trial {number}", config.epochs)).epoch]
             if self._track is not None:
                 told = {"study": self._search.name, "trial": number}
                 followers.append(stack.enter_context(track_to(self._track, config, self._search.name, **told)).epoch)

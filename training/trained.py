@@ -22,7 +22,7 @@ from training.config import TrainConfig
 from training.data import Dataset, Splits
 from training.determinism import deterministic
 from training.documents import whole_file
-from training.epochs import OnEpoch, Outcome, epoch_from
+from training.epochs import OnEpoch, OnStep, Outcome, epoch_from
 from training.errors import ConfigurationError
 from training.export import logits_of
 from training.exported import Exported
@@ -63,9 +63,14 @@ class Trained:
     notes: tuple[str, ...] = ()
 
     def scored(self, rows: NDArray[np.int64]) -> LabelledLogits:
-        """Return the network's logits for these rows, int64 (n,), with their labels and weights."""
-        weights = None if self.data.weights is None else self.data.weights[rows]
-        return LabelledLogits(logits_of(self.module, self.data.inputs[rows]), self.data.labels[rows], weight=weights)
+        """Return the network's logits for these rows, int64 (n,), with their labels, groups and weights."""
+        data = self.data
+        return LabelledLogits(
+            logits_of(self.module, data.inputs[rows]),
+            data.labels[rows],
+            group=None if data.groups is None else data.groups[rows],
+            weight=None if data.weights is None else data.weights[rows],
+        )
 
     def exported(self) -> Exported:
         """Return the network as a graph, checked on golden inputs; raises ExportError."""
@@ -126,6 +131,7 @@ def learn(
     given: Given | None = None,
     keep: Path | None = None,
     on_epoch: OnEpoch | None = None,
+    on_step: OnStep | None = None,
     team: Team = ALONE,
 ) -> Trained:
     """Train a network on the training part of its data set.
@@ -135,6 +141,7 @@ def learn(
         given: Data, network and loss in memory; None to take them from the configuration.
         keep: Checkpoint file to continue from and to keep until the end.
         on_epoch: Called after every epoch.
+        on_step: Called after every step.
         team: The processes that train together.
 
     Raises:
@@ -157,7 +164,8 @@ def learn(
         added = adjustment(config, data, parts.train)
         criterion = Criterion(loss, config.coefficients, len(parts.train), classes, adjustment=added)
         if architecture not in MODELS.values():
-            check_network(config.model, module, data.inputs[parts.train[:_CHECKED]], classes, data.encoder)
+            tried = np.asarray(data.inputs[parts.train[:_CHECKED]])
+            check_network(config.model, module, tried, classes, data.encoder)
         if loss not in LOSSES.values():
             check_loss(config.loss, criterion, classes, mixed=config.mixup > 0 or config.cutmix > 0)
         outcome = train(
@@ -175,6 +183,7 @@ def learn(
             else None,
             keep=keep,
             on_epoch=on_epoch,
+            on_step=on_step,
             team=team,
         )
     return Trained(config, data, parts, module, outcome, notes=given.notes)

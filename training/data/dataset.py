@@ -1,4 +1,4 @@
-"""A data set in memory."""
+"""A data set: its inputs in memory or, for images, in files."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from bundle.text import PAD, SPECIAL, UNKNOWN, Vocabulary
 from bundle.tokenizer import Tokenizer
 from training.errors import ConfigurationError, DataError
 from training.inputs import ImageShape, InputShape, TableShape, TextShape, TokenShape
+from training.stored import Stored
 from training.tokenized import encoded
 
 Kind = Literal["image", "tokens", "array", "tensors"]
@@ -27,6 +28,7 @@ _DTYPES: dict[Kind, tuple[type[np.generic], int]] = {
     "array": (np.float32, 2),
     "tensors": (np.int32, 3),
 }
+_MEASURED = 4096  # images in files whose scale is measured
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Dataset:
     Attributes:
         name: Key in `DATASETS`, with the selected classes.
         inputs: uint8 (N, H, W, C) images, int32 (N, L) tokens or float32 (N, F) rows of a table, as the graph's input;
-            int32 (N, 2, L) ids and masks of texts by a tokenizer.
+            int32 (N, 2, L) ids and masks of texts by a tokenizer. `Stored` images are decoded when they are needed.
         labels: Class of each example, int64 (N,), in 0 … K − 1.
         label_names: Names of the K classes.
         kind: `image`, `tokens`, `array` or `tensors`, as in `bundle.InputSpec`.
@@ -47,6 +49,8 @@ class Dataset:
         vocabulary: Words behind the tokens.
         vocabulary_size: Largest vocabulary after `learned_from`.
         weights: Weight of each example, float64 (N,), finite and above 0; None where all are equal.
+        groups: Group of each example, int64 (N,): rows that belong together, of a patient or a card, which no two parts
+            share; None where each row is its own.
         texts: The texts themselves, object (N,), where a tokenizer could encode them.
         tokenizer: What encoded the texts, for `tensors`.
         sizes: `train_rows`, `validation_rows` and `reference_rows` of a run that does not name them.
@@ -56,7 +60,7 @@ class Dataset:
     """
 
     name: str
-    inputs: NDArray[Any]
+    inputs: NDArray[Any] | Stored
     labels: NDArray[np.int64]
     label_names: tuple[str, ...]
     kind: Kind = "image"
@@ -67,6 +71,7 @@ class Dataset:
     vocabulary: Vocabulary | None = None
     vocabulary_size: int | None = None
     weights: NDArray[np.float64] | None = None
+    groups: NDArray[np.int64] | None = None
     texts: NDArray[np.object_] | None = None
     tokenizer: Tokenizer | None = None
     sizes: Mapping[str, int] | None = None
@@ -106,6 +111,13 @@ class Dataset:
         """What turns texts into inputs; None if the inputs are not texts."""
         return self.tokenizer or self.vocabulary
 
+    @property
+    def array(self) -> NDArray[Any]:
+        """The inputs, in memory; raises ConfigurationError if they are not."""
+        if isinstance(self.inputs, Stored):
+            raise ConfigurationError(f"{self.name} stays in its files, which only networks of images can learn from")
+        return self.inputs
+
     def outside_test(self) -> Rows:
         """Return the rows outside `test`, ascending."""
         rows = np.arange(len(self), dtype=np.int64)
@@ -120,6 +132,7 @@ class Dataset:
             inputs=self.inputs[rows],
             labels=self.labels[rows],
             weights=None if self.weights is None else self.weights[rows],
+            groups=None if self.groups is None else self.groups[rows],
             texts=None if self.texts is None else self.texts[rows],
             test=range(start, stop),
         )
@@ -135,7 +148,10 @@ class Dataset:
             ConfigurationError: `centred` is set and the inputs are not images.
         """
         if self.kind == "image":
-            return ImageShape.measured(self.inputs[train], centred=centred)
+            images = self.inputs[train]
+            if isinstance(images, Stored):
+                images = images[np.linspace(0, len(images) - 1, min(len(images), _MEASURED)).astype(np.int64)]
+            return ImageShape.measured(images, centred=centred)
         if centred:
             raise ConfigurationError(f"{self.name} does not contain images, which `centred` requires")
         if self.tokenizer is not None:
@@ -145,7 +161,7 @@ class Dataset:
         if self.columns is not None:
             categories = [column.categories for column in self.columns.columns]
             counts = [None if values is None else len(values) for values in categories]
-            return TableShape.measured(self.inputs[train], counts)
+            return TableShape.measured(self.array[train], counts)
         raise DataError(f"{self.name}: {self.kind} without a vocabulary or columns")
 
     def tokenized(self, tokenizer: Tokenizer) -> Dataset:
@@ -181,7 +197,7 @@ class Dataset:
         return self
 
     def _with_words_of(self, vocabulary: Vocabulary, train: Rows) -> Dataset:
-        counts = np.bincount(self.inputs[train].ravel(), minlength=len(vocabulary)).tolist()
+        counts = np.bincount(self.array[train].ravel(), minlength=len(vocabulary)).tolist()
         seen = (token for token in range(len(SPECIAL), len(vocabulary)) if counts[token] > 0)
         ranked = sorted(seen, key=lambda token: (-counts[token], vocabulary.words[token]))
         if self.vocabulary_size is not None:
@@ -190,10 +206,10 @@ class Dataset:
         recoded[PAD] = PAD
         recoded[ranked] = np.arange(len(SPECIAL), len(SPECIAL) + len(ranked), dtype=np.int32)
         words = SPECIAL + tuple(vocabulary.words[token] for token in ranked)
-        return replace(self, inputs=recoded[self.inputs], vocabulary=Vocabulary(words, vocabulary.length))
+        return replace(self, inputs=recoded[self.array], vocabulary=Vocabulary(words, vocabulary.length))
 
     def _with_categories_of(self, columns: Columns, train: Rows) -> Dataset:
-        inputs, kept = self.inputs.copy(), []
+        inputs, kept = self.array.copy(), []
         for place, column in enumerate(columns.columns):
             if column.categories is not None:
                 codes = inputs[:, place].astype(np.int64)

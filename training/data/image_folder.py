@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import io
+import math
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle import ImageError, InputSpec
+from bundle import ImageError
+from bundle.control_groups import free_memory
 from training.data.class_folders import class_folders
 from training.data.dataset import Dataset
 from training.data.distribution import Distribution, Files, digest_of_many
 from training.errors import ConfigurationError
+from training.recipe import require
+from training.stored import FileRecords, Records, Stored, progress, size_of
+from training.threads import available_threads
 
+_PHYSICAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # bytes of this machine's memory
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp")
-_MAX_PIXELS = 2**27
-_LISTED = 5  # unusable images to report before giving up
-_ON_ITS_SIDE = range(5, 9)  # EXIF orientations
 
 IMAGE_FOLDER = Distribution(
     title="Image folder",
@@ -31,7 +35,14 @@ IMAGE_FOLDER = Distribution(
 
 
 def load(
-    root: Path | None = None, *, folder: str = ".", size: Sequence[int] | int | None = None, channels: int = 3
+    root: Path | None = None,
+    *,
+    folder: str = ".",
+    size: Sequence[int] | int | None = None,
+    channels: int = 3,
+    lazy: bool = False,
+    check: bool = True,
+    decoders: int | None = None,
 ) -> Dataset:
     """Images of your own: a folder for each class, with PNG, JPEG or WebP files; train/ and test/ above them if any.
 
@@ -43,29 +54,94 @@ def load(
         size: Height and width, or the side of a square, for resizing all images, here and in the service; None if all
             have one size.
         channels: 1 for grey, 3 for colour.
+        lazy: Whether images stay in their files until they are needed.
+        check: Whether all images are decoded once at the beginning, so that a damaged one is found then.
+        decoders: Threads that decode; None for all that this process may use.
 
     Returns:
         Images uint8 (N, H, W, channels) in the order of their paths, those of test/ last; classes by name.
 
     Raises:
-        ConfigurationError: `size` or `channels` is invalid.
+        ConfigurationError: A setting is invalid.
         DataError: The folders are missing, or a file in them is not an image, is unreadable, or has another size.
     """
-    if channels not in (1, 3):
-        raise ConfigurationError(f"channels is {channels}, expected 1 or 3")
-    given = _size(size)
+    given = checked_size(size, channels, decoders)
     start = IMAGE_FOLDER.root(root)
     files = Files(IMAGE_FOLDER, start / folder, start)
     found = class_folders(files, ENDINGS)
+    names = [path.relative_to(files.folder).as_posix() for path in found.paths]
+    records = FileRecords(files.folder, names)
+    digests = _digests(files, names, decoders)
+    files.note(".", digests)
+    example = (*(given or first_size(files, records)), channels)
+    stored = Stored(records, np.arange(len(names)), example, given is not None, digests, decoders=decoders)
     return Dataset(
         "image_folder",
-        _decode(files, found.paths, given, channels),
+        opened(files, stored, lazy=lazy, check=check),
         found.labels,
         found.names,
         test=found.test,
         sources=files.digests,
         resized=given is not None,
     )
+
+
+def opened(files: Files, stored: Stored, *, lazy: bool, check: bool) -> Stored | NDArray[np.uint8]:
+    """Return images to be read lazily, or all of them, decoded.
+
+    Raises:
+        DataError: An image is unusable, or the images do not fit into memory.
+    """
+    images = None if lazy else _room(files, stored)
+    if (images is not None or check) and (problems := stored.check(images)):
+        hint = "" if stored.resize else "; the setting `size` resizes images that differ"
+        raise files.problem("; ".join(problems) + hint)
+    return stored if images is None else images
+
+
+def _room(files: Files, stored: Stored) -> NDArray[np.uint8]:
+    need, free = math.prod(stored.shape), min(free_memory() or math.inf, _PHYSICAL)
+    if need > free:
+        raise files.problem(
+            f"{len(stored):,} images of {' × '.join(map(str, stored.example))} need {need / 2**30:.1f} GiB of memory, "
+            f"and {free / 2**30:.1f} GiB are there; the setting lazy=true leaves them in their files"
+        )
+    return np.empty(stored.shape, np.uint8)
+
+
+def first_size(files: Files, records: Records) -> tuple[int, int]:
+    """Return height and width of the first image; raises DataError."""
+    try:
+        return size_of(records.read(0))
+    except (ImageError, OSError) as error:
+        raise files.problem(f"{records.name(0)}: {error}") from error
+
+
+def _digests(files: Files, names: list[str], decoders: int | None) -> str:
+    def one(name: str) -> str:
+        with (files.folder / name).open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+
+    tell = progress("Reading", len(names), "files")
+    digests: dict[str, str] = {}
+    with ThreadPoolExecutor(decoders or available_threads()) as pool:
+        try:
+            for name, digest in zip(names, pool.map(one, names), strict=True):
+                digests[name] = digest
+                tell(len(digests))
+        except OSError as error:
+            raise files.problem(f"{error.filename}: {error.strerror}") from error
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+    return digest_of_many(digests)
+
+
+def checked_size(size: Sequence[int] | int | None, channels: int, decoders: int | None) -> tuple[int, int] | None:
+    """Return height and width of resized images, None for none; raises ConfigurationError."""
+    require("channels", channels, channels in (1, 3), "1 or 3")
+    whole = isinstance(decoders, int) and not isinstance(decoders, bool)
+    require("decoders", decoders, decoders is None or (whole and decoders >= 1), "at least 1")
+    return _size(size)
 
 
 def _size(size: Sequence[int] | int | None) -> tuple[int, int] | None:
@@ -75,45 +151,3 @@ def _size(size: Sequence[int] | int | None) -> tuple[int, int] | None:
     if len(pair) != 2 or not all(isinstance(side, int) and 1 <= side <= 2**14 for side in pair):
         raise ConfigurationError(f"size is {size!r}, expected a side, or a height and a width, in pixels")
     return pair[0], pair[1]
-
-
-def _decode(files: Files, paths: list[Path], size: tuple[int, int] | None, channels: int) -> NDArray[np.uint8]:
-    from bundle.images import decode_image  # needs Pillow
-
-    images: NDArray[np.uint8] | None = None
-    digests: dict[str, str] = {}
-    problems: list[str] = []
-    for row, path in enumerate(paths):
-        try:
-            data = path.read_bytes()
-            if images is None:
-                decode_image(
-                    data, InputSpec(kind="image", dtype="uint8", shape=(1, 1, 1), resize=True), max_pixels=_MAX_PIXELS
-                )
-                height, width = size or _size_of(data)
-                images = np.empty((len(paths), height, width, channels), np.uint8)
-                spec = InputSpec(kind="image", dtype="uint8", shape=images.shape[1:], resize=size is not None)
-            images[row] = decode_image(data, spec, max_pixels=_MAX_PIXELS)
-        except (ImageError, OSError) as error:
-            problems.append(f"{path}: {error}")
-            if len(problems) == _LISTED:
-                break
-            continue
-        digests[path.relative_to(files.folder).as_posix()] = hashlib.sha256(data).hexdigest()
-    if problems:
-        hint = "" if size else "; the setting `size` resizes images that differ"
-        raise files.problem("; ".join(problems) + hint)
-    files.note(".", digest_of_many(digests))
-    if images is None:
-        raise files.problem(f"{files.folder} contains no images")
-    return images
-
-
-def _size_of(data: bytes) -> tuple[int, int]:
-    """Return height and width of a decodable image, held upright."""
-    from PIL import ExifTags, Image
-
-    with Image.open(io.BytesIO(data)) as image:
-        width, height = image.size
-        turned = image.getexif().get(ExifTags.Base.Orientation, 1) in _ON_ITS_SIDE
-    return (width, height) if turned else (height, width)

@@ -18,6 +18,7 @@ from training.data import (
     digits,
     fashion_mnist,
     image_folder,
+    image_shards,
     mnist,
     newsgroups20,
     subset,
@@ -45,6 +46,7 @@ DATASETS: dict[str, Reader] = {
     "text_folder": text_folder.load,
     "texts": texts.load,
     "image_folder": image_folder.load,
+    "image_shards": image_shards.load,
     "arrays": arrays.load,
 }
 SHIFTED: dict[str, Reader] = {"cifar10.1": cifar10_shifted.load_10_1, "cifar10.2": cifar10_shifted.load_10_2}

@@ -8,8 +8,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.subset import stratified_order
+from training.data.subset import stratified_order, whole_groups
 from training.errors import ConfigurationError
+from training.recipe import require
 
 Rows = NDArray[np.int64]
 _WHERE_ANY = ("validation", "test")  # recorded only if a run has them
@@ -66,6 +67,7 @@ def split(
     validation_rows: int = 0,
     test: range = range(0),
     stratified: bool = False,
+    groups: NDArray[np.int64] | None = None,
 ) -> Splits:
     """Cut a random order of the rows outside the test part into parts.
 
@@ -79,9 +81,10 @@ def split(
         validation_rows: Rows for early stopping and model selection.
         test: Rows of the test part; they are in no other part.
         stratified: Whether every part has the classes in proportion; otherwise the order is random.
+        groups: Group of every row, (N,): whole groups in random order are cut, nearest to the sizes. None for rows.
 
     Raises:
-        ConfigurationError: There are too few rows, or a part would be empty.
+        ConfigurationError: There are too few rows or groups, a part would be empty, or the test part shares a group.
 
     Example:
         >>> labels = np.zeros(1797, np.int64)
@@ -105,8 +108,21 @@ def split(
     if train_rows < 1:
         raise ConfigurationError(f"train_rows is {train_rows}, expected at least 1")
     sizes = (train_rows, *_reference_sizes(reference_rows, fit_share, certify_share), validation_rows)
-    order = _order(labels[rows], seed, stratified=stratified)
-    train, fit, certify, gate, validation, rest = np.split(rows[order], np.cumsum(sizes))
+    cuts = np.cumsum(sizes)
+    if groups is None:
+        order = _order(labels[rows], seed, stratified=stratified)
+    else:
+        require("stratified", stratified, not stratified, "false where rows have groups")
+        shared = np.intersect1d(groups[rows], groups[rows_of(test)])
+        if len(shared):
+            raise ConfigurationError(f"{len(shared)} groups have rows in the test part and outside, expected none")
+        order, cuts = whole_groups(groups[rows], cuts, np.random.default_rng(seed))
+    train, fit, certify, gate, validation, rest = np.split(rows[order], cuts)
+    needed = {"train": train, "fit": fit, "certify": certify, "gate": gate}
+    needed |= {"validation": validation} if validation_rows else {}
+    for name, part in needed.items():
+        if not len(part):
+            raise ConfigurationError(f"the {name} part would be empty, since groups stay whole; hold out more rows")
     return Splits(train, validation, fit, certify, gate, rest, rows_of(test))
 
 

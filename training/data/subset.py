@@ -34,7 +34,7 @@ def of_classes(data: Dataset, classes: Sequence[str]) -> Dataset:
 
 
 def with_test_rows(data: Dataset, rows: int, *, seed: int) -> Dataset:
-    """Return the same examples with some rows set apart for testing, classes in proportion, at the end.
+    """Return the same examples with some rows set apart for testing at the end: classes in proportion, or whole groups.
 
     Args:
         data: A data set without a test part.
@@ -50,7 +50,14 @@ def with_test_rows(data: Dataset, rows: int, *, seed: int) -> Dataset:
         )
     if not 0 < rows < len(data):
         raise ConfigurationError(f"test_rows is {rows}, expected 1 … {len(data) - 1}")
-    order = stratified_order(data.labels, np.random.default_rng(seed))
+    random = np.random.default_rng(seed)
+    if data.groups is None:
+        order = stratified_order(data.labels, random)
+    else:
+        order, cuts = whole_groups(data.groups, np.array([rows]), random)
+        rows = int(cuts[0])
+        if not 0 < rows < len(data):
+            raise ConfigurationError("test_rows would leave a part empty, since groups stay whole")
     kept, apart = np.sort(order[rows:]), np.sort(order[:rows])
     rows_in_order = np.concatenate([kept, apart])
     return replace(
@@ -58,6 +65,7 @@ def with_test_rows(data: Dataset, rows: int, *, seed: int) -> Dataset:
         inputs=data.inputs[rows_in_order],
         labels=data.labels[rows_in_order],
         weights=None if data.weights is None else data.weights[rows_in_order],
+        groups=None if data.groups is None else data.groups[rows_in_order],
         texts=None if data.texts is None else data.texts[rows_in_order],
         test=range(len(kept), len(data)),
     )
@@ -79,6 +87,28 @@ def of_rows(data: Dataset, rows: int, *, seed: int) -> Dataset:
         raise ConfigurationError(f"rows is {rows}, expected 1 … {len(others)}")
     order = stratified_order(data.labels[others], np.random.default_rng(seed))
     return data.select(np.concatenate([others[order[:rows]], np.asarray(data.test, np.int64)]))
+
+
+def whole_groups(
+    groups: NDArray[np.int64], cuts: NDArray[np.int64], random: np.random.Generator
+) -> tuple[Rows, NDArray[np.int64]]:
+    """Return an order of the rows with whole groups in random order, and where to cut it.
+
+    Args:
+        groups: Group of each row, (N,).
+        cuts: Ascending places of cuts, 0 … N.
+        random: Source of randomness.
+
+    Returns:
+        A permutation of 0 … N − 1, int64, and the ends of groups nearest to the cuts.
+    """
+    numbers = np.unique(groups, return_inverse=True)[1]
+    rank = random.permutation(numbers.max() + 1)[numbers]
+    order = np.argsort(rank, kind="stable")
+    ends = np.append(0, np.flatnonzero(np.diff(rank[order], append=-1)) + 1)
+    after = np.searchsorted(ends, cuts)
+    before = np.maximum(after - 1, 0)
+    return order, np.where(cuts - ends[before] <= ends[after] - cuts, ends[before], ends[after])
 
 
 def stratified_order(labels: NDArray[np.int64], random: np.random.Generator) -> Rows:

@@ -61,7 +61,7 @@ class GrownTrees:
     def scored(self, rows: NDArray[np.int64]) -> LabelledLogits:
         """Return the graph's logits for these rows, int64 (n,), with their labels and weights."""
         weights = None if self.data.weights is None else self.data.weights[rows]
-        return LabelledLogits(_logits(self.converted, self.data.inputs[rows]), self.data.labels[rows], weight=weights)
+        return LabelledLogits(_logits(self.converted, self.data.array[rows]), self.data.labels[rows], weight=weights)
 
     def exported(self) -> Exported:
         """Return the graph, checked against the library on all held-out rows.
@@ -69,7 +69,7 @@ class GrownTrees:
         Raises:
             ExportError: The library and the graph differ on a row, or a row alone differs from one among others.
         """
-        rows = self.data.inputs[np.concatenate([self.parts.validation, self.parts.reference()])]
+        rows = self.data.array[np.concatenate([self.parts.validation, self.parts.reference()])]
         graph, model = self.converted.graph, self.converted.model
         try:
             check = compare(
@@ -80,7 +80,7 @@ class GrownTrees:
             )
         except ImportRefusedError as error:
             raise ExportError(str(error)) from error
-        some = self.data.inputs[self.parts.fit][:_GOLDEN_ROWS]
+        some = self.data.array[self.parts.fit][:_GOLDEN_ROWS]
         inputs = np.concatenate([some, np.zeros_like(some[:1]), np.full_like(some[:1], np.nan)])
         golden = Golden(inputs, _logits(self.converted, inputs))
         if (
@@ -161,7 +161,7 @@ def learn(
         evaluation = None
         if len(validation):
             before = _converted(config, data, parts, grown, table.columns)
-            evaluation = evaluate(_logits(before, table.inputs[parts.validation]), validation.labels)
+            evaluation = evaluate(_logits(before, table.array[parts.validation]), validation.labels)
             both = np.concatenate([parts.train, parts.validation])
             whole = _rows(table, both, row_weights(config, data, both, like=parts.train))
             again = fit(whole, None, replace(task, rounds=grown.rounds), lambda *_: None)
@@ -217,7 +217,7 @@ def _check(config: TrainConfig, data: Dataset, parts: Splits) -> None:
 
 
 def _rows(table: Dataset, rows: NDArray[np.int64], weights: NDArray[np.float64] | None) -> Table:
-    return Table(table.inputs[rows].astype(np.float64), table.labels[rows], weights)
+    return Table(table.array[rows].astype(np.float64), table.labels[rows], weights)
 
 
 def _converted(config: TrainConfig, data: Dataset, parts: Splits, grown: Grown, columns: Columns) -> Converted:

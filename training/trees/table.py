@@ -97,11 +97,11 @@ def encoded(data: Dataset, train: NDArray[np.int64], *, ordered: Callable[[int],
     """
     if data.columns is None:
         raise TypeError(f"{data.name} is not a table")
-    inputs = np.empty(data.inputs.shape, np.float32)
+    inputs = np.empty(data.array.shape, np.float32)
     columns = []
     rare = data.labels[train] == np.bincount(data.labels[train], minlength=len(data.label_names)).argmin()
     for place, column in enumerate(data.columns.columns):
-        values = data.inputs[:, place]
+        values = data.array[:, place]
         if column.categories is None:
             inputs[:, place] = values
             columns.append(column)

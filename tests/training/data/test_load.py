@@ -51,7 +51,7 @@ def test_names_and_settings_that_are_none(name: str, settings: dict[str, Any], t
 
 @pytest.mark.parametrize("name", sorted((DATASETS | SHIFTED).keys() - {"digits"}))
 def test_a_missing_folder_says_what_to_do(name: str, tmp_path: Path) -> None:
-    files = {"table": {"file": "t.csv", "label": "y"}, "arrays": {"file": "a.npz"}}
+    files = {"table": {"file": "t.csv", "label": "y"}, "arrays": {"file": "a.npz"}, "image_shards": {"files": "*.tar"}}
     needed = {**files, "texts": {"file": "t.csv", "text": "x", "label": "y"}}.get(name, {})
     for folder in (tmp_path, tmp_path / "none"):
         with pytest.raises(DataError, match=r"(Download|Set) .*Expected: ") as caught:

@@ -1,0 +1,178 @@
+"""Your own images in shards: tar files of WebDataset, or Parquet files."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data import parquet_shards, tar_shards
+from training.data.dataset import Dataset
+from training.data.distribution import Distribution, Files
+from training.data.image_folder import checked_size, first_size, opened
+from training.data.shard import Fields, Shard
+from training.errors import ConfigurationError
+from training.recipe import require
+from training.stored import Stored, progress
+from training.threads import available_threads
+
+IMAGE_SHARDS = Distribution(
+    title="Image shards",
+    folders=(),
+    obtain="Set `files` to a pattern of their paths, such as photographs/train-*.tar.",
+    layout="uncompressed .tar files of WebDataset, with KEY.jpg (.jpeg, .png, .webp) and KEY.cls or KEY.json for each "
+    "sample; or .parquet files with a column of encoded images (bytes, or a struct with `bytes`) and one of labels.",
+)
+_INDEX = {".tar": tar_shards.index, ".parquet": parquet_shards.index}
+
+
+def load(
+    root: Path | None = None,
+    *,
+    files: str | None = None,
+    test_files: str | None = None,
+    image: str = "image",
+    label: str = "label",
+    group: str | None = None,
+    weight: str | None = None,
+    label_names: Sequence[str] = (),
+    size: Sequence[int] | int | None = None,
+    channels: int = 3,
+    buffer: int = 4096,
+    lazy: bool = True,
+    check: bool = True,
+    decoders: int | None = None,
+) -> Dataset:
+    """Images of your own in shards: .tar files of WebDataset, or .parquet files, larger than memory if need be.
+
+    Args:
+        root: Folder that `files` begins at; None for CANDOR_DATA, else the current folder.
+        files: Pattern of the shards' paths, with `*` and `?`.
+        test_files: Pattern of the paths of the test part's shards.
+        image: Column of the images in Parquet files.
+        label: Column of the labels, or their key in a .json; a .cls holds a label alone.
+        group: Column or key of groups: rows that belong together, which no two parts share.
+        weight: Column or key of row weights, positive numbers.
+        label_names: Names of the classes; labels are these names, or their numbers from 0. By default the names that
+            Parquet files of Hugging Face's datasets hold, else the labels themselves, in their order.
+        size: Height and width, or the side of a square, for resizing all images, here and in the service; None if all
+            have one size.
+        channels: 1 for grey, 3 for colour.
+        buffer: Places by which each row moves at random in an epoch's order, in which pieces of shards (row groups, or
+            1,024 images of a tar file) come in random order.
+        lazy: Whether images stay in their files until they are needed.
+        check: Whether all images are decoded once at the beginning, so that a damaged one is found then.
+        decoders: Threads that read and decode; None for all that this process may use.
+
+    Returns:
+        Images uint8 (N, H, W, channels) in the order of the shards' paths, those of the test part last.
+
+    Raises:
+        ConfigurationError: A setting is missing or invalid, or Parquet files need a package that is not installed.
+        DataError: Shards are missing or damaged, or a sample has no image, label, group or weight.
+    """
+    if files is None:
+        raise ConfigurationError("image_shards require the setting `files`: a pattern of their paths")
+    given = checked_size(size, channels, decoders)
+    require("buffer", buffer, buffer >= 0, "at least 0")
+    start = IMAGE_SHARDS.root(root)
+    found = Files(IMAGE_SHARDS, start, start)
+    parts = [_paths(found, pattern) for pattern in (files, test_files) if pattern is not None]
+    shards = _indexed(found, [path for paths in parts for path in paths], Fields(image, label, group, weight), decoders)
+    labels, names = _classes(found, _column(shards, label), tuple(label_names) or shards[0].names)
+    of_tar = shards[0].path.suffix == ".tar"
+    records = tar_shards.TarRecords(shards) if of_tar else parquet_shards.ParquetRecords(shards, image)
+    stored = Stored(
+        records,
+        np.arange(len(labels)),
+        (*(given or first_size(found, records)), channels),
+        given is not None,
+        hashlib.sha256("".join(shard.digest for shard in shards).encode()).hexdigest(),
+        buffer,
+        decoders,
+    )
+    trained_on = sum(map(len, shards[: len(parts[0])]))
+    return Dataset(
+        "image_shards",
+        opened(found, stored, lazy=lazy, check=check),
+        labels,
+        names,
+        test=range(trained_on, len(labels)) if trained_on < len(labels) else range(0),
+        sources=found.digests,
+        resized=given is not None,
+        weights=None if weight is None else _weights(found, _column(shards, weight)),
+        groups=None if group is None else _numbered(_column(shards, group)),
+    )
+
+
+def _paths(files: Files, pattern: str) -> list[Path]:
+    paths = [Path(path) for path in sorted(glob.glob(str(files.folder / pattern)))]  # noqa: PTH207 — may be absolute
+    if not paths:
+        raise files.problem(f"no file is named {files.folder / pattern}")
+    return paths
+
+
+def _indexed(files: Files, paths: list[Path], fields: Fields, threads: int | None) -> list[Shard]:
+    kinds = sorted({path.suffix for path in paths})
+    if len(kinds) > 1 or kinds[0] not in _INDEX:
+        raise files.problem(f"the files end in {', '.join(kind or 'nothing' for kind in kinds)}")
+
+    def one(path: Path) -> Shard:
+        try:
+            with path.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            shard = _INDEX[kinds[0]](files, path, digest, fields)
+        except OSError as error:
+            raise files.problem(f"{path} cannot be read: {error.strerror or error}") from error
+        if not len(shard):
+            raise files.problem(f"{path} holds no samples")
+        return shard
+
+    shards: list[Shard] = []
+    tell = progress("Reading", len(paths), "shards")
+    with ThreadPoolExecutor(threads or available_threads()) as pool:
+        try:
+            for shard in pool.map(one, paths):
+                files.note(str(shard.path.absolute()), shard.digest)
+                shards.append(shard)
+                tell(len(shards))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+    return shards
+
+
+def _column(shards: list[Shard], name: str) -> list[Any]:
+    return [value for shard in shards for value in shard.told[name]]
+
+
+def _classes(files: Files, values: list[Any], names: tuple[str, ...]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return the class of each value, and the names of the classes."""
+    told = {value: str(value) for value in set(values)}
+    if not names:
+        numeric = all(name.lstrip("-").isdecimal() for name in told.values())
+        names = tuple(sorted(set(told.values()), key=int if numeric else None))
+    places = {str(place): place for place in range(len(names))} | {name: place for place, name in enumerate(names)}
+    strange = sorted(name for name in told.values() if name not in places)
+    if strange:
+        raise files.problem(f"the label {strange[0]!r} is not one of {', '.join(names)}, nor the number of one")
+    numbers = {value: places[name] for value, name in told.items()}
+    return np.fromiter(map(numbers.__getitem__, values), np.int64, len(values)), names
+
+
+def _numbered(values: list[Any]) -> NDArray[np.int64]:
+    numbers = {value: place for place, value in enumerate(dict.fromkeys(values))}
+    return np.fromiter(map(numbers.__getitem__, values), np.int64, len(values))
+
+
+def _weights(files: Files, values: list[Any]) -> NDArray[np.float64]:
+    for value in values:
+        if not (isinstance(value, int | float) and 0 < value < math.inf):
+            raise files.problem(f"a weight is {value!r}, expected a positive number")
+    return np.array(values, np.float64)
