@@ -9,7 +9,9 @@ Source: LightGBM, include/LightGBM/tree.h (NumericalDecision, CategoricalDecisio
 from __future__ import annotations
 
 import itertools
+import json
 import math
+import mmap
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from importing.errors import UnsupportedModelError
 from importing.libraries import library, named
 
 _LOWEST = math.nextafter(-1.0, 0.0)  # whole parts are taken towards zero: -0.9 is category 0
+_ENDS = (b"\nend of trees", b"\nfeature importances:")  # the second is that of versions before 2.2
 _OBJECTIVES = ("binary", "cross_entropy", "multiclass", "multiclassova")
 
 
@@ -61,14 +64,40 @@ def convert(source: Path | Any) -> Converted:
 
 
 def _read(lightgbm: Any, path: Path) -> Any:
+    def load(path: Path) -> Any:
+        _check_complete(path)
+        try:
+            return lightgbm.Booster(model_file=str(path))
+        except json.JSONDecodeError as error:  # of its last line, the categories of a data frame
+            raise _cut_off(path) from error
+
     return read_model(
         path,
         "LightGBM",
-        lambda path: lightgbm.Booster(model_file=str(path)),
+        load,
         lightgbm.basic.LightGBMError,
         begins=b"tree",
         expected="text that starts with `tree`",
         remedy="Write it with Booster.save_model('model.txt').",
+    )
+
+
+def _check_complete(path: Path) -> None:
+    """Refuse a file without its end: LightGBM crashes on half a tree."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        complete = any(content.find(mark) > 0 for mark in _ENDS)
+        if content.find(b"\nparameters:") > 0:
+            complete &= content.find(b"\nend of parameters") > 0
+    if not complete:
+        raise _cut_off(path)
+
+
+def _cut_off(path: Path) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        "the file ends before the model does",
+        where=str(path),
+        found=f"{path.stat().st_size:,} bytes",
+        remedy="Copy it again, or write it again with Booster.save_model('model.txt').",
     )
 
 

@@ -116,14 +116,15 @@ def _categories(entry: dict[str, Any]) -> tuple[str, ...]:
     values = entry["values"]
     if "offsets" not in entry:
         return tuple(map(str, values))
-    text = bytes(value & 0xFF for value in values)
+    text = bytes(value & 0xFF for value in values).decode(errors="replace")
+    names = tuple(text[first:last] for first, last in itertools.pairwise(entry["offsets"]))
     if not text.isascii():  # XGBoost 3.2 counts characters where it stores bytes, and loses the ends
         raise UnsupportedModelError(
             "XGBoost cuts the names of categories that are not ASCII",
-            found=repr(text.decode(errors="replace"))[:200],
+            found=", ".join(name for name in names if not name.isascii())[:200],
             remedy="Train with ASCII names, or with columns of whole numbers.",
         )
-    return tuple(text[first:last].decode() for first, last in itertools.pairwise(entry["offsets"]))
+    return names
 
 
 def _gradient_booster(learner: dict[str, Any]) -> dict[str, Any]:

@@ -159,6 +159,19 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
         convert(tmp_path / "model.txt")
     with pytest.raises(UnsupportedModelError, match="no such file"):
         convert(tmp_path / "absent.txt")
-    (tmp_path / "cut.txt").write_text("tree\nversion=v4\n")
+    (tmp_path / "empty.txt").write_text("tree\nversion=v4\nend of trees\n")
     with pytest.raises(UnsupportedModelError, match="LightGBM cannot read"):
-        convert(tmp_path / "cut.txt")
+        convert(tmp_path / "empty.txt")
+
+
+def test_a_file_without_its_end_is_refused_before_lightgbm_crashes_on_it(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    frame = pd.DataFrame({"country": pd.Categorical(rng.choice(["at", "de", "fr"], 400)), "amount": rng.random(400)})
+    estimator = lightgbm.LGBMClassifier(n_estimators=3, verbose=-1, n_jobs=1).fit(frame, rng.integers(0, 2, 400))
+    estimator.booster_.save_model(tmp_path / "whole.txt")
+    whole = (tmp_path / "whole.txt").read_bytes()
+    assert convert(tmp_path / "whole.txt").columns is not None
+    for length in (30, 300, 700, whole.index(b"end of trees"), whole.index(b"end of parameters"), len(whole) - 5):
+        (tmp_path / "cut.txt").write_bytes(whole[:length])
+        with pytest.raises(UnsupportedModelError, match=r"ends before the model does.*save_model"):
+            convert(tmp_path / "cut.txt")
