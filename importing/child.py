@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 import threading
+from typing import NoReturn
 
 INTERRUPTED = 130
 
@@ -42,6 +43,12 @@ def continue_in_child() -> int | None:
     return None
 
 
+def interrupt_once(*_: object) -> NoReturn:
+    """Handle Ctrl-C in the child: raise KeyboardInterrupt the first time, since the parent repeats the signal."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def _wait(child: int) -> int:
     """Return the exit status of a child, negative for a signal; the second Ctrl-C kills it."""
     interrupts = 0
@@ -49,8 +56,8 @@ def _wait(child: int) -> int:
     def interrupt(*_: object) -> None:  # no exception: it could replace the status that is returned
         nonlocal interrupts
         interrupts += 1
-        if interrupts > 1:  # the terminal sends each to the child, too, which may be inside a library
-            os.kill(child, signal.SIGKILL)
+        # The terminal sends each to the child, too; `kill` does not. A child inside a library notices none.
+        os.kill(child, signal.SIGINT if interrupts == 1 else signal.SIGKILL)
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupt)

@@ -93,15 +93,21 @@ def size_warnings(rows: Rows, sizes: tuple[ClassSize, ...], certify: float) -> l
     needed = math.ceil(math.log(DELTA) / math.log(PROMISE))
     weak = sorted((size for size in sizes if size.certify < needed), key=lambda size: size.rows)
     warnings = [
-        f"{size.rows:,} rows of `{size.name}` in {len(rows):,} certify "
-        f"{'nothing' if size.certifiable < 0.5 else 'little'}: about {size.certify} of its {size.units:,} {unit} "
-        f"will be certify rows. Even if all of these are right, the highest precision or recall that they certify at "
-        f"{1 - DELTA:.0%} confidence is {size.certifiable:.2f}. {PROMISE:.2f} requires {needed} of them, so about "
-        f"{math.ceil(needed / certify):,} {unit} of `{size.name}` in the file."
+        f"{size.rows:,} {'row' if size.rows == 1 else 'rows'} of `{size.name}` in {len(rows):,} "
+        f"{'certifies' if size.rows == 1 else 'certify'} {'nothing' if size.certifiable < 0.5 else 'little'}: "
+        + (
+            f"it is a certify row with a chance of {certify:.0%}. "
+            if size.rows == 1
+            else f"about {size.certify} of its {size.units:,} {unit} will be certify rows. Even if all of these are "
+            f"right, the highest precision or recall that they certify at {1 - DELTA:.0%} confidence is "
+            f"{size.certifiable:.2f}. "
+        )
+        + f"{PROMISE:.2f} requires {needed} of them, so about {math.ceil(needed / certify):,} {unit} of "
+        f"`{size.name}` in the file."
         for size in weak[:_SHOWN]
     ]
     if len(weak) > _SHOWN:
-        warnings.append(f"{len(weak) - _SHOWN:,} more classes have too few {unit} to certify {PROMISE:.2f}.")
+        warnings.append(f"Classes with too few {unit} to certify {PROMISE:.2f}, in addition: {len(weak) - _SHOWN:,}.")
     few = [size for size in sizes if size.rows < _FEW_ROWS]
     if few:
         shown = ", ".join(f"`{size.name}` ({size.rows})" for size in few[:_SHOWN])

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from importing import command_options as option
-from importing.child import INTERRUPTED, continue_in_child
+from importing.child import INTERRUPTED, continue_in_child, interrupt_once
 from importing.errors import ImportRefusedError, SlowModelError, UnsupportedModelError
 from importing.limits import SHARE, bounded_memory
 from importing.policy import PolicyFile
@@ -298,7 +298,7 @@ def order_of(path: Path | None) -> list[str] | None:
 def refusing() -> Iterator[None]:
     """Bound the memory, print an error of the import, and end with its exit status."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # most modules are imported
+        signal.signal(signal.SIGINT, interrupt_once)  # most modules are imported
     try:
         with bounded_memory():
             yield

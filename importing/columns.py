@@ -98,7 +98,7 @@ def describe(
         raise RowsError(
             "Too few groups to split into fit, certify and gate rows.",
             where=str(rows.path),
-            found=f"{groups} groups",
+            found=f"{groups} group{'s' * (groups != 1)}",
             expected=f"at least {len(PARTS)}; useful certificates require hundreds",
         )
     if rows.part is not None:

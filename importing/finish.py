@@ -24,7 +24,7 @@ from importing.order_check import check_order
 from importing.policy import PolicyFile
 from importing.report import check_positive
 from importing.rows import Rows
-from importing.split import group_numbers
+from importing.split import check_shares, group_numbers
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Options:
             )
         if self.calibrator not in CALIBRATORS:
             raise UnsupportedModelError(f"unknown calibrator {self.calibrator!r}", expected=", ".join(CALIBRATORS))
+        check_shares(self.shares)
 
     def check(self, labels: Sequence[str]) -> None:
         """Refuse a policy or a class that does not fit the labels of the model.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,5 +73,7 @@ def compare(
 
 
 def _shown(row: Any) -> str:
+    if isinstance(row, Mapping):
+        row = {name: value.tolist() if isinstance(value, np.generic) else value for name, value in row.items()}
     text = repr(row.tolist() if isinstance(row, np.ndarray | np.void) else row)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} …"

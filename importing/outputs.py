@@ -93,7 +93,17 @@ def choose_output(
         keys = _keys(maps[0], classes, chosen.port)
     # Of many classes, all raised to a floor, the sum must not move by more than rounding does.
     output = GraphOutput(name=chosen.port.name, form=form or chosen.form, keys=keys, smallest=2e-7 / len(classes))
-    return output, f"output {chosen.port.name}: {form or chosen.form} ({'as asked' if form else chosen.why})"
+    return output, f"{described(output)} ({'as asked' if form else chosen.why}){clipped(output)}"
+
+
+def described(output: GraphOutput) -> str:
+    """Return an output in words."""
+    return f"output {output.name}: {output.form}"
+
+
+def clipped(output: GraphOutput) -> str:
+    """Return what exact zeros count as, as the end of a sentence; empty for forms without probabilities."""
+    return "" if output.form in ("logits", "margin") else f"; a probability counts as at least {output.smallest:.3g}"
 
 
 def _candidate(port: Port, value: Any, classes: int, *, named: bool) -> Candidate | None:

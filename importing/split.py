@@ -37,10 +37,7 @@ def split(rows: Rows, shares: tuple[float, float, float] = SHARES, *, seed: int)
     """
     groups = group_numbers(rows, seed)
     if rows.part is None:
-        if len(shares) != 3 or not min(shares[:2]) > 0 <= shares[2] or abs(sum(shares) - 1) > 1e-9:
-            raise RowsError(
-                "The split is invalid.", found=str(shares), expected="three shares with sum 1, as 0.5,0.45,0.05"
-            )
+        check_shares(shares)
         part = roles(groups, shares)
         needed = 3 if shares[2] > 0 else 2
     else:
@@ -59,15 +56,26 @@ def split(rows: Rows, shares: tuple[float, float, float] = SHARES, *, seed: int)
     absent = set(rows.classes) - set(rows.label[part == 0].tolist())
     if absent:
         name = min(absent, key=rows.classes.index)
+        count = int((rows.label == name).sum())
         raise RowsError(
             f"The class `{name}` has no fit rows.",
             where=str(rows.path),
-            found=f"{int((rows.label == name).sum())} rows of it, none of them in the fit part",
+            found=f"{count} row{'s' * (count > 1)} of it, none in the fit part",
             expected="each class among the fit rows",
             remedy="Bring more rows of this class, or try another seed.",
         )
     order = np.arange(len(rows)) if rows.time is None else np.argsort(rows.time, kind="stable")
     return {name: order[part[order] == place] for place, name in enumerate(PARTS)}
+
+
+def check_shares(shares: tuple[float, float, float]) -> None:
+    """Refuse shares that are not a split; raises RowsError."""
+    if len(shares) != 3 or not min(shares[:2]) > 0 <= shares[2] or abs(sum(shares) - 1) > 1e-9:
+        raise RowsError(
+            "The split is invalid.",
+            found=",".join(f"{share:g}" for share in shares),
+            expected="three shares with sum 1, as 0.5,0.45,0.05; only the last may be 0",
+        )
 
 
 def group_numbers(rows: Rows, seed: int) -> NDArray[np.int64]:

@@ -37,7 +37,7 @@ from importing.finish import Options, Source, finish, record_of
 from importing.huggingface import Export, read_export
 from importing.model import Model, OnnxModel
 from importing.native import compare
-from importing.outputs import choose_output
+from importing.outputs import choose_output, clipped, described
 from importing.references import SUFFIXES
 from importing.rows import Rows
 from importing.split import split
@@ -314,7 +314,7 @@ def _graph(
                 expected=", ".join(keys),
                 remedy="Name all classes in the order of the model's scores: --labels 0=genuine,1=fraud.",
             )
-        return converted.graph, f"output {converted.graph.output.name}: {converted.graph.output.form}"
+        return converted.graph, described(converted.graph.output) + clipped(converted.graph.output)
     found, note = choose_output(model.outputs, _probed(model, examples), keys, output)
     return Graph(inputs=examples.inputs, output=found, batch=model.batch), note
 

@@ -74,7 +74,7 @@ def text_examples(rows: Rows, ports: Sequence[Port], texts: Texts) -> Examples:
     notes = [f"input {port}" for port in ports]
     notes.append(f"texts: column {name}, {length} tokens each; longer texts are cut (--max-length)")
     if empty:
-        notes.append(f"{empty} of {len(given)} rows have no text: they are encoded as empty texts")
+        notes.append(f"rows without a text: {empty} of {len(given)}, encoded as empty texts")
     inputs = tuple(GraphInput(name=each.name, dtype=each.dtype, shape=each.shape) for each in spec.tensors)
     return Examples(spec, inputs, None, OnDemand(len(rows), encoded), tuple(notes), tokenizer, given)
 

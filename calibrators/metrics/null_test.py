@@ -44,12 +44,17 @@ class CalibrationTest:
 
 
 def above_null(error: float, null_quantile: float) -> str | None:
-    """Return a warning if a calibration error is above the 95 % quantile of calibrated worlds; None otherwise."""
+    """Return a warning if a calibration error is above the 95 % quantile of calibrated worlds; None otherwise.
+
+    >>> above_null(0.0103, 0.0099)
+    'Not calibrated: the ECE is 1.03%. On these rows, 95 % of calibrated models have less than 0.99%.'
+    """
     if error <= null_quantile:
         return None
+    digits = next((each for each in (1, 2, 3) if f"{error:.{each}%}" != f"{null_quantile:.{each}%}"), 4)
     return (
-        f"Not calibrated: the ECE is {error:.1%}. On these rows, 95 % of calibrated models have less than "
-        f"{null_quantile:.1%}."
+        f"Not calibrated: the ECE is {error:.{digits}%}. On these rows, 95 % of calibrated models have less than "
+        f"{null_quantile:.{digits}%}."
     )
 
 

@@ -50,6 +50,9 @@ def array_examples(rows: Rows, ports: Sequence[Port]) -> Examples:
                 where=str(rows.path),
                 found=f"{array.dtype} {array.shape}",
                 expected=str(port),
+                remedy=f"If clients will send images, add --input {port.name}."
+                if array.dtype == np.uint8 and len(port.row) == 3
+                else None,
             )
         longest = array.dtype.itemsize // 4 if array.dtype.kind == "U" else 64
         assert port.dtype is not None  # noqa: S101 — checked above

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -70,7 +71,7 @@ def _by_tensor(ports: Sequence[Port], names: list[str]) -> dict[str, list[str]]:
         if size not in (None, len(names)):
             raise UnsupportedModelError(
                 "the rows have another number of columns than the model",
-                found=f"{len(names)} columns: {', '.join(names)}",
+                found=f"{len(names)} column{'s' * (len(names) != 1)}: {', '.join(names)}",
                 expected=str(ports[0]),
                 remedy="Leave columns out with --drop, or name the inputs in order with --columns.",
             )
@@ -78,6 +79,13 @@ def _by_tensor(ports: Sequence[Port], names: list[str]) -> dict[str, list[str]]:
     by_tensor = {port.name: [name for name in names if name == port.name] for port in ports}
     unfilled = [str(port) for port in ports if by_tensor[port.name] != [port.name] or port.row not in ((), (1,))]
     unused = [name for name in names if name not in by_tensor]
+    if unused and not unfilled:
+        raise UnsupportedModelError(
+            "the rows have columns that the model does not take",
+            found=", ".join(unused),
+            expected=", ".join(by_tensor),
+            remedy=f"Leave them out: {' '.join(f'--drop {shlex.quote(name)}' for name in unused)}",
+        )
     if unfilled or unused:
         raise UnsupportedModelError(
             "the columns of the rows are not the inputs of the model",

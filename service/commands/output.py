@@ -236,7 +236,7 @@ def print_certificates(
         if certificate.rows_per_day is not None:
             promise += f", {certificate.per_day:,} of {certificate.rows_per_day:,} rows per day"
         if certificate.valid:
-            counted = "flagged" if certificate.metric == "flag_rate" else "errors"
+            counted = "flagged" if certificate.metric == "flag_rate" else f"error{'s' * (certificate.errors != 1)}"
             wrong = f", {100 * certificate.wrong_labels:g}% of labels may be wrong" if certificate.wrong_labels else ""
             out.print(
                 f"  [green]certified[/green]      {escape(promise)} ({certificate.errors} {counted} in "

@@ -223,7 +223,8 @@ def objection(
     tolerance = policy.tolerance(index)
     explored = "" if tolerance == when.tolerance else f" ({tolerance:.4g} without the explored rows)"
     return (
-        f"{outcome.errors} errors{unknown} among {outcome.n} {denominator} do not show {promise_of(when)}{explored}; "
+        f"{outcome.errors} error{'s' * (outcome.errors != 1)}{unknown} among {outcome.n} {denominator} do not show "
+        f"{promise_of(when)}{explored}; "
         f"at least {outcome.needed} more {labels} are needed, if none of them is an error"
         + (", and more if they are added to rows already shown" if outcome.n else "")
         + (f"; {shown.wrong.count} of the labels may be wrong" if shown.wrong.share and metric != "flag_rate" else "")
@@ -237,7 +238,9 @@ def objection(
 def _limit(policy: Policy, outcome: Outcome) -> str:
     """Return the limit of a group in words."""
     limit = outcome.limit or 0.0
-    return f"{limit:,.0f} rows" if policy.certify.unit == "row" else f"{limit:,.6g} of the amount"
+    if policy.certify.unit != "row":
+        return f"{limit:,.6g} of the amount"
+    return f"{limit:,.0f} row{'s' * (round(limit) != 1)}"
 
 
 def _without_amount(metric: Metric, outcome: Outcome, certify: ScoredRows) -> float:

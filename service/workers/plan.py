@@ -58,7 +58,7 @@ def share_of(settings: Settings, workers: int, *, cpus: float | None = None) -> 
             where="CANDOR_THREADS",
             found=f"{settings.threads} threads in {'one worker' if workers == 1 else f'each of {workers} workers'} on "
             f"{cpus:g} processors",
-            expected=f"at most {most} threads per worker",
+            expected=f"at most {most} thread{'s' * (most != 1)} per worker",
             remedy="Lower CANDOR_THREADS or CANDOR_WORKERS, or unset CANDOR_THREADS: the processors are then divided.",
         )
     return settings.model_copy(

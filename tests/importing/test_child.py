@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +27,8 @@ def begin(code: str, folder: Path) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        start_new_session=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     )
 
 
@@ -66,6 +71,18 @@ def test_other_ends_keep_their_status(tmp_path: Path, code: str, status: int, to
     running = begin(code, tmp_path / "temporary")
     _, complaint = running.communicate()
     assert (running.returncode, told in complaint, bool(complaint)) == (status, True, bool(told))
+    assert list((tmp_path / "temporary").glob("candor-*")) == []
+
+
+@pytest.mark.parametrize("send", [os.kill, os.killpg])  # the parent alone, or all as a terminal does
+def test_an_interrupt_of_the_parent_ends_the_import_once(tmp_path: Path, send: Any) -> None:
+    code = "from importing.cli import refusing\nwith refusing():\n print('begun', flush=True)\n time.sleep(60)"
+    running = begin(code, tmp_path / "temporary")
+    assert running.stdout is not None
+    assert running.stdout.readline() == "begun\n"
+    send(running.pid, signal.SIGINT)
+    assert running.communicate(timeout=30) == ("", "Interrupted. Nothing was written.\n")
+    assert running.returncode == 130
     assert list((tmp_path / "temporary").glob("candor-*")) == []
 
 

@@ -48,6 +48,8 @@ def test_a_small_class_certifies_nothing_and_says_what_would(tmp_path: Path) -> 
     assert "0.90 requires 29 of them, so about 65 rows of `fraud` in the file." in found
     assert "Fewer than 10 rows: `fraud` (6)." in found
     assert "genuine" not in found
+    found = warnings(tmp_path, {"a": range(400), "b": [row % 7 for row in range(400)], "y": labels(1, 400)})
+    assert "1 row of `fraud` in 400 certifies nothing: it is a certify row with a chance of 45%." in found
 
 
 def test_groups_count_once_for_a_certificate(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -234,6 +234,7 @@ def test_groups_segments_and_weights_stay_with_the_reference_rows(run: Any) -> N
         (graphs.logits(), ("--drop", "a"), "another number of columns than the model"),
         (graphs.logits(), ("--labels", "0=a,2=b"), "other classes than --labels"),
         (graphs.logits(), ("--split", "half"), "three shares"),
+        (graphs.logits(), ("--split", "0.5,0.6,0.1"), "The split is invalid. found: 0.5,0.6,0.1"),
         (graphs.logits(), ("--labels", "0=a,1=a"), "names a class twice"),
         (graphs.logits(), ("--labels", "0=a,,1=b"), "names a class twice, or not at all"),
         (graphs.logits(), ("--input", "x:scale=0.1"), "--input describes images"),
@@ -352,7 +353,7 @@ def test_a_dry_run_says_what_was_found_and_writes_nothing(run: Any) -> None:
     told = sentence(result.output)
     assert result.exit_code == 0
     assert "they are read in the order of the file: a, b, c" in told
-    assert "output p: probabilities (rows add up to 1)" in told
+    assert "output p: probabilities (rows add up to 1); a probability counts as at least 1e-07" in told
     assert "it runs 1 row at a time" in told
     assert "Dry run: nothing was written." in told
     assert not path.exists()
@@ -442,6 +443,9 @@ def test_a_table_says_which_images_belong_together(run: Any, tmp_path: Path) -> 
 def test_an_array_of_pixels_is_described_as_images_are(run: Any, tmp_path: Path) -> None:
     images, file = np.random.default_rng(8).integers(0, 256, (90, 4, 5, 3)).astype(np.uint8), tmp_path / "rows.npz"
     options = *("--input", "pixels:mean=0.5,std=0.2"), *("--label", "y", "--allow-reversed")
+    np.savez(file, pixels=images, y=np.arange(90) % 2)
+    refused, _ = run(graphs.photographs(), "--label", "y", validation=file)
+    assert "If clients will send images, add --input pixels." in sentence(refused.stderr)
     np.savez(file, anything=images, y=np.arange(90) % 2)
     result, path = run(graphs.photographs(), *options, validation=file)
     assert result.exit_code == 0, result.output + result.stderr
@@ -469,6 +473,19 @@ def test_arrays_feed_several_inputs(run: Any, tmp_path: Path) -> None:
         np.savez(stream, ids=ids, mood=RANDOM.integers(0, 2, 90))
     result, _ = run(graphs.sentences(), "--label", "mood", validation=file)
     assert (result.exit_code, "not the inputs of the model" in sentence(result.stderr)) == (2, True)
+
+
+def test_columns_that_no_input_takes_are_named_with_the_options_that_drop_them(run: Any, tmp_path: Path) -> None:
+    rows = tmp_path / "claims.csv"
+    rows.write_text("a,claim no,at,b,y\n" + "".join(f"{row},{row},x,{row % 3},{row % 2}\n" for row in range(40)))
+    made = graphs.model(
+        [helper.make_node("Sub", ["a", "b"], ["margin"])],
+        [graphs.value("a", TensorProto.FLOAT, 1), graphs.value("b", TensorProto.FLOAT, 1)],
+        [graphs.value("margin", TensorProto.FLOAT, 1)],
+    )
+    result, _ = run(made, "--label", "y", validation=rows)
+    assert result.exit_code == 2
+    assert "Leave them out: --drop 'claim no' --drop at" in sentence(result.stderr)
 
 
 def test_columns_are_put_in_the_model_s_order(run: Any, rows: Path, tmp_path: Path, table: np.ndarray) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -27,6 +29,8 @@ def test_the_worst_row_is_shown() -> None:
     assert "{'amount': None, 'country': 'de'}" in text
     assert "[0.75, 0.25]" in text
     assert "[0.5, 0.5]" in text
+    with pytest.raises(NativeDifferenceError, match=re.escape("{'amount': 3.0, 'country': 'de'}")):
+        compare(RIGHT[:1] + 0.1, RIGHT[:1], [{"amount": np.float64(3), "country": "de"}], library="x 1")
     assert "708 and 728" in text
 
 

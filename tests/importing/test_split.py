@@ -114,7 +114,7 @@ def test_a_class_without_fit_rows_is_refused(tmp_path: Path) -> None:
     labels = ["rare" if row == 17 else "usual" for row in range(N)]
     rows = table(tmp_path, {"a": range(N), "y": labels})
     seed = next(seed for seed in range(20) if 17 not in split_or_none(rows, seed))
-    with pytest.raises(RowsError, match=r"The class `rare` has no fit rows\. Found: 1 rows of it"):
+    with pytest.raises(RowsError, match=r"The class `rare` has no fit rows\. Found: 1 row of it, none in the fit part"):
         split(rows, seed=seed)
 
 

@@ -66,7 +66,7 @@ def test_an_onnx_file_with_its_tokenizer(tmp_path: Path, run: Any) -> None:
     result, path = run("onnx", tmp_path / "model.onnx", *options, "--text", "body", "--max-length", "12")
     assert result.exit_code == 0, result.output
     assert "column body, 12 tokens each" in result.output
-    assert "1 of 240 rows have no text" in result.output
+    assert "rows without a text: 1 of 240" in result.output
     assert "like an identifier" not in result.output
     found = check(path, 12)
     assert found.manifest.labels == complaints.LABELS

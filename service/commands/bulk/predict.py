@@ -160,7 +160,8 @@ def _print_summary(summary: Summary, *, as_json: bool) -> None:
         )
         return
     kept = f", {summary.kept:,} of them before" if summary.kept else ""
-    console.print(escape(f"{summary.out}: {summary.rows:,} rows{kept}"), soft_wrap=True, highlight=False)
+    rows = f"{summary.rows:,} row{'s' * (summary.rows != 1)}"
+    console.print(escape(f"{summary.out}: {rows}{kept}"), soft_wrap=True, highlight=False)
     if summary.actions:
         console.print(escape(", ".join(f"{action} {count:,}" for action, count in summary.actions.items())))
     console.print(f"[dim]{escape(summary.model)} {', '.join(summary.revisions)}[/dim]")

@@ -142,7 +142,8 @@ def _print(summary: Summary, *, as_json: bool) -> None:
         return
     kept = f", {summary.kept:,} of them before" if summary.kept else ""
     parts = f"{summary.parts:,} part{'s' * (summary.parts != 1)}"
-    console.print(escape(f"{summary.output}: {summary.rows:,} rows in {parts}{kept}"), soft_wrap=True, highlight=False)
+    rows = f"{summary.rows:,} row{'s' * (summary.rows != 1)}"
+    console.print(escape(f"{summary.output}: {rows} in {parts}{kept}"), soft_wrap=True, highlight=False)
     if summary.actions:
         console.print(escape(", ".join(f"{action} {count:,}" for action, count in summary.actions.items())))
     console.print(f"[dim]{escape(' '.join(filter(None, (summary.model, summary.revision, summary.policy))))}[/dim]")

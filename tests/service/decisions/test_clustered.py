@@ -158,7 +158,7 @@ def test_rows_beyond_the_limit_of_their_group_count_as_errors_or_certify_nothing
     found = solve(policy(0.99, looks="unlimited"), version=1, fit=fit, certify=certify, look=look, basis="traffic")
     certificate = found.bands[0].certificate
     assert certificate is not None
-    assert "beyond the first 1 rows of their group" in str(certificate.reason)
+    assert "beyond the first 1 row of their group" in str(certificate.reason)
     assert not certificate.valid
     # One twin beyond the limit is within what is allowed, and counted.
     twin = replace(fit, group=np.where(np.arange(5000) == 1, 0, np.arange(5000)))
@@ -242,7 +242,7 @@ def test_larger_groups_than_in_the_fit_rows_are_not_certified() -> None:
     score = np.random.default_rng(1).random(300).astype(np.float32)
     fit = ScoredRows(probability=score, score=score, positive=np.ones(300, np.bool_))
     certify = replace(fit, group=np.arange(300) // 5)
-    assert "beyond the first 1 rows of their group" in str(solved(policy(), fit, certify).reason)
+    assert "beyond the first 1 row of their group" in str(solved(policy(), fit, certify).reason)
 
 
 def test_certificates_of_earlier_versions_are_per_group() -> None:
