@@ -42,3 +42,14 @@ def test_an_interrupt_is_quiet_while_modules_are_imported(command: str, words: l
         rest = list(said)
     assert process.returncode == 130
     assert [line for line in rest if not line.startswith("import time:")] == []
+
+
+@pytest.mark.parametrize("command", sorted(SCRIPTS))
+def test_nothing_large_is_imported_before_interrupts_are_handled(command: str) -> None:
+    module = SCRIPTS[command].partition(":")[0]
+    code = f"import sys; before = set(sys.modules); import {module}; print(*(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    packages = {name.partition(".")[0] for name in done.stdout.split()}
+    own = {"service", "training"}
+    assert packages - own <= set(sys.stdlib_module_names), packages
+    assert sum(name.partition(".")[0] in own for name in done.stdout.split()) == 2  # the package and its __main__

@@ -8,19 +8,22 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from training.config import TrainConfig
-from training.epochs import OnEpoch, OnStep
-from training.errors import (
-    ConfigurationError,
-    DataError,
-    DivergedError,
-    ExportError,
-    PoorModelError,
-    TrainingError,
-)
-from training.in_memory import candor_train
+if TYPE_CHECKING:
+    from training.config import TrainConfig
+    from training.epochs import OnEpoch, OnStep
+    from training.errors import (
+        ConfigurationError,
+        DataError,
+        DivergedError,
+        ExportError,
+        PoorModelError,
+        TrainingError,
+    )
+    from training.in_memory import candor_train
 
 __all__ = [
     "ConfigurationError",
@@ -33,6 +36,16 @@ __all__ = [
     "candor_train",
     "train_bundle",
 ]
+
+_ELSEWHERE = {"TrainConfig": "config", "candor_train": "in_memory"}
+
+
+def __getattr__(name: str) -> object:
+    """Import what is named on first use: the command handles Ctrl-C before anything large is imported."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(f"training.{_ELSEWHERE.get(name, 'errors')}"), name)
+    return found
 
 
 def train_bundle(
