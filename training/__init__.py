@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from training.config import TrainConfig
+    from training.config import OnStart, TrainConfig
     from training.epochs import OnEpoch, OnStep
     from training.errors import (
         ConfigurationError,
@@ -54,6 +54,7 @@ def train_bundle(
     *,
     weights: Path | None = None,
     keep: Path | None = None,
+    on_start: OnStart | None = None,
     on_epoch: OnEpoch | None = None,
     on_step: OnStep | None = None,
     allow_poor: bool = False,
@@ -65,6 +66,7 @@ def train_bundle(
         root: Folder of bundles.
         weights: File to save the trained network to as well, for `candor-train export`; None for none.
         keep: Checkpoint file, written after each epoch and removed at the end; an interrupted run continues from it.
+        on_start: Called before the first epoch with the settings, in which nothing is left to the data or the machine.
         on_epoch: Called after every epoch.
         on_step: Called after every step of a network.
         allow_poor: Whether to write a model that has collapsed, or whose calibrator is at its bound.
@@ -81,4 +83,13 @@ def train_bundle(
     """
     from training.pipeline import run  # imports torch
 
-    return run(config, root, weights=weights, keep=keep, on_epoch=on_epoch, on_step=on_step, allow_poor=allow_poor)
+    return run(
+        config,
+        root,
+        weights=weights,
+        keep=keep,
+        on_start=on_start,
+        on_epoch=on_epoch,
+        on_step=on_step,
+        allow_poor=allow_poor,
+    )

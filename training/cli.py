@@ -159,6 +159,7 @@ def train_command(
                 out,
                 weights=weights,
                 keep=keep,
+                on_start=None if tracker is None else tracker.settings,
                 on_epoch=on_epoch,
                 on_step=shown.step,
                 allow_poor=allow_poor,

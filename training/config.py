@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -240,6 +240,9 @@ class TrainConfig(Recipe):
             'cifar10-bird-cat'
         """
         return self.name or re.sub(r"[^a-z0-9_]+", "-", self.dataset.lower()).strip("-")[:64]
+
+
+OnStart = Callable[[TrainConfig], None]
 
 
 def choose(kind: str, registry: Mapping[str, Entry], name: str) -> Entry:

@@ -15,7 +15,7 @@ from bundle.report import headline
 from calibrators import CALIBRATORS
 from importing.report import make_report
 from training.calibrate import calibrate
-from training.config import TrainConfig, choose
+from training.config import OnStart, TrainConfig, choose
 from training.data import Dataset
 from training.determinism import deterministic
 from training.diagrams import draw
@@ -41,6 +41,7 @@ def run(
     given: Given | None = None,
     weights: Path | None = None,
     keep: Path | None = None,
+    on_start: OnStart | None = None,
     on_epoch: OnEpoch | None = None,
     on_step: OnStep | None = None,
     allow_poor: bool = False,
@@ -62,6 +63,8 @@ def run(
                 f"{config.model} trains in one piece and in one process: run it without --keep, --weights and "
                 "torchrun. An interruption leaves nothing behind"
             )
+        if on_start is not None and together.leads:
+            on_start(replace(config, device="cpu" if device_of(config).type == "cpu" else "cuda"))
         trained = fit(config, given, keep=keep, on_epoch=on_epoch, on_step=on_step, team=together)
 
         def write() -> Path:

@@ -205,7 +205,7 @@ def run(
             seed = np.random.SeedSequence([search.base.seed, trial.number]).generate_state(1)[0]
             trial.study.sampler = optuna.samplers.TPESampler(seed=int(seed), constant_liar=True)
             asked.update({knob.name: knob.suggest(trial) for knob in search.knobs})
-            config = configured(search.base, asked)
+            config = configured(search.base, asked).suited(data, parts)[0]
             with following(trial.number, config) as note:
                 try:
                     outcome = fit(config, Given(data, parts), on_epoch=_reporting(trial, search, note)).outcome

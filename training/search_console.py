@@ -41,7 +41,9 @@ class Following:
             followers = [stack.enter_context(progress(f"Trial {number}", config.epochs)).epoch]
             if self._track is not None:
                 told = {"study": self._search.name, "trial": number}
-                followers.append(stack.enter_context(track_to(self._track, config, self._search.name, **told)).epoch)
+                tracker = stack.enter_context(track_to(self._track, config, self._search.name, **told))
+                tracker.settings(config)
+                followers.append(tracker.epoch)
 
             def on_epoch(epoch: Epoch) -> None:
                 for follower in followers:

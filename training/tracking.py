@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import os
@@ -37,6 +38,19 @@ class Tracker:
         self._client, self._run = client, run
         self._told = False
 
+    def settings(self, config: TrainConfig) -> None:
+        """Log the settings after all defaults, those of the loss included, as the run's parameters."""
+        told = {field.name: str(getattr(config, field.name)) for field in fields(config)}
+        told |= {name: json.dumps(dict(getattr(config, name))) for name in ("data_settings", "model_settings")}
+        told["coefficients"] = json.dumps(_coefficients(config))
+        self._params({name: value for name, value in told.items() if name not in _LEFT_OUT})
+
+    def _params(self, values: Mapping[str, str]) -> None:
+        from mlflow.entities import Param
+
+        with self._tolerant():
+            self._client.log_batch(self._run, params=[Param(name, text[:_LONGEST]) for name, text in values.items()])
+
     def epoch(self, epoch: Epoch) -> None:
         """Log an epoch's metrics under the names that TensorBoard shows, with the epoch as step."""
         self.metrics(dict(scalars(epoch)), epoch.number)
@@ -58,8 +72,14 @@ class Tracker:
                 self._client.set_tag(self._run, f"candor.{name}", str(value)[:_LONGEST])
 
     def bundle(self, path: Path) -> None:
-        """Log a written bundle: its headline metrics, name, version and id, its report and diagrams."""
+        """Log a written bundle: its headline metrics, name, version and digest (id), its report and diagrams.
+
+        Trees also have the parameters that their library had, as `library.NAME`.
+        """
         found = bundle.verify(path)
+        record = found.manifest.training
+        if record is not None and "library" in record.recipe:
+            self._params({f"library.{name}": str(value) for name, value in record.recipe.items()})
         self.metrics({f"bundle/{name}": value for name, value in found.manifest.metrics.items()})
         self.tags(model=found.manifest.model, version=found.manifest.version, bundle=found.id)
         with self._tolerant():
@@ -88,7 +108,7 @@ def track_to(where: str, config: TrainConfig, experiment: str, **tags: object) -
 
     Args:
         where: `mlflow:URI`, such as `mlflow:http://127.0.0.1:5000` or `mlflow:sqlite:///mlflow.db`.
-        config: The run's settings, its parameters there.
+        config: The run's settings, for its name; `Tracker.settings` logs them once nothing is left to the data.
         experiment: Name of the experiment; created if missing.
         **tags: Tags of the run, as `candor.NAME`.
 
@@ -96,7 +116,6 @@ def track_to(where: str, config: TrainConfig, experiment: str, **tags: object) -
         ConfigurationError: `where` has another form, MLflow is not installed, or it refuses.
     """
     make = _client(where)
-    from mlflow.entities import Param
     from mlflow.exceptions import MlflowException
 
     try:
@@ -106,13 +125,6 @@ def track_to(where: str, config: TrainConfig, experiment: str, **tags: object) -
             found = client.get_experiment_by_name(experiment)
             number = client.create_experiment(experiment) if found is None else found.experiment_id
             run = client.create_run(number, run_name=f"{config.model} {config.loss} {config.seed}").info.run_id
-        told = {field.name: str(getattr(config, field.name)) for field in fields(config)}
-        told |= {
-            name: json.dumps(dict(getattr(config, name)))
-            for name in ("coefficients", "data_settings", "model_settings")
-        }
-        params = [Param(name, value[:_LONGEST]) for name, value in told.items() if name not in _LEFT_OUT]
-        client.log_batch(run, params=params)
     except MlflowException as error:
         raise ConfigurationError(f"{where}: MLflow refuses: {_reason(error)}") from error
     tracker = Tracker(client, run)
@@ -126,6 +138,20 @@ def track_to(where: str, config: TrainConfig, experiment: str, **tags: object) -
         raise
     finally:
         tracker.end(status)
+
+
+def _coefficients(config: TrainConfig) -> dict[str, float]:
+    """Return the coefficients of the loss, with its defaults."""
+    from training.losses import LOSSES  # imports torch
+    from training.own import look_up
+
+    keywords = inspect.signature(look_up("loss", LOSSES, config.loss)).parameters.values()
+    own = {
+        each.name: each.default
+        for each in keywords
+        if each.kind is each.KEYWORD_ONLY and isinstance(each.default, int | float)
+    }
+    return own | dict(config.coefficients)
 
 
 def _reason(error: Exception) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -48,7 +50,12 @@ def test_a_run_has_settings_epochs_and_the_bundle(server: str, tmp_path: Path) -
     made = bundle.verify(tmp_path / "out" / "digits" / "1")
     (run,) = runs(server, "digits")
     assert run.info.status == "FINISHED"
-    assert (run.data.params["loss"], run.data.params["coefficients"]) == ("focal", '{"gamma": 2}')
+    assert run.data.params["loss"] == "focal"
+    assert json.loads(run.data.params["coefficients"]) == {"gamma": 2, "alpha": 0}  # the default of alpha too
+    # What was left to the data and the machine is told as it was decided.
+    resolved = {"model": "lenet5", "calibrator": "temperature", "device": "cpu", "reference_rows": "60", "epochs": "2"}
+    assert {name: run.data.params[name] for name in resolved} == resolved
+    assert int(run.data.params["threads"]) >= 1
     assert "data" not in run.data.params
     assert run.data.tags["candor.bundle"] == made.id
     logged = read_log(tmp_path / "log" / "epochs.jsonl")
@@ -93,7 +100,24 @@ def test_a_search_has_a_run_for_each_trial(server: str, tmp_path: Path) -> None:
     tune = ["--tune", "dropout=0,0.3", "--trials", "2", "--storage", f"sqlite:///{tmp_path}/search.db"]
     done = CliRunner().invoke(app, ["search", *settings, *tune, "--track", f"mlflow:{server}"])
     assert done.exit_code == 0, done.output
-    assert {run.data.tags["candor.trial"] for run in runs(server, "digits")} == {"0", "1"}
+    found = runs(server, "digits")
+    assert {run.data.tags["candor.trial"] for run in found} == {"0", "1"}
+    assert {run.data.params["dropout"] for run in found} <= {"0.0", "0.3", "0"}
+    assert {run.data.params["model"] for run in found} == {"lenet5"}
+
+
+def test_a_run_of_trees_has_their_parameters(server: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    lines = [f"{value:.3f},{int(value + noise > 0)}" for value, noise in rng.normal(size=(400, 2))]
+    (tmp_path / "table.csv").write_text("\n".join(["x,y", *lines]))
+    typed = ["train", "--out", str(tmp_path / "out"), "--dataset", "table", "--model", "hist_gradient_boosting"]
+    typed += ["--data-setting", f"file={tmp_path}/table.csv", "--data-setting", "label=y", "--no-log", "--name", "t"]
+    done = CliRunner().invoke(app, [*typed, "--allow-poor", "--track", f"mlflow:{server}"])
+    assert done.exit_code == 0, done.output
+    (run,) = runs(server, "t")
+    assert run.data.params["library.library"]
+    assert int(run.data.params["library.max_leaf_nodes"]) == 15
+    assert int(run.data.params["reference_rows"]) == int(run.data.params["validation_rows"]) + 78  # 120 and 42
 
 
 def test_a_server_that_refuses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
