@@ -44,6 +44,7 @@ from calibrators.methods.temperature import Temperature
 from calibrators.methods.tops import calibration_warning
 from calibrators.methods.vector import Vector
 from calibrators.methods.venn_abers import VennAbers
+from calibrators.multicalibration import CellCalibration, Multicalibration
 from calibrators.online import OnlinePlatt
 from calibrators.registry import restored
 from calibrators.softmax import logits_from_probabilities, softmax
@@ -58,6 +59,7 @@ __all__ = [
     "CalibrationError",
     "CalibrationFitError",
     "Calibrator",
+    "CellCalibration",
     "CentredIsotonic",
     "Dirichlet",
     "EnsembleTemperature",
@@ -66,6 +68,7 @@ __all__ = [
     "Isotonic",
     "IsotonicMulticlass",
     "Matrix",
+    "Multicalibration",
     "OnlinePlatt",
     "Platt",
     "PriorShift",

@@ -1,0 +1,150 @@
+"""Cells of columns: the values of a text column, the ranges of a column of numbers, each with a cell for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from calibrators.arrays import ArrayLike, Doubles, Labels
+from calibrators.documents import Document
+from calibrators.errors import CalibrationDataError, shown
+from calibrators.validation import check_shape
+
+_RANGES: Final = 8
+ColumnValues = Mapping[str, ArrayLike | Sequence[str | None]]
+"""Named columns of N rows: numbers (NaN is missing), or texts (None is missing)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """The cells of a column; one of `edges` and `texts` is not None.
+
+    Cell 0 has missing and unknown values, and texts that were rare in the fit.
+
+    Attributes:
+        name: The column.
+        edges: Lower edges of the ranges after the first, increasing.
+        texts: The texts, sorted.
+    """
+
+    name: str
+    edges: Doubles | None
+    texts: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, name: str, values: ArrayLike | Sequence[str | None], rows: int, least: int) -> Cells:
+        """Choose the cells of N ``rows``: eight ranges of about as many rows, or the texts of ``least`` rows or more.
+
+        Raises:
+            CalibrationDataError: The values are neither numbers nor texts, or not one per row.
+        """
+        column = _values(name, values, rows)
+        if column.dtype == np.float64:
+            present = column[~np.isnan(column)]
+            quantiles = np.quantile(present, np.arange(1, _RANGES) / _RANGES) if len(present) else np.empty(0)
+            return cls(name, np.unique(quantiles), None)
+        texts, counts = np.unique(column[column != None], return_counts=True)  # noqa: E711 — of an array
+        return cls(name, None, tuple(texts[counts >= least].tolist()))
+
+    @property
+    def count(self) -> int:
+        """Number of cells."""
+        return len(self.texts) + 1 if self.texts is not None else len(self._edges) + 2
+
+    @property
+    def names(self) -> list[str]:
+        """What each cell is called."""
+        if self.texts is not None:
+            return ["other", *self.texts]
+        bounds = [f"{edge:g}" for edge in self._edges]
+        if not bounds:
+            return ["missing", "all"]
+        between = [f"{low} to {high}" for low, high in pairwise(bounds)]
+        return ["missing", f"below {bounds[0]}", *between, f"from {bounds[-1]}"]
+
+    def cell_of(self, values: ArrayLike | Sequence[str | None], rows: int) -> Labels:
+        """Return the cell (N,) of each row.
+
+        Raises:
+            CalibrationDataError: The values are not of the column's kind, or not one per row.
+        """
+        column = _values(self.name, values, rows)
+        if (column.dtype == np.float64) is (self.texts is not None) and rows:
+            found = "numbers" if column.dtype == np.float64 else "texts"
+            expected = "texts, as in the fit" if self.texts is not None else "numbers, as in the fit"
+            raise CalibrationDataError("Wrong type", where=f"columns[{self.name!r}]", found=found, expected=expected)
+        if self.texts is None:
+            cells = np.searchsorted(self._edges, column.astype(np.float64), side="right") + 1
+            return np.where(np.isnan(column.astype(np.float64)), 0, cells).astype(np.int64)
+        number = {text: cell for cell, text in enumerate(self.texts, 1)}
+        return np.array([number.get(value, 0) for value in column.tolist()], np.int64)
+
+    def document(self) -> dict[str, Any]:
+        """Return the cells as a JSON document."""
+        kept = {"edges": self._edges.tolist()} if self.texts is None else {"texts": list(self.texts)}
+        return {"name": self.name, **kept}
+
+    @classmethod
+    def from_document(cls, content: object) -> Cells:
+        """Restore cells from their document.
+
+        Raises:
+            CalibrationDataError: A field is missing, unknown or out of range.
+        """
+        reader = Document(content)
+        name = reader.text("name")
+        if name is None:
+            reader.refuse("name", "null", "a string")
+        if reader.has("edges"):
+            edges = reader.numbers("edges")
+            if not (np.diff(edges) > 0).all():
+                reader.refuse("edges", "out of order", "increasing edges")
+            cells = cls(name, edges, None)
+        else:
+            texts = reader.objects("texts")
+            if not all(isinstance(text, str) for text in texts) or texts != sorted(set(map(str, texts))):
+                reader.refuse("texts", "repeated, out of order, or no texts", "sorted texts")
+            cells = cls(name, None, tuple(map(str, texts)))
+        reader.finish()
+        return cells
+
+    @property
+    def _edges(self) -> Doubles:
+        return np.empty(0) if self.edges is None else self.edges
+
+
+def _values(name: str, values: ArrayLike | Sequence[str | None], rows: int) -> np.ndarray[Any, Any]:
+    """Return a column as float64, or as objects that are texts or None."""
+    where = f"columns[{name!r}]"
+    try:
+        given = values if isinstance(values, np.ndarray) else np.array(list(values), np.object_)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise CalibrationDataError(
+            "Wrong shape", where=where, found=shown(values), expected="one value per row"
+        ) from None
+    check_shape(given, (rows,), where)
+    if given.dtype.kind in "fiu":
+        return _finite(given.astype(np.float64), where)
+    if given.dtype.kind == "U":
+        return given.astype(np.object_)
+    kinds = {type(value) for value in given.tolist()} if given.dtype.kind == "O" else {bool}
+    if kinds <= {str, type(None)}:
+        return given
+    if kinds <= {int, float, type(None)}:
+        numbers = [np.nan if value is None else float(value) for value in given.tolist()]
+        return _finite(np.array(numbers, np.float64), where)
+    found = ", ".join(sorted(kind.__name__ for kind in kinds))
+    raise CalibrationDataError("Wrong type", where=where, found=found, expected="numbers, or texts; None is missing")
+
+
+def _finite(column: Doubles, where: str) -> Doubles:
+    if np.isinf(column).any():
+        row = int(np.argmax(np.isinf(column)))
+        raise CalibrationDataError(
+            "Bad value", where=f"{where}[{row}]", found=str(column[row]), expected="a finite number, or NaN"
+        )
+    return column
