@@ -9,6 +9,7 @@ import lightgbm
 import numpy as np
 import pandas as pd
 import pytest
+import xgboost
 
 import candor
 
@@ -20,29 +21,45 @@ POLICY = {
 }
 
 
+MODELS = {
+    "lightgbm": lightgbm.LGBMClassifier(n_estimators=20, num_leaves=8, n_jobs=1, verbosity=-1),
+    "xgboost": xgboost.XGBClassifier(n_estimators=20, max_depth=3, n_jobs=1),
+}
+
+
 @pytest.fixture(scope="module")
 def reviewing(launch: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A service of a LightGBM model whose policy sends nearly every row to review."""
+    yield from running(launch, tmp_path_factory, "lightgbm")
+
+
+@pytest.fixture(scope="module")
+def reviewing_xgboost(launch: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The same of an XGBoost model."""
+    yield from running(launch, tmp_path_factory, "xgboost")
+
+
+def running(launch: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory, library: str) -> Iterator[Any]:
     root, rng = tmp_path_factory.mktemp("bundles"), np.random.default_rng(4)
     rows = pd.DataFrame(rng.normal(size=(600, len(NAMES))), columns=NAMES)
     odds = rows.to_numpy() @ np.linspace(1.0, 0.1, len(NAMES)) + rng.logistic(size=600)
-    labels = np.where(odds > 1, "fraud", "fine")
-    model = lightgbm.LGBMClassifier(n_estimators=20, num_leaves=8, n_jobs=1, verbosity=-1).fit(rows[:200], labels[:200])
-    candor.import_model(model, rows[200:], labels[200:], name="cards", out=root)
-    running = launch(
+    fraud = (odds > 1).astype(int)
+    model = MODELS[library].fit(rows[:200], fraud[:200])
+    candor.import_model(model, rows[200:], fraud[200:], labels={0: "fine", 1: "fraud"}, name="cards", out=root)
+    service = launch(
         tmp_path_factory.mktemp("reasons"),
         bundles=root,
         default_model="cards",
         policies=None,
         keep_inputs="sought",
     )
-    put = running.http.put("/v1/models/cards/policies/all", json=POLICY)
-    epoch = running.http.get("/v1/models/cards/revisions").headers["etag"]
+    put = service.http.put("/v1/models/cards/policies/all", json=POLICY)
+    epoch = service.http.get("/v1/models/cards/revisions").headers["etag"]
     path = f"/v1/models/cards/revisions/{put.json()['id']}/activate"
-    moved = running.http.post(path, json={"reason": "a test"}, headers={"if-match": epoch})
+    moved = service.http.post(path, json={"reason": "a test"}, headers={"if-match": epoch})
     assert moved.status_code == 200, moved.text
-    answer = running.http.post("/predict", json={"inputs": rows[:12].to_dict("records")})
+    answer = service.http.post("/predict", json={"inputs": rows[:12].to_dict("records")})
     assert answer.status_code == 200, answer.text
-    assert running.runtime.log.flush()
-    yield running
-    running.close()
+    assert service.runtime.log.flush()
+    yield service
+    service.close()

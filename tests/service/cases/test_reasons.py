@@ -38,7 +38,9 @@ def of(running: Any, case: str, calibrator: Calibrator, positive: str = "fraud")
     return found
 
 
-def test_a_case_says_why(reviewing: Any) -> None:
+@pytest.mark.parametrize("library", ["reviewing", "reviewing_xgboost"])
+def test_a_case_says_why(library: str, request: pytest.FixtureRequest) -> None:
+    reviewing = request.getfixturevalue(library)
     for case in waiting(reviewing)[:3]:
         found = get_case(reviewing.runtime, reviewing.runtime.models.get("cards"), case)
         why = found.reasons
