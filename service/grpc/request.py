@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from service.errors import InputError, InputTypeError, MalformedBodyError
+from service.inference.inputs import NOTHING, Beyond
 from service.open_inference.named import declared, own_name
 from service.open_inference.request import OUTPUTS, PER_ROW, Inference, read
 from service.places import Place, in_body
@@ -27,20 +28,25 @@ _LONGEST_SHAPE: Final = 64
 _AT_ONCE: Final = 10_000  # numbers; other threads wait meanwhile
 
 
-def parse(request: Any, served: Served, *, max_rows: int) -> Inference:
+def parse(request: Any, served: Served, *, max_rows: int, beyond: Beyond = NOTHING) -> Inference:
     """Read a ModelInferRequest.
 
     Args:
         request: The message.
         served: Revision that answers it.
         max_rows: Maximum number of texts or encoded images.
+        beyond: Columns of its challengers.
 
     Raises:
         InputError: The request cannot be answered.
     """
     raw = request.raw_input_contents
     if (sent := len(request.inputs)) > 1 + len(PER_ROW):
-        most = max(len(declared(served.input, served.encoder)), len(served.input.tensors)) + len(PER_ROW)
+        most = (
+            max(len(declared(served.input, served.encoder)), len(served.input.tensors))
+            + len(PER_ROW)
+            + len(beyond.known)
+        )
         if sent > most:
             raise InputError(
                 "The request has more input tensors than the model takes.",
@@ -81,7 +87,7 @@ def parse(request: Any, served: Served, *, max_rows: int) -> Inference:
         ],
     }
     data, own = b"".join(behind), own_name(served.bundle)
-    return read(document, data, 0, served.input, served.encoder, max_rows=max_rows, own=own)
+    return read(document, data, 0, served.input, served.encoder, max_rows=max_rows, own=own, beyond=beyond)
 
 
 def parameters_of(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ class Inferring(Prediction[Inference, W]):
             "groups": inference.groups,
             "segments": inference.segment,
             "amounts": inference.amounts,
+            "carried": inference.carried,
         }
 
     def place(self, error: InputError) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from bundle import Bundle, Column, Columns, InputSpec, RowError, Scores, TensorSpec, Tokenizer, tensors
 from bundle.open_inference import BYTES, OF_DTYPE
+from bundle.table import Cell
 from service.errors import InputError, InputShapeError
 from service.inference.encoded import Absent, by_row
 from service.inference.inputs import Encoder, check_rows
@@ -137,7 +139,13 @@ def read(
     return encoded
 
 
-def check_names(names: Sequence[str], optional: Sequence[str], spec: InputSpec, encoder: Encoder | None) -> None:
+def check_names(
+    names: Sequence[str],
+    optional: Sequence[str],
+    spec: InputSpec,
+    encoder: Encoder | None,
+    beyond: Set[str] = frozenset(),
+) -> None:
     """Refuse tensors that the model does not take, and requests that lack one.
 
     A column left out has missing values only, like a column that a row of /v1 leaves out.
@@ -147,6 +155,7 @@ def check_names(names: Sequence[str], optional: Sequence[str], spec: InputSpec, 
         optional: Names of tensors that any model takes.
         spec: Input of the model.
         encoder: Columns or scores in the bundle of the model.
+        beyond: Names of columns that challengers know.
 
     Raises:
         InputError: A tensor is unknown, duplicate or missing.
@@ -155,7 +164,7 @@ def check_names(names: Sequence[str], optional: Sequence[str], spec: InputSpec, 
     required = set(known)
     if isinstance(encoder, Columns):
         required = {column.name for column in encoder.columns if column.on_missing == "refuse"}
-    allowed = {*known, *optional}
+    allowed = {*known, *optional, *beyond}
     wrong = [name for name, count in Counter(names).items() if name not in allowed or count > 1]
     lacking = [name for name in known if name in required and name not in names]
     if wrong or lacking or not set(known).intersection(names):
@@ -168,6 +177,22 @@ def check_names(names: Sequence[str], optional: Sequence[str], spec: InputSpec, 
             found=list(names[:10]),
             expected=known[:_MOST_NAMES],
         )
+
+
+def carried_cells(given: Mapping[str, InputTensor], body: bytes, rows: int) -> list[dict[str, Cell]] | None:
+    """Return the cells of columns that challengers need; what is not one number or text for each row is left out.
+
+    Args:
+        given: Their tensors by name.
+        body: Whole body.
+        rows: Number of rows.
+    """
+    columns: dict[str, list[Cell]] = {}
+    for name, tensor in given.items():
+        with suppress(InputError):
+            if len(cells := tensor.cells(body, (*_NUMBERS, BYTES))) == rows:
+                columns[name] = cells
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)] or None
 
 
 def _rows(given: Mapping[str, InputTensor], max_rows: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,10 +11,11 @@ import numpy.typing as npt
 
 from bundle import Columns, InputSpec, Tokenizer
 from bundle.open_inference import BYTES
+from bundle.table import Cell
 from service.errors import InputError, InputTypeError, InputValueError, MalformedBodyError
 from service.inference.amounts import AMOUNTS
 from service.inference.encoded import Absent, decode_images
-from service.inference.inputs import Encoder
+from service.inference.inputs import NOTHING, Beyond, Encoder
 from service.inference.names import check_name
 from service.open_inference import fields, named, parameters
 from service.open_inference.fields import kind_of
@@ -75,6 +77,7 @@ class Inference:
         amounts: Amount at stake in each row, if given.
         where: Place of the input tensor, for errors.
         absent: Accepted missing and unknown values of columns; None for other inputs.
+        carried: Cells of each row that only challengers need; None without any.
     """
 
     inputs: npt.NDArray[Any] | list[bytes]
@@ -88,6 +91,7 @@ class Inference:
     amounts: list[float | None] | None = None
     where: Place = _FIRST
     absent: Absent | None = None
+    carried: list[dict[str, Cell]] | None = None
 
     def array(self, spec: InputSpec, *, max_pixels: int) -> npt.NDArray[Any]:
         """Return the inputs, decoded where they are images.
@@ -107,6 +111,7 @@ def read(
     *,
     max_rows: int,
     own: str = INPUT,
+    beyond: Beyond = NOTHING,
 ) -> Inference:
     """Read an inference request.
 
@@ -118,13 +123,17 @@ def read(
         encoder: Encoder of texts in the bundle of the model.
         max_rows: Maximum number of texts or encoded images.
         own: Name of the only input in the graph of the model.
+        beyond: Columns of its challengers.
 
     Raises:
         MalformedBodyError: The document is not an inference request.
         InputError: The request cannot be answered.
     """
     given = parameters.of_request(document)
-    tensors, naming, by_name = _tensors(document, body, start, spec, encoder, own)
+    tensors, naming, by_name = _tensors(document, body, start, spec, encoder, own, beyond.known)
+    carried = {name: tensors[name] for name in beyond.carried & tensors.keys()} if by_name else {}
+    if by_name and isinstance(encoder, Columns) and beyond.known:
+        tensors = {name: tensor for name, tensor in tensors.items() if name in encoder.kinds}
     amounts = naming.pop(AMOUNTS, None)
     names = {name: tensor.names(body, max_rows) for name, tensor in naming.items()}
     absent: Absent | None = Counter() if by_name else None
@@ -137,6 +146,8 @@ def read(
         where=next(iter(tensors.values())).where,
         absent=absent,
     )
+    if carried:
+        inference.carried = named.carried_cells(carried, body, len(inference.inputs))
     if given:
         inference.policy = fields.text(given, "policy", in_body("parameters", "policy"))
         inference.timeout_s = _timeout(given)
@@ -197,7 +208,13 @@ def _by_name(names: list[str], spec: InputSpec, encoder: Encoder | None) -> bool
 
 
 def _tensors(
-    document: dict[str, Any], body: bytes, length: int, spec: InputSpec, encoder: Encoder | None, own: str
+    document: dict[str, Any],
+    body: bytes,
+    length: int,
+    spec: InputSpec,
+    encoder: Encoder | None,
+    own: str,
+    beyond: Set[str],
 ) -> tuple[dict[str, InputTensor], dict[str, InputTensor], bool]:
     """Return the model's inputs, what the client says of the rows, and whether the inputs are named as the model's own.
 
@@ -218,7 +235,7 @@ def _tensors(
     if by_name:
         encoder = None if isinstance(encoder, Tokenizer) else encoder  # the client has made ids and masks itself
         known = {tensor.name for tensor in named.declared(spec, encoder)}
-        named.check_names(names, PER_ROW, spec, encoder)
+        named.check_names(names, PER_ROW, spec, encoder, beyond if isinstance(encoder, Columns) else frozenset())
     elif names != [INPUT] and (INPUT not in names or len(_ALLOWED.intersection(names)) != len(names)):
         called = INPUT if isinstance(encoder, Tokenizer) else own
         raise InputError(

@@ -7,7 +7,7 @@ from typing import Final
 
 from bundle import InputSpec
 from service.errors import MalformedBodyError
-from service.inference.inputs import Encoder
+from service.inference.inputs import NOTHING, Beyond, Encoder
 from service.open_inference import request
 from service.open_inference.named import INPUT
 from service.open_inference.request import Inference
@@ -43,7 +43,14 @@ def json_length(header: str | None, size: int) -> int:
 
 
 def parse(
-    body: bytes, length: int, spec: InputSpec, encoder: Encoder | None = None, *, max_rows: int, own: str = INPUT
+    body: bytes,
+    length: int,
+    spec: InputSpec,
+    encoder: Encoder | None = None,
+    *,
+    max_rows: int,
+    own: str = INPUT,
+    beyond: Beyond = NOTHING,
 ) -> Inference:
     """Read an inference request.
 
@@ -55,6 +62,7 @@ def parse(
         encoder: Encoder of texts in the bundle of the model.
         max_rows: Maximum number of texts or encoded images.
         own: Name of the only input in the graph of the model.
+        beyond: Columns of its challengers.
 
     Raises:
         MalformedBodyError: The body is not an inference request.
@@ -62,6 +70,5 @@ def parse(
     """
     if length == 0:
         return request.alone(body, spec, encoder, max_rows=max_rows)
-    return request.read(
-        load_rows(body[:length], spec, max_rows), body, length, spec, encoder, max_rows=max_rows, own=own
-    )
+    document = load_rows(body[:length], spec, max_rows, beyond)
+    return request.read(document, body, length, spec, encoder, max_rows=max_rows, own=own, beyond=beyond)

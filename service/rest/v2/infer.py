@@ -56,7 +56,12 @@ class _Prediction(Inferring[Written]):
         length = json_length(self._json_length, len(body))
         served, query = self.served, self._query
         own = own_name(served.bundle)
-        inference = parse(body, length, served.input, served.encoder, max_rows=self._predicting.max_rows, own=own)
+        inference = parse(
+            *(body, length, served.input, served.encoder),
+            max_rows=self._predicting.max_rows,
+            own=own,
+            beyond=self.model.beyond,
+        )
         if query == _NO_QUERY:
             return inference
         given = {name: value for name, value in query._asdict().items() if value is not None}

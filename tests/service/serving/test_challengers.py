@@ -422,6 +422,20 @@ def test_rows_carry_columns_that_only_challengers_know(
         del row["income"]
         assert predict(row).status_code == 200
         assert counts(service, "new", "claims") == {"scored": 3, "inputs": 3}, "null, a list, and nothing are no income"
+        tensors = [
+            {"name": name, "datatype": datatype, "shape": [2], "data": data}
+            for name, datatype, data in (
+                *(("age", "FP32", [41.0, 41.0]), ("fault", "BYTES", ["driver", "snow"])),
+                ("income", "FP64", [3.5, None]),
+            )
+        ]
+        infer = service.http.post("/v2/models/claims/infer", json={"inputs": tensors})
+        assert infer.status_code == 200, infer.text
+        tensors[2] |= {"shape": [1, 2]}  # two values of one row
+        assert service.http.post("/v2/models/claims/infer", json={"inputs": tensors}).status_code == 200
+        assert service.runtime.log.flush()
+        assert service.runtime.beside.flush()
+        assert counts(service, "new", "claims") == {"scored": 4, "inputs": 6}
         typo = predict(row | {"incone": 1})
         assert (typo.status_code, typo.json()["found"]) == (422, "incone")
 
