@@ -108,7 +108,7 @@ def _shown(title: str, epochs: int) -> Iterator[Shown]:
 
 def _lines(title: str) -> Shown:
     """Return functions that print a line for an epoch or a step, at most every few seconds and for the last epoch."""
-    said = -math.inf
+    said, began = -math.inf, time.monotonic()
 
     def told(line: str, since: float, *, last: bool = False) -> None:
         nonlocal said
@@ -122,13 +122,9 @@ def _lines(title: str) -> Shown:
         )
 
     def on_step(step: Step) -> None:
-        nonlocal said
-        if math.isinf(said):
-            said = time.monotonic()
-        told(
-            f"epoch {step.epoch} of {step.of}, step {step.number:,} of {step.steps:,}, {step.rows:,.0f} rows/s",
-            _BETWEEN_STEPS_S,
-        )
+        if time.monotonic() - began >= _BETWEEN_STEPS_S:
+            done = f"epoch {step.epoch} of {step.of}, step {step.number:,} of {step.steps:,}"
+            told(f"{done}, {step.rows:,.0f} rows/s", _BETWEEN_STEPS_S)
 
     return Shown(on_epoch, on_step)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import csv
 import json
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,9 +27,10 @@ from studies.results import RESULT, RESULTS, read_results, write_results
 from studies.run_cell import run_cell
 from studies.study import SCALES, Result, Study
 from studies.write_report import write_report
+from tests.studies.test_grid import TAKE_AND_DIE
 from training import TrainConfig
 from training.cli import app
-from training.console import USAGE
+from training.console import INTERRUPTED, USAGE
 
 TINY = TrainConfig(epochs=2, train_rows=200, reference_rows=200, validation_rows=50)
 
@@ -253,6 +256,10 @@ def test_a_page_writes_its_tables_as_csv(tmp_path: Path) -> None:
         assert list(csv.reader(stream)) == [["a", "b"], ["1", "x, y"]]
 
 
+def interrupted(*_: object) -> bool:
+    raise KeyboardInterrupt
+
+
 def test_the_command_lists_runs_reports_and_takes_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cells = [Cell("tiny", f"cell@{seed}", replace(TINY, seed=seed)) for seed in range(2)]
     lenet = STUDIES["lenet-birdcat"]
@@ -277,6 +284,18 @@ def test_the_command_lists_runs_reports_and_takes_up_again(tmp_path: Path, monke
     assert out.count("done") == 1
     assert study("--only", "nothing")[0] == USAGE
     assert study("--seeds", "0")[0] == USAGE
+    with monkeypatch.context() as patched:
+        patched.setattr("studies.command.run", interrupted)
+        code, out = study()
+    assert code == INTERRUPTED
+    assert "interrupted; the same command continues with the cells that have not finished" in " ".join(out.split())
+    assert "bundle" not in out
+    left = tmp_path / "out" / "tiny" / "cell@1"
+    left.mkdir(parents=True, exist_ok=True)
+    subprocess.run([sys.executable, "-c", TAKE_AND_DIE, left], check=True)  # as kill -9 leaves it
+    code, out = study()
+    assert code == 0
+    assert "2 of 2 cells done" in out
     (tmp_path / "out" / "tiny" / "cell@0" / RESULT).write_text("{")
     code, out = study("--no-run")
     assert code == USAGE

@@ -229,6 +229,14 @@ def test_help_is_there(command: list[str]) -> None:
     assert "Usage" in out
 
 
+def test_epochs_are_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
+    code, _, err = run("train", "--out", tmp_path, *TINY, "--epochs", "2", "--validation-rows", "40")
+    assert code == 0
+    assert "Training the default model on digits: epoch 1 of 2, loss " in err
+    assert "Training the default model on digits: epoch 2 of 2, loss " in err
+    assert "validation accuracy" in err
+
+
 def test_ctrl_c_leaves_nothing_and_says_so(tmp_path: Path) -> None:
     code = (
         "import signal\n"

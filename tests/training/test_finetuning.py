@@ -143,6 +143,38 @@ def test_a_folder_of_transformers_gives_what_transformers_gives(folder: Path, im
         torch.testing.assert_close(other[1].network.get_parameter(f"vit.{name}"), parameter)
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {"rescale_factor": 1 / 127.5, "image_mean": [1.0] * 3, "image_std": [1.0] * 3},
+        {"do_rescale": False, "image_mean": [100.0, 110.0, 120.0], "image_std": [50.0, 60.0, 70.0]},
+        {"do_normalize": False},
+        {"size": {"height": 40, "width": 40}, "crop_size": {"height": 32, "width": 32}, "do_center_crop": True},
+        {"crop_size": {"height": 16, "width": 16}, "do_center_crop": False},
+    ],
+)
+def test_images_enter_as_the_folders_processor_says(told: dict[str, Any], folder: Path, tmp_path: Path) -> None:
+    """Images of the network's size: the library's processor and the graph's beginning give the same values."""
+    transformers = pretrained._imported("transformers")
+    for name in ("config.json", "model.safetensors", "preprocessor_config.json"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    document = json.loads((tmp_path / "preprocessor_config.json").read_text())
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({**document, **told}))
+    pixels = torch.randint(0, 256, (2, 32, 32, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    module = fine_tuned(f"hf:{tmp_path}", ImageShape(32, 32, (1.0,) * 3), FOUR)
+    kept = {name: value for name, value in (document | told).items() if "crop" not in name and name != "size"}
+    processor = transformers.ViTImageProcessor(**kept, size={"height": 32, "width": 32})
+    expected = processor(list(pixels.permute(0, 3, 1, 2)), return_tensors="pt")["pixel_values"]
+    torch.testing.assert_close(logits(module[0], pixels), expected.float(), rtol=1e-5, atol=1e-5)
+
+
+def test_efficientnets_offset_and_a_factor_that_cannot_be(folder: Path) -> None:
+    assert pretrained._offset({"rescale_offset": True}) == 1.0
+    with pytest.raises(ConfigurationError, match="rescale_factor 0, expected"):
+        pretrained._rescaling({"rescale_factor": 0}, folder)
+
+
 def test_grey_images_enter_as_colours(folder: Path) -> None:
     grey = torch.arange(64, dtype=torch.uint8).reshape(1, 8, 8, 1)
     module = fine_tuned(f"hf:{folder}", GREY, FOUR)

@@ -143,9 +143,9 @@ def fine_tuned(
     return nn.Sequential(found.preprocessing, FineTuned(found.network.float(), head, found.options))
 
 
-def _entrance(side: int, mean: Sequence[float], deviation: Sequence[float]) -> ImageInput:
-    """Return the preprocessing of images; mean and deviation are on the scale 0 … 1."""
-    return ImageInput([_WHITE * value for value in deviation], side, [_WHITE * value for value in mean])
+def _entrance(side: int, mean: Sequence[float], deviation: Sequence[float], white: float = _WHITE) -> ImageInput:
+    """Return the preprocessing of images; mean and deviation are on a scale on which white is divided by `white`."""
+    return ImageInput([white * value for value in deviation], side, [white * value for value in mean])
 
 
 def _timm(
@@ -194,7 +194,8 @@ def _folder(name: str, classes: int, weights: Path | None, side: int | None) -> 
         raise ConfigurationError(f"{folder} has {kind}, expected a classifier of images, …ForImageClassification")
     image = _document(folder / "preprocessor_config.json")
     transformers = _transformers()
-    own = _side(image.get("size", config.get("image_size")), folder)
+    cropped = image.get("crop_size") if image.get("do_center_crop", True) else None
+    own = _side(cropped or image.get("size", config.get("image_size")), folder)
     made = transformers.AutoConfig.from_pretrained(folder, num_labels=classes, local_files_only=True)
     network = transformers.AutoModelForImageClassification.from_config(made)
     options = {}
@@ -213,9 +214,25 @@ def _folder(name: str, classes: int, weights: Path | None, side: int | None) -> 
             ) from None
     if len(mean) == 1:
         mean, deviation = mean * 3, deviation * 3
-    return _Found(
-        network, _entrance(side or own, mean, deviation), _labels(config), state, str(weights), options=options
+    entrance = _entrance(
+        side or own, [value + _offset(image) for value in mean], deviation, 1 / _rescaling(image, folder)
     )
+    return _Found(network, entrance, _labels(config), state, str(weights), options=options)
+
+
+def _rescaling(image: Mapping[str, Any], folder: Path) -> float:
+    """Return what pixels are multiplied by before they are normalised."""
+    factor = image.get("rescale_factor", 1 / _WHITE) if image.get("do_rescale", True) else 1.0
+    if not isinstance(factor, int | float) or not 0 < factor <= 1:
+        raise ConfigurationError(
+            f"{folder}/preprocessor_config.json has rescale_factor {factor!r}, expected a number above 0, at most 1"
+        )
+    return factor
+
+
+def _offset(image: Mapping[str, Any]) -> float:
+    """Return what is subtracted from rescaled pixels before they are normalised, as EfficientNet does."""
+    return 1.0 if image.get("do_rescale", True) and image.get("rescale_offset") else 0.0
 
 
 def _of_texts(folder: Path, shape: TextShape, classes: int, weights: Path | None) -> _Found:
