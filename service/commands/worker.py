@@ -5,7 +5,9 @@ The arguments are the numbers of two open sockets; the settings are the first me
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import os
 import signal
 import socket
 import sys
@@ -26,6 +28,7 @@ def main() -> None:
     """Serve until the supervisor asks for the end, or is gone."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     gc.disable()  # until the application is made
+    _keep_to_oneself()
     control, connections = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
     team = Team(control, connections)
     try:
@@ -37,6 +40,14 @@ def main() -> None:
             run(WorkerServer(config, team, application.runtime.models.stop_loading), application)
     except typer.Exit as end:
         sys.exit(end.exit_code)
+
+
+def _keep_to_oneself() -> None:
+    """Let no child inherit what came from the supervisor: a child that lived on would keep the state's lock."""
+    for name in os.listdir("/dev/fd"):  # noqa: PTH208 — numbers
+        if int(name) > 2:
+            with contextlib.suppress(OSError):  # that of the listing itself
+                os.set_inheritable(int(name), False)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
+import os
 import socket
 from collections.abc import Callable
 from types import FrameType
@@ -59,7 +61,7 @@ class WorkerServer(uvicorn.Server):
     def _take(self) -> None:
         while True:
             try:
-                data, received, _, _ = socket.recv_fds(self._team.connections, 1, _FDS)
+                data, received = _received(self._team.connections)
             except BlockingIOError:
                 return
             except OSError:
@@ -96,3 +98,20 @@ class WorkerServer(uvicorn.Server):
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
         return made
+
+
+def _received(connections: socket.socket) -> tuple[bytes, list[int]]:
+    """Return what the supervisor has sent: a byte, and open files that no child of this process inherits.
+
+    A child, of a recalibration say, would keep the connections of this process open: their clients would send requests
+    that nobody reads. `socket.recv_fds` takes no flags, and uvloop closes nothing in a child.
+    """
+    files = array.array("i")
+    space = socket.CMSG_LEN(_FDS * files.itemsize)
+    data, parts, _, _ = connections.recvmsg(1, space, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+    for level, kind, content in parts:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            files.frombytes(content[: len(content) - len(content) % files.itemsize])
+    for file in files:  # where the system has no such flag
+        os.set_inheritable(file, False)
+    return data, list(files)

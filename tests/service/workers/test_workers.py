@@ -181,6 +181,18 @@ def test_the_workers_share_the_port_of_grpc(service: Any, digits: Any) -> None:
     until(lambda: service.metric("candor_grpc_requests_total", method="ModelInfer", code="OK") == CLIENTS)
 
 
+def test_no_child_of_a_worker_inherits_connections(service: Process) -> None:
+    """A recalibration's process would keep them open, and their clients would send to nobody."""
+    with clients(service) as by:
+        assert all(each.get("/livez").status_code == 200 for each in by)
+        for worker in children(service.popen.pid):
+            opened = [entry for entry in Path(f"/proc/{worker}/fd").iterdir() if int(entry.name) > 2]
+            assert sum("socket:" in str(entry.readlink()) for entry in opened) >= 2
+            for entry in opened:
+                flags = Path(f"/proc/{worker}/fdinfo/{entry.name}").read_text().split("flags:")[1].split()[0]
+                assert int(flags, 8) & os.O_CLOEXEC, entry.readlink()
+
+
 def test_an_activation_has_reached_all_when_it_is_answered(service: Process, body: dict[str, Any]) -> None:
     with clients(service) as all_, ThreadPoolExecutor(CLIENTS) as pool:
         for share in (0.3, 0.6):
