@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml library/pyproject.toml requirements/lock.txt requiremen
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Candor needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12 setup"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python requirements/install.py serve grpc postgres otel parquet text remote import xgboost catboost $(RUNTIME) train search track finetune shards dev docs build
+	$(BIN)/python requirements/install.py serve grpc postgres otel parquet pdf text remote import xgboost catboost $(RUNTIME) train search track finetune shards dev docs build
 	@# The library first: where an older Candor is replaced, its commands must not go with it.
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable library
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .

@@ -31,7 +31,8 @@ _ACTIVE = re.compile(r"([\\`*_{}\[\]<>|#])")
 
 def dossier(
     model: Annotated[str, typer.Argument(help="The model.")],
-    as_html: Annotated[bool, typer.Option("--html", help="Write HTML, to print or to keep as PDF.")] = False,
+    as_html: Annotated[bool, typer.Option("--html", help="Write HTML.")] = False,
+    as_pdf: Annotated[bool, typer.Option("--pdf", help="Write PDF/A (requires --out and the extra `pdf`).")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON, to compute the digest from.")] = False,
     out: Annotated[Path | None, typer.Option(help="File to write; default: standard output.")] = None,
     bundles: Annotated[str | None, typer.Option(help="Folder of bundles, for data and training.")] = None,
@@ -46,7 +47,12 @@ def dossier(
     from service.state.database import Database
     from service.state.dossier import Grid, Section, digest_of, seal, sections_of
 
+    if as_html + as_pdf + as_json > 1:
+        raise typer.BadParameter("give one of --html, --pdf and --json")
+    if as_pdf and out is None:
+        raise typer.BadParameter("--pdf requires --out")
     with reporting():
+        typesetter = _typesetter() if as_pdf else None  # before the audit log gets an entry
         settings = settings_of({"database_url": database_url, "bundles": bundles})
         # Read-only connections see one snapshot, on PostgreSQL too.
         with (
@@ -73,8 +79,9 @@ def dossier(
         if out is None:
             print_json(json.loads(text)) if as_json else typer.echo(shown(text), nl=False)
         else:
+            content = text.encode() if typesetter is None else _pdf(typesetter, model, sealed)
             with replacing(out) as file:
-                file.write(text.encode())
+                file.write(content)
             complaints.print(f"The dossier is in {out}.")
 
 
@@ -129,6 +136,55 @@ def _markdown(model: str, sections: Sequence[Section]) -> str:
                 lines.append(f"No entry: {', '.join(grid.columns)}.")
             lines.append("")
     return "\n".join(lines)
+
+
+def _typesetter() -> Any:
+    """Return the module that makes PDF.
+
+    Raises:
+        ConfigurationError: The extra `pdf` is not installed.
+    """
+    from service.errors import ConfigurationError
+
+    try:
+        import typst
+    except ImportError as error:
+        raise ConfigurationError(
+            "PDF requires typst, which is not installed.",
+            where="--pdf",
+            found=str(error),
+            remedy="Install the extra `pdf`, or print the output of --html.",
+        ) from error
+    return typst
+
+
+def _pdf(typesetter: Any, model: str, sections: Sequence[Section]) -> bytes:
+    """Return the dossier as PDF/A, for archives: its fonts are in it, and no letter may be missing.
+
+    Raises:
+        ConfigurationError: No font has a letter.
+    """
+    from service.errors import ConfigurationError
+
+    texts = {"title": shown(f"Dossier of {model}"), "sections": _shown_json(sections)}
+    template = Path(__file__).with_suffix(".typ").read_bytes()
+    try:
+        made: bytes = typesetter.compile(template, format="pdf", sys_inputs=texts, pdf_standards=["a-2b"])
+    except typesetter.TypstError as error:
+        raise ConfigurationError(
+            "The dossier cannot be typeset.",
+            where="--pdf",
+            found=str(error),
+            remedy="If letters are missing, install a font that has them, such as one of Noto's, or use --html.",
+        ) from error
+    return made
+
+
+def _shown_json(sections: Sequence[Section]) -> str:
+    def told(part: Any) -> Any:
+        return shown(part) if isinstance(part, str) else [told(each) for each in part]
+
+    return json.dumps(told(sections))
 
 
 def _plain(text: str) -> str:

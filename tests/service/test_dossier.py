@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pypdf import PdfReader
 from sqlalchemy import insert
 
 from service.state import audit
@@ -103,12 +104,35 @@ def test_a_dossier_is_sealed_by_the_audit_log(told: InThread, spawn: Any, digits
     tags.feed(page.read_text())
     assert NASTY in tags.text
     assert "script" not in tags.tags
+    paper = tmp_path / "dossier.pdf"
+    done = spawn.run("dossier", "digits", "--pdf", "--out", paper, *url)
+    assert done.returncode == 0, done.stderr
+    printed = PdfReader(paper)
+    read = "".join("".join(sheet.extract_text() for sheet in printed.pages).replace("\u200b", "").split())
+    assert printed.metadata is not None
+    assert printed.metadata.title == "Dossier of digits"
+    assert "".join(NASTY.split()) in read, "names are no markup"
+    assert "\ufffd]0;obeyed\ufffd" in read
+    newest = audit.read(database, "digits")[0]
+    assert newest.detail["sha256"] in read
+    assert all("".join(section.split()) in read for section in [*SECTIONS, "Seal"])
     shown = spawn.run("dossier", "digits", *url).stdout
     assert [line[3:] for line in shown.splitlines() if line.startswith("## ")] == [*SECTIONS, "Seal"]
     assert "\\<script\\>" in shown
     assert NASTY not in shown
     assert "\ufffd\\]0;obeyed\ufffd" in shown
     assert "\x1b" not in shown
+
+
+def test_a_dossier_as_pdf_lacks_no_letter(told: InThread, spawn: Any, tmp_path: Path) -> None:
+    url = ("--database-url", told.runtime.settings.database_url)
+    assert spawn.run("dossier", "digits", "--pdf", *url).returncode == 2, "it is no text"
+    labels = {"items": [{"reference": "tx-9", "label": "7", "source": "\U0010fffd"}]}  # for private use: no font has it
+    assert told.http.post("/feedback", json=labels).status_code == 200
+    refused = spawn.run("dossier", "digits", "--pdf", "--out", tmp_path / "out", *url)
+    assert refused.returncode == 2
+    assert "install a font" in refused.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_no_dossier_of_what_is_not_there_or_was_tampered_with(told: InThread, spawn: Any) -> None:
