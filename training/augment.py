@@ -1,18 +1,22 @@
-"""Random changes to a batch of stored images, on their device."""
+"""Random changes to a batch of stored images, on their device; RandAugment and random erasing are torchvision's."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from training.errors import ConfigurationError
+from training.models.torchvision_operators import define_missing_operators
 from training.recipe import Recipe
 
 
 def check_suits(recipe: Recipe, shape: tuple[int, ...]) -> None:
     """Raise ConfigurationError if inputs of this shape are not images, or too small for `crop` or `cutout`."""
-    wanted = [name for name in ("crop", "flip", "cutout") if getattr(recipe, name)]
+    wanted = [name for name in ("crop", "flip", "cutout", "rand_augment", "erasing") if getattr(recipe, name)]
     if not wanted:
         return
     if len(shape) != 4:
@@ -29,18 +33,37 @@ class Augmentation:
     All randomness comes from one generator on the CPU, so that the same seed gives the same images on every device.
 
     Args:
-        recipe: Selects `crop`, `flip` and `cutout`.
+        recipe: Selects `crop`, `flip`, `cutout`, `rand_augment` and `erasing`.
         generator: Source of randomness.
+
+    Raises:
+        ConfigurationError: torchvision is needed and not installed.
     """
 
     def __init__(self, recipe: Recipe, generator: torch.Generator) -> None:
         self._crop, self._flip, self._cutout = recipe.crop, recipe.flip, recipe.cutout
         self._generator = generator
+        first, last = recipe.rand_augment, recipe.erasing
+        library = _torchvision() if first or last else None
+        self._first = library.RandAugment(magnitude=first) if library and first else None
+        self._last = library.RandomErasing(p=last) if library and last else None
 
     def __call__(self, images: Tensor) -> Tensor:
         """Map uint8 (N, H, W, C) to changed images of the same shape; the input stays unchanged."""
-        if not (self._crop or self._flip or self._cutout):
-            return images
+        if self._first is not None:
+            images = self._each(self._first, images)
+        if self._crop or self._flip or self._cutout:
+            images = self._moved(images)
+        return images if self._last is None else self._each(self._last, images)
+
+    def _each(self, transform: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+        """Apply a transform of torchvision to one image after another; its randomness is that of the generator."""
+        with torch.random.fork_rng(devices=[]):  # it draws from the global one of the CPU
+            torch.default_generator.manual_seed(int(torch.randint(2**62, (), generator=self._generator)))
+            changed = [transform(image) for image in images.permute(0, 3, 1, 2)]
+        return torch.stack(changed).permute(0, 2, 3, 1)
+
+    def _moved(self, images: Tensor) -> Tensor:
         count, height, width, _ = images.shape
         rows = torch.arange(height).expand(count, height)
         columns = torch.arange(width).expand(count, width)
@@ -69,3 +92,14 @@ class Augmentation:
         start = self._shifts(count, size) - self._cutout // 2
         places = torch.arange(size)
         return (places >= start) & (places < start + self._cutout)
+
+
+def _torchvision() -> Any:
+    define_missing_operators()
+    try:
+        from torchvision.transforms import v2
+    except ImportError as error:
+        raise ConfigurationError(
+            "rand_augment and erasing need torchvision: python requirements/install.py finetune"
+        ) from error
+    return v2

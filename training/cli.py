@@ -59,7 +59,19 @@ PANELS = {
     ),
     "Data": (
         *("data", "data_settings", "rows", "test_rows", "train_rows", "validation_rows", "reference_rows"),
-        *("fit_share", "certify_share", "stratified", "centred", "crop", "flip", "cutout", "mixup", "cutmix"),
+        *(
+            "fit_share",
+            "certify_share",
+            "stratified",
+            "centred",
+            "crop",
+            "flip",
+            "cutout",
+            "rand_augment",
+            "erasing",
+            "mixup",
+            "cutmix",
+        ),
     ),
     "Imbalance": (*("class_weights", "sampling", "logit_adjustment"),),
     "Training": (

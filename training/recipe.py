@@ -38,6 +38,9 @@ class Recipe:
         crop: Pixels of black border for random crops of the original size; 0 for none.
         flip: Whether to mirror half of the images left to right.
         cutout: Side in pixels of a black square in each image; 0 for none.
+        rand_augment: Magnitude of RandAugment, two random operations per image, on torchvision's scale, 0 … 30; 0 for
+            none.
+        erasing: Chance that a random rectangle of an image is erased, in [0, 1]; 0 for none.
         mixup: Both parameters of the Beta distribution for mixing pairs of rows; 0 for none.
         cutmix: Both parameters of the Beta distribution for pasting a box of one image into another; 0 for none. With
             mixup, each step takes one of the two at random.
@@ -80,6 +83,8 @@ class Recipe:
     crop: int = 0
     flip: bool = False
     cutout: int = 0
+    rand_augment: int = 0
+    erasing: float = 0.0
     mixup: float = 0.0
     cutmix: float = 0.0
     accumulation: int = 1
@@ -115,6 +120,8 @@ class Recipe:
             0 < self.learning_rate <= LARGEST_STEP,
             f"a positive number of at most {LARGEST_STEP:g}",
         )
+        require("rand_augment", self.rand_augment, 0 <= self.rand_augment <= 30, "0 … 30")
+        require("erasing", self.erasing, 0 <= self.erasing <= 1, "0 … 1")
         require("average", self.average, 0 <= self.average < 1, "at least 0 and less than 1")
         require("momentum", self.momentum, 0 <= self.momentum < 1, "at least 0 and less than 1")
         require("nesterov", self.nesterov, not self.nesterov or self.momentum > 0, "a positive momentum")

@@ -8,6 +8,7 @@ import torch
 
 from training.augment import Augmentation, check_suits
 from training.errors import ConfigurationError
+from training.models.torchvision_operators import define_missing_operators
 from training.recipe import Recipe
 
 SIZE = 6
@@ -119,3 +120,26 @@ def test_what_leaves_nothing_of_an_image_is_refused(settings: dict, shape: tuple
         check_suits(Recipe(**settings), shape)
     check_suits(Recipe(crop=5, flip=True, cutout=5), (5, 6, 6, 1))
     check_suits(Recipe(), shape)
+
+
+def test_rand_augment_and_erasing_are_torchvisions() -> None:
+    """The same images as by hand, from the generator alone: what others draw changes nothing."""
+    define_missing_operators()
+    pytest.importorskip("torchvision")
+    from torchvision.transforms import v2
+
+    some = images(20)
+    seed = int(torch.randint(2**62, (), generator=torch.Generator().manual_seed(3)))
+    for settings, transform in (
+        ({"rand_augment": 9}, v2.RandAugment(magnitude=9)),
+        ({"erasing": 0.5}, v2.RandomErasing()),
+    ):
+        before = torch.get_rng_state()
+        got = Augmentation(Recipe(**settings), torch.Generator().manual_seed(3))(some)  # type: ignore[arg-type]
+        assert torch.equal(torch.get_rng_state(), before)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            expected = torch.stack([transform(image) for image in some.permute(0, 3, 1, 2)]).permute(0, 2, 3, 1)
+        assert torch.equal(got, expected)
+        assert not torch.equal(got, some)
+        assert got.dtype == torch.uint8

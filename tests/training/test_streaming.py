@@ -25,6 +25,7 @@ SMALL = TrainConfig(
     reference_rows=12,
     crop=1,
     flip=True,
+    erasing=0.5,
     accumulation=2,
 )
 
