@@ -10,7 +10,7 @@ BASE_IMAGE ?= python:3.11-slim-bookworm
 TEST_PROCESSES ?= 3
 SHELL_SCRIPTS := .ci/run docker/finish-venv docker/postgres/create-candor.sh docker/smoke-test docker/smoke-*.sh tests/docker/stand-ins/postgres-entrypoint
 
-.PHONY: help setup demo fraud serve train test quick durations check reference docs format protocol lock sbom provenance audit clients ray magika places peers chart smoke gpu clean
+.PHONY: help setup demo fraud serve train test quick durations check reference docs format protocol lock sbom provenance pins audit clients ray magika places peers chart smoke gpu clean
 
 help:  ## List the commands.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {gsub(/\$$\(PORT\)/, "$(PORT)"); printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -107,6 +107,9 @@ build/sbom.cdx.json: requirements/lock.txt requirements/install.py | $(STAMP)
 		--output-file $@ build/serving/bin/python
 
 sbom: setup build/sbom.cdx.json  ## Write build/sbom.cdx.json: the packages of the CPU service (CycloneDX).
+
+pins: setup  ## Pin the images of other projects by digest, in .env (PINS=BASE_IMAGE: only this one).
+	$(BIN)/python requirements/pins.py $(PINS)
 
 provenance: sbom  ## Write build/provenance.json: how IMAGE was built (SLSA); KEY signs it (requires a Docker engine).
 	@digest=$$(docker image inspect --format '{{.Id}}' $(IMAGE)) || { echo "Build $(IMAGE) first, or name another: make provenance IMAGE=…"; exit 2; }; \
