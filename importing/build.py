@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -229,11 +228,6 @@ def fit(name: str, rows: LabelledLogits) -> Calibrator:
             f"The calibrator `{name}` cannot be fitted on {len(rows.labels)} rows: {error}",
             remedy="Bring more rows, or choose another calibrator, such as temperature.",
         ) from error
-
-
-def digest(content: bytes) -> str:
-    """Return the sha256 of a file's bytes."""
-    return hashlib.sha256(content).hexdigest()
 
 
 def _golden_rows(codes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bundle import Columns, Golden, Graph, NativeCheck
 from bundle.graph import feed_all
 from calibrators import softmax
-from importing.build import GOLDEN_ROWS, Scored, chunk_rows, digest, score
+from importing.build import GOLDEN_ROWS, Scored, chunk_rows, score
 from importing.class_order import class_order
 from importing.columns import describe, print_report
 from importing.converted import Converted
@@ -76,8 +77,8 @@ def import_model_file(
     """
     export = _export(path, file_format, tokenizer, max_length)
     readable(export.model, file_format if file_format in CONVERTERS else "ONNX")
-    content = export.model.read_bytes()
-    found = digest(content)
+    with export.model.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
     if sha256 not in (None, found):
         raise ModelReferenceError(
             "the model's file differs from its pinned digest", where=export.model.name, found=found, expected=sha256
@@ -91,7 +92,7 @@ def import_model_file(
             remedy="Import the file itself, which compares the answers: candor import catboost model.cbm.",
         )
     import_graph(
-        OnnxModel(content if converted is None else converted.model, str(export.model)),
+        OnnxModel(export.model.read_bytes() if converted is None else converted.model, str(export.model)),
         read,
         options,
         console,

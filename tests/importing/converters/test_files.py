@@ -6,6 +6,7 @@ import bz2
 import gzip
 import lzma
 import pickle
+import tracemalloc
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -96,6 +97,20 @@ def test_zeros_without_end_are_refused_unread(tmp_path: Path, library: str) -> N
     told = refused(library, str(tmp_path / "model"), rows=tmp_path / "rows.csv")
     assert "The model's file is too large." in told
     assert "found: 2,147,483,649 bytes expected: at most 2,147,483,648" in told
+
+
+@pytest.mark.parametrize("library", CONVERTERS)
+def test_a_file_that_no_library_wrote_is_not_read_into_memory(tmp_path: Path, library: str) -> None:
+    with (tmp_path / "model").open("wb") as file:
+        file.truncate(2**26)
+    arguments = library, str(tmp_path / "model")
+    refused(*arguments, rows=tmp_path / "rows.csv")  # imports modules
+    tracemalloc.start()
+    try:
+        assert "not a " in refused(*arguments, rows=tmp_path / "rows.csv").lower()
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("name", ["model.pkl", "model.JOBLIB"])
