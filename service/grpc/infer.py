@@ -48,7 +48,7 @@ class _Prediction(Inferring[bytes]):
         return (binary and self._quick) or len(body) <= most_at_once(self.served.encoder)
 
     def _read(self, body: bytes) -> Inference:  # noqa: ARG002 — it is a message by now
-        return parse(self._request, self.served, max_rows=self._predicting.max_rows, beyond=self.model.beyond)
+        return parse(self._request, self.model, self.served, max_rows=self._predicting.max_rows)
 
     def write(self) -> bytes:
         """Return the serialized response."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from service.errors import InputError, InputTypeError, MalformedBodyError
-from service.inference.inputs import NOTHING, Beyond
 from service.open_inference.named import declared, own_name
 from service.open_inference.request import OUTPUTS, PER_ROW, Inference, read
 from service.places import Place, in_body
+from service.serving.model import Model
 from service.serving.plane import Served
 
 _CONTENTS: Final = {
@@ -28,14 +28,14 @@ _LONGEST_SHAPE: Final = 64
 _AT_ONCE: Final = 10_000  # numbers; other threads wait meanwhile
 
 
-def parse(request: Any, served: Served, *, max_rows: int, beyond: Beyond = NOTHING) -> Inference:
+def parse(request: Any, model: Model, served: Served, *, max_rows: int) -> Inference:
     """Read a ModelInferRequest.
 
     Args:
         request: The message.
-        served: Revision that answers it.
+        model: Model that answers it.
+        served: Its revision that does.
         max_rows: Maximum number of texts or encoded images.
-        beyond: Columns of its challengers.
 
     Raises:
         InputError: The request cannot be answered.
@@ -45,7 +45,7 @@ def parse(request: Any, served: Served, *, max_rows: int, beyond: Beyond = NOTHI
         most = (
             max(len(declared(served.input, served.encoder)), len(served.input.tensors))
             + len(PER_ROW)
-            + len(beyond.known)
+            + len(model.beyond.known)
         )
         if sent > most:
             raise InputError(
@@ -87,7 +87,7 @@ def parse(request: Any, served: Served, *, max_rows: int, beyond: Beyond = NOTHI
         ],
     }
     data, own = b"".join(behind), own_name(served.bundle)
-    return read(document, data, 0, served.input, served.encoder, max_rows=max_rows, own=own, beyond=beyond)
+    return read(document, data, 0, served.input, served.encoder, max_rows=max_rows, own=own, beyond=model.beyond)
 
 
 def parameters_of(given: Mapping[str, Any]) -> dict[str, Any]:
