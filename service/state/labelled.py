@@ -24,7 +24,7 @@ from service.state.rows import Further, RowReader, joined
 from service.state.tables import feedback, feedback_batches, predictions
 from service.state.window import FOUND_OTHERWISE, Arising, Window, labels_of, origins_of
 
-_PENDING_AMONG = 20_000
+_PENDING_AMONG = 2_000  # a look-up by reference visits the index of every day
 _POSITIONS = 1 << 32  # more than a batch of feedback can have, so that batch and position make one sortable number
 
 
