@@ -18,7 +18,7 @@ from importing.class_sizes import ClassSize, class_sizes, group_count, size_warn
 from importing.errors import RowsError
 from importing.printable import printable
 from importing.rows import ImageFile, Rows
-from importing.split import SHARES
+from importing.split import SHARES, check_parts
 from importing.suspicions import column_warnings, duplicate_warnings
 
 _MAX_CLASSES = 1_000
@@ -102,6 +102,7 @@ def describe(
             expected=f"at least {len(PARTS)}; useful certificates require hundreds",
         )
     if rows.part is not None:
+        check_parts(rows)
         certify = float((rows.part == "certify").mean())
     if not certify > 0:
         raise RowsError("No rows certify.", where=str(rows.path), expected="a part `certify`, or a share above 0")

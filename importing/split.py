@@ -96,12 +96,17 @@ def group_numbers(rows: Rows, seed: int) -> NDArray[np.int64]:
     return np.fromiter(map(hashes.__getitem__, keys), np.int64, len(keys))
 
 
-def _given(rows: Rows, groups: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the parts that the file's column gives, as positions in `PARTS`."""
-    names = list(rows.part) if rows.part is not None else []
-    for row, name in enumerate(names):
+def check_parts(rows: Rows) -> None:
+    """Refuse a column of parts with other values; raises RowsError."""
+    for row, name in enumerate(() if rows.part is None else rows.part):
         if name not in PARTS:
             raise RowsError("Unknown part.", where=rows.where(row), found=f"`{name}`", expected=", ".join(PARTS))
+
+
+def _given(rows: Rows, groups: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the parts that the file's column gives, as positions in `PARTS`."""
+    check_parts(rows)
+    names = list(rows.part) if rows.part is not None else []
     part = np.array([PARTS.index(name) for name in names], np.int64)
     _, first, place = np.unique(groups, return_index=True, return_inverse=True)
     torn = np.flatnonzero(part != part[first][place])

@@ -137,6 +137,9 @@ def test_the_rows_own_parts_say_how_many_certify(tmp_path: Path) -> None:
     rows = table(tmp_path, {"a": range(N), "y": labels(500), "part": ["fit"] * N}, part="part")
     with pytest.raises(RowsError, match="No rows certify"):
         describe(rows)
+    rows = table(tmp_path, {"a": range(N), "y": labels(500), "part": ["Honda"] * N}, part="part")
+    with pytest.raises(RowsError, match=r"line 2: Unknown part\. Found: `Honda`\. Expected: fit, certify"):
+        describe(rows)
 
 
 def test_arrays_and_images_are_described(tmp_path: Path) -> None:
