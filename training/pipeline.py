@@ -166,7 +166,8 @@ def _profile(trained: Trained | GrownTrees) -> Profile | None:
     if data.columns is None:
         return None
     counted = np.concatenate([parts.certify, parts.gate])
-    return Profile.of(data.columns, data.array[parts.fit], data.array[counted])
+    group = None if data.groups is None else data.groups[counted]
+    return Profile.of(data.columns, data.array[parts.fit], data.array[counted], group=group)
 
 
 def _record(trained: Trained | GrownTrees) -> TrainingRecord:

@@ -179,6 +179,11 @@ def test_formats_and_folders_give_the_same_texts(config: TrainConfig, tmp_path: 
         data = replace(config, dataset=dataset, data=tmp_path, data_settings=told).read()
         np.testing.assert_array_equal(data.inputs[:, 0], expected)
         assert data.label_names == ("complaint", "praise")
+    (tmp_path / "authors.csv").write_text("body,kind,author\na,praise,x\nb,complaint,y\nc,praise,y\n")
+    settings = {**COLUMNS, "file": "authors.csv", "group": "author"}
+    grouped = replace(config, dataset="texts", data=tmp_path, data_settings=settings).read()
+    assert grouped.groups is not None
+    assert grouped.groups.tolist() == [0, 1, 1]
     words = replace(config, model="text_cnn", data=tmp_path).read()
     assert words.vocabulary is not None
     assert words.vocabulary.decode(words.inputs[0]) == "the bill"

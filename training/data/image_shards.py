@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from training.data import parquet_shards, tar_shards
 from training.data.dataset import Dataset
 from training.data.distribution import Distribution, Files
+from training.data.groups import numbered
 from training.data.image_folder import checked_size, first_size, opened
 from training.data.shard import Fields, Shard
 from training.errors import ConfigurationError
@@ -108,7 +109,7 @@ def load(
         sources=found.digests,
         resized=given is not None,
         weights=None if weight is None else _weights(found, _column(shards, weight)),
-        groups=None if group is None else _numbered(_column(shards, group)),
+        groups=None if group is None else numbered(_column(shards, group)),
     )
 
 
@@ -164,11 +165,6 @@ def _classes(files: Files, values: list[Any], names: tuple[str, ...]) -> tuple[N
         raise files.problem(f"the label {strange[0]!r} is not one of {', '.join(names)}, nor the number of one")
     numbers = {value: places[name] for value, name in told.items()}
     return np.fromiter(map(numbers.__getitem__, values), np.int64, len(values)), names
-
-
-def _numbered(values: list[Any]) -> NDArray[np.int64]:
-    numbers = {value: place for place, value in enumerate(dict.fromkeys(values))}
-    return np.fromiter(map(numbers.__getitem__, values), np.int64, len(values))
 
 
 def _weights(files: Files, values: list[Any]) -> NDArray[np.float64]:

@@ -122,7 +122,7 @@ def split(
     needed |= {"validation": validation} if validation_rows else {}
     for name, part in needed.items():
         if not len(part):
-            raise ConfigurationError(f"the {name} part would be empty, since groups stay whole; hold out more rows")
+            raise ConfigurationError(f"the {name} part would be empty, since groups stay whole, and there are too few")
     return Splits(train, validation, fit, certify, gate, rest, rows_of(test))
 
 

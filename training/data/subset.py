@@ -100,15 +100,21 @@ def whole_groups(
         random: Source of randomness.
 
     Returns:
-        A permutation of 0 … N − 1, int64, and the ends of groups nearest to the cuts.
+        A permutation of 0 … N − 1, int64, and the ends of groups nearest to the cuts; between two different cuts lies a
+        group as long as there are enough.
     """
     numbers = np.unique(groups, return_inverse=True)[1]
     rank = random.permutation(numbers.max() + 1)[numbers]
     order = np.argsort(rank, kind="stable")
     ends = np.append(0, np.flatnonzero(np.diff(rank[order], append=-1)) + 1)
-    after = np.searchsorted(ends, cuts)
-    before = np.maximum(after - 1, 0)
-    return order, np.where(cuts - ends[before] <= ends[after] - cuts, ends[before], ends[after])
+    wanted = np.diff(cuts, prepend=0) > 0
+    chosen = [0]
+    for place, cut in enumerate(cuts.tolist()):
+        nearest = int(np.abs(ends - cut).argmin())
+        # Each part with rows has a group, and leaves one for each part after it.
+        most = len(ends) - 1 - int(wanted[place + 1 :].sum())
+        chosen.append(min(max(nearest, chosen[-1] + int(wanted[place])), max(most, chosen[-1])))
+    return order, ends[chosen[1:]]
 
 
 def stratified_order(labels: NDArray[np.int64], random: np.random.Generator) -> Rows:

@@ -14,6 +14,7 @@ from bundle import RowError
 from bundle.table import Column, Columns, is_missing, parse_number
 from training.data.dataset import Dataset
 from training.data.distribution import Distribution, Files
+from training.data.groups import numbered
 from training.errors import ConfigurationError
 
 Names = Sequence[str]
@@ -36,6 +37,7 @@ def load(
     categorical: Names = (),
     label_names: Names = (),
     weight: str | None = None,
+    group: str | None = None,
 ) -> Dataset:
     """A table of your own: a CSV file with a label column; the other columns are numbers or categories.
 
@@ -52,6 +54,7 @@ def load(
         label_names: Names of the classes in the order of the label's values (numeric if all are numbers, else
             alphabetic); by default the values themselves.
         weight: Column of row weights, positive numbers; no input of the model.
+        group: Column of groups: rows that belong together, which no two parts share; no input of the model.
 
     Returns:
         Rows float32 (N, F), NaN for a missing number; labels in the order of their values.
@@ -63,7 +66,9 @@ def load(
     if file is None or label is None:
         raise ConfigurationError("a table requires the settings `file` (its path) and `label` (the label column)")
     files = TABLE.own(root, file)
-    return read_table("table", files, Path(file).name, label, drop, categorical, label_names, weight=weight)
+    return read_table(
+        "table", files, Path(file).name, label, drop, categorical, label_names, weight=weight, group=group
+    )
 
 
 def read_table(
@@ -76,16 +81,17 @@ def read_table(
     label_names: Names,
     *,
     weight: str | None = None,
+    group: str | None = None,
 ) -> Dataset:
     """Read a table with known settings; see `load`."""
     header, lines = _read(files, file)
-    weight_column = () if weight is None else (weight,)
-    unknown = [column for column in (label, *drop, *categorical, *weight_column) if column not in header]
+    roles = tuple(column for column in (weight, group) if column is not None)
+    unknown = [column for column in (label, *drop, *categorical, *roles) if column not in header]
     if unknown:
         raise ConfigurationError(f"{file} has no column {unknown[0]!r}; its columns are {', '.join(header)}")
     places = {column: place for place, column in enumerate(header)}
     labels, names = _labels(files, file, [line[places[label]].strip() for line in lines], label_names)
-    left_out = {label, *drop, *weight_column}
+    left_out = {label, *drop, *roles}
     columns = Columns(
         tuple(
             _column(column, [line[place] for line in lines], forced=column in categorical)
@@ -98,7 +104,18 @@ def read_table(
     except RowError as error:
         raise files.problem(f"{file}: {error}") from error
     weights = None if weight is None else _weights(files, file, [line[places[weight]] for line in lines])
-    return Dataset(name, inputs, labels, names, "array", sources=files.digests, columns=columns, weights=weights)
+    cells = None if group is None else [line[places[group]].strip() for line in lines]
+    return Dataset(
+        name,
+        inputs,
+        labels,
+        names,
+        "array",
+        sources=files.digests,
+        columns=columns,
+        weights=weights,
+        groups=None if cells is None else numbered([None if is_missing(cell) else cell for cell in cells]),
+    )
 
 
 def _read(files: Files, file: str) -> tuple[list[str], list[list[str]]]:

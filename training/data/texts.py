@@ -10,6 +10,7 @@ from importing.errors import ImportRefusedError
 from importing.rows import read_rows
 from training.data.dataset import Dataset
 from training.data.distribution import Distribution
+from training.data.groups import numbered
 from training.data.tokens import require_sizes, tokens_of
 from training.errors import ConfigurationError, DataError
 
@@ -28,6 +29,7 @@ def load(
     text: str | None = None,
     label: str | None = None,
     weight: str | None = None,
+    group: str | None = None,
     length: int = 1000,
     vocabulary_size: int = 20_000,
 ) -> Dataset:
@@ -42,6 +44,7 @@ def load(
         text: Column of the text.
         label: Column of the label.
         weight: Column of row weights, positive numbers; no input of the model.
+        group: Column of groups: rows that belong together, which no two parts share; no input of the model.
         length: Words to read from the beginning of a text.
         vocabulary_size: Maximum vocabulary after the training rows are known, including padding and unknown.
 
@@ -60,7 +63,7 @@ def load(
     if not path.is_file():
         raise files.problem(f"{path.name} is missing in {files.folder.absolute()}")
     try:
-        rows = read_rows(path, label=label, columns=(text,), text=(text,), weight=weight)
+        rows = read_rows(path, label=label, columns=(text,), text=(text,), weight=weight, group=group)
     except ImportRefusedError as error:
         raise DataError(str(error)) from error
     files.note(path.name, rows.sha256)
@@ -76,5 +79,6 @@ def load(
         vocabulary=vocabulary,
         vocabulary_size=vocabulary_size,
         weights=rows.weight,
+        groups=None if rows.group is None else numbered(rows.group.tolist()),
         texts=texts,
     )

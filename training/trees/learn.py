@@ -59,9 +59,14 @@ class GrownTrees:
     notes: tuple[str, ...]
 
     def scored(self, rows: NDArray[np.int64]) -> LabelledLogits:
-        """Return the graph's logits for these rows, int64 (n,), with their labels and weights."""
-        weights = None if self.data.weights is None else self.data.weights[rows]
-        return LabelledLogits(_logits(self.converted, self.data.array[rows]), self.data.labels[rows], weight=weights)
+        """Return the graph's logits for these rows, int64 (n,), with their labels, groups and weights."""
+        data = self.data
+        return LabelledLogits(
+            _logits(self.converted, data.array[rows]),
+            data.labels[rows],
+            group=None if data.groups is None else data.groups[rows],
+            weight=None if data.weights is None else data.weights[rows],
+        )
 
     def exported(self) -> Exported:
         """Return the graph, checked against the library on all held-out rows.

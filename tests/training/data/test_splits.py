@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import astuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -166,3 +167,25 @@ def test_too_many_rows_are_told_by_their_settings(train_rows: int | None) -> Non
     assert ("train_rows 80, validation_rows 10" in str(caught.value)) == (train_rows is not None)
     assert "reference_rows 90: expected at most 100 together" in str(caught.value)
     assert "--train-rows 0" in str(caught.value)
+
+
+@given(st.integers(0, 1000), st.integers(60, 200), st.integers(1, 6), st.integers(0, 20))
+def test_groups_stay_whole_near_the_sizes(seed: int, rows: int, largest: int, validation: int) -> None:
+    groups = np.random.default_rng(seed).permutation(np.arange(rows) // largest)
+    asked: dict[str, Any] = {"train_rows": None, "reference_rows": 20, "validation_rows": validation}
+    asked |= {"fit_share": 0.5, "certify_share": 0.45, "seed": seed, "groups": groups}
+    parts = split(np.zeros(rows, np.int64), **asked)
+    held = [part for part in astuple(parts) if len(part)]
+    assert np.array_equal(np.sort(np.concatenate(held)), np.arange(rows))
+    assert sum(len(np.unique(groups[part])) for part in held) == len(np.unique(groups))
+    assert len(parts.gate)
+    assert abs(len(parts.reference()) - 20) <= 2 * largest
+    assert abs(len(parts.validation) - validation) <= 2 * largest
+    with pytest.raises(ConfigurationError, match="stratified is True, expected false where rows have groups"):
+        split(np.zeros(rows, np.int64), stratified=True, **asked)
+
+
+def test_too_few_groups_are_refused() -> None:
+    asked: dict[str, Any] = {"train_rows": 40, "reference_rows": 40, "fit_share": 0.5, "certify_share": 0.4, "seed": 0}
+    with pytest.raises(ConfigurationError, match="part would be empty, since groups stay whole"):
+        split(np.zeros(100, np.int64), groups=np.arange(100) // 34, **asked)

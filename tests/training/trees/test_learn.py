@@ -163,6 +163,25 @@ def test_row_weights_reach_the_trees_and_the_calibrator(table: TrainConfig, tmp_
     assert np.average(stated, weights=fit.weight) == pytest.approx(np.average(fit.labels, weights=fit.weight), abs=1e-3)
 
 
+def test_groups_of_a_table_stay_whole_and_are_counted(table: TrainConfig, tmp_path: Path) -> None:
+    settings = {"file": "claims.csv", "label": "fraud", "drop": ["weight"], "group": "age"}
+    config = replace(table, model="lightgbm", model_settings=SETTINGS["lightgbm"], data_settings=settings)
+    found = bundle.verify(train_bundle(config, tmp_path))
+    assert [column.name for column in found.columns.columns] == ["amount", "shop", "land"]
+    data, parts = config.load()
+    assert data.groups is not None
+    seen: set[int] = set()
+    for name in ("train", "validation", "fit", "certify", "gate"):
+        groups = set(data.groups[getattr(parts, name)].tolist())
+        assert groups
+        assert not groups & seen
+        seen |= groups
+        if name in ("fit", "certify", "gate"):
+            assert set(getattr(found.reference, name).group.tolist()) == groups
+    alone = np.bincount(data.groups) == 1
+    assert alone.sum() > ROWS / 40  # the rows of a missing age, each its own group
+
+
 def test_a_graph_that_differs_is_refused(table: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = converters.CONVERTERS["lightgbm"]
 
