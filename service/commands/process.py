@@ -15,7 +15,7 @@ import uvicorn
 
 from service.app import create_app
 from service.commands.memory import give_back_large_blocks
-from service.rest.connections import allow_open_files, protocol
+from service.rest.connections import KEEP_ALIVE_S, allow_open_files, protocol
 from service.settings import Settings
 from service.workers.listening import address_of, cannot_listen
 
@@ -112,6 +112,7 @@ def uvicorn_options(settings: Settings, application: Candor) -> dict[str, Any]:
         "log_config": None,
         "server_header": False,
         "proxy_headers": False,  # nothing asks for a client's address
+        "timeout_keep_alive": KEEP_ALIVE_S,
         "timeout_graceful_shutdown": math.ceil(settings.drain_timeout_s),
     }
 

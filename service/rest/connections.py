@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import operator
 import resource
 import socket
 import struct
@@ -22,7 +23,13 @@ from service.settings import Settings
 _MOST_LOOSE_BYTES = 64 * 1024  # of a head, and of trailers
 _BYTES_PER_S = 16 * 1024  # minimum average rate of a body beyond the time for every request
 _LINGER_S = 0.25  # of idle connections at a stop: a request may be on its way
+_SPARE_S = 5.0  # after which an idle connection may be closed for a new one, where there are too many
+_LOOK_S = 5.0  # longest time between two looks at a connection
 _GRACE_S = 2.0  # of incomplete requests at a stop
+
+KEEP_ALIVE_S: Final = 75
+"""Seconds after which an idle connection is closed: longer than clients and load balancers keep one by default (60 s at
+most), so that none sends a request just then. Such a request would get no answer."""
 
 _MOST_DIRECT_BYTES: Final = 256 * 1024  # of a body that is kept here until it is complete
 _UNUSUAL: Final = frozenset((b"transfer-encoding", b"content-encoding", b"expect", b"upgrade"))
@@ -187,7 +194,7 @@ class Connection(HttpToolsProtocol):
             if self.of_address[self._address] > self.most_of_one:
                 self._refuse(*_TOO_MANY_OF_ONE)
                 return
-        if len(self.connections) > self.most:
+        if len(self.connections) > self.most and not self._make_room():
             self._refuse(*_TOO_MANY)
             return
         self._look_after(self.timeout_s)
@@ -361,6 +368,11 @@ class Connection(HttpToolsProtocol):
         super().resume_writing()
 
     @property
+    def idle_since(self) -> float | None:
+        """Time since which no request has come; None if one is in hand or the connection is closing."""
+        return None if self.transport.is_closing() else self._idle_since
+
+    @property
     def _answering(self) -> bool:
         """Whether a complete request is not answered yet; a client may send the next one meanwhile."""
         return self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
@@ -379,6 +391,16 @@ class Connection(HttpToolsProtocol):
 
     def _begin(self) -> None:
         self._since, self._received, self._loose = self.loop.time(), 0, 0
+
+    def _make_room(self) -> bool:
+        """Close the connection that has been idle longest; return False if none has been for a while."""
+        others = [(each.idle_since, each) for each in self.connections if isinstance(each, Connection)]
+        idle = [(since, each) for since, each in others if since is not None]
+        since, longest = min(idle, key=operator.itemgetter(0), default=(self.loop.time(), self))
+        if self.loop.time() - since < _SPARE_S or longest is self:
+            return False
+        longest.transport.close()
+        return True
 
     def _look(self) -> None:
         """Close the connection if its client is too slow, else check again at the next possible time."""
@@ -409,7 +431,7 @@ class Connection(HttpToolsProtocol):
         self._look_after(left_s)
 
     def _look_after(self, left_s: float) -> None:
-        self._timer = self.loop.call_later(min(left_s, self.timeout_keep_alive), self._look)
+        self._timer = self.loop.call_later(min(left_s, self.timeout_keep_alive, _LOOK_S), self._look)
 
     def _refuse(self, status: str, kind: str, title: str) -> None:
         """Send the reason, unless an answer has started, and close."""

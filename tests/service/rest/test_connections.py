@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from service.rest import connections
 from service.state.keys import KeyStore
 from tests.waiting import PATIENCE_S, until
 
@@ -212,6 +213,29 @@ def test_there_are_only_so_many_connections(impatient: Any) -> None:
     assert 15 <= len(refused) <= 25
     assert all(b"connection: close" in text for text in refused)
     assert impatient.http.get("/livez").status_code == 200
+
+
+def test_an_idle_connection_gives_way_to_a_new_one(start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    service = start(max_connections=3)
+    assert service.http.get("/livez").status_code == 200  # the third
+    ask = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    with ExitStack() as stack:
+        idle, busy = (stack.enter_context(closing(connect(service))) for _ in range(2))
+        for client in (idle, busy):
+            client.sendall(ask)
+            assert b" 200 OK" in client.recv(65_536)
+        busy.sendall(ask[:10])
+        refused = stack.enter_context(closing(connect(service)))
+        assert b" 503 " in until_closed(refused), "none has been idle for long"
+        monkeypatch.setattr(connections, "_SPARE_S", 0.0)
+        for _ in range(2):
+            new = stack.enter_context(closing(connect(service)))
+            new.sendall(ask)
+            assert b" 200 OK" in new.recv(65_536)
+            new.sendall(ask[:10])
+        assert until_closed(idle) == b""
+        busy.sendall(ask[10:])
+        assert b" 200 OK" in busy.recv(65_536)
 
 
 def test_one_address_has_only_so_many_connections(start: Callable[..., Any]) -> None:
