@@ -319,7 +319,8 @@ def refusing() -> Iterator[None]:
 def complain(error: ImportRefusedError) -> None:
     """Print why an import is refused."""
     said = printable(error.sentence, kept="\n")
-    message = said[:1].upper() + said[1:]
+    address = re.match(r"[a-z0-9]+://", said)  # its letters stay as they are
+    message = said if address else said[:1].upper() + said[1:]
     complaints.print(f"[bold red]Refused[/bold red]: {escape(message)}", soft_wrap=True)
     for key in ("where", "found", "expected", "remedy"):
         value = getattr(error, key)

@@ -124,6 +124,7 @@ def test_wrong_digests_and_addresses_are_named(run: Any, memory: Any) -> None:
         (f"memory://models/mine.onnx@sha256:{64 * 'a'}", ["--sha256", DIGEST], "pinned to two digests"),
         ("memory://models/none.onnx", [], "No such file"),
         ("nowhere.onnx", [], "No such file or folder"),
+        ("s3://bucket/mine.onnx", [], "Refused: s3:// requires another package. where: s3://bucket/mine.onnx"),
         ("s3://bucket/mine.onnx", [], "pip install s3fs"),
         ("oci://registry/mine", [], "Not the address of an artifact"),
     ):
