@@ -70,4 +70,7 @@ def array_examples(rows: Rows, ports: Sequence[Port]) -> Examples:
                 raise RowsError(error.message, where=where, found=error.found, expected=error.expected) from error
         return values
 
-    return Examples(spec, inputs, None, OnDemand(len(rows), records), tuple(f"input {port}" for port in ports))
+    notes = [f"input {port}" for port in ports]
+    if other := ", ".join(sorted(set(rows.features) - {port.name for port in ports})):
+        notes.append(f"the only array, {other}, is read as {ports[0].name}")
+    return Examples(spec, inputs, None, OnDemand(len(rows), records), tuple(notes))

@@ -475,6 +475,16 @@ def test_arrays_feed_several_inputs(run: Any, tmp_path: Path) -> None:
     assert (result.exit_code, "not the inputs of the model" in sentence(result.stderr)) == (2, True)
 
 
+def test_the_only_array_is_that_of_the_only_input_and_said(run: Any, tmp_path: Path, table: np.ndarray) -> None:
+    file = tmp_path / "rows.npz"
+    fixed = "--label", "y", "--allow-reversed", "--dry-run"
+    for name, said in (("x", False), ("rows", True)):
+        np.savez(file, **{name: table}, y=np.arange(ROWS) % 2)
+        result, _ = run(graphs.logits(), *fixed, validation=file)
+        assert result.exit_code == 0, result.output + result.stderr
+        assert ("the only array, rows, is read as x" in sentence(result.output)) == said
+
+
 def test_columns_that_no_input_takes_are_named_with_the_options_that_drop_them(run: Any, tmp_path: Path) -> None:
     rows = tmp_path / "claims.csv"
     rows.write_text("a,claim no,at,b,y\n" + "".join(f"{row},{row},x,{row % 3},{row % 2}\n" for row in range(40)))
