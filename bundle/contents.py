@@ -12,7 +12,7 @@ from bundle.graph import Graph
 from bundle.inputs import InputSpec
 from bundle.manifest import Manifest
 from bundle.profile import Profile
-from bundle.records import Architecture, ImportRecord, TrainingRecord
+from bundle.records import Architecture, ImportRecord, LabelOf, TrainingRecord
 from bundle.reference import Reference
 from bundle.scores import Scores
 from bundle.table import Columns
@@ -49,6 +49,7 @@ class BundleContents:
         architecture: The network; trained models only.
         training: How it was trained; trained models only.
         imported: What it was imported from; all but trained models.
+        label_of: The multi-label model to which it belongs; None for other models.
     """
 
     model: str
@@ -72,6 +73,7 @@ class BundleContents:
     architecture: Architecture | None = None
     training: TrainingRecord | None = None
     imported: ImportRecord | None = None
+    label_of: LabelOf | None = None
 
 
 @dataclass(frozen=True)

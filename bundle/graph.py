@@ -92,6 +92,8 @@ class GraphOutput(Frozen):
         form: What it holds.
         order: Place of each label's score: column of a matrix; empty for the order of the labels.
         keys: Key of each label in a map; only for maps.
+        columns: Columns of an output that scores each label of a multi-label model on its own, as `form` says: a pair
+            of logits each, of its absence and its presence. Empty for the output of one column.
         smallest: Probabilities below this are raised to it, so that exact zeros and ones have logits; a logit of −inf
             becomes that of a class this much less probable than the row's top label.
 
@@ -106,6 +108,7 @@ class GraphOutput(Frozen):
     form: Form
     order: tuple[Annotated[int, Field(ge=0)], ...] = ()
     keys: tuple[int | str, ...] = ()
+    columns: tuple[Annotated[int, Field(ge=0)], ...] = ()
     smallest: Annotated[float, Field(gt=0, lt=0.5)] = 1e-7
 
     def logits(self, output: Any, classes: int) -> npt.NDArray[np.float32]:
@@ -127,12 +130,10 @@ class GraphOutput(Frozen):
             return self._of_probabilities(scores.reshape(-1, classes))
         array = np.asarray(output)
         if self.form in ("positive", "margin"):
-            column = array.reshape(len(array), -1).astype(np.float64)
-            if column.shape[1] != 1:
-                raise ValueError(f"output {self.name!r} has {column.shape[1]} values a row, expected 1")
-            if self.form == "positive":
-                return self._of_probabilities(np.hstack([1.0 - column, column]))
-            return np.hstack([np.zeros_like(column), column]).astype(np.float32)
+            present = self._present(array.reshape(len(array), -1)).astype(np.float64)
+            absent = 1.0 - present if self.form == "positive" else np.zeros_like(present)
+            pairs = np.stack([absent, present], axis=2).reshape(len(array), -1)
+            return self._of_probabilities(pairs) if self.form == "positive" else pairs.astype(np.float32)
         array = array.reshape(len(array), -1)
         if self.order:
             array = array[:, list(self.order)]
@@ -141,6 +142,13 @@ class GraphOutput(Frozen):
         if self.form == "probabilities":
             return self._of_probabilities(array.astype(np.float64))
         return self._floored(array.astype(np.float32, copy=False))
+
+    def _present(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the column of the second class, or one column per label of a multi-label model."""
+        least, exactly = (max(self.columns) + 1, "at least ") if self.columns else (1, "")
+        if array.shape[1] < least or (not self.columns and array.shape[1] != 1):
+            raise ValueError(f"output {self.name!r} has {array.shape[1]} values a row, expected {exactly}{least}")
+        return array[:, list(self.columns)] if self.columns else array
 
     def _floored(self, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         impossible = np.isneginf(logits)
@@ -153,7 +161,7 @@ class GraphOutput(Frozen):
         wrong = (probabilities < -ROUNDING) | (probabilities > 1.0 + ROUNDING)
         if wrong.any():
             row = int(wrong.any(axis=1).argmax())
-            column = -1 if self.form == "positive" else wrong[row].argmax()
+            column = wrong[row].argmax() | (self.form == "positive")  # of a pair, the probability as it was given
             raise ProbabilityError(self.name, float(probabilities[row, column]), row)
         with np.errstate(invalid="ignore"):  # NaN stays NaN, for the check of the logits
             return np.log(np.maximum(probabilities, self.smallest)).astype(np.float32)
@@ -193,8 +201,11 @@ class Graph(Frozen):
         if self.mask is not None and (self.mask not in names or len(shapes) != 1 or len(shapes.pop()) != 1):
             raise ValueError(f"mask {self.mask!r} requires inputs of one axis and one length, it among them")
         output = self.output
-        if output.form in ("positive", "margin") and classes != 2:
+        single = output.form in ("positive", "margin")
+        if single and classes != 2:
             raise ValueError(f"form {output.form!r} requires two labels, not {classes}")
+        if len(output.columns) > single:
+            raise ValueError(f"{len(output.columns)} columns of labels for form {output.form!r}")
         if output.form == "maps" and len(output.keys) != classes:
             raise ValueError(f"{len(output.keys)} keys for {classes} labels")
         if output.order and len(output.order) != classes:

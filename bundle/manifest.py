@@ -11,8 +11,8 @@ from pydantic import AwareDatetime, Field, ValidationError, model_validator
 from bundle.errors import BundleDamagedError, BundleFormatError
 from bundle.graph import Graph
 from bundle.inputs import InputSpec
-from bundle.records import Architecture, ImportRecord, TrainingRecord
-from bundle.schema import Finite, Frozen, Sha256
+from bundle.records import Architecture, ImportRecord, LabelOf, TrainingRecord
+from bundle.schema import Finite, Frozen, Label, Sha256
 
 SCHEMA_VERSION: Final = 2
 MANIFEST_FILE = "manifest.json"
@@ -43,10 +43,11 @@ ENCODER_FILES = {
 """Files that turn a client's data into the input, with the kinds of input that they belong to."""
 OPTIONAL_FILES = ENCODER_FILES | {PROFILE_FILE: ENCODER_FILES[COLUMNS_FILE], TREES_FILE: ("array",)}
 MODEL_NAME = r"[a-z0-9][a-z0-9_-]{0,63}"
+ABSENT, PRESENT = "absent", "present"
+"""Labels of a model of one label of a multi-label model."""
 DIAGRAM_PATTERN = re.compile(r"report/[a-z0-9][a-z0-9-]{0,63}\.svg")
 
 ModelName = Annotated[str, Field(pattern=f"^{MODEL_NAME}$")]
-Label = Annotated[str, Field(min_length=1, max_length=256)]
 
 _UNSIGNED = "0" * 64
 
@@ -67,6 +68,7 @@ class Manifest(Frozen):
         architecture: The network; trained models only.
         training: How it was trained; trained models only.
         imported: What it was imported from; None for trained models.
+        label_of: The multi-label model to which it belongs; None for other models.
         versions: Versions of the packages that made the bundle.
         metrics: Headline metrics by name; the report gives their context.
         created_at: Time of writing, UTC.
@@ -84,6 +86,7 @@ class Manifest(Frozen):
     architecture: Architecture | None = None
     training: TrainingRecord | None = None
     imported: ImportRecord | None = None
+    label_of: LabelOf | None = None
     versions: dict[str, str]
     metrics: dict[str, Finite]
     created_at: AwareDatetime
@@ -94,11 +97,18 @@ class Manifest(Frozen):
         """Name of the file whose digest identifies the model."""
         return MODEL_FILES[self.source]
 
+    @property
+    def sharing(self) -> int:
+        """Number of labels that share the delta of their policies: those of its multi-label model, else 1."""
+        return 1 if self.label_of is None else len(self.label_of.labels)
+
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if len(set(self.labels)) != len(self.labels):
             raise ValueError("labels must be distinct")
         self._check_source()
+        if self.label_of is not None and self.labels != (ABSENT, PRESENT):
+            raise ValueError(f"a model of one label has the labels {ABSENT} and {PRESENT}")
         required = (self.model_file, *REQUIRED_FILES)
         missing = [name for name in required if name not in self.files]
         if missing:

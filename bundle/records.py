@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, model_validator
 
-from bundle.schema import Finite, Frozen, Sha256
+from bundle.schema import Finite, Frozen, Label, Sha256
 
 
 class Architecture(Frozen):
@@ -93,6 +93,26 @@ class NativeCheck(Frozen):
     rows: Annotated[int, Field(ge=1)]
     difference: Annotated[float, Field(ge=0)]
     tolerance: Annotated[float, Field(ge=0)]
+
+
+class LabelOf(Frozen):
+    """The multi-label model to which a model of one label belongs.
+
+    Attributes:
+        model: Its name; no model of its own.
+        label: The label that this model predicts to be `present` or `absent`.
+        labels: All of its labels, in order.
+    """
+
+    model: Annotated[str, Field(min_length=1, max_length=64)]
+    label: Label
+    labels: Annotated[tuple[Label, ...], Field(min_length=2)]
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if self.label not in self.labels or len(set(self.labels)) != len(self.labels):
+            raise ValueError("a multi-label model has distinct labels, and this one is among them")
+        return self
 
 
 class ImportRecord(Frozen):

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+Label = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class Frozen(BaseModel):

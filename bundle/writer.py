@@ -69,6 +69,7 @@ def write(root: Path, contents: BundleContents) -> Path:
             architecture=contents.architecture,
             training=contents.training,
             imported=contents.imported,
+            label_of=contents.label_of,
             versions=contents.versions,
             metrics=contents.metrics,
             created_at=datetime.now(UTC).replace(microsecond=0),

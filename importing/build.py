@@ -19,6 +19,7 @@ from bundle import (
     ImportRecord,
     InputSpec,
     LabelledLogits,
+    LabelOf,
     Profile,
     Reference,
     Tokenizer,
@@ -137,6 +138,7 @@ def make_contents(
     shares: tuple[float, float, float],
     seed: int,
     positive: str | None = None,
+    label_of: LabelOf | None = None,
 ) -> BundleContents:
     """Split the rows, fit the calibrator, and return the contents of the bundle.
 
@@ -150,6 +152,7 @@ def make_contents(
         shares: Shares of fit, certify and gate rows.
         seed: Seed of the split.
         positive: The class that matters, see `make_report`.
+        label_of: The multi-label model to which it belongs; None for other models.
 
     Raises:
         RowsError: The rows cannot be split, or do not determine the calibrator.
@@ -178,6 +181,7 @@ def make_contents(
         source=scored.source,
         graph=scored.graph,
         imported=scored.record,
+        label_of=label_of,
     )
 
 

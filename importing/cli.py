@@ -47,6 +47,7 @@ def _file_command(file_format: str, described: str) -> None:
         validation: option.Validation,
         images_table: option.ImagesTable = None,
         label: option.Label = None,
+        label_columns: option.LabelColumns = None,
         labels: option.Labels = None,
         group: option.Group = None,
         segment: option.Segment = None,
@@ -82,11 +83,14 @@ def _file_command(file_format: str, described: str) -> None:
         wanted = policy_of(context, policy, name, out)
         with refusing(), fetched(model, file_format, console) as (path, pinned):
             shares = shares_of(split)
-            options = Options(name, labels, calibrator, shares, seed, dry_run, out, allow_reversed, wanted, positive)
+            several = several_labels(label_columns, labels, positive)
+            given = (name, labels, calibrator, shares, seed, dry_run, out, allow_reversed, wanted, positive)
+            options = Options(*given, label_columns=several)
             read = partial(
                 read_rows,
                 validation,
                 label=label,
+                marks=several,
                 group=group,
                 segment=segment,
                 part=split_column,
@@ -133,7 +137,8 @@ def import_scores(
     context: typer.Context,
     rows: option.RowsFile,
     name: option.Name,
-    label: Annotated[str, typer.Option(help="Column of the true class.")],
+    label: Annotated[str | None, typer.Option(help="Column of the true class.")] = None,
+    label_columns: option.LabelColumns = None,
     score: Annotated[str | None, typer.Option(help="Column of one score per row, larger for the second class.")] = None,
     scores: Annotated[str | None, typer.Option(help="Columns of a score per class: p_genuine,p_fraud.")] = None,
     form: Annotated[
@@ -165,10 +170,13 @@ def import_scores(
         if (score is None) == (scores is None):
             raise ImportRefusedError("scores are missing, or given twice", expected="either --score or --scores")
         shares = shares_of(split)
-        options = Options(name, labels, calibrator, shares, seed, dry_run, out, allow_reversed, wanted, positive)
+        several = several_labels(label_columns, labels, positive)
+        given = (name, labels, calibrator, shares, seed, dry_run, out, allow_reversed, wanted, positive)
+        options = Options(*given, label_columns=several)
         found = read_rows(
             rows,
             label=label,
+            marks=several,
             group=group,
             segment=segment,
             part=split_column,
@@ -260,6 +268,20 @@ def policy_of(context: typer.Context, file: Path | None, name: str, out: Path) -
     """Return the policy of `--policy`; the application gives what reads it as `context.obj`."""
     made: PolicyFile | None = None if file is None else context.obj(file, name, out)
     return made
+
+
+def several_labels(columns: str | None, labels: str | None, positive: str | None) -> tuple[str, ...]:
+    """Return the names of `--label-columns`, none if it is not given; raises ImportRefusedError."""
+    from importing.labels import label_columns
+
+    for option_name, value in (("--labels", labels), ("--positive", positive)):
+        if columns is not None and value is not None:
+            raise ImportRefusedError(
+                f"{option_name} belongs to models of one label per row",
+                found=value,
+                expected="no such option: each label is absent or present",
+            )
+    return label_columns(columns)
 
 
 def one_digest(pinned: str | None, option: str | None) -> str | None:

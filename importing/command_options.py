@@ -32,6 +32,13 @@ ImagesTable = Annotated[
     ),
 ]
 Label = Annotated[str | None, typer.Option(help="Column of the true class; none for an image folder.")]
+LabelColumns = Annotated[
+    str | None,
+    typer.Option(
+        help="Multi-label models: columns of labels that a row has (1) or lacks (0) independently, in the order of the "
+        "model's scores: toxic,threat,insult. An empty cell is unknown.",
+    ),
+]
 Labels = Annotated[
     str | None, typer.Option(help="Classes in the order of the model's scores, renamed: 0=genuine,1=fraud.")
 ]

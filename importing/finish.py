@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import bundle as bundles
-from bundle import BundleError, ImportRecord, NativeCheck
+from bundle import BundleContents, BundleError, ImportRecord, LabelOf, NativeCheck
 from bundle.manifest import MODEL_NAME
 from calibrators import CALIBRATORS
 from importing.build import Scored, make_contents
@@ -41,6 +41,8 @@ class Options:
     allow_reversed: bool
     policy: PolicyFile | None = None
     positive: str | None = None
+    label_columns: tuple[str, ...] = ()
+    label_of: LabelOf | None = None
     in_python: bool = False  # messages then name arguments of `candor.import_model`
 
     def __post_init__(self) -> None:
@@ -61,7 +63,7 @@ class Options:
             ImportRefusedError: `positive` is not a label.
         """
         if self.policy is not None:
-            self.policy.check(labels)
+            self.policy.check(labels, max(1, len(self.label_columns)))
         if self.positive is not None:
             check_positive(self.positive, labels)
 
@@ -100,6 +102,29 @@ def finish(
     Raises:
         ImportRefusedError: The rows do not suffice, or the bundle cannot be written.
     """
+    contents = prepared(scored, rows, keys, labels, options, console)
+    for key, name in (("accuracy", "accuracy"), ("nll", "log loss"), ("ece", "calibration error (ECE)")):
+        before, after = (contents.metrics[f"{key}_{side}"] for side in ("before", "after"))
+        console.print(f"{name}: {before:.4f} → {after:.4f}")
+    positive = contents.report.get("positive")
+    if positive is not None:
+        told = ", ".join(
+            f"{name} {positive['after'][key]['value']:.4f}"
+            for key, name in (("average_precision", "average precision"), ("auroc", "AUROC"))
+            if positive["after"][key]["value"] is not None
+        )
+        console.print(escape(f"{positive['label']}: {told or 'no rows to rank'}"), soft_wrap=True)
+    return stored(contents, options, console)
+
+
+def prepared(
+    scored: Scored, rows: Rows, keys: Sequence[str], labels: Sequence[str], options: Options, console: Console
+) -> BundleContents:
+    """Calibrate and report; return the contents of the bundle.
+
+    Raises:
+        ImportRefusedError: The rows do not suffice.
+    """
     place = {key: column for column, key in enumerate(keys)}
     codes = np.fromiter((place[key] for key in rows.label), np.int64, len(rows))
     named = [key if key == name else f"{key} ({name})" for key, name in zip(keys, labels, strict=True)]
@@ -129,22 +154,21 @@ def finish(
             shares=options.shares,
             seed=options.seed,
             positive=options.positive,
+            label_of=options.label_of,
         )
     sizes = {part: len(getattr(contents.reference, part).labels) for part in ("fit", "certify", "gate")}
     console.print(f"rows: {', '.join(f'{count:,} {part}' for part, count in sizes.items())}")
-    for key, name in (("accuracy", "accuracy"), ("nll", "log loss"), ("ece", "calibration error (ECE)")):
-        before, after = (contents.metrics[f"{key}_{side}"] for side in ("before", "after"))
-        console.print(f"{name}: {before:.4f} → {after:.4f}")
     for warning in contents.report["warnings"]:
         console.print(f"[yellow]Warning[/yellow]: {escape(warning)}", soft_wrap=True)
-    positive = contents.report.get("positive")
-    if positive is not None:
-        told = ", ".join(
-            f"{name} {positive['after'][key]['value']:.4f}"
-            for key, name in (("average_precision", "average precision"), ("auroc", "AUROC"))
-            if positive["after"][key]["value"] is not None
-        )
-        console.print(escape(f"{positive['label']}: {told or 'no rows to rank'}"), soft_wrap=True)
+    return contents
+
+
+def stored(contents: BundleContents, options: Options, console: Console) -> Path | None:
+    """Write the bundle and certify its policy; return its folder, None for a dry run.
+
+    Raises:
+        ImportRefusedError: The bundle cannot be written.
+    """
     if options.dry_run:
         console.print("Dry run: nothing was written.")
         return None
@@ -155,7 +179,7 @@ def finish(
     console.print(f"[bold green]Imported[/bold green] {escape(str(path))}")
     if options.policy is not None:
         options.policy.attach(path)
-    elif positive is not None:
+    elif (positive := contents.report.get("positive")) is not None:
         following = shlex.join(["candor", "policy", "suggest", str(path), "--positive", positive["label"]])
         console.print(f"Next: {escape(following)}", soft_wrap=True)
     return path

@@ -42,25 +42,31 @@ class Export:
     notes: tuple[str, ...] = ()
 
 
-def read_export(folder: Path, *, max_length: int | None = None) -> Export:
+def read_export(folder: Path, *, max_length: int | None = None, several: bool = False) -> Export:
     """Read a folder of a text or image classifier.
 
     Args:
         folder: The folder, with `model.onnx` or `onnx/model.onnx`.
         max_length: Tokens per text; None for what the folder says, at most 512.
+        several: Whether the rows have several labels each.
 
     Raises:
         UnsafeFileError: The folder has pickled weights and no ONNX file.
-        UnsupportedModelError: The folder has no ONNX file, no single label per example, or a file that cannot be read.
+        UnsupportedModelError: The folder has no ONNX file, another number of labels per example, or a file that cannot
+            be read.
         AmbiguousModelError: The folder has several ONNX files, none of them `model.onnx`.
     """
     config = _document(folder / "config.json")
-    if config.get("problem_type") not in (None, "single_label_classification"):
+    expected = "multi_label_classification" if several else "single_label_classification"
+    if config.get("problem_type") not in (None, expected):
         raise UnsupportedModelError(
-            "the model does not choose one class per example",
+            f"the model does not choose {'labels independently' if several else 'one class per example'}",
             where=str(folder / "config.json"),
             found=str(config["problem_type"])[:100],
-            expected="single_label_classification",
+            expected=expected,
+            remedy="Give the column of the true class: --label."
+            if several
+            else "Give a column per label, 1 or 0: --label-columns toxic,threat,insult.",
         )
     model, labels = _model(folder), _labels(config, folder / "config.json")
     tokenizer = folder / "tokenizer.json"

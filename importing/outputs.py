@@ -106,6 +106,59 @@ def clipped(output: GraphOutput) -> str:
     return "" if output.form in ("logits", "margin") else f"; a probability counts as at least {output.smallest:.3g}"
 
 
+def choose_sigmoids(
+    ports: Sequence[Port], values: Sequence[Any], columns: Sequence[int], count: int, wanted: str | None = None
+) -> tuple[GraphOutput, str]:
+    """Return the output that scores each label of a multi-label model on its own, and how it was found.
+
+    Args:
+        ports: Outputs of the graph.
+        values: What each gave for the same N rows.
+        columns: Column of each label.
+        count: Number of columns.
+        wanted: `NAME` or `NAME:FORM` of an output; None to find it.
+
+    Raises:
+        AmbiguousModelError: Several outputs may score the labels, or the rows of one add up to 1.
+        UnsupportedModelError: No output does, or not the one that was named.
+    """
+    name, _, form = (wanted or "").partition(":")
+    if form not in ("", "positive", "margin"):
+        raise UnsupportedModelError(
+            f"form {form!r} does not score labels independently",
+            expected="positive (a probability per label) or margin (log-odds per label)",
+        )
+    found = {}
+    for port, value in zip(ports, values, strict=True):
+        array = np.empty(0) if isinstance(value, list) else np.asarray(value)
+        if name in ("", port.name) and array.dtype.kind == "f" and array.size and _matrix(array).shape[1] == count:
+            found[port.name] = _matrix(array)
+    if not found:
+        raise UnsupportedModelError(
+            f"no output scores {count} labels",
+            found="; ".join(f"{port} gave {_shape(value)}" for port, value in zip(ports, values, strict=True)),
+            expected=f"one row of {count} probabilities or log-odds per row",
+            remedy="Name as many label columns as the model has scores, in their order.",
+        )
+    chosen, array = next(iter(found.items()))
+    if len(found) > 1:
+        raise AmbiguousModelError(
+            "several outputs may score the labels", found=", ".join(found), expected=f"one of them: --output {chosen}"
+        )
+    inside = bool(((array >= -ROUNDING) & (array <= 1 + ROUNDING)).all())
+    if not form and inside and (np.abs(array.sum(axis=1) - 1) < _SUM_TOLERANCE).all():
+        raise AmbiguousModelError(
+            f"the rows of output {chosen!r} add up to 1, as those of a softmax do",
+            found="probabilities of classes that exclude each other",
+            expected="independent sigmoids",
+            remedy="Import one class per row with --label. If the labels are independent all the same: "
+            f"--output {chosen}:positive.",
+        )
+    kind: Form = form or ("positive" if inside else "margin")  # type: ignore[assignment]  # checked above
+    why = "as asked" if form else "all values lie in 0 … 1" if inside else "log-odds"
+    return GraphOutput(name=chosen, form=kind, columns=tuple(columns)), f"output {chosen}: {kind} of each label ({why})"
+
+
 def _candidate(port: Port, value: Any, classes: int, *, named: bool) -> Candidate | None:
     if isinstance(value, list):
         if value and isinstance(value[0], dict) and len(value[0]) == classes:

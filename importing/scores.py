@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
@@ -13,6 +15,7 @@ from importing.class_order import class_order
 from importing.columns import describe, print_report
 from importing.errors import AmbiguousModelError, RowsError
 from importing.finish import Options, Source, finish, record_of
+from importing.labels import CLASSES, check_rows, finish_labels
 from importing.rows import Rows
 
 
@@ -28,9 +31,43 @@ def import_score_rows(rows: Rows, options: Options, console: Console, form: Form
     Raises:
         ImportRefusedError: The scores or the rows cannot be used; nothing was written.
     """
+    if options.label_columns:
+        _import_labels(rows, options, console, form)
+        return
     keys, labels = class_order(rows, options.labels, None)
     options.check(labels)
     print_report(describe(rows, certify=options.shares[1]), console)
+    spec, kind, logits = _scored(rows, console, form, len(labels))
+    record = record_of(Source("scores", rows.path.name, None), rows, options, None)
+    finish(Scored(spec, logits, logits, kind.dump(), "scores", record), rows, keys, labels, options, console)
+
+
+def _import_labels(rows: Rows, options: Options, console: Console, form: Form | None) -> None:
+    given, count = rows.scores, len(options.label_columns)
+    assert given is not None  # noqa: S101 — the command names their columns
+    if given.shape[1] != count:
+        raise RowsError(
+            "The rows have another number of scores than labels.",
+            found=f"{given.shape[1]} columns of scores",
+            expected=f"{count}, one per label",
+        )
+    options.check(CLASSES)
+    check_rows(rows, options, console)
+    record = record_of(Source("scores", rows.path.name, None), rows, options, None)
+
+    def of_label(place: int, known: Rows, _: npt.NDArray[np.int64]) -> Scored:
+        assert known.scores is not None  # noqa: S101 — as above
+        known = dataclasses.replace(known, scores=known.scores[:, [place]])
+        spec, kind, logits = _scored(known, console, form, len(CLASSES))
+        return Scored(spec, logits, logits, kind.dump(), "scores", record)
+
+    finish_labels(rows, options, console, of_label)
+
+
+def _scored(
+    rows: Rows, console: Console, form: Form | None, classes: int
+) -> tuple[InputSpec, Scores, npt.NDArray[np.float32]]:
+    """Return the input of the bundle, what its scores are, and the logits of the rows."""
     given = rows.scores
     assert given is not None  # noqa: S101 — the command names their columns
     far = np.abs(given).max(axis=1) > LARGEST
@@ -42,17 +79,15 @@ def import_score_rows(rows: Rows, options: Options, console: Console, form: Form
             found=", ".join(f"{score:g}" for score in given[row]),
             expected=f"at most {LARGEST:.3g} in size",
         )
-    kind = _scores(given, len(labels), form)
+    kind = _scores(given, classes, form)
     console.print(
         f"scores: {kind.form}" + (f", centre {kind.centre:g}, scale {kind.scale:g}" * (kind.form == "margin"))
     )
     try:
-        logits = kind.logits(given[:, 0] if given.shape[1] == 1 else given, len(labels))
+        logits = kind.logits(given[:, 0] if given.shape[1] == 1 else given, classes)
     except RowError as error:
         raise RowsError(error.message, where=str(rows.path), found=error.found, expected=error.expected) from error
-    spec = InputSpec(kind="scores", dtype="float32", shape=(len(labels),))
-    record = record_of(Source("scores", rows.path.name, None), rows, options, None)
-    finish(Scored(spec, logits, logits, kind.dump(), "scores", record), rows, keys, labels, options, console)
+    return InputSpec(kind="scores", dtype="float32", shape=(classes,)), kind, logits
 
 
 def _scores(values: npt.NDArray[np.float64], classes: int, form: Form | None) -> Scores:

@@ -36,9 +36,10 @@ from importing.errors import (
 from importing.examples import Examples, Wanted, make_examples, text_columns
 from importing.finish import Options, Source, finish, record_of
 from importing.huggingface import Export, read_export
+from importing.labels import CLASSES, KEYS, check_rows, finish_labels, of_each_label, places_of, subset
 from importing.model import Model, OnnxModel
 from importing.native import compare
-from importing.outputs import choose_output, clipped, described
+from importing.outputs import choose_output, choose_sigmoids, clipped, described
 from importing.references import SUFFIXES
 from importing.rows import Rows
 from importing.split import split
@@ -75,7 +76,7 @@ def import_model_file(
     Raises:
         ImportRefusedError: The model or the rows cannot be used; nothing was written.
     """
-    export = _export(path, file_format, tokenizer, max_length)
+    export = _export(path, file_format, tokenizer, max_length, several=bool(options.label_columns))
     readable(export.model, file_format if file_format in CONVERTERS else "ONNX")
     with export.model.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -182,12 +183,24 @@ def import_graph(
         native = replace(converted, native=answers) if native is converted else native
         known = _known(columns)
     own = export.labels if converted is None else converted.labels
-    keys, labels = class_order(
-        rows, options.labels, own, allow_reversed=options.allow_reversed, in_python=options.in_python
-    )
+    several = options.label_columns
+    keys: tuple[str, ...] = KEYS
+    labels: tuple[str, ...] = CLASSES
+    if several:
+        if converted is not None:
+            raise UnsupportedModelError("--label-columns belongs to graphs in ONNX", found=source.format)
+        columns_of_labels, scored_labels = places_of(several, own)
+    else:
+        keys, labels = class_order(
+            rows, options.labels, own, allow_reversed=options.allow_reversed, in_python=options.in_python
+        )
     options.check(labels)
-    print_report(describe(rows, certify=options.shares[1], categories=known), console)
-    split(rows, options.shares, seed=options.seed)  # scoring takes long: refuse first
+    if several:
+        of_each_label(options, several)
+        check_rows(rows, options, console)
+    else:
+        print_report(describe(rows, certify=options.shares[1], categories=known), console)
+        split(rows, options.shares, seed=options.seed)  # scoring takes long: refuse first
     if export.texts is None:
         wanted = [Wanted.parse(each) for each in inputs]
         if not wanted and rows.files and export.image is not None:
@@ -203,8 +216,13 @@ def import_graph(
         )
     else:
         examples = text_examples(rows, model.inputs, export.texts)
-    graph, note = _graph(model, examples, keys, output, converted)
-    graph = without_padding(graph, model.run, examples, model.inputs, len(labels))
+    if several:
+        found, note = choose_sigmoids(model.outputs, _probed(model, examples), columns_of_labels, scored_labels, output)
+        graph, scores = Graph(inputs=examples.inputs, output=found, batch=model.batch), 2 * len(several)
+    else:
+        graph, note = _graph(model, examples, keys, output, converted)
+        scores = len(labels)
+    graph = without_padding(graph, model.run, examples, model.inputs, scores)
     for line in (*export.notes, *examples.notes, note):
         console.print(escape(line), soft_wrap=True)
     if graph.batch is not None:
@@ -212,7 +230,7 @@ def import_graph(
     if graph.mask is not None:
         console.print("Padding is left out of each run: the answers stay the same.")
     with progress(console, "scoring", len(rows)) as step:
-        logits = score(graph, model.run, examples.values, rows, len(labels), step)
+        logits = score(graph, model.run, examples.values, rows, scores, step)
     _check_alone(graph, model, examples, logits, rows)
     check = None
     if native is not None:
@@ -236,7 +254,19 @@ def import_graph(
         texts=examples.texts,
         trees=None if converted is None else converted.trees,
     )
-    return finish(scored, rows, keys, labels, options, console)
+    if not several:
+        return finish(scored, rows, keys, labels, options, console)
+
+    def of_label(place: int, _: Rows, positions: npt.NDArray[np.int64]) -> Scored:
+        own_output = graph.output.model_copy(update={"columns": (columns_of_labels[place],)})
+        return subset(
+            scored,
+            positions,
+            logits=np.ascontiguousarray(logits[positions, 2 * place : 2 * place + 2]),
+            graph=graph.model_copy(update={"output": own_output}),
+        )
+
+    return finish_labels(rows, options, console, of_label)
 
 
 def _known(columns: Columns) -> dict[str, tuple[str, ...]]:
@@ -265,7 +295,7 @@ def progress(console: Console, what: str, total: int) -> Iterator[Any]:
         yield lambda done: bar.update(task, completed=done)
 
 
-def _export(path: Path, file_format: str, tokenizer: Path | None, max_length: int | None) -> Export:
+def _export(path: Path, file_format: str, tokenizer: Path | None, max_length: int | None, *, several: bool) -> Export:
     """Return what is known of a model before it is opened."""
     if not path.exists():
         raise ModelReferenceError("no such file or folder", where=str(path))
@@ -277,7 +307,7 @@ def _export(path: Path, file_format: str, tokenizer: Path | None, max_length: in
             expected="a folder with model.onnx and config.json" if folder else "a file",
         )
     if folder and tokenizer is None:
-        return read_export(path, max_length=max_length)
+        return read_export(path, max_length=max_length, several=several)
     if tokenizer is None:
         return Export(path)
     if file_format != "onnx":

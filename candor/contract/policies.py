@@ -73,6 +73,14 @@ class Certify(Part):
         "whichever labels these are, and count each group once. Null: labels are right.",
     )
 
+    labels: int = Field(
+        1,
+        ge=1,
+        le=1000,
+        description="Number of labels that share delta: of a multi-label model all of its labels, so that the promises "
+        "of all hold together; 1 for other models. Each label has its own policy, with the same delta.",
+    )
+
     @property
     def horizon(self) -> Literal["year", "look"]:
         """What delta covers: all looks of a year, or each look at fresh rows."""
@@ -287,9 +295,9 @@ class Policy(Part):
 
     @property
     def claims(self) -> int:
-        """Number of certificates that share delta: one for each promise, and for the set, in each segment."""
+        """Number of certificates that share delta: one for each promise, and for the set, in each segment and label."""
         each = len(list(self.promises())) + (self.set is not None)
-        return each * (1 if self.segments is None else len(self.segments.values))
+        return each * (1 if self.segments is None else len(self.segments.values)) * self.certify.labels
 
     @property
     def costs(self) -> Costs | None:

@@ -49,8 +49,9 @@ def arrays(path: Path, file: io.FileIO, roles: Roles) -> tuple[dict[str, NDArray
         raise
     except Exception as error:  # zipfile and NumPy raise nearly anything on hostile bytes
         raise RowsError(f"The file is not a valid .npz file: {error}.", where=str(path)) from error
-    label = found[roles.label]
-    for name in (roles.label, *found):
+    first = roles.label or roles.marks[0]
+    label = found[first]
+    for name in (first, *found):
         array, flat = found[name], name in others
         if array.ndim < 1 or (flat and array.ndim != 1) or len(array) != len(label) or 0 in array.shape[1:]:
             shape = f"({len(label) if label.ndim else 'N'}{',' if flat else ', …'})"

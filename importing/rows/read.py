@@ -35,6 +35,7 @@ def read_rows(
     path: Path,
     *,
     label: str | None = None,
+    marks: Sequence[str] = (),
     group: str | None = None,
     segment: str | None = None,
     part: str | None = None,
@@ -59,7 +60,8 @@ def read_rows(
     Args:
         path: A file ending in .csv, .tsv, .ndjson or .jsonl (each also .gz or .bz2), .parquet or .npz; or a folder with
             one sub-folder of images per class.
-        label: Column of the true class; None for a folder.
+        label: Column of the true class; None for a folder, and with `marks`.
+        marks: Columns of labels that a row has or lacks independently: 1, 0, or nothing where it is unknown.
         group: Column of groups.
         segment: Column of segments.
         part: Column whose values say which part a row belongs to (`fit`, `certify`, `gate`).
@@ -88,7 +90,7 @@ def read_rows(
     """
     given: dict[str, Any] = {"group": group, "segment": segment, "part": part, "time": time, "weight": weight}
     if path.is_dir():
-        none = {"label": label, "scores": scores, "columns": columns, "drop": drop}
+        none = {"label": label, "marks": marks, "scores": scores, "columns": columns, "drop": drop}
         _check_no_columns(none if images else none | given, path)
         with readable(path):
             rows = read_folder(path)
@@ -97,12 +99,15 @@ def read_rows(
     elif images is not None:
         raise RowsError("A table of images requires a folder of images.", where=str(path), found=str(images))
     else:
-        if label is None:
+        if label is None and not marks:
             raise RowsError("The label column is not given.", where=str(path), expected="the name of a column: --label")
+        if label is not None and marks:
+            raise RowsError("The rows have one label or several.", expected="either --label or --label-columns")
         order = None if columns is None else tuple(columns)
         roles = Roles(
-            label,
+            label or "",
             **given,
+            marks=tuple(marks),
             scores=tuple(scores),
             columns=order,
             text=None if text is None else tuple(text),
@@ -112,7 +117,8 @@ def read_rows(
             named=frozenset(named),
         )
         rows = _read_file(path, roles)
-    rows.check_classes()
+    if rows.marks is None:
+        rows.check_classes()
     return rows
 
 
@@ -125,7 +131,7 @@ def _check_no_columns(given: dict[str, Any], path: Path) -> None:
                 where=str(path),
                 expected="classes as sub-folders alone",
                 remedy=None
-                if name in ("label", "scores", "columns", "drop")
+                if name in ("label", "marks", "scores", "columns", "drop")
                 else f"Give a table with the columns `{_FILE}` and `{value}`: --images-table rows.csv.",
             )
 
@@ -158,7 +164,7 @@ def _read_file(path: Path, roles: Roles) -> Rows:
         sha256, table = _read_once(path, ending, file, roles)
         if table.turned:
             file.seek(0)
-            digest, again = _read_once(path, ending, file, Roles(roles.label), table.turned)
+            digest, again = _read_once(path, ending, file, Roles(roles.label, marks=roles.marks), table.turned)
             if digest != sha256:
                 raise RowsError("The file changed while it was read.", where=str(path))
             table = dataclasses.replace(table, features=table.features | again.features)
@@ -167,9 +173,9 @@ def _read_file(path: Path, roles: Roles) -> Rows:
         path=path,
         sha256=sha256,
         features=table.features,
-        label=_classes(
-            others["label"], lambda row: f"{path}, {_unit(ending)} {table.lines[row]}, column {roles.label}"
-        ),
+        label=np.full(len(table.lines), "", object)
+        if roles.marks
+        else _classes(others["label"], lambda row: f"{path}, {_unit(ending)} {table.lines[row]}, column {roles.label}"),
         label_name=roles.label,
         group=others.get("group"),
         segment=others.get("segment"),
@@ -179,6 +185,7 @@ def _read_file(path: Path, roles: Roles) -> Rows:
         scores=others.get("scores"),
         lines=table.lines,
         unit=_unit(ending),
+        marks=others.get("marks"),
     )
 
 

@@ -25,7 +25,7 @@ class Rows:
         features: The model's inputs by name. Of CSV, Parquet and NDJSON: float64 (N,) with NaN for missing numbers
             (true and false are 1 and 0), or object (N,) of str, None for missing. Of `.npz`: arrays (N, …) as stored.
             Of an image folder: `image`, object (N,) of ImageFile.
-        label: Name of each row's class, object (N,) of str.
+        label: Name of each row's class, object (N,) of str; all "" where `marks` have the labels.
         label_name: Name of the label's column; "" for an image folder.
         group: Group of each row, object (N,) of str, None where it is missing; None without such a column.
         segment: Segment of each row, in the same form.
@@ -33,6 +33,8 @@ class Rows:
         time: Time of each row, int64 (N,), microseconds since the epoch (UTC); None without such a column.
         weight: Weight of each row, float64 (N,), finite and above 0; None without such a column.
         scores: The model's own scores, float64 (N, S), finite; None without such columns.
+        marks: Which of several labels each row has: int8 (N, L), 1 for present, 0 for absent, −1 for unknown; None for
+            rows of one class each.
         lines: Number of each row's first line in the file, else of the row, int64 (N,), from 1.
         unit: What `lines` counts: "line" or "row"; in an image folder "image".
         files: Path of each row's file in an image folder; else empty.
@@ -52,6 +54,7 @@ class Rows:
     lines: NDArray[np.int64]
     unit: str
     files: tuple[str, ...] = ()
+    marks: NDArray[np.int8] | None = None
 
     def __len__(self) -> int:
         return len(self.label)
@@ -97,6 +100,33 @@ class Rows:
         place = self.files[number - 1] if self.files else f"{self.path}, {self.unit} {number}"
         return place if column is None else f"{place}, column {column}"
 
+    def of_label(self, place: int, name: str) -> tuple[Self, NDArray[np.int64]]:
+        """Return the rows that are known to have or to lack one of several labels, with classes 0 and 1.
+
+        Args:
+            place: Place of the label, from 0.
+            name: Name of its column.
+
+        Returns:
+            The rows, and their positions among these, int64 (n,).
+
+        Raises:
+            RowsError: All of them have the label, or none.
+        """
+        assert self.marks is not None  # noqa: S101 — such rows were read
+        known = np.flatnonzero(self.marks[:, place] >= 0)
+        taken = self if len(known) == len(self) else self.take(known)
+        label = np.array(("0", "1"), object)[self.marks[known, place]]
+        found = dataclasses.replace(taken, label=label, label_name=name, marks=None)
+        if len(found.classes) < 2:
+            raise RowsError(
+                "No row has the label." if "0" in found.classes else "All rows have the label, or none is known.",
+                where=f"{self.path}, column {name}",
+                found=f"{len(known):,} rows with a known value",
+                expected="rows with 1 and rows with 0",
+            )
+        return found, known
+
     def take(self, index: NDArray[np.integer[Any]] | NDArray[np.bool_]) -> Self:
         """Return some of the rows.
 
@@ -104,7 +134,7 @@ class Rows:
             index: Their positions, or a mask (N,).
         """
         taken: dict[str, Any] = {"features": {name: values[index] for name, values in self.features.items()}}
-        for name in ("label", "group", "segment", "part", "time", "weight", "scores", "lines"):
+        for name in ("label", "group", "segment", "part", "time", "weight", "scores", "lines", "marks"):
             values = getattr(self, name)
             taken[name] = None if values is None else values[index]
         return dataclasses.replace(self, **taken)

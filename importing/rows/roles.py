@@ -18,12 +18,13 @@ class Roles:
     """What the caller said about the columns.
 
     Attributes:
-        label: The true class.
+        label: The true class; "" where `marks` have the labels.
         group: Rows that belong together.
         segment: Segments of a policy.
         part: Part of each row, if the caller splits the rows.
         time: When the row was observed.
         weight: Weight of the row.
+        marks: Labels that a row has or lacks independently, 1 or 0.
         scores: The model's own scores.
         columns: Inputs of the model, in order; None for all columns without a role.
         text: Inputs that are texts even if each value is a number, those of them that exist; None for all inputs.
@@ -39,6 +40,7 @@ class Roles:
     part: str | None = None
     time: str | None = None
     weight: str | None = None
+    marks: tuple[str, ...] = ()
     scores: tuple[str, ...] = ()
     columns: tuple[str, ...] | None = None
     text: tuple[str, ...] | None = ()
@@ -60,8 +62,9 @@ class Roles:
         for name, times in Counter(self.columns).items():
             if times > 1:
                 raise RowsError(f"Column `{name}` is an input of the model twice.", expected="distinct columns")
-            if name == self.label or name in self.scores or name in self.drop:
+            if name == self.label or name in (*self.marks, *self.scores, *self.drop):
                 other = "the label" if name == self.label else "a score" if name in self.scores else "dropped"
+                other = "a label" if name in self.marks else other
                 raise RowsError(
                     f"Column `{name}` is an input of the model, and is {other} too.", expected="one role a column"
                 )
@@ -88,7 +91,7 @@ class Roles:
         """Return the inputs of the model among the file's columns, in order."""
         if self.columns is not None:
             return self.columns
-        other = {name for name, _ in self._given()} - self.named | {self.label, *self.scores, *self.drop}
+        other = {name for name, _ in self._given()} - self.named | {self.label, *self.marks, *self.scores, *self.drop}
         return tuple(name for name in names if name not in other)
 
     def others(self) -> tuple[str, ...]:
@@ -98,8 +101,10 @@ class Roles:
     def _given(self) -> Iterator[tuple[str, str]]:
         for name in ("label", "group", "segment", "part", "time", "weight"):
             column = getattr(self, name)
-            if column is not None:
+            if column not in (None, ""):
                 yield column, f"the {name}"
+        for column in self.marks:
+            yield column, "a label"
         for column in self.scores:
             yield column, "a score"
 

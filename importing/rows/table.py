@@ -14,7 +14,7 @@ from importing.errors import RowsError
 from importing.rows.block import Block
 from importing.rows.roles import Roles
 from importing.rows.times import Times
-from importing.rows.values import Feature, Measures, Texts, Where
+from importing.rows.values import Feature, Marks, Measures, Texts, Where
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Table:
 
     Attributes:
         features: Inputs of the model by name.
-        others: Columns with a role, by role; `scores` is (N, S).
+        others: Columns with a role, by role; `scores` is (N, S), `marks` (N, L).
         lines: Number of each row's first line, or of the row.
         turned: Inputs in which texts came after numbers: empty, to be gathered again as text.
     """
@@ -82,14 +82,20 @@ def gather(
     others: dict[str, NDArray[Any]] = {
         role: column.finish() for role, (_, column) in columns.items() if not isinstance(role, int)
     }
+    if roles.marks:
+        others["marks"] = np.column_stack([columns[~place][1].finish() for place in range(len(roles.marks))])
     if roles.scores:
         others["scores"] = np.column_stack([columns[place][1].finish() for place in range(len(roles.scores))])
     return Table({name: features.pop(name).finish() for name in list(features)}, others, np.concatenate(lines), turned)
 
 
-def _columns(roles: Roles, *, spelled: bool) -> dict[str | int, tuple[str, Texts | Measures | Times]]:
-    """Return the name and an empty column by role, and by its place for a score."""
-    columns: dict[str | int, tuple[str, Texts | Measures | Times]] = {"label": (roles.label, Texts("label"))}
+def _columns(roles: Roles, *, spelled: bool) -> dict[str | int, tuple[str, Texts | Measures | Times | Marks]]:
+    """Return the name and an empty column by role, by its place for a score, and by ~place for a label of several."""
+    columns: dict[str | int, tuple[str, Texts | Measures | Times | Marks]] = {}
+    if roles.label:
+        columns["label"] = roles.label, Texts("label")
+    for place, name in enumerate(roles.marks):
+        columns[~place] = name, Marks()
     for role in ("group", "segment", "part"):
         if (name := getattr(roles, role)) is not None:
             columns[role] = name, Texts("part" if role == "part" else None)

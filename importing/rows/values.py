@@ -16,6 +16,11 @@ from importing.rows.block import Values
 
 Where = Callable[[int], str]
 _MAX_KEPT = 100_000
+UNKNOWN: Final = -1
+_MARKS: Final = {None: UNKNOWN} | {
+    text: int(text in ("1", "1.0", "true", "True"))
+    for text in ("0", "0.0", "false", "False", "1", "1.0", "true", "True")
+}
 _TEXTS: Final = frozenset({str, type(None)})
 _NUMBERS: Final = frozenset({int, float, bool})
 
@@ -41,6 +46,31 @@ class Texts:
         self._chunks.append(chunk)
 
     def finish(self) -> NDArray[np.object_]:
+        """Return the column."""
+        return np.concatenate(self._chunks)
+
+
+class Marks:
+    """A column of one label of several: int8 (N,), 1 for present, 0 for absent, `UNKNOWN` for a missing cell."""
+
+    def __init__(self) -> None:
+        self._chunks: list[NDArray[np.int8]] = []
+        self._cleaned = _Cleaned()
+
+    def add(self, values: Values, where: Where) -> None:
+        """Add a block of cells; raises RowsError."""
+        texts = self._cleaned.all(values).tolist()
+        for row, text in enumerate(texts):
+            if text not in _MARKS:
+                raise RowsError(
+                    "The label is neither 0 nor 1.",
+                    where=where(row),
+                    found=_shown(values[row]),
+                    expected="1 (present), 0 (absent), or an empty cell (unknown)",
+                )
+        self._chunks.append(np.fromiter(map(_MARKS.__getitem__, texts), np.int8, len(texts)))
+
+    def finish(self) -> NDArray[np.int8]:
         """Return the column."""
         return np.concatenate(self._chunks)
 

@@ -42,12 +42,17 @@ class ImportedPolicy:
             self._place = _place(self._folder / model, self._policy)
         self._lint(None)
 
-    def check(self, labels: Sequence[str]) -> None:
-        """Refuse a policy that does not fit the labels of the model."""
-        from service.decisions.policy import check_labels
+    def of(self, model: str) -> ImportedPolicy:
+        """Return the same policy for another model."""
+        return ImportedPolicy(self._file, model, self._bundles)
+
+    def check(self, labels: Sequence[str], sharing: int = 1) -> None:
+        """Refuse a policy that does not fit the labels of the model, or the number of labels that share delta."""
+        from service.decisions.policy import check_labels, check_shared
 
         with reporting():
             check_labels(self._policy, labels)
+            check_shared(self._policy, sharing)
         self._lint(len(labels))
         console.print(f"policy {escape(self._policy.id)}: no problems found")
 

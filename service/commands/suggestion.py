@@ -42,6 +42,7 @@ def suggest(
     """
     import numpy as np
 
+    from bundle.reader import read_manifest
     from service.commands.row_files import of_bundle
     from service.decisions.policy import check_labels, parse_policy
     from service.decisions.suggest import suggest as suggest_policy
@@ -60,6 +61,7 @@ def suggest(
             certify=parts.certify,
             labelled_rows=len(parts.fit) + len(parts.certify) + len(parts.tried),
             delta=delta,
+            labels=read_manifest(folder).sharing,
             review_share=review_share,
             rows_per_day=rows_per_day,
         )

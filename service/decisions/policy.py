@@ -95,3 +95,24 @@ def check_labels(policy: Policy, labels: Sequence[str]) -> None:
             expected=[TOP, *labels],
             remedy='Name one of the model\'s labels, or "top" for the predicted label.',
         )
+
+
+def check_shared(policy: Policy, labels: int) -> None:
+    """Refuse a policy with promises that does not share delta with the other labels of a multi-label model.
+
+    Args:
+        policy: The policy.
+        labels: Number of labels of the multi-label model; 1 for other models.
+
+    Raises:
+        PolicyError: `certify.labels` is smaller.
+    """
+    if policy.claims and policy.certify.labels < labels:
+        raise PolicyError(
+            f"The model predicts one of {labels} labels of a multi-label model, and all of them share delta.",
+            where=in_body("certify", "labels"),
+            found=policy.certify.labels,
+            expected=labels,
+            remedy=f"Write certify: {{delta: {policy.certify.delta:g}, labels: {labels}}}. The promises of all labels "
+            "then hold together.",
+        )

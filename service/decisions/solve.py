@@ -17,7 +17,7 @@ from candor.contract.policies import Policy, PredictionSet
 from service.decisions.calibrated import Calibrated
 from service.decisions.certify import solve
 from service.decisions.claims import Shown
-from service.decisions.policy import check_labels
+from service.decisions.policy import check_labels, check_shared
 from service.decisions.rows import Rows
 from service.decisions.sets import solve_sets
 from service.decisions.solved import SolvedPolicy
@@ -62,6 +62,7 @@ def solve_on_reference(
     """
     names = bundle.manifest.labels
     check_labels(policy, names)
+    check_shared(policy, bundle.manifest.sharing)
     fit, certify = (
         Calibrated.of(calibrator, names, Rows.of_reference(rows))
         for rows in (bundle.reference.fit, bundle.reference.certify)

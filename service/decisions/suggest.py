@@ -125,6 +125,7 @@ def suggest(
     labelled_rows: int,
     certify: ScoredRows | None = None,
     delta: float = 0.05,
+    labels: int = 1,
     review_share: float = 0.02,
     rows_per_day: int | None = None,
     seed: int = 0,
@@ -143,6 +144,7 @@ def suggest(
         labelled_rows: Number of all labelled rows, of which these are a part.
         certify: These rows, of which the sizes of groups are read and no labels; None if they are like the fit rows.
         delta: Probability that any promise of the policy is false.
+        labels: Number of labels of a multi-label model that share delta.
         review_share: Share of all rows in (0, 1) that people look at.
         rows_per_day: Rows of a busy day, for a promise in rows per day; None for a promise of a share.
         seed: Of the draws.
@@ -185,7 +187,7 @@ def suggest(
             "The reference has no fit rows to choose a promise from.", where="fit", found=0, expected="labelled rows"
         )
     certifying = fit if certify is None else certify
-    rows = _FitRows(fit, certifying, positive, certify_rows, delta, review_share, rows_per_day, seed)
+    rows = _FitRows(fit, certifying, positive, certify_rows, delta, labels, review_share, rows_per_day, seed)
     rungs, chosen = [], rows.draft(None)
     for precision in LADDER:
         if precision <= rows.base_rate:
@@ -247,11 +249,13 @@ class _FitRows:
         positive: str,
         certify_rows: int,
         delta: float,
+        labels: int,
         review_share: float,
         rows_per_day: int | None,
         seed: int,
     ) -> None:
-        self._fit, self._positive, self._delta, self._seed = fit, positive, delta, seed
+        self._fit, self._positive, self._delta, self._seed = fit, positive, delta / labels, seed
+        self._certificates = {"delta": delta} | ({"labels": labels} if labels > 1 else {})
         self._day = rows_per_day
         self._certify, self._review = certify_rows, review_share
         self._grid = make_grid(fit, fit)
@@ -312,14 +316,14 @@ class _FitRows:
                 "id": "suggested",
                 "positive": self._positive,
                 "bands": bands,
-                "certify": {"delta": self._delta},
+                "certify": self._certificates,
                 "explore": {"share": explored, "actions": actions} if actions else {},
                 **({"rows_per_day": self._day} if when is not None and "max_review_per_day" in when else {}),
             }
         )
         chance = 0.0
         if precision is not None:
-            shown = self._shown_precision(1 - precision, self._delta / policy.claims / 2, times)
+            shown = self._shown_precision(1 - precision, policy.certify.delta / policy.claims / 2, times)
             chance = max(shown + flags - 1, 0.0)
         return _Draft(policy, precision, chance, blocked, flagged, plateau)
 

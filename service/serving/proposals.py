@@ -17,7 +17,7 @@ from candor.contract.policies import Policy
 from service.decisions.certificates import decides_nothing, warnings
 from service.decisions.counting import seed_of
 from service.decisions.per_day import of_rows_per_day
-from service.decisions.policy import check_labels
+from service.decisions.policy import check_labels, check_shared
 from service.decisions.revision import Revision
 from service.decisions.solve import fingerprint, solve_on_reference
 from service.decisions.solved import SolvedPolicy
@@ -162,6 +162,7 @@ class Proposals:
             solved = SolvedPolicy.from_dict(known.policies[policy.id])
         else:
             check_labels(policy, active.labels)
+            check_shared(policy, active.bundle.manifest.sharing)
             version = self._store.new_policy_version(revision.model, policy.id)
             stays = {} if before is None else standing(before, wanted)
             solved = self._solve(
@@ -290,6 +291,7 @@ class Proposals:
         rows_per_day: int | None = None,
     ) -> SolvedPolicy:
         check_labels(policy, proven.manifest.labels)
+        check_shared(policy, proven.manifest.sharing)
         of_rows_per_day(policy, rows_per_day)  # a refusal uses no look
         if policy.segments is not None and proven.reference.certify.segment is None:  # this costs no look
             solved = solve_on_reference(

@@ -27,6 +27,8 @@ def add_logits(nodes: Nodes, graph: GraphProto, output: GraphOutput, classes: in
     if output.form == "maps":
         name, order = _before_maps(graph, output)
     scores = nodes.operator("Reshape", as_type(nodes.input(name), np.float64), np.array([0, -1]))
+    if output.columns:
+        scores = nodes.operator("Gather", scores, np.array(output.columns), axis=1)
     if order:
         scores = nodes.operator("Gather", scores, np.array(order), axis=1)
     if output.form == "margin":
