@@ -30,6 +30,8 @@ class Scores(Frozen):
         centre: Subtracted from a margin.
         scale: Divisor of a margin after that.
         smallest: Probabilities below this are raised to it, so that exact zeros and ones have logits.
+        labels: What the scores of each label of a multi-label model are: one score per label and row, of which a pair
+            of logits each. Empty in bundles.
 
     Example:
         >>> Scores(form="positive").logits([0.5, 1.0]).round(3)
@@ -43,6 +45,7 @@ class Scores(Frozen):
     centre: Finite = 0.0
     scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     smallest: Annotated[float, Field(gt=0, lt=0.5)] = 1e-7
+    labels: tuple[Scores, ...] = ()
 
     @property
     def field(self) -> str:
@@ -59,7 +62,9 @@ class Scores(Frozen):
         Raises:
             RowError: Values are not numbers of at most `LARGEST` in size, have another shape, or are out of range.
         """
-        scores = self._array(values, classes)
+        scores = self._array(values, len(self.labels) or classes)
+        if self.labels:
+            return np.hstack([each.logits(column) for each, column in zip(self.labels, scores.T, strict=True)])
         if self.form == "margin":
             margin = (scores - self.centre) / self.scale
             return np.stack([np.zeros_like(margin), margin], axis=1).astype(np.float32)
@@ -95,7 +100,7 @@ class Scores(Frozen):
             array = numbers(values)
         except ValueError:
             array = np.array(None)
-        single = self.form in ("positive", "margin")
+        single = self.form in ("positive", "margin") and not self.labels
         expected = "one number per row" if single else f"{classes} numbers per row"
         if array.dtype.kind not in "iuf" or array.ndim != (1 if single else 2):
             raise RowError("the values are not scores", found=str(values)[:100], expected=expected)

@@ -26,6 +26,7 @@ from candor.contract.gate import GateMode
 from candor.contract.health import Health
 from candor.contract.jobs import Job, JobPage, JobState, ProposedJob
 from candor.contract.labelled_sets import LabelledSet, LabelledSetPage
+from candor.contract.labels import LabelsPredictions, LabelsReceipt
 from candor.contract.models import Model, ModelPage
 from candor.contract.monitoring import Monitoring
 from candor.contract.predictions import Predictions
@@ -143,6 +144,36 @@ class AsyncClient:
         )
         return await self._predict(body, policy, top, whole)
 
+    async def predict_labels(
+        self,
+        inputs: Any = None,
+        *,
+        scores: Any = None,
+        policy: str | None = None,
+        references: Sequence[str | None] | None = None,
+        groups: Sequence[str | None] | None = None,
+        segments: Sequence[str | None] | str | None = None,
+        amounts: Sequence[float | None] | None = None,
+    ) -> LabelsPredictions:
+        """Predict all labels of a batch by a multi-label model; `model` is its name.
+
+        Args:
+            inputs: As in `predict`.
+            scores: In place of inputs, for a model that others run: one number per label and row.
+            policy: Policy that decides, of the same name for each label; None for the service's choice.
+            references: Your own ids of the rows; feedback can refer to them.
+            groups: What each row belongs to: card, patient …
+            segments: Part of the traffic that each row belongs to (country, shop …), or one for all.
+            amounts: What is at stake in each row, in one unit of money; None where unknown.
+
+        Raises:
+            TypeError: See `predict`; or the client has no model name.
+        """
+        whole, each = _of_whole(segments)
+        names = {"references": references, "groups": groups, "segments": each, "amounts": amounts}
+        options = {"params": _given(policy=policy, segment=whole), **prediction_body(inputs, {"scores": scores}, names)}
+        return await self._ask(LabelsPredictions, Request("POST", self._labels_path("predict"), True, options))
+
     async def predict_images(
         self,
         images: Sequence[bytes | Path | str],
@@ -188,6 +219,23 @@ class AsyncClient:
         body = json_body({"items": list(items)})
         body["headers"]["idempotency-key"] = idempotency_key or uuid.uuid4().hex
         return await self._ask(FeedbackReceipt, Request("POST", self._path("feedback"), True, body))
+
+    async def feedback_labels(
+        self, items: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None
+    ) -> LabelsReceipt:
+        """Send true labels of rows to a multi-label model; `model` is its name.
+
+        Args:
+            items: `{"prediction_id" or "reference": …, "labels": {"toxic": True, …}}` each, optionally with `source`
+                and `labelled_at`. A label that is None or left out stays unknown.
+            idempotency_key: The same key with the same items stores them once; None for a new key.
+
+        Raises:
+            TypeError: The client has no model name.
+        """
+        body = json_body({"items": list(items)})
+        body["headers"]["idempotency-key"] = idempotency_key or uuid.uuid4().hex
+        return await self._ask(LabelsReceipt, Request("POST", self._labels_path("feedback"), True, body))
 
     async def feedback_file(
         self, path: Path | str, *, source: str = "client", idempotency_key: str | None = None
@@ -735,6 +783,11 @@ class AsyncClient:
 
     async def _ask(self, kind: type[T], request: Request) -> T:
         return read(kind, await self._exchange.success(request))
+
+    def _labels_path(self, verb: str) -> str:
+        if self._model is None:
+            raise TypeError("a multi-label model has no default: give its name as model=")
+        return f"/v1/multilabel/{quote(self._model, safe='')}/{verb}"
 
     def _path(self, verb: str) -> str:
         return f"/{verb}" if self._model is None else f"/v1/models/{quote(self._model, safe='')}/{verb}"

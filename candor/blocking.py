@@ -69,9 +69,11 @@ class Client:
 
     close = _blocking(AsyncClient.close)
     predict = _blocking(AsyncClient.predict)
+    predict_labels = _blocking(AsyncClient.predict_labels)
     predict_images = _blocking(AsyncClient.predict_images)
     predict_file = _blocking(AsyncClient.predict_file)
     feedback = _blocking(AsyncClient.feedback)
+    feedback_labels = _blocking(AsyncClient.feedback_labels)
     feedback_file = _blocking(AsyncClient.feedback_file)
     erase = _blocking(AsyncClient.erase)
     cases = _blocking(AsyncClient.cases)

@@ -173,7 +173,7 @@ def store_labels(made: Sequence[tuple[BundleContents, Options]], options: Option
     if failed is not None:
         raise failed
     console.print(
-        f"Multi-label model {escape(options.name)}: POST /v1/models/{options.name}/predict answers all labels at once.",
+        f"Multi-label model {escape(options.name)}: POST /v1/multilabel/{options.name}/predict answers all labels.",
         soft_wrap=True,
     )
     return paths[0]

@@ -9,7 +9,7 @@ import time
 import numpy as np
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_OF_BYTE = (8 * _ALPHABET).encode()  # a character for the low 5 bits of each byte
+OF_BYTE = (8 * _ALPHABET).encode()  # a character for the low 5 bits of each byte
 _TIME_SHIFTS = tuple(range(45, -1, -5))
 _WELL_FORMED = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 
@@ -22,7 +22,7 @@ def new_ids(count: int) -> list[str]:
     """
     milliseconds = time.time_ns() // 1_000_000
     first = "".join([_ALPHABET[(milliseconds >> shift) & 31] for shift in _TIME_SHIFTS])
-    rest = os.urandom(16 * count).translate(_OF_BYTE).decode("ascii")
+    rest = os.urandom(16 * count).translate(OF_BYTE).decode("ascii")
     return [first + rest[start : start + 16] for start in range(0, 16 * count, 16)]
 
 

@@ -58,6 +58,7 @@ def open_runtime(
     max_batch_size: int,
     gpu_memory_bytes: int | None,
     run_timeout_s: float,
+    like: Session | None = None,
 ) -> Runtime:
     """Open the model of a verified bundle; see `Session` for the arguments.
 
@@ -80,4 +81,5 @@ def open_runtime(
         max_batch_size=max_batch_size,
         gpu_memory_bytes=gpu_memory_bytes,
         run_timeout_s=run_timeout_s,
+        like=like,
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
 from typing import Any, Final
 
@@ -66,6 +67,7 @@ class Session:
         gpu_memory_bytes: Maximum GPU memory of the session, None for no limit.
         run_timeout_s: Maximum seconds of a run; infinite for none.
         bound: Whether to bind buffers and pad batches; None does so on a GPU.
+        like: A session of the same model file that is not bound; its memory is shared.
 
     Attributes:
         provider: The provider that runs the model.
@@ -93,6 +95,7 @@ class Session:
         gpu_memory_bytes: int | None = None,
         run_timeout_s: float = math.inf,
         bound: bool | None = None,
+        like: Session | None = None,
     ) -> None:
         self.provider = resolve_provider(provider)
         self.device = device_of(self.provider)
@@ -105,7 +108,7 @@ class Session:
         self._threads = threads
         self._gpu_memory_bytes = gpu_memory_bytes
         self._largest = max_batch_size
-        self._session = self._open(bundle)
+        self._session: ort.InferenceSession = self._open(bundle) if like is None else like._session  # noqa: SLF001
         self._output = ["logits"]
         self._limit = RunLimit(bundle.manifest.model, run_timeout_s, first_s=FIRST_RUNS_S)
         self._check_golden(bundle, lambda inputs: self._limit.run(self._run_as_it_is, inputs))
@@ -129,6 +132,15 @@ class Session:
             with self.on_device(part) as (_, stage):
                 found.append(rows_of(stage.logits, len(part)))
         return np.concatenate(found)
+
+    def of_columns(self, columns: Sequence[int]) -> Session:
+        """Return the same model with a pair of logits for each of some columns of its output, see `GraphOutput`."""
+        assert self._graph is not None  # noqa: S101 — only imported graphs have columns
+        output = self._graph.output.model_copy(update={"columns": tuple(columns)})
+        view = copy(self)
+        view.classes = 2 * len(columns)
+        view._graph = self._graph.model_copy(update={"output": output})  # noqa: SLF001 — its own copy
+        return view
 
     def parts(self, inputs: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
         """Split a batch (N, …), N ≥ 0, into parts that fit into a stage."""

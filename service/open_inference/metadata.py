@@ -12,6 +12,7 @@ from service.open_inference.datatypes import BOOL
 from service.open_inference.named import declared, own_name
 from service.open_inference.request import CLASSIFIED, DECISION, OUTPUTS, SET
 from service.open_inference.versions import loaded_versions, served_version, version_of
+from service.serving.labels import MultiLabel
 from service.serving.model import Model
 from service.serving.plane import Served
 from service.settings import Settings
@@ -58,6 +59,25 @@ def of_model(model: Model, version: str | None) -> dict[str, Any]:
             {"name": name, "datatype": _datatype(name), "shape": [-1, *_dims(name, served)]}
             for name in _outputs(served)
         ],
+    }
+
+
+def of_labels(several: MultiLabel) -> dict[str, Any]:
+    """Return the metadata of a multi-label model, whose outputs have a column per label.
+
+    Raises:
+        NotReadyError: A label has no active revision.
+    """
+    active = several.served
+    return {
+        "name": several.name,
+        "versions": [active.revision.id.replace("r", "")],
+        "platform": _PLATFORM,
+        "inputs": [
+            {"name": name, "datatype": datatype, "shape": [-1, *shape]}
+            for name, datatype, shape in declared(active.input, active.encoder, own_name(active.bundle))
+        ],
+        "outputs": [{"name": name, "datatype": _datatype(name), "shape": [-1, len(active.labels)]} for name in OUTPUTS],
     }
 
 

@@ -69,7 +69,7 @@ def declared(spec: InputSpec, encoder: Encoder | None, own: str = INPUT) -> list
         ]
     if isinstance(encoder, Scores):
         single = encoder.field == "scores"
-        return [Declared(encoder.field, "FP64", (1,) if single else spec.shape)]
+        return [Declared(encoder.field, "FP64", (len(encoder.labels) or 1,) if single else spec.shape)]
     if isinstance(encoder, Tokenizer):
         return [Declared(INPUT, BYTES, ())]
     if spec.kind == "tensors":
@@ -129,7 +129,7 @@ def read(
     if isinstance(encoder, Scores):
         (tensor,) = given.values()
         values = tensor.numbers(body, "float64", declared(spec, encoder)[0].shape)
-        if encoder.field == "scores":
+        if encoder.field == "scores" and not encoder.labels:
             values = values.reshape(rows)
         with rows_of_the_tensor(tensor.where):
             return by_row(values, partial(encoder.logits, classes=spec.shape[0]))

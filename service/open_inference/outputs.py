@@ -12,8 +12,9 @@ import orjson
 from bundle.open_inference import BYTES
 from service.errors import InputValueError
 from service.open_inference.datatypes import BOOL
-from service.open_inference.request import CONFIDENCE, DECISION, LOGITS, SET, Requested
+from service.open_inference.request import CONFIDENCE, DECISION, LOGITS, PROBABILITIES, SET, Requested
 from service.places import in_body
+from service.serving.labels import LabelsAnswer
 from service.serving.plane import Answer
 
 _NUMPY: Final = orjson.OPT_SERIALIZE_NUMPY
@@ -61,9 +62,44 @@ def output(answer: Answer, requested: Requested) -> Output:
     return Output(requested.name, BYTES, (len(values), len(texts) // len(values)), texts)
 
 
-def parameters(answer: Answer) -> dict[str, str]:
+def output_of_labels(answer: LabelsAnswer, requested: Requested) -> Output:
+    """Return an output of a multi-label model, with a column per label.
+
+    `probabilities` are those of its presence, `logits` its log-odds as the model gives them, `confidence` the
+    probability of the more probable side, `decision` the action.
+
+    Raises:
+        InputValueError: Prediction sets are requested.
+    """
+    if requested.name == SET:
+        raise InputValueError(
+            "Multi-label models answer no prediction sets.",
+            where=in_body("outputs"),
+            found=SET,
+            expected=f"{PROBABILITIES}, {LOGITS}, {CONFIDENCE} or {DECISION}",
+            remedy="Send the request to the model of one label.",
+        )
+    if requested.name == DECISION:
+        rows = zip(*(one.actions for one in answer.answers), strict=True)
+        texts: Sequence[str] = [action or "" for row in rows for action in row]
+        return Output(requested.name, BYTES, (len(answer.ids), len(answer.answers)), texts)
+    if requested.name == CONFIDENCE:
+        values = np.stack([one.confidence for one in answer.answers], axis=1)
+    else:
+        values = answer.logits if requested.name == LOGITS else answer.probabilities
+    if not requested.classes:
+        return Output(requested.name, "FP32", values.shape, np.ascontiguousarray(values, np.float32))
+    texts = top_classes(values, answer.served.labels, requested.classes)
+    return Output(requested.name, BYTES, (len(values), len(texts) // len(values)), texts)
+
+
+def parameters(answer: Answer | LabelsAnswer) -> dict[str, str]:
     """Return the parameters of an answer: the prediction ids, and the policy with its version."""
     found = {"prediction_ids": ",".join(answer.ids)}
+    if isinstance(answer, LabelsAnswer):
+        used = [one.policy for one in answer.answers]
+        policies = ["" if one is None else f"{one.policy.id}@{one.version}" for one in used]
+        return found | ({"policies": ",".join(policies)} if any(policies) else {})
     if answer.policy is not None:
         found["policy"] = f"{answer.policy.policy.id}@{answer.policy.version}"
     return found

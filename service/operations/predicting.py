@@ -234,6 +234,17 @@ class Prediction(ABC, Generic[R, W]):
             absent = self.read.absent
             metrics.absent(self.model.name, absent_in(self.inputs, encoder) if absent is None else absent)
 
+    def labelled(self, answer: Any) -> None:
+        """Take the answer of a multi-label model, and count it for each label."""
+        self.answer = answer
+        self._answered = time.perf_counter()
+        metrics, encoder = self._predicting.metrics, self.served.encoder
+        for one in answer.answers:
+            metrics.predicted(one, self._answered - self._decoded)
+        if isinstance(encoder, Columns):
+            absent = self.read.absent
+            metrics.absent(self.model.name, absent_in(self.inputs, encoder) if absent is None else absent)
+
     @property
     @abstractmethod
     def size(self) -> int:

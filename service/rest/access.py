@@ -46,12 +46,12 @@ _SCOPES = (
 )
 
 
-_OF_MODEL = re.compile(r"/(?:v1|v2(?:/repository)?|dashboard)/models/(?P<model>[^/]+)(?:/.*)?")
+_OF_MODEL = re.compile(r"/(?:(?:v1|v2(?:/repository)?|dashboard)/models|v1/multilabel)/(?P<model>[^/]+)(?:/.*)?")
 _OF_JOB = re.compile(r"/(?:v1|dashboard)/jobs/(?P<job>[^/]+)(?:/.*)?")
 _OF_DEFAULT = ("/predict", "/feedback", "/recalibrate")
 _ASKED = ("/v1/jobs", "/dashboard/audit")  # they are about the model in their query, and about all without one
 # Of these, lists leave out other models.
-_OF_NO_MODEL = re.compile(r"/v1/models|/v2/?|/dashboard(?:/theme|/logout)?")
+_OF_NO_MODEL = re.compile(r"/v1/models|/v1/multilabel|/v2/?|/dashboard(?:/theme|/logout)?")
 
 
 @lru_cache(maxsize=1024)

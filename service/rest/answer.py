@@ -34,35 +34,38 @@ def write(answer: Answer, top: int | None = None) -> bytes:
     served = answer.served
     shown = _all(answer) if top is None else _largest(answer, top)
     labels = answer.labels.tolist()
-    parts = answer.policy.parts if answer.policy is not None else {}
-    predictions = []
-    for row, prediction_id in enumerate(answer.ids):
-        action = answer.actions[row]
-        decision: dict[str, Any] | None = None
-        if action is not None:
-            decision = {"action": action, "label_sought": answer.sought[row]}
-        if parts and decision is not None:
-            segment = answer.segments[row] if answer.segments is not None else None
-            decision["segment"] = segment if segment in parts else None
-        if decision is not None and answer.sets is not None:
-            decision["set"] = [served.labels[place] for place in answer.sets[row].nonzero()[0]]
-        predictions.append(
-            {
-                "prediction_id": prediction_id,
-                "reference": answer.references[row],
-                "label": served.labels[labels[row]],
-                "confidence": answer.confidence[row],
-                "probabilities": shown[row],
-                "decision": decision,
-            }
-        )
+    predictions = [
+        {
+            "prediction_id": prediction_id,
+            "reference": answer.references[row],
+            "label": served.labels[labels[row]],
+            "confidence": answer.confidence[row],
+            "probabilities": shown[row],
+            "decision": decision_of(answer, row),
+        }
+        for row, prediction_id in enumerate(answer.ids)
+    ]
     document = {
         "model": served.revision.model,
         "revision": served.revision.id,
-        "policy": None if answer.policy is None else _policy(answer.policy, answer.segments),
+        "policy": None if answer.policy is None else policy_of(answer.policy, answer.segments),
         "predictions": predictions,
     }
     return orjson.dumps(document, option=_NUMPY)
+
+
+def decision_of(answer: Answer, row: int) -> dict[str, Any] | None:
+    """Return what the policy decided for a row, None where none decided."""
+    action = answer.actions[row]
+    if action is None or answer.policy is None:
+        return None
+    decision: dict[str, Any] = {"action": action, "label_sought": answer.sought[row]}
+    if parts := answer.policy.parts:
+        segment = answer.segments[row] if answer.segments is not None else None
+        decision["segment"] = segment if segment in parts else None
+    if answer.sets is not None:
+        decision["set"] = [answer.served.labels[place] for place in answer.sets[row].nonzero()[0]]
+    return decision
 
 
 def _all(answer: Answer) -> list[orjson.Fragment]:
@@ -95,7 +98,7 @@ def _largest(answer: Answer, top: int) -> list[dict[str, np.float32]]:
     ]
 
 
-def _policy(solved: SolvedPolicy, segments: Sequence[str | None] | None) -> dict[str, Any]:
+def policy_of(solved: SolvedPolicy, segments: Sequence[str | None] | None) -> dict[str, Any]:
     """Return the version of the policy that decided and its certificates.
 
     A policy with segments adds the certificates of the segments in this request and its fallback action.

@@ -10,6 +10,7 @@ from service.rest import (
     jobs,
     kserve,
     labelled_sets,
+    labels,
     models,
     policies,
     prior_shift,
@@ -31,6 +32,7 @@ def router() -> APIRouter:
     whole.include_router(of_model)
     whole.include_router(short)
     models.add_list_to(whole)
+    labels.add_to(whole)
     kserve.add_to(whole)
     jobs.add_to(whole)
     return whole

@@ -11,6 +11,7 @@ from service.errors import EpochRequiredError, EpochStaleError
 from service.operations.principal import Principal
 from service.places import in_header
 from service.runtime import Runtime
+from service.serving.labels import MultiLabel
 from service.serving.model import Model
 
 _EPOCH = re.compile(r'(?:W/)?"?([0-9]{1,18})"?')
@@ -23,6 +24,11 @@ def _runtime(request: Request) -> Runtime:
 
 def _model(request: Request, runtime: Annotated[Runtime, Depends(_runtime)]) -> Model:
     return runtime.models.get(request.path_params.get("model"))
+
+
+def _model_or_labels(request: Request, runtime: Annotated[Runtime, Depends(_runtime)]) -> Model | MultiLabel:
+    name = request.path_params.get("model")
+    return runtime.models.multilabel(name) or runtime.models.get(name)
 
 
 def _caller(request: Request) -> Principal:
@@ -65,6 +71,7 @@ def expected_epoch(
 
 
 RuntimeDep = Annotated[Runtime, Depends(_runtime)]
+ModelOrLabelsDep = Annotated[Model | MultiLabel, Depends(_model_or_labels)]
 ModelDep = Annotated[Model, Depends(_model)]
 EpochDep = Annotated[int, Depends(expected_epoch)]
 Caller = Annotated[Principal, Depends(_caller)]

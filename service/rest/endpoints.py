@@ -7,10 +7,10 @@ from typing import Any
 
 from service.operations.decoding import Decoders
 from service.operations.predicting import Predicting, Prediction
-from service.rest import kserve, predict
+from service.rest import kserve, labels, predict
 from service.rest.bodies import Scope
 from service.rest.exchange import Written
-from service.rest.paths import INFER, INSTANCES, Predicts
+from service.rest.paths import INFER, INSTANCES, MULTILABEL, Predicts
 from service.serving.models import Models
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
@@ -43,6 +43,7 @@ class Endpoints:
         self, models: Models, settings: Settings, metrics: Metrics, decoders: Decoders, infer: OfAVersion
     ) -> None:
         self._predict = predict.Predict(models, settings, metrics, decoders)
+        self._labels = labels.PredictLabels(models, settings, metrics, decoders)
         self._infer = infer
         self._instances = kserve.PredictInstances(models, settings, metrics, decoders)
 
@@ -54,6 +55,8 @@ class Endpoints:
         """
         if path.protocol is INFER:
             return self._infer, self._infer.asked(scope, path.model, path.version)
+        if path.protocol is MULTILABEL:
+            return self._labels, self._labels.asked(scope, path.model)
         if path.protocol is INSTANCES:
             return self._instances, self._instances.asked(scope, path.model)
         return self._predict, self._predict.asked(scope, path.model)

@@ -70,6 +70,7 @@ def document(api: FastAPI, v2: Protocol) -> dict[str, Any]:
         paths = {
             "/v1/models/{model}/predict": predict_openapi.path_item(default=False),
             "/predict": predict_openapi.path_item(default=True),
+            "/v1/multilabel/{model}/predict": predict_openapi.labels_path_item(),
             "/v1/models/{model}:predict": kserve.path_item(),
             "/v1/models/{model}/feedback": feedback.path_item(default=False),
             "/feedback": feedback.path_item(default=True),

@@ -14,12 +14,14 @@ INSTANCES: Final = re.compile(r"/v1/models/(?P<model>[^/]+):predict")
 INFER: Final = re.compile(r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?/infer")
 FEEDBACK: Final = re.compile(r"(?:/v1/models/(?P<model>[^/]+))?/feedback")
 METRICS: Final = "/metrics"  # every key may read it
+MULTILABEL: Final = re.compile(r"/v1/multilabel/(?P<model>[^/]+)/predict")
 V2: Final = re.compile(r"/v2(?:/.*)?", re.DOTALL)  # a path may hold a line break
 # Health, and documentation that contains nothing beyond the source (docs/explanation/decisions/0003-open-paths.md).
 OPEN: Final = re.compile(r"/livez|/readyz|/v2/health/(?:live|ready)|/openapi\.json|/docs(?:/.*)?")
 
 
 _POLICY: Final = re.compile(r"/v1/models/[^/]+/policies/[^/]+(?:/simulate|/backtest)?")
+_LABELS_OF_ROWS: Final = re.compile(r"/v1/multilabel/[^/]+/feedback")
 _MOST_BYTES: Final = 64 * 1024  # of a body that is read on the event loop
 MOST_POLICY_BYTES: Final = 256 * 1024
 
@@ -31,7 +33,7 @@ class Predicts(NamedTuple):
     """A path that predicts.
 
     Attributes:
-        protocol: The pattern that it matches: `PREDICT`, `INSTANCES` or `INFER`.
+        protocol: The pattern that it matches: `PREDICT`, `INSTANCES`, `MULTILABEL` or `INFER`.
         route: Template of the path.
         model: The model, None for the default model.
         version: The version, None for the active revision.
@@ -62,7 +64,7 @@ def most_bytes(path: str) -> int | None:
     >>> most_bytes("/rollback"), most_bytes("/feedback")
     (65536, None)
     """
-    if predicts(path) or labels(path):
+    if predicts(path) or labels(path) or _LABELS_OF_ROWS.fullmatch(path):
         return None
     return MOST_POLICY_BYTES if _POLICY.fullmatch(path) else _MOST_BYTES
 
@@ -84,6 +86,8 @@ def predicts(path: str) -> Predicts | None:
         return Predicts(PREDICT, "/predict" if path == "/predict" else "/v1/models/{model}/predict", found["model"])
     if found := INSTANCES.fullmatch(path):
         return Predicts(INSTANCES, "/v1/models/{model}:predict", found["model"])
+    if found := MULTILABEL.fullmatch(path):
+        return Predicts(MULTILABEL, "/v1/multilabel/{model}/predict", found["model"])
     if found := INFER.fullmatch(path):
         versioned = "/versions/{version}" if found["version"] else ""
         return Predicts(INFER, f"/v2/models/{{model}}{versioned}/infer", found["model"], found["version"])

@@ -34,7 +34,7 @@ class Predict(Predicting):
         model = self.models.get(model_name)
         served = model.served
         model.plane.check_room(served)
-        return _Prediction(self, model, served, scope)
+        return _Prediction(self, model, served, scope, _Query._fields)
 
 
 class Predicted(Prediction[Payload, Written]):
@@ -75,11 +75,13 @@ class Predicted(Prediction[Payload, Written]):
         return size_of(self.answer)
 
 
-class _Prediction(Predicted):
-    """A request of …/predict."""
+class PredictBody(Predicted):
+    """A request whose body is that of …/predict."""
 
-    def __init__(self, predicting: Predicting, model: Model, served: Served, scope: Scope) -> None:
-        super().__init__(predicting, model, served, scope, _Query._fields)
+    def __init__(
+        self, predicting: Predicting, model: Model, served: Served, scope: Scope, known: Sequence[str]
+    ) -> None:
+        super().__init__(predicting, model, served, scope, known)
         self._content_type = header(scope, b"content-type")
 
     def quick(self, body: bytes) -> bool:
@@ -91,6 +93,10 @@ class _Prediction(Predicted):
         served, most = self.served, self._predicting.max_rows
         beyond = self.model.beyond
         return payloads.parse(body, self._content_type, served.input, served.encoder, beyond, max_rows=most)
+
+
+class _Prediction(PredictBody):
+    """A request of …/predict."""
 
     def write(self) -> Written:
         """Return the answer as JSON."""

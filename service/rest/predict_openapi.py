@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from candor.contract.labels import LabelsPredictions, LabelsScoredRequest
 from candor.contract.predictions import PredictionRequest, Predictions, ScoredRequest
 from service.rest.payloads import FORM_TYPE, IMAGE_TYPES, JSON_TYPE, NPY_TYPES, PER_ROW, TEXT_TYPE
 from service.rest.schemas import ref
@@ -44,6 +45,14 @@ _JSON: Final = {
             "value": {"inputs": [{"ids": [7, 2, 19, 4, 0], "mask": [True, True, True, True, False]}]},
         },
         "scores": {"summary": "Scores of a model that others run", "value": {"scores": [0.93, 0.02]}},
+    },
+}
+
+_LABELS_JSON: Final = {
+    "schema": {"anyOf": [ref(PredictionRequest), ref(LabelsScoredRequest)]},
+    "examples": {
+        "texts": {"summary": "Texts", "value": {"inputs": ["Have a nice day."], "references": ["post-7"]}},
+        "scores": {"summary": "Scores of a model that others run", "value": {"scores": [[0.9, 0.02, 0.3]]}},
     },
 }
 
@@ -94,6 +103,23 @@ _PARAMETERS: Final = [
 ]
 MODEL: Final = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
 """Parameter of paths with the name of a model."""
+
+
+def labels_path_item() -> dict[str, Any]:
+    """Return the OpenAPI path item of the predict endpoint of multi-label models."""
+    (item,) = path_item(default=False).values()
+    ok = dict(item["responses"]["200"], content={JSON_TYPE: {"schema": ref(LabelsPredictions)}})
+    changed = {
+        "tags": ["labels"],
+        "operationId": "predict_labels",
+        "summary": "Predict all labels",
+        "description": "Calibrated probabilities and decisions of all labels of a multi-label model. Send inputs as to "
+        "`/v1/models/{model}/predict`; a model that others run takes a list of scores per row, one for each label.",
+        "parameters": [each for each in item["parameters"] if each["name"] != "top"],
+        "requestBody": dict(item["requestBody"], content=item["requestBody"]["content"] | {JSON_TYPE: _LABELS_JSON}),
+        "responses": dict(item["responses"], **{"200": ok}),
+    }
+    return {"post": dict(item, **changed)}
 
 
 def path_item(*, default: bool) -> dict[str, Any]:

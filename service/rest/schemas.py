@@ -9,6 +9,7 @@ from pydantic.json_schema import models_json_schema
 
 from candor.contract import kserve, open_inference
 from candor.contract.feedback import FeedbackReceipt, FeedbackRequest
+from candor.contract.labels import LabelsPredictions, LabelsScoredRequest
 from candor.contract.predictions import PredictionRequest, Predictions, ScoredRequest
 from candor.contract.problem import Problem
 from candor.contract.recalibration import RecalibrationRequest
@@ -41,10 +42,12 @@ def schemas() -> dict[str, Any]:
     _, document = models_json_schema(
         [
             (FeedbackRequest, "validation"),
+            (LabelsScoredRequest, "validation"),
             (PredictionRequest, "validation"),
             (RecalibrationRequest, "validation"),
             (ScoredRequest, "validation"),
             (FeedbackReceipt, "serialization"),
+            (LabelsPredictions, "serialization"),
             (Predictions, "serialization"),
             (Problem, "serialization"),
             *((kind, "serialization") for kind in _PROTOCOLS),

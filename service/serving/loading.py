@@ -22,6 +22,7 @@ from service.inference.cuda import cuda
 from service.inference.inputs import specification
 from service.inference.providers import resolve_provider
 from service.inference.runtimes import Runtime, open_runtime
+from service.inference.session import Session
 from service.inference.threads import inference_threads
 from service.serving.copies import Copies
 from service.serving.mirror import Mirror
@@ -255,4 +256,9 @@ class Loader:
         return found
 
     def _session(self, found: Bundle) -> Runtime:
-        return open_runtime(found, **self._options)
+        """Open a bundle's model; the labels of a multi-label model share one session of their file."""
+        like = None
+        if found.manifest.label_of is not None:
+            opened = (other for each, other in self._opened.values() if each.model_digest == found.model_digest)
+            like = next((other for other in opened if isinstance(other, Session) and not other.bound), None)
+        return open_runtime(found, **self._options, like=like)

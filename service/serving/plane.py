@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import chain, groupby, repeat
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -135,11 +135,28 @@ Logged = tuple[Answer, "Future[None] | None"]
 """An answer, and a future that is done when it is stored; None if nothing waits for that."""
 
 
+class Lane(Protocol):
+    """What answers a request from start to end: a `Served`, or the revisions of a multi-label model."""
+
+    @property
+    def input(self) -> InputSpec:
+        """Input of the model."""
+
+    @property
+    def encoder(self) -> Encoder | None:
+        """What makes it."""
+
+    def policy(self, name: str | None) -> Any:
+        """Return the policy `name`, or raise UnknownPolicyError."""
+
+
 @dataclass(slots=True, eq=False)
-class _Request:
-    lane: Served
+class Request:
+    """A batch of inputs that waits for its answer; `policy` is what its lane returned."""
+
+    lane: Any
     inputs: npt.NDArray[Any]
-    policy: SolvedPolicy | None
+    policy: Any
     references: Sequence[str | None]
     groups: Sequence[str | None]
     segments: Sequence[str | None] | None
@@ -150,7 +167,62 @@ class _Request:
 
     @property
     def rows(self) -> int:
+        """Number of inputs."""
         return len(self.inputs)
+
+    @classmethod
+    def of(
+        cls,
+        lane: Lane,
+        inputs: npt.NDArray[Any],
+        *,
+        max_rows: int,
+        deadline_s: float,
+        policy: str | None = None,
+        references: Sequence[str | None] | None = None,
+        groups: Sequence[str | None] | None = None,
+        segments: Sequence[str | None] | str | None = None,
+        amounts: Sequence[float | None] | None = None,
+        carried: Sequence[Mapping[str, Cell]] | None = None,
+        encoded: bool = False,
+    ) -> Request:
+        """Check a request; see `Plane.begin` for the arguments and errors."""
+        fitting = conform(inputs, lane.input, lane.encoder, encoded=encoded)
+        check_rows(len(fitting), max_rows)
+        nothing = [None] * len(fitting)
+        if isinstance(segments, str):
+            segments = [segments] * len(fitting)
+        if references is groups is segments is amounts is None:
+            given: tuple[tuple[str, Sequence[Any] | None], ...] = ()
+        else:
+            given = ("references", references), ("groups", groups), ("segments", segments), ("amounts", amounts)
+        for key, each in given:
+            if each is not None and len(each) != len(fitting):
+                raise InputShapeError(
+                    f"`{key}` must have one entry per input.",
+                    where=in_body(key),
+                    found=len(each),
+                    expected=len(fitting),
+                )
+        started = time.perf_counter_ns()
+        solved = lane.policy(policy)
+        until = started + int(deadline_s * _NS)
+        return cls(
+            lane,
+            fitting,
+            solved,
+            references or nothing,
+            groups or nothing,
+            segments,
+            amounts,
+            carried,
+            started,
+            until,
+        )
+
+
+Decided = list[tuple[Answer, slice, list[Answer]]]
+"""Answers of a run: of neighbours with the same policy, their rows, and the same by request."""
 
 
 class Plane:
@@ -191,7 +263,7 @@ class Plane:
         self._max_rows = max_rows
         self._max_batch_size = max_batch_size
         self._explore = random.Random()  # noqa: S311 — decides whose label is sought, keeps no secret
-        self._batcher: Batcher[_Request, Logged] = Batcher(
+        self._batcher: Batcher[Request, Logged] = Batcher(
             self._run,
             max_batch_size=max_batch_size,
             max_queued_rows=max_queued_rows,
@@ -231,7 +303,7 @@ class Plane:
         try:
             answer, written = await waiting
             if written is not None:
-                await _until_written(written, deadline_s - (time.perf_counter_ns() - began) / _NS)
+                await until_written(written, deadline_s - (time.perf_counter_ns() - began) / _NS)
         except Exception:
             self.failed(served, began)
             raise
@@ -279,43 +351,24 @@ class Plane:
             InputError: The inputs do not fit the model.
             OverloadedError: The queue is full.
         """
-        fitting = conform(inputs, served.input, served.encoder, encoded=encoded)
-        check_rows(len(fitting), self._max_rows)
-        nothing = [None] * len(fitting)
-        if isinstance(segments, str):
-            segments = [segments] * len(fitting)
-        if references is groups is segments is amounts is None:
-            given: tuple[tuple[str, Sequence[Any] | None], ...] = ()
-        else:
-            given = ("references", references), ("groups", groups), ("segments", segments), ("amounts", amounts)
-        for key, each in given:
-            if each is not None and len(each) != len(fitting):
-                raise InputShapeError(
-                    f"`{key}` must have one entry per input.",
-                    where=in_body(key),
-                    found=len(each),
-                    expected=len(fitting),
-                )
-        started = time.perf_counter_ns()
-        solved = served.policy(policy)
-        until = started + int(deadline_s * _NS)
-        request = _Request(
+        request = Request.of(
             served,
-            fitting,
-            solved,
-            references or nothing,
-            groups or nothing,
-            segments,
-            amounts,
-            carried,
-            started,
-            until,
+            inputs,
+            max_rows=self._max_rows,
+            deadline_s=deadline_s,
+            policy=policy,
+            references=references,
+            groups=groups,
+            segments=segments,
+            amounts=amounts,
+            carried=carried,
+            encoded=encoded,
         )
         here_s = _HERE_S if served.session.on_loop else 0.0
         try:
             self._batcher.put(request, waiting, deadline_s=deadline_s, here_s=here_s, alone=alone)
         except OverloadedError:
-            self.failed(served, started)
+            self.failed(served, request.queued_ns)
             raise
 
     def failed(self, served: Served, began_ns: int) -> None:
@@ -335,7 +388,7 @@ class Plane:
         found = self.statistics.get(served.revision.id)
         return self.statistics.setdefault(served.revision.id, Statistics()) if found is None else found
 
-    def _run(self, requests: list[_Request]) -> list[Logged]:
+    def _run(self, requests: list[Request]) -> list[Logged]:
         served = requests[0].lane
         statistics = self._statistics_of(served)
         began = time.perf_counter_ns()
@@ -346,7 +399,8 @@ class Plane:
         inferred = time.perf_counter_ns()
         calibrate_ns = served.chain.calibrate_ns - calibrated_before
         timing = Timing(began, calibrate_ns, inferred, len(requests), len(inputs))
-        answers = self._finish(served, requests, inputs, logits, probabilities, timing)
+        wholes = self.decide(served, requests, logits, probabilities, timing, new_ids(len(logits)))
+        answers = self.log(served, wholes, inputs)
         timing.ended_ns = ended = time.perf_counter_ns()
         count, queued_ns = len(requests), sum(request.queued_ns for request in requests)
         statistics.queue.add(count * began - queued_ns, count)
@@ -374,19 +428,18 @@ class Plane:
         logits, probabilities = zip(*chunks, strict=True)
         return np.concatenate(logits), np.concatenate(probabilities)
 
-    def _finish(
+    def decide(
         self,
         served: Served,
-        requests: list[_Request],
-        inputs: npt.NDArray[Any],
+        requests: list[Request],
         logits: npt.NDArray[np.float32],
         probabilities: npt.NDArray[np.float32],
         timing: Timing,
-    ) -> list[Logged]:
-        """Decide the rows of a batch, log them, and return the answer of each request."""
+        ids: list[str],
+    ) -> Decided:
+        """Decide the rows of a batch."""
         labels, confidence = served.calibrator.top_label(logits, probabilities)
-        ids = new_ids(len(logits))
-        wholes: list[tuple[Answer, slice, list[Answer]]] = []
+        wholes: Decided = []
         stop = 0
         # Neighbours with the same policy, usually all, are decided and logged together: array operations cost per call.
         for _, group in groupby(requests, key=lambda request: id(request.policy)):
@@ -396,10 +449,14 @@ class Plane:
             scores = logits[rows], probabilities[rows], labels[rows], confidence[rows]
             whole = self._decided(served, alike, timing, ids[rows], *scores)
             wholes.append((whole, rows, [whole] if len(alike) == 1 else _parts(whole, alike)))
+        return wholes
+
+    def log(self, served: Served, wholes: Decided, inputs: npt.NDArray[Any]) -> list[Logged]:
+        """Log a decided batch, and return the answer of each request; last, since a failed batch runs again."""
         if served.sample is not None:
             served.sample.add(inputs)
         logged: list[Logged] = []
-        for whole, rows, parts in wholes:  # last, when nothing can fail: a failed batch runs again
+        for whole, rows, parts in wholes:
             written = self._log(whole, inputs[rows], parts)
             logged += zip(parts, repeat(None) if written is None else written, strict=False)
         return logged
@@ -407,7 +464,7 @@ class Plane:
     def _decided(
         self,
         served: Served,
-        requests: list[_Request],
+        requests: list[Request],
         timing: Timing,
         ids: list[str],
         logits: npt.NDArray[np.float32],
@@ -487,7 +544,7 @@ def decided(
     )
 
 
-async def _until_written(written: Future[None], deadline_s: float) -> None:
+async def until_written(written: Future[None], deadline_s: float) -> None:
     """Wait until an answer is stored. An answer given up is withdrawn, so it counts as never given."""
     try:
         await asyncio.wait_for(asyncio.wrap_future(written), deadline_s)
@@ -500,7 +557,7 @@ async def _until_written(written: Future[None], deadline_s: float) -> None:
         ) from None
 
 
-def _optional(given: list[Sequence[T | None] | None], requests: list[_Request]) -> Sequence[T | None] | None:
+def _optional(given: list[Sequence[T | None] | None], requests: list[Request]) -> Sequence[T | None] | None:
     """Return what the requests give of all rows; None if no request gives any."""
     if len(given) == 1:
         return given[0]
@@ -513,7 +570,7 @@ def _joined(given: list[Sequence[T | None]]) -> Sequence[T | None]:
     return given[0] if len(given) == 1 else list(chain.from_iterable(given))
 
 
-def _parts(whole: Answer, requests: list[_Request]) -> list[Answer]:
+def _parts(whole: Answer, requests: list[Request]) -> list[Answer]:
     parts = []
     stop = 0
     for request in requests:

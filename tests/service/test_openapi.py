@@ -57,6 +57,7 @@ def test_every_route_is_described_and_every_description_is_a_route(shared: Any, 
         "/v1/jobs/{job}",
         *("/predict", "/feedback", "/recalibrate"),
         *("/v1/models/{model}", "/v1/models/{model}:predict"),
+        *("/v1/multilabel", "/v1/multilabel/{model}/predict", "/v1/multilabel/{model}/feedback"),
         *(
             f"/v1/models/{{model}}/{rest}"
             for rest in (

@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
 import orjson
 
 from bundle.open_inference import bytes_tensor
-from service.open_inference.outputs import output, parameters
+from service.open_inference.outputs import output, output_of_labels, parameters
 from service.open_inference.request import ALL_IN_JSON, Inference
 from service.open_inference.versions import version_of
+from service.serving.labels import LabelsAnswer
 from service.serving.plane import Answer
 
 _NUMPY: Final = orjson.OPT_SERIALIZE_NUMPY
 _HOLE: Final = b"\0"  # a byte that JSON never has
 
 
-def write(answer: Answer, inference: Inference) -> tuple[bytes, int | None]:
+def write(answer: Answer | LabelsAnswer, inference: Inference) -> tuple[bytes, int | None]:
     """Return the body of an answer, and the length of its JSON part if tensors follow, else None.
 
     Args:
         answer: Answer of the plane.
         inference: Request.
     """
-    if inference.outputs is ALL_IN_JSON:
+    if isinstance(answer, LabelsAnswer):
+        version, made = answer.served.revision.id.replace("r", ""), partial(output_of_labels, answer)
+    elif inference.outputs is ALL_IN_JSON:
         return _all_in_json(answer, inference.id), None
-    document = _head(answer.served.revision.model, version_of(answer.served), parameters(answer), inference.id)
+    else:
+        version, made = version_of(answer.served), partial(output, answer)
+    document = _head(answer.served.revision.model, version, parameters(answer), inference.id)
     outputs: list[dict[str, Any]] = []
     behind: list[bytes] = []
     for requested in inference.outputs:
-        name, datatype, shape, values = output(answer, requested)
+        name, datatype, shape, values = made(requested)
         entry: dict[str, Any] = {"name": name, "datatype": datatype, "shape": shape}
         if requested.binary:
             behind.append(values.tobytes() if isinstance(values, np.ndarray) else bytes_tensor(values))

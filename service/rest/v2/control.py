@@ -13,9 +13,10 @@ from service.open_inference import fields, metadata, repository
 from service.open_inference.versions import served_version, version_of
 from service.operations import models
 from service.operations.readiness import readiness
-from service.rest.dependencies import Caller, ModelDep, RuntimeDep, model_in_path
+from service.rest.dependencies import Caller, ModelDep, ModelOrLabelsDep, RuntimeDep, model_in_path
 from service.rest.payloads import load_json
 from service.rest.v2 import openapi
+from service.serving.labels import MultiLabel
 
 Version = Annotated[str, Path(description="A revision's number, such as 7; only loaded ones answer.")]
 
@@ -37,8 +38,10 @@ async def server_metadata() -> dict[str, Any]:
     return metadata.server()
 
 
-async def model_ready(model: ModelDep) -> dict[str, Any]:
-    """Report whether a model is ready; 503 if it is not."""
+async def model_ready(model: ModelOrLabelsDep) -> dict[str, Any]:
+    """Report whether a model, or each label of a multi-label model, is ready; 503 if it is not."""
+    if isinstance(model, MultiLabel):
+        return {"name": model.name, "version": model.served.revision.id.replace("r", ""), "ready": True}
     if model.remote is not None:
         model.remote.check_ready()
     return {"name": model.name, "version": version_of(model.served), "ready": True}
@@ -49,8 +52,10 @@ async def version_ready(model: ModelDep, version: Version) -> dict[str, Any]:
     return {"name": model.name, "version": version_of(served_version(model, version)), "ready": True}
 
 
-async def model_metadata(model: ModelDep) -> dict[str, Any]:
+async def model_metadata(model: ModelOrLabelsDep) -> dict[str, Any]:
     """Return the loaded versions of a model and the names, datatypes and shapes of its tensors."""
+    if isinstance(model, MultiLabel):
+        return metadata.of_labels(model)
     return metadata.of_model(model, None)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
-from service.errors import InputValueError
+from service.errors import InputValueError, UnknownModelError
 from service.inference.names import check_name
 from service.open_inference.inferring import Inferring
 from service.open_inference.named import own_name
@@ -31,7 +31,15 @@ class Infer(OfAVersion):
 
     def asked(self, scope: Scope, model_name: str | None, version: str | None) -> Prediction[Inference, Written]:
         """Return the prediction that a request asks for."""
-        model = self.models.get(model_name)
+        try:
+            model = self.models.get(model_name)
+        except UnknownModelError:
+            several = None if version is not None else self.models.multilabel(model_name)
+            if several is None:
+                raise
+            several.plane.check_room(active := several.served)
+            # They have what an inference needs of a model and its revision.
+            return _LabelsPrediction(self, cast("Model", several), cast("Served", active), scope)
         served = served_version(model, version)
         model.plane.check_room(served)
         return _Prediction(self, model, served, scope)
@@ -88,6 +96,14 @@ class _Prediction(Inferring[Written]):
             content = compression.compress(content, used)
             headers.append((b"content-encoding", used.encode()))
         return Written(content, headers)
+
+
+class _LabelsPrediction(_Prediction):
+    """An inference request for all labels of a multi-label model."""
+
+    def answered(self, answer: Any) -> None:
+        """Take the answer, and count it for each label."""
+        self.labelled(answer)
 
 
 def _headers(scope: Scope) -> tuple[str | None, str | None]:
