@@ -15,6 +15,7 @@ def import_model(
     *,
     name: str,
     labels: Mapping[Any, str] | None = None,
+    label_columns: Sequence[str] | None = None,
     out: str | Path = "var/bundles",
     group: Any = None,
     segment: Any = None,
@@ -28,11 +29,14 @@ def import_model(
     """Convert a fitted classifier to ONNX, compare it with itself on X, calibrate it, and write a bundle.
 
     Args:
-        estimator: A classifier or Pipeline of scikit-learn, or a classifier of LightGBM, XGBoost or CatBoost.
+        estimator: A classifier or Pipeline of scikit-learn, or a classifier of LightGBM, XGBoost or CatBoost. With
+            `label_columns` one for each label: a list of them, or scikit-learn's MultiOutputClassifier or
+            OneVsRestClassifier, fitted on a matrix of labels.
         X: Rows as the estimator takes them, unseen in its training: a pandas DataFrame, or an array (N, F).
-        y: Class of each row, (N,).
+        y: Class of each row, (N,). With `label_columns` (N, L): 1 (the row has the label), 0, or None or NaN (unknown).
         name: Name of the model in the service.
         labels: New name of each class, such as {0: "genuine", 1: "fraud"}; None to keep the estimator's.
+        label_columns: Names of the L labels of a multi-label model; None for a model of one class per row.
         out: Folder of bundles.
         group: Group of each row, (N,), such as a card's: rows that belong together.
         segment: Segment of each row, (N,); each gets certificates of its own.
@@ -44,7 +48,7 @@ def import_model(
         allow_reversed: Accept classes in an order that the rows clearly contradict, instead of refusing them.
 
     Returns:
-        The bundle's folder.
+        The bundle's folder; of a multi-label model that of its first label.
 
     Raises:
         ImportError: The application is not installed.
@@ -64,6 +68,7 @@ def import_model(
         y,
         name=name,
         labels=labels,
+        label_columns=label_columns,
         out=out,
         group=group,
         segment=segment,

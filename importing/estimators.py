@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
 from bundle import Columns
@@ -15,8 +16,10 @@ from importing.converted import Converted
 from importing.converters import CONVERTERS
 from importing.errors import RowsError, UnsupportedModelError
 from importing.finish import Options, Source
+from importing.labels import CLASSES, check_labels, of_each_label
 from importing.model import OnnxModel
-from importing.rows.memory import rows_in_memory
+from importing.rows.memory import lacks, rows_in_memory
+from importing.rows.values import UNKNOWN
 from importing.steps import import_graph
 
 
@@ -50,6 +53,7 @@ def import_model(
     *,
     name: str,
     labels: Mapping[Any, str] | None,
+    label_columns: Sequence[str] | None = None,
     out: str | Path,
     group: Any,
     segment: Any,
@@ -68,6 +72,29 @@ def import_model(
     options = Options(
         name, None, calibrator, shares, seed, False, Path(out), allow_reversed=allow_reversed, in_python=True
     )
+    columns = {"group": group, "segment": segment, "time": time, "weight": weight}
+    if label_columns is None:
+        return _import_one(estimator, X, y, options, labels, columns)
+    if labels is not None:
+        raise UnsupportedModelError("labels= belongs to models of one class per row", found=str(labels)[:300])
+    names = check_labels(list(label_columns))
+    estimators, marks = _one_for_each(estimator, len(names)), _marks(y, len(X), len(names))
+    made = of_each_label(options, names)
+    paths = []
+    for place, (one, own) in enumerate(zip(estimators, made, strict=True)):
+        known = np.flatnonzero(marks[:, place] >= 0)
+        rows = X.iloc[known] if hasattr(X, "iloc") else np.asarray(X)[known]
+        own_columns = {key: None if given is None else np.asarray(given)[known] for key, given in columns.items()}
+        paths.append(
+            _import_one(one, rows, marks[known, place], own, dict(zip((0, 1), CLASSES, strict=True)), own_columns)
+        )
+    return paths[0]
+
+
+def _import_one(
+    estimator: Any, X: Any, y: Any, options: Options, labels: Mapping[Any, str] | None, columns: Mapping[str, Any]
+) -> Path:
+    """Write the bundle of an estimator of one class per row; `columns` are those with a role."""
     if not hasattr(estimator, "predict_proba"):
         raise UnsupportedModelError(
             "the object gives no probabilities",
@@ -90,10 +117,7 @@ def import_model(
         [names.get(value, value) for value in _targets(y)],
         names=None if known is None else [column.name for column in known.columns],
         texts=() if known is None else [column.name for column in known.columns if column.literal],
-        group=group,
-        segment=segment,
-        time=time,
-        weight=weight,
+        **columns,
     )
     # The estimator answers on X itself: what is lost on the way into the graph counts as a difference.
     answers = np.asarray(estimator.predict_proba(X), np.float64)
@@ -109,6 +133,37 @@ def import_model(
     )
     assert path is not None  # noqa: S101 — it is no dry run
     return path
+
+
+def _one_for_each(estimator: Any, count: int) -> list[Any]:
+    """Return the estimator of each label."""
+    found = estimator if isinstance(estimator, list | tuple) else getattr(estimator, "estimators_", [])
+    if len(found) != count:
+        raise UnsupportedModelError(
+            "there is not one estimator for each label",
+            found=f"{len(found)} estimators, {count} labels",
+            expected="a list of fitted classifiers, or MultiOutputClassifier or OneVsRestClassifier",
+        )
+    return list(found)
+
+
+def _marks(y: Any, rows: int, count: int) -> NDArray[np.int8]:
+    """Return which labels each row has, int8 (N, L): 1, 0, or −1 for unknown; raises RowsError."""
+    found = np.asarray(y, object)
+    if found.shape != (rows, count):
+        raise RowsError("y has another shape.", where="y", found=str(found.shape), expected=f"({rows}, {count})")
+    marks = np.empty(found.shape, np.int8)
+    for (row, place), value in np.ndenumerate(found):
+        unknown = lacks(value)
+        if not unknown and value not in (0, 1):
+            raise RowsError(
+                "A label is neither 0 nor 1.",
+                where=f"y, row {row + 1}, column {place + 1}",
+                found=str(value)[:100],
+                expected="1 (present), 0 (absent), or None or NaN (unknown)",
+            )
+        marks[row, place] = UNKNOWN if unknown else int(value)
+    return marks
 
 
 def _targets(y: Any) -> list[Any]:

@@ -127,21 +127,22 @@ def _times(values: Any, count: int) -> NDArray[np.int64]:
     times = Times(spelled=False)
     column = _column("time", values, count)
     if column.dtype == object:  # such as pandas' times with an offset
-        column = np.array([None if _lacks(value) else value for value in column], object)
+        column = np.array([None if lacks(value) else value for value in column], object)
     times.add(column, lambda row: f"time, row {row + 1}")
     return times.finish()
 
 
 def _texts(name: str, values: Any, count: int, *, missing: bool = False) -> NDArray[np.object_]:
     column = _column(name, np.asarray(values, object), count).tolist()  # a list with NaN and texts keeps its NaN
-    texts = [None if _lacks(value) else str(value) for value in column]
+    texts = [None if lacks(value) else str(value) for value in column]
     if None in texts and not missing:
         row = texts.index(None)
         raise RowsError("The label is missing.", where=f"{name}, row {row + 1}", found=str(column[row]))
     return np.array(texts, object)
 
 
-def _lacks(value: Any) -> bool:
+def lacks(value: Any) -> bool:
+    """Return whether a value is missing: None, NaN or pandas.NA."""
     same = value == value
     return value is None or not isinstance(same, bool | np.bool_) or not same  # pandas.NA is not even unequal
 

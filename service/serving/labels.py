@@ -26,7 +26,7 @@ from service.ids import OF_BYTE, new_ids
 from service.inference.batcher import Batcher, LoopThread, Waiting
 from service.inference.chain import Chain
 from service.inference.given import Given
-from service.inference.inputs import Encoder
+from service.inference.inputs import NOTHING, Encoder
 from service.inference.session import Session
 from service.inference.statistics import Stages, Timing
 from service.serving.model import Model
@@ -249,7 +249,12 @@ class MultiLabel:
         name: Its name.
         members: Returns the models whose active revision says that they are one of its labels.
         plane: Its plane.
+
+    Attributes:
+        beyond: Columns that rows may have for challengers: none, whatever challengers its labels have.
     """
+
+    beyond: Final = NOTHING
 
     def __init__(self, name: str, members: Callable[[], Sequence[Model]], plane: LabelsPlane) -> None:
         self.name = name

@@ -29,6 +29,7 @@ from candor.contract.health import Health, Liveness
 from candor.contract.jobs import Job, JobPage, ProposedJob
 from candor.contract.kserve import InstancePredictions, ModelReadiness
 from candor.contract.labelled_sets import LabelledSet, LabelledSetPage
+from candor.contract.labels import LabelsPredictions, LabelsReceipt, MultiLabelModels
 from candor.contract.models import Model, ModelPage
 from candor.contract.monitoring import Monitoring
 from candor.contract.open_inference import (
@@ -53,9 +54,10 @@ from candor.contract.simulation import Simulation
 from candor.contract.traffic import TrafficChange
 from service.state.database import now_us
 from service.times import iso
-from tests.service import imported_models
+from tests.service import imported_models, labels_of_comments
 
 MODEL = "/v1/models/{model}"
+LABELS = "/v1/multilabel"
 V2 = "/v2/models/{model}"
 VERSION = f"{V2}/versions/{{version}}"
 REPOSITORY = "/v2/repository"
@@ -67,6 +69,9 @@ ANSWERS: dict[tuple[str, str], dict[int, type[Answer]]] = {
     ("POST", f"{MODEL}/predict"): {200: Predictions},
     ("POST", "/feedback"): {200: FeedbackReceipt},
     ("POST", f"{MODEL}/feedback"): {200: FeedbackReceipt},
+    ("GET", LABELS): {200: MultiLabelModels},
+    ("POST", f"{LABELS}/{{model}}/predict"): {200: LabelsPredictions},
+    ("POST", f"{LABELS}/{{model}}/feedback"): {200: LabelsReceipt},
     ("GET", f"{MODEL}/cases"): {200: CasePage},
     ("GET", f"{MODEL}/cases/{{case}}"): {200: CaseDetail},
     ("POST", f"{MODEL}/cases/claim"): {200: Claims},
@@ -162,7 +167,7 @@ class Checked:
 
     def __call__(self, method: str, path: str, wanted: int = 200, names: Any = None, **options: Any) -> Any:
         """Call an operation by its path in the OpenAPI document and return its answer, read."""
-        url = path.format(model="digits", **(names or {}))
+        url = path.format(**{"model": "digits"} | (names or {}))
         response = self.service.http.request(method, url, **options)
         assert response.status_code == wanted, response.text
         self.asked.add((method, path, wanted))
@@ -202,6 +207,22 @@ class Checked:
         elif isinstance(value, tuple | list | dict):
             for entry in value.values() if isinstance(value, dict) else value:
                 self.note(entry)
+
+
+def ask_of_labels(ask: Checked, launch: Callable[..., Any], folder: Path) -> None:
+    """Ask a service of a multi-label model."""
+    folder.mkdir()
+    labels_of_comments.imported(folder, labels_of_comments.sigmoids(), "--calibrator", "temperature")
+    comments = launch(folder, bundles=folder / "bundles", policies=folder / "policies")
+    seen = Checked(comments)
+    seen.asked, seen.fields = ask.asked, ask.fields
+    assert [model.model for model in seen("GET", LABELS).items] == ["comments"]
+    named = {"model": "comments"}
+    answer = seen("POST", f"{LABELS}/{{model}}/predict", names=named, json={"inputs": [[1.0, 0.0, 1.0]]})
+    item = {"prediction_id": answer.predictions[0].prediction_id, "labels": {"toxic": True, "threat": None}}
+    receipt = seen("POST", f"{LABELS}/{{model}}/feedback", names=named, json={"items": [item]})
+    assert receipt.items[0].labels.keys() == {"toxic"}
+    comments.close()
 
 
 def exactly(kind: type[T], document: Any) -> T:
@@ -256,6 +277,7 @@ def test_every_operation_answers_as_the_contract_says(
     ask.note(exactly(Monitoring, tables.http.get("/v1/models/drivers/monitoring").json()))
     tables.close()
     assert ask.revision("r1").report == digits.bundle.report
+    ask_of_labels(ask, launch, tmp_path / "labels")
     by_lamp = {"policy": "by-lamp"}
     proposed = ask("PUT", f"{MODEL}/policies/{{policy}}", 201, by_lamp, json=BY_LAMP)
     assert proposed.warnings

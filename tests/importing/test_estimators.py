@@ -17,13 +17,20 @@ from sklearn.compose import make_column_transformer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
+from sklearn.multioutput import MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, PolynomialFeatures, StandardScaler
 
 import bundle
 import candor
-from importing.errors import AmbiguousModelError, NativeDifferenceError, RowsError, UnsupportedModelError
+from importing.errors import (
+    AmbiguousModelError,
+    ImportRefusedError,
+    NativeDifferenceError,
+    RowsError,
+    UnsupportedModelError,
+)
 from importing.rows.memory import rows_in_memory
 
 from .answers import answers
@@ -257,3 +264,49 @@ def test_y_may_be_one_column_and_no_more(tmp_path: Path) -> None:
     assert one == other
     with pytest.raises(RowsError, match=r"y: y has another shape. Found: \(400, 2\). Expected: \(N,\) or \(N, 1\)."):
         candor.import_model(estimator, rows, np.tile(target[:, None], 2), out=tmp_path, **options)
+
+
+def several() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(8)
+    rows = rng.normal(size=(500, 3))
+    return rows, (rows @ [[1.0, -1.0], [0.5, 1.0], [-1.0, 0.5]] + rng.logistic(size=(500, 2)) > 0).astype(float)
+
+
+def test_an_estimator_for_each_label(tmp_path: Path) -> None:
+    rows, marks = several()
+    estimator = MultiOutputClassifier(LogisticRegression()).fit(rows, marks.astype(int))
+    marks[::5, 1] = np.nan  # unknown
+    given = {"out": tmp_path, "calibrator": "beta"}
+    first = candor.import_model(estimator, rows, marks, name="comments", label_columns=["toxic", "insult"], **given)
+    assert first == tmp_path / "comments--toxic" / "1"
+    for place, label in enumerate(("toxic", "insult")):
+        known = ~np.isnan(marks[:, place])
+        own = marks[known, place].astype(int)
+        names = {0: "absent", 1: "present"}
+        alone = candor.import_model(
+            estimator.estimators_[place], rows[known], own, name=f"alone{place}", labels=names, **given
+        )
+        found, expected = bundle.verify(tmp_path / f"comments--{label}" / "1"), bundle.verify(alone)
+        assert found.calibrator.to_dict() == expected.calibrator.to_dict()
+        assert found.manifest.label_of == bundle.LabelOf(model="comments", label=label, labels=("toxic", "insult"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y": np.full((500, 2), 2)}, "row 1, column 1: A label is neither 0 nor 1"),
+        ({"y": np.zeros((500, 3))}, "y has another shape"),
+        ({"y": np.zeros((499, 2))}, "y has another shape"),
+        ({"y": np.zeros(500)}, "y has another shape"),
+        ({"label_columns": ["toxic", "insult", "threat"]}, "there is not one estimator for each label"),
+        ({"label_columns": ["toxic"]}, "the label columns are not valid"),
+        ({"labels": {0: "a", 1: "b"}}, "labels= belongs to models of one class"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    rows, marks = several()
+    estimator = MultiOutputClassifier(LogisticRegression()).fit(rows, marks.astype(int))
+    given = {"y": marks, "label_columns": ["toxic", "insult"]} | change
+    with pytest.raises(ImportRefusedError, match=message):
+        candor.import_model(estimator, rows, name="comments", out=tmp_path, **given)
+    assert not list(tmp_path.iterdir())

@@ -263,10 +263,10 @@ def test_a_label_that_is_unloaded_is_named_and_policies_share_delta(own: Any) ->
 
 
 def test_labels_move_to_a_new_model_file_one_by_one(start: Launch, tmp_path: Path) -> None:
-    imported(tmp_path, sigmoids(), "--calibrator", "temperature", count=300)
+    imported(tmp_path, sigmoids(), "--calibrator", "temperature", count=600)
     caller = start(bundles=tmp_path / "bundles", policies=tmp_path / "policies", state=tmp_path)
     before = chances(predicted(caller))
-    imported(tmp_path, sigmoids(factor=4.0), "--calibrator", "temperature", count=300)
+    imported(tmp_path, sigmoids(factor=4.0), "--calibrator", "temperature", count=600)
     loaded = caller.http.post("/v1/models/comments--threat/load").json()
     epoch = caller.http.get("/v1/models/comments--threat/revisions").json()["epoch"]
     caller.http.post(
