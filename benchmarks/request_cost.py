@@ -45,7 +45,7 @@ PARTS: dict[str, tuple[tuple[type, str], ...]] = {
     "body": ((Prediction, "parse"),),
     "queue and batch": ((Plane, "begin"), (Batcher, "_hand_over")),
     "model and calibrator": ((Chain, "run"),),
-    "decisions": ((Plane, "_finish"),),
+    "decisions": ((Plane, "decide"),),
     "log": ((PredictionLog, "_write"),),
     "answer": ((Prediction, "written"),),
     "reply, count, log line": ((_Exchange, "_reply"),),
