@@ -156,7 +156,8 @@ def choose_sigmoids(
         )
     kind: Form = form or ("positive" if inside else "margin")  # type: ignore[assignment]  # checked above
     why = "as asked" if form else "all values lie in 0 … 1" if inside else "log-odds"
-    return GraphOutput(name=chosen, form=kind, columns=tuple(columns)), f"output {chosen}: {kind} of each label ({why})"
+    result = GraphOutput(name=chosen, form=kind, columns=tuple(columns))
+    return result, f"{described(result)} of each label ({why}){clipped(result)}"
 
 
 def _candidate(port: Port, value: Any, classes: int, *, named: bool) -> Candidate | None:

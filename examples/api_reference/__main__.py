@@ -13,16 +13,40 @@ import tempfile
 from pathlib import Path
 
 import httpx
+import numpy as np
 from rich.console import Console
 from sqlalchemy import update
 
 from examples.api_reference.conversation import Conversation, hold
 from examples.api_reference.page import write
 from examples.serving import ROOT, service
+from importing.finish import Options
+from importing.rows import read_rows
+from importing.scores import import_score_rows
+from importing.split import SHARES
 from service.state.database import SECRET_BYTES, Database
 from service.state.tables import secrets
 
-_SETTINGS = {"CANDOR_LOG_MODE": "sync", "CANDOR_PROVIDER": "cpu", "CANDOR_THREADS": "1"}
+_SETTINGS = {
+    "CANDOR_DEFAULT_MODEL": "digits",
+    "CANDOR_LOG_MODE": "sync",
+    "CANDOR_PROVIDER": "cpu",
+    "CANDOR_THREADS": "1",
+}
+
+
+def import_comments(folder: Path) -> None:
+    """Import the scores of two labels as a multi-label model `comments`."""
+    draw = np.random.default_rng(7)
+    scores = draw.random((400, 2))
+    rows = np.hstack([scores, draw.random((400, 2)) < scores**2])
+    np.savetxt(folder / "rows.csv", rows, "%g", ",", header="p_toxic,p_insult,toxic,insult", comments="")
+    found = read_rows(folder / "rows.csv", marks=("toxic", "insult"), scores=("p_toxic", "p_insult"), columns=())
+    options = Options(
+        *("comments", None, "temperature", SHARES, 0, False, folder / "bundles", False),
+        label_columns=("toxic", "insult"),
+    )
+    import_score_rows(found, options, Console(quiet=True))
 
 
 def main() -> None:
@@ -31,8 +55,11 @@ def main() -> None:
     examples = ROOT / "examples"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "bundles").symlink_to(examples / "bundles")
+        (folder / "bundles").mkdir()
+        for bundle in (examples / "bundles").iterdir():
+            (folder / "bundles" / bundle.name).symlink_to(bundle)
         (folder / "files").mkdir()
+        import_comments(folder)
         state = Database.open(f"sqlite:///{folder / 'state.db'}")
         with state.begin() as connection:
             connection.execute(update(secrets).values(value=bytes(SECRET_BYTES)))

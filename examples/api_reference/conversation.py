@@ -119,7 +119,8 @@ def hold(talk: Conversation, seven: Path) -> None:
     _operation(talk)
     _predict(talk)
     _feedback(talk)
-    with Client(talk.url) as candor:
+    _comments(talk)
+    with Client(talk.url, model="digits") as candor:
         rows = candor.predict(images, policy="auto-read", top=0).predictions
         items = [
             {"prediction_id": row.prediction_id, "label": label, "source": "reviewer"}
@@ -189,6 +190,14 @@ def _predict(talk: Conversation) -> None:
     talk.post("/v1/models/digits:predict", f"{_MODEL}:predict", body={"instances": [diagonal]})
 
 
+def _comments(talk: Conversation) -> None:
+    path, name = "/v1/multilabel/comments", "/v1/multilabel/{model}"
+    talk.get("/v1/multilabel", "/v1/multilabel")
+    talk.post(f"{path}/predict", f"{name}/predict", body={"scores": [[0.9, 0.2]], "references": ["post-7"]})
+    items = [{"reference": "post-7", "labels": {"toxic": True, "insult": None}, "source": "reviewer"}]
+    talk.post(f"{path}/feedback", f"{name}/feedback", body={"items": items}, said="Whether it is an insult is unknown.")
+
+
 def _feedback(talk: Conversation) -> None:
     items = [{"reference": "scan-1", "label": "7", "source": "reviewer"}]
     talk.post("/feedback", "/feedback", body={"items": items}, said="By your own reference, to the default model.")
@@ -221,7 +230,7 @@ def _recalibrate(talk: Conversation) -> None:
         waited = json.dumps(_ended(talk, job)["result"])
         talk.exchanges[-1] = replace(talk.exchanges[-1], status=HTTPStatus.OK, body=waited)
     dry = talk.post("/recalibrate", "/recalibrate", body={"mode": "dry_run"}, said="Do not wait for the job.")["job"]
-    with Client(talk.url) as candor:
+    with Client(talk.url, model="digits") as candor:
         second = candor.start_recalibration(mode="dry_run").job
         talk.ask("DELETE", "/v1/jobs/{job}", f"curl -X DELETE {SHOWN_URL}/v1/jobs/{second}", "Cancel a queued job.")
     _ended(talk, dry)
@@ -288,7 +297,7 @@ def _cases(talk: Conversation, images: NDArray[np.uint8]) -> None:
         "bands": [{"action": "accept", "when": {"min_probability": 0.999}}, {"action": "review"}],
         "review": {"due": "24h"},
     }
-    with Client(talk.url) as candor:
+    with Client(talk.url, model="digits") as candor:
         proposed = candor.put_policy("checked", reviewed)
         epoch = candor.revisions().epoch
         candor.activate(proposed.id, epoch=epoch, reason="people read what is unsure", accept_change=True)

@@ -24,6 +24,7 @@ _GROUPS = {
     "recalibration": "Recalibration",
     "revisions": "Revisions",
     "policies": "Policies",
+    "labels": "Multi-label models",
     "cases": "Cases",
     "monitoring": "Monitoring",
     "challengers": "Challengers",
@@ -37,7 +38,8 @@ Every operation of the service. This page is generated together with the site, f
 conversation with a running service. [The HTTP API](api.md) is the guide. A running service has its OpenAPI document at
 `/openapi.json`, and pages to try it at `/docs`.
 
-The examples serve `examples/bundles` with the policies of `examples/policies` and send dimmed digits of scikit-learn.
+The examples serve `examples/bundles` with the policies of `examples/policies` and send dimmed digits of scikit-learn,
+and the scores of a multi-label model of comments that others run.
 Each command was run exactly as shown, and each answer is the service's own. Ids, times and durations are the same in
 every run, numbers are rounded to four digits, and "…" marks an omission. If the service has keys, add
 `-H "Authorization: Bearer $CANDOR_API_KEY"`. [Endpoints](api.md#endpoints) lists the scope of each operation.
