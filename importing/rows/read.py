@@ -90,7 +90,7 @@ def read_rows(
     """
     given: dict[str, Any] = {"group": group, "segment": segment, "part": part, "time": time, "weight": weight}
     if path.is_dir():
-        none = {"label": label, "marks": marks, "scores": scores, "columns": columns, "drop": drop}
+        none = {"label": label, "label-columns": marks, "scores": scores, "columns": columns, "drop": drop}
         _check_no_columns(none if images else none | given, path)
         with readable(path):
             rows = read_folder(path)
@@ -131,7 +131,7 @@ def _check_no_columns(given: dict[str, Any], path: Path) -> None:
                 where=str(path),
                 expected="classes as sub-folders alone",
                 remedy=None
-                if name in ("label", "marks", "scores", "columns", "drop")
+                if name in ("label", "label-columns", "scores", "columns", "drop")
                 else f"Give a table with the columns `{_FILE}` and `{value}`: --images-table rows.csv.",
             )
 
