@@ -41,7 +41,8 @@ class Victim:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stream,
-                env={"CANDOR_REFIT_CPU": "low", **environment},  # kills keep every processor busy
+                # Kills keep every processor busy. Bytecode is kept, or each start would compile every module.
+                env={"CANDOR_REFIT_CPU": "low", **environment, "PYTHONDONTWRITEBYTECODE": ""},
                 start_new_session=True,
             )
         self.ready_after_s: float | None = None
