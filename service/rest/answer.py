@@ -57,10 +57,10 @@ def write(answer: Answer, top: int | None = None) -> bytes:
 def decision_of(answer: Answer, row: int) -> dict[str, Any] | None:
     """Return what the policy decided for a row, None where none decided."""
     action = answer.actions[row]
-    if action is None or answer.policy is None:
+    if action is None:
         return None
     decision: dict[str, Any] = {"action": action, "label_sought": answer.sought[row]}
-    if parts := answer.policy.parts:
+    if answer.policy is not None and (parts := answer.policy.parts):
         segment = answer.segments[row] if answer.segments is not None else None
         decision["segment"] = segment if segment in parts else None
     if answer.sets is not None:

@@ -64,9 +64,9 @@ def most_bytes(path: str) -> int | None:
     >>> most_bytes("/rollback"), most_bytes("/feedback")
     (65536, None)
     """
-    if predicts(path) or labels(path) or _LABELS_OF_ROWS.fullmatch(path):
+    if predicts(path) or labels(path):
         return None
-    return MOST_POLICY_BYTES if _POLICY.fullmatch(path) else _MOST_BYTES
+    return MOST_POLICY_BYTES if _POLICY.fullmatch(path) or _LABELS_OF_ROWS.fullmatch(path) else _MOST_BYTES
 
 
 def route_of(scope: Scope) -> str:

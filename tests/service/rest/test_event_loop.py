@@ -176,6 +176,8 @@ def test_the_routes_above_are_all(guarded: tuple[InThread, str]) -> None:
     service, _ = guarded
     tried = [path for _, path in CONTROLS] + [*PREDICTS, FEEDBACK]
     tried += [f"{MODEL}{FEEDBACK}", "/v1/models/digits/predict", "/v2/models/digits/versions/1/infer"]
+    # Multi-label models: predictions are read as all others, and labels of rows have at most 256 KiB.
+    tried += ["/v1/multilabel/comments/predict", "/v1/multilabel/comments/feedback"]
     described = service.application.api.openapi()["paths"]
     reading = {path for path, methods in described.items() if methods.keys() & {"post", "put", "patch"}}
     assert len(reading) > 20
