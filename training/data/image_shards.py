@@ -86,8 +86,12 @@ def load(
     start = IMAGE_SHARDS.root(root)
     found = Files(IMAGE_SHARDS, start, start)
     parts = [_paths(found, pattern) for pattern in (files, test_files) if pattern is not None]
+    if len(parts) > 1 and (shared := {*parts[0]} & {*parts[1]}):
+        raise found.problem(f"{min(shared)} is a shard of both `files` and `test_files`")
     shards = _indexed(found, [path for paths in parts for path in paths], Fields(image, label, group, weight), decoders)
-    labels, names = _classes(found, _column(shards, label), tuple(label_names) or shards[0].names)
+    labels, names = _classes(
+        found, _column(shards, label), tuple(label_names), () if label_names else _own_names(found, shards)
+    )
     of_tar = shards[0].path.suffix == ".tar"
     records = tar_shards.TarRecords(shards) if of_tar else parquet_shards.ParquetRecords(shards, image)
     stored = Stored(
@@ -114,7 +118,8 @@ def load(
 
 
 def _paths(files: Files, pattern: str) -> list[Path]:
-    paths = [Path(path) for path in sorted(glob.glob(str(files.folder / pattern)))]  # noqa: PTH207 — may be absolute
+    named = glob.glob(pattern, root_dir=files.folder)  # noqa: PTH207 — may be absolute
+    paths = [files.folder / path for path in sorted(named)]
     if not paths:
         raise files.problem(f"no file is named {files.folder / pattern}")
     return paths
@@ -153,13 +158,28 @@ def _column(shards: list[Shard], name: str) -> list[Any]:
     return [value for shard in shards for value in shard.told[name]]
 
 
-def _classes(files: Files, values: list[Any], names: tuple[str, ...]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return the class of each value, and the names of the classes."""
+def _own_names(files: Files, shards: list[Shard]) -> tuple[str, ...]:
+    for shard in shards:
+        if shard.names != shards[0].names:
+            raise files.problem(f"{shards[0].path} and {shard.path} name the classes differently: set `label_names`")
+    return shards[0].names
+
+
+def _classes(
+    files: Files, values: list[Any], given: tuple[str, ...], own: tuple[str, ...]
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return the class of each value, and the names of the classes: those that are given, else the files' own."""
     told = {value: str(value) for value in set(values)}
+    names = given or own
     if not names:
         numeric = all(name.lstrip("-").isdecimal() for name in told.values())
         names = tuple(sorted(set(told.values()), key=int if numeric else None))
-    places = {str(place): place for place in range(len(names))} | {name: place for place, name in enumerate(names)}
+    by_number = {str(place): place for place in range(len(names))}
+    by_name = {name: place for place, name in enumerate(names)}
+    said = set(told.values())
+    # Names may look like numbers of others. Files that name their classes hold numbers.
+    numbers_first = said <= by_number.keys() and ((not given and bool(own)) or not said <= by_name.keys())
+    places = by_name | by_number if numbers_first else by_number | by_name
     strange = sorted(name for name in told.values() if name not in places)
     if strange:
         raise files.problem(f"the label {strange[0]!r} is not one of {', '.join(names)}, nor the number of one")

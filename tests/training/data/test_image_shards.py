@@ -46,7 +46,7 @@ def as_tar(folder: Path, rows: range = range(COUNT), shards: int = 4, **changed:
                     archive.addfile(member, io.BytesIO(data))
 
 
-def as_parquet(folder: Path, shards: int = 2, *, struct: bool = True) -> None:
+def as_parquet(folder: Path, shards: int = 2, *, struct: bool = True, names: tuple[str, ...] = ("cat", "dog")) -> None:
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     folder.mkdir(parents=True, exist_ok=True)
     for number, part in enumerate(np.array_split(np.arange(COUNT), shards)):
@@ -54,8 +54,8 @@ def as_parquet(folder: Path, shards: int = 2, *, struct: bool = True) -> None:
         images = [{"bytes": png(row), "path": None} if struct else png(row) for row in rows]
         columns = {"image": images, "label": [row % 2 for row in rows], "patient": [f"p{row // 5}" for row in rows]}
         table = arrow.table(columns | {"worth": [1.0 + row for row in rows]})
-        names = {"info": {"features": {"label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}}}
-        table = table.replace_schema_metadata({"huggingface": json.dumps(names)})
+        told = {"info": {"features": {"label": {"names": names, "_type": "ClassLabel"}}}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps(told)})
         parquet.write_table(table, folder / f"train-{number:03}.parquet", row_group_size=8)
 
 
@@ -89,9 +89,37 @@ def test_a_class_is_a_cls_a_name_or_a_number(tmp_path: Path) -> None:
     assert read(tmp_path, "raw/*.parquet", label_names=["a", "b"]).label_names == ("a", "b")
 
 
+def test_names_of_classes_that_look_like_numbers_are_no_numbers(tmp_path: Path) -> None:
+    for row, (said, stars) in enumerate([("012", "123"), ("123", "123"), ("12", "123"), ("01", "10")]):
+        folder = tmp_path / f"{row}[x]"
+        folder.mkdir()
+        with tarfile.open(folder / "a.tar", "w") as archive:
+            for place, digit in enumerate(said):
+                for ending, data in (("png", png(place)), ("cls", digit.encode())):
+                    member = tarfile.TarInfo(f"{place}.{ending}")
+                    member.size = len(data)
+                    archive.addfile(member, io.BytesIO(data))
+        found = read(folder, "*.tar", label_names=list(stars)).labels.tolist()
+        named = set(said) <= set(stars)
+        assert found == [stars.index(digit) if named else int(digit) for digit in said]
+
+
+def test_files_that_name_their_classes_hold_numbers(tmp_path: Path) -> None:
+    as_parquet(tmp_path, names=("1", "0"))
+    data = read(tmp_path, "*.parquet")
+    assert (data.label_names, data.labels[:4].tolist()) == (("1", "0"), [0, 1, 0, 1])
+    as_parquet(tmp_path / "more", shards=1)
+    (tmp_path / "more" / "train-000.parquet").rename(tmp_path / "train-009.parquet")
+    with pytest.raises(DataError, match=r"train-000\.parquet and .*train-009\.parquet name the classes differently"):
+        read(tmp_path, "*.parquet")
+    assert read(tmp_path, "*.parquet", label_names=["no", "yes"]).label_names == ("no", "yes")
+
+
 def test_test_shards_are_set_apart(tmp_path: Path) -> None:
     as_tar(tmp_path / "train", range(30))
     as_tar(tmp_path / "test", range(30, 40))
+    with pytest.raises(DataError, match=r"train-000\.tar is a shard of both"):
+        read(tmp_path, "train/*.tar", test_files="*/train-000.tar")
     data = read(tmp_path, "train/*.tar", test_files="test/*.tar", group="patient")
     assert data.test == range(30, 40)
     as_tar(tmp_path / "test", range(28, 40))  # p5 has rows on both sides
