@@ -11,7 +11,6 @@ Source: RFC 8032 (Ed25519), RFC 8410 (its keys in PKCS #8 and SubjectPublicKeyIn
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import os
 import re
@@ -21,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from bundle import sigstore
 from bundle.errors import BundleDamagedError, SignatureError
@@ -146,7 +145,7 @@ def read(path: Path) -> Mapping[str, bytes]:
             raise SignatureError("too large", file=SIGNATURES_FILE, expected=f"at most {MAX_BYTES} bytes")
         document = Signatures.model_validate_json(data)
         return {one.key: base64.b64decode(one.signature, validate=True) for one in document.signatures}
-    except (BundleDamagedError, ValidationError, binascii.Error) as error:
+    except (BundleDamagedError, ValueError) as error:  # of pydantic, or of Base64
         raise SignatureError(f"not valid: {error}", file=SIGNATURES_FILE) from error
 
 

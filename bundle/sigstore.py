@@ -9,13 +9,12 @@ Source: Sigstore bundle format v0.3 (sigstore/protobuf-specs, sigstore_bundle.pr
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from bundle.errors import BundleDamagedError, SignatureError
@@ -102,7 +101,7 @@ def read(path: Path, bundle_id: str) -> tuple[bytes, bytes] | None:
         payload = base64.b64decode(envelope.payload, validate=True)
         signature = base64.b64decode(envelope.signatures[0].sig, validate=True)
         digest = _Statement.model_validate_json(payload).subject[0].digest.get("sha256")
-    except (BundleDamagedError, ValidationError, binascii.Error) as error:
+    except (BundleDamagedError, ValueError) as error:  # of pydantic, or of Base64
         raise SignatureError(
             f"not a signature of a bundle by a key: {error}",
             file=SIGSTORE_FILE,

@@ -173,6 +173,7 @@ def test_another_reader_of_sigstore_bundles_verifies_ours(
         {"verificationMaterial": {"certificate": {"rawBytes": ""}}},
         {"messageSignature": {"signature": ""}, "dsseEnvelope": None},
         {"mediaType": "application/vnd.dev.sigstore.bundle+json;version=0.1"},
+        {"dsseEnvelope": {"payload": "é", "signatures": [{"sig": ""}]}},
     ],
 )
 def test_other_sigstore_bundles_are_refused(copied: Path, old: Ed25519PrivateKey, document: object) -> None:
@@ -183,7 +184,15 @@ def test_other_sigstore_bundles_are_refused(copied: Path, old: Ed25519PrivateKey
         TrustedKeys(pem(old)).signer(bundles.verify(copied))
 
 
-@pytest.mark.parametrize("text", ["{", '{"signatures": [{"key": "x", "signature": ""}]}', "[" * 70_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        '{"signatures": [{"key": "x", "signature": ""}]}',
+        '{"signatures": [{"key": "0123456789abcdef", "signature": "é"}]}',
+        "[" * 70_000,
+    ],
+)
 def test_signatures_that_cannot_be_read_are_refused(copied: Path, old: Ed25519PrivateKey, text: str) -> None:
     (copied / "signatures.json").write_text(text)
     with pytest.raises(SignatureError, match=r"signatures\.json"):
