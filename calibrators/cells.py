@@ -73,7 +73,9 @@ class Cells:
             CalibrationDataError: The values are not of the column's kind, or not one per row.
         """
         column = _values(self.name, values, rows)
-        if (column.dtype == np.float64) is (self.texts is not None) and rows:
+        if not (column != None).any():  # noqa: E711 — of an array, all of it missing
+            return np.zeros(len(column), np.int64)
+        if (column.dtype == np.float64) is (self.texts is not None):
             found = "numbers" if column.dtype == np.float64 else "texts"
             expected = "texts, as in the fit" if self.texts is not None else "numbers, as in the fit"
             raise CalibrationDataError("Wrong type", where=f"columns[{self.name!r}]", found=found, expected=expected)

@@ -111,7 +111,8 @@ def test_missing_and_unknown_values_get_what_all_rows_get(fitted: Multicalibrati
     assert np.isfinite(probabilities).all()
     assert np.allclose(probabilities.sum(axis=1), 1)
     one = {**strange, "site": ["zzz"] * 4}
-    other = {**strange, "site": [None] * 4}
+    other = {**strange, "site": [None] * 4, "age": [None] * 4}
+    one["age"] = [np.nan] * 4
     np.testing.assert_array_equal(fitted.predict_proba(logits, one), fitted.predict_proba(logits, other))
 
 
