@@ -108,12 +108,16 @@ _COLUMNS: Final = [
 def _labels(connection: Connection, model: str, rows: Sequence[tuple[str, str | None]]) -> dict[str, str]:
     """Return the current label of each of a few predictions that has one, by id."""
     said = feedback.c
-    named = {reference: id_ for id_, reference in rows if reference is not None}
+    named: dict[str, list[str]] = {}  # a reference may name several
+    for id_, reference in rows:
+        if reference is not None:
+            named.setdefault(reference, []).append(id_)
     best: dict[str, tuple[tuple[int, ...], str]] = {}
-    for by_reference, ids in enumerate(({id_: id_ for id_, _ in rows}, named)):
+    for by_reference, ids in enumerate(({id_: [id_] for id_, _ in rows}, named)):
         of_these = said.model == model, said.by_reference == by_reference, said.target.in_(ids)
         for target, label, *of in connection.execute(select(*_LABEL).where(*of_these)) if ids else ():
-            best[ids[target]] = max(best.get(ids[target], ((), "")), (rank(*of), label))
+            for id_ in ids[target]:
+                best[id_] = max(best.get(id_, ((), "")), (rank(*of), label))
     return {id_: label for id_, (_, label) in best.items()}
 
 

@@ -67,8 +67,10 @@ def test_the_history_has_what_passed_and_its_labels(database: Database, logged: 
         (ids[1], "eel", "r1", None),
         (ids[0], "cat", "r1", None),  # a reviewer outweighs a client
     ]
+    logged(**decided([prediction_id(11)], references=["tx-0"]))  # scored once more: a label by reference is of both
+    assert [one.label for one in of_card(database) if one.reference == "tx-0"] == ["cat", "cat"]
     assert (found[2].reference, found[2].amount, found[2].action) == ("tx-0", 9.5, "accept")
-    assert [one.id for one in of_card(database, limit=2)] == [ids[3], ids[2]]
+    assert [one.id for one in of_card(database, limit=3)[1:]] == [ids[3], ids[2]]
 
 
 def test_a_group_that_another_model_has_too_costs_a_bounded_number_of_rows(
