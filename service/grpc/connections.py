@@ -38,8 +38,11 @@ class ConnectionsByAddress:
     async def watch(self) -> None:
         """Close what is too much, until cancelled."""
         while True:
-            if closed := await asyncio.to_thread(self.close_excess):
-                logger.warning("closed gRPC connections: too many from one address", connections=closed)
+            try:
+                if closed := await asyncio.to_thread(self.close_excess):
+                    logger.warning("closed gRPC connections: too many from one address", connections=closed)
+            except OSError as error:  # too many files are open to list them
+                logger.warning("gRPC connections cannot be counted", error=str(error))
             await asyncio.sleep(_EVERY_S)
 
     def close_excess(self) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import select
 import socket
 import threading
@@ -16,6 +17,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from structlog.testing import capture_logs
 
 from service import errors
 from service.app import create_app
@@ -238,6 +240,23 @@ def test_the_newest_connections_of_an_address_are_closed() -> None:
         more.append(connect("127.0.0.2"))
         assert connections.close_excess() == {}
         assert is_open(more[-1])
+
+
+def test_the_watch_goes_on_after_there_were_too_many_open_files() -> None:
+    async def run() -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        watching = asyncio.create_task(ConnectionsByAddress(9, 1).watch())
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        try:
+            await asyncio.sleep(0.2)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert not watching.done()
+        watching.cancel()
+
+    with capture_logs() as logs:
+        asyncio.run(run())
+    assert [line["event"] for line in logs] == ["gRPC connections cannot be counted"]
 
 
 def test_reflection_describes_the_service(call: Channel) -> None:
