@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -71,13 +72,10 @@ async def store(
         StateUnavailableError: The database does not answer. Some labels may be stored; to repeat the request is safe.
     """
     models = several.models()
-    checked = {label: _of_label(label, model, entries, place, by) for label, model in models.items()}
-    _check_labels(entries, models, place)
+    checked = await asyncio.to_thread(_checked, models, entries, place, by)
     found: list[dict[str, FeedbackStatus]] = [{} for _ in entries]
     totals = dict.fromkeys(("stored", "pending", "duplicates", "conflicts"), 0)
     for label, items in checked.items():
-        if not items:
-            continue
         receipt = await feedback.store(
             runtime,
             models[label].name,
@@ -91,6 +89,20 @@ async def store(
         for (index, _), one in zip(items, receipt.items, strict=True):
             found[index][label] = FeedbackStatus(status=one.status)
     return LabelsReceipt(**totals, items=tuple(LabelsStatus(labels=each) for each in found))
+
+
+def _checked(
+    models: Mapping[str, Model], entries: Sequence[LabelsEntry], place: PlaceOf, by: Principal
+) -> dict[str, list[tuple[int, FeedbackItem]]]:
+    """Return the feedback of each given label's model, with the places of its items in the request."""
+    _check_labels(entries, models, place)
+    given: dict[str, list[tuple[int, FeedbackEntry]]] = {label: [] for label in models}
+    for index, entry in enumerate(entries):
+        others = entry.model_dump(exclude={"labels"}, exclude_unset=True)
+        for label, value in entry.labels.items():
+            if value is not None:
+                given[label].append((index, FeedbackEntry(**others, label=PRESENT if value else ABSENT)))
+    return {label: _of_label(models[label], each, place, by) for label, each in given.items() if each}
 
 
 def _check_labels(entries: Sequence[LabelsEntry], models: Mapping[str, Model], place: PlaceOf) -> None:
@@ -113,22 +125,17 @@ def _check_labels(entries: Sequence[LabelsEntry], models: Mapping[str, Model], p
 
 
 def _of_label(
-    label: str, model: Model, entries: Sequence[LabelsEntry], place: PlaceOf, by: Principal
+    model: Model, given: Sequence[tuple[int, FeedbackEntry]], place: PlaceOf, by: Principal
 ) -> list[tuple[int, FeedbackItem]]:
-    """Return the feedback of one label's model, with the places of its items in the request."""
-    given = [(index, entry, entry.labels.get(label)) for index, entry in enumerate(entries)]
-    known = [(index, entry, PRESENT if value else ABSENT) for index, entry, value in given if value is not None]
+    """Return the feedback of one label's model, checked, under the ids of its log."""
     items = feedback.checked(
-        [
-            FeedbackEntry(**entry.model_dump(exclude={"labels"}, exclude_unset=True), label=value)
-            for _, entry, value in known
-        ],
+        [entry for _, entry in given],
         (ABSENT, PRESENT),
-        lambda at, field: place(known[at][0], None) if field is None else place(known[at][0], None) / field,
+        lambda at, field: place(given[at][0], None) if field is None else place(given[at][0], None) / field,
         by=by,
     )
     named = [
         item if item.prediction_id is None else replace(item, prediction_id=id_of(item.prediction_id, model.name))
         for item in items
     ]
-    return [(index, item) for (index, _, _), item in zip(known, named, strict=True)]
+    return [(index, item) for (index, _), item in zip(given, named, strict=True)]

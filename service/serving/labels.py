@@ -295,7 +295,8 @@ class MultiLabel:
 
     def models(self) -> Mapping[str, Model]:
         """Return the model of each label."""
-        return dict(zip(self.served.labels, self.served.models, strict=True))
+        served = self.served  # once: an activation may come meanwhile
+        return dict(zip(served.labels, served.models, strict=True))
 
 
 def _active(name: str, models: Sequence[Model], served: Sequence[Served]) -> Active:

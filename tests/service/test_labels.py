@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +16,12 @@ import pytest
 from typer.testing import CliRunner
 
 import bundle as bundles
+from candor.contract.labels import LabelsEntry
 from service.cli import app
+from service.errors import UnknownLabelError
+from service.operations import labels as operations
+from service.operations.principal import Principal
+from service.places import Place, in_body
 from service.serving.labels import id_of
 from service.state.keys import KeyStore
 from tests.service.labels_of_comments import LABELS, WEIGHTS, drawn, imported, sigmoids
@@ -145,6 +152,30 @@ def test_feedback_reaches_the_model_of_each_label_and_unknown_ones_stay_unknown(
         json={"items": [{"prediction_id": id_of(ids[1], "comments--toxic"), "label": "present"}]},
     ).json()
     assert toxic["stored"] == 1  # the row's id in the log of the label's model
+
+
+def test_the_event_loop_does_not_wait_for_the_checks_of_many_labels(served: Any) -> None:
+    threads = []
+
+    def place(index: int, _: str | None) -> Place:
+        threads.append(threading.get_ident())
+        return in_body("items", index)
+
+    entry = LabelsEntry(reference="a", labels={"spam": True})
+    several = operations.get(served.runtime.models, "comments")
+    store = operations.store(
+        served.runtime,
+        several,
+        [entry],
+        place,
+        by=Principal("till", frozenset()),
+        idempotency_key=None,
+        body_digest=b"",
+    )
+    with pytest.raises(UnknownLabelError):
+        asyncio.run(store)
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 @pytest.mark.parametrize(
