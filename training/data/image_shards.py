@@ -139,6 +139,9 @@ def _indexed(files: Files, paths: list[Path], fields: Fields, threads: int | Non
             raise files.problem(f"{path} cannot be read: {error.strerror or error}") from error
         if not len(shard):
             raise files.problem(f"{path} holds no samples")
+        for name, values in shard.told.items():
+            if (missing := next((row for row, value in enumerate(values) if value != value), None)) is not None:
+                raise files.problem(f"{path}: row {missing} of {name!r} is missing")
         return shard
 
     shards: list[Shard] = []
@@ -172,7 +175,7 @@ def _classes(
     told = {value: str(value) for value in set(values)}
     names = given or own
     if not names:
-        numeric = all(name.lstrip("-").isdecimal() for name in told.values())
+        numeric = all(name.removeprefix("-").isdecimal() for name in told.values())
         names = tuple(sorted(set(told.values()), key=int if numeric else None))
     by_number = {str(place): place for place in range(len(names))}
     by_name = {name: place for place, name in enumerate(names)}

@@ -137,6 +137,7 @@ def test_test_shards_are_set_apart(tmp_path: Path) -> None:
         ({"png": b"no image"}, {}, r"train-000\.tar, byte \d+: the image cannot be read"),
         ({"json": b"{"}, {}, "not a complete, uncompressed tar file"),
         ({"json": b"{}"}, {}, "sample some/00007 has no 'label' in png, json, note.txt"),
+        ({"json": b'{"label": NaN}'}, {}, "row 7 of 'label' is missing"),
         ({"jpg": b"another"}, {}, "sample some/00007 has 2 images, expected 1"),
         ({}, {"group": "card"}, "has no 'card'"),
         ({}, {"weight": "label"}, "a weight is 'cat', expected a positive number"),
