@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -250,4 +250,6 @@ def _followed(client: Client, job: str) -> Recalibration:
 
 
 def _utc(time: datetime | None) -> str | None:
-    return None if time is None else f"{time.isoformat()}Z"
+    if time is None:
+        return None
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).isoformat()

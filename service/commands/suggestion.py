@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,13 @@ from service.commands.output import console, print_json, replace_file, reporting
 
 if TYPE_CHECKING:  # numpy and scipy take long to import
     from service.decisions.suggest import Plateau, Suggestion
+
+
+class Per(StrEnum):
+    """What a promise counts."""
+
+    row = "row"
+    group = "group"
 
 
 def suggest(
@@ -30,6 +38,7 @@ def suggest(
         typer.Option(help="Rows a day that people can look at; requires --rows-per-day, and replaces --review-share."),
     ] = None,
     rows_per_day: Annotated[int | None, typer.Option(help="Rows that the model predicts in a busy day.")] = None,
+    per: Annotated[Per, typer.Option(help="What promises count: each row, or each group once.")] = Per.row,
     out: Annotated[
         Path | None,
         typer.Option(help="File to write; an existing file is replaced. Default: standard output.", dir_okay=False),
@@ -64,6 +73,7 @@ def suggest(
             labels=read_manifest(folder).sharing,
             review_share=review_share,
             rows_per_day=rows_per_day,
+            per=per.value,
         )
         grouped = len(np.unique(parts.fit.group)) < len(parts.fit)
         said = list(explained(found, "groups of " if grouped else ""))

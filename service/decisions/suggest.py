@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,6 +128,7 @@ def suggest(
     labels: int = 1,
     review_share: float = 0.02,
     rows_per_day: int | None = None,
+    per: Literal["row", "group"] = "row",
     seed: int = 0,
 ) -> Suggestion:
     """Write a first policy of `block`, `review` and `allow` whose promises will probably be certified.
@@ -147,6 +148,7 @@ def suggest(
         labels: Number of labels of a multi-label model that share delta.
         review_share: Share of all rows in (0, 1) that people look at.
         rows_per_day: Rows of a busy day, for a promise in rows per day; None for a promise of a share.
+        per: What the promises count, `certify.per` of the policy.
         seed: Of the draws.
 
     Returns:
@@ -187,7 +189,7 @@ def suggest(
             "The reference has no fit rows to choose a promise from.", where="fit", found=0, expected="labelled rows"
         )
     certifying = fit if certify is None else certify
-    rows = _FitRows(fit, certifying, positive, certify_rows, delta, labels, review_share, rows_per_day, seed)
+    rows = _FitRows(fit, certifying, positive, certify_rows, delta, labels, review_share, rows_per_day, per, seed)
     rungs, chosen = [], rows.draft(None)
     for precision in LADDER:
         if precision <= rows.base_rate:
@@ -252,14 +254,20 @@ class _FitRows:
         labels: int,
         review_share: float,
         rows_per_day: int | None,
+        per: Literal["row", "group"],
         seed: int,
     ) -> None:
         self._fit, self._positive, self._delta, self._seed = fit, positive, delta / labels, seed
-        self._certificates = {"delta": delta} | ({"labels": labels} if labels > 1 else {})
+        self._certificates: dict[str, Any] = {"delta": delta}
+        if labels > 1:
+            self._certificates["labels"] = labels
+        if per == "group":
+            self._certificates["per"] = per
         self._day = rows_per_day
         self._certify, self._review = certify_rows, review_share
         self._grid = make_grid(fit, fit)
-        groups = clustered(_POLICY, self._grid, fit, certify, seed)  # None where no group has two rows
+        # None where no group has two rows
+        groups = None if per == "group" else clustered(_POLICY, self._grid, fit, certify, seed)
         self._grouped = None if groups is None else cache(groups.chances)
         sample = self._sample(self._grid)
         self._precision, self._recall = sample.count("precision"), sample.count("recall")

@@ -118,6 +118,14 @@ def test_a_known_change_of_the_shares_from_a_terminal(candor: Any, shared: Any) 
     assert (document["state"], document["priors"]["7"]["target"]) == ("dry_run", 0.5)
 
 
+@pytest.mark.parametrize("since", ["2026-01-01", "2026-01-01T00:00:00Z", "2026-01-01T02:00:00+02:00"])
+def test_a_time_with_or_without_its_zone(candor: Any, shared: Any, since: str) -> None:
+    for command in ("recalibrate", "prior-shift"):
+        told = candor(command, "--since", since, "--mode", "dry_run", service=shared)
+        assert "Traceback" not in told.stderr
+        assert told.returncode == 0 or "Too few" in told.stderr, told.stderr  # the time was read
+
+
 def test_ids_are_whole_even_where_the_output_is_narrow(candor: Any, service: Any, seven: Path, spawn: Any) -> None:
     spawn.environment["COLUMNS"] = "80"
     seven = seven.rename(seven.with_name("a-long-name-that-somebody-gave-to-the-scan-of-a-seven.png"))

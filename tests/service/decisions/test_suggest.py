@@ -243,6 +243,16 @@ def test_groups_are_promised_what_groups_can_certify(largest: int) -> None:
     assert np.mean(certified) > 0.7
 
 
+def test_promises_that_count_each_group_once() -> None:
+    """A tenth of the groups with two rows hide promises about rows; each group counted once, they do not."""
+    rng = np.random.default_rng(18)
+    fit, certify = (groups_of(rng, 1 + (rng.random(1000) < 0.1)) for _ in range(2))
+    found = of(fit, 1000, certify=certify, per="group")
+    assert found.policy.certify.per == "group"
+    assert found.promised is not None
+    assert not solved(found.policy, fit, certify).review_all
+
+
 @pytest.mark.parametrize("seed", [14, 15])
 def test_groups_of_very_unequal_sizes_are_promised_little(seed: int) -> None:
     """One row of each group gave precisions of 0.8 and 0.9 a chance of 80 % and more; no draw certified them."""
