@@ -24,6 +24,7 @@ from service.monitoring.upstreams import UpstreamChecks
 from service.others import CONDITION, FLUSH, JOBS, METRICS, STATISTICS, Handlers, Others
 from service.recalibration.jobs import Jobs
 from service.serving.challengers import RESULTS, Challengers
+from service.serving.labels import LabelsPlane
 from service.serving.logged import logged_rows
 from service.serving.models import Models
 from service.serving.plane import Answer, Log, Plane, Served
@@ -200,9 +201,10 @@ class Runtime:
             CONDITION: self.models.condition,
         }
 
-    def planes(self) -> Iterable[tuple[str, Plane]]:
-        """Return the names and planes of all models."""
-        return [(model.name, model.plane) for model in self.models.all()]
+    def planes(self) -> Iterable[tuple[str, Plane | LabelsPlane]]:
+        """Return the names and planes of all models, multi-label models last."""
+        yield from ((model.name, model.plane) for model in self.models.all())
+        yield from ((several.name, several.plane) for several in self.models.multilabels())
 
     def gauges(self) -> Iterable[Gauge]:
         """Yield the live values of /metrics as (name, help, labels, value)."""

@@ -28,7 +28,7 @@ from service.inference.chain import Chain
 from service.inference.given import Given
 from service.inference.inputs import NOTHING, Encoder
 from service.inference.session import Session
-from service.inference.statistics import Stages, Timing
+from service.inference.statistics import Stages, Statistics, Timing
 from service.serving.model import Model
 from service.serving.plane import Answer, Decided, Plane, Request, Served, until_written
 
@@ -163,6 +163,7 @@ class LabelsPlane:
         loop_thread: LoopThread | None = None,
     ) -> None:
         self.stages = Stages()
+        self.statistics: dict[str, Statistics] = {}  # runs and answers count for the labels' own models
         self._max_rows = max_rows
         self._max_batch_size = max_batch_size
         self._batcher: Batcher[Request, Logged] = Batcher(
@@ -173,6 +174,7 @@ class LabelsPlane:
             name="labels",
             loop_thread=loop_thread,
         )
+        self.refusals = self._batcher.refusals
 
     def check_room(self, _: Active) -> None:
         """Refuse a request that would find the queue full; see `Plane.check_room`."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from service.inference.statistics import Statistics, Tally
+from service.serving.labels import LabelsPlane
 from service.serving.plane import Plane
 from service.sums import Snapshot
 
@@ -15,7 +16,7 @@ _LAST: Final = "candor_statistics_last_ms"
 _TALLIES: Final = ("success", "failure", "queue", "infer", "finish")
 
 
-def inference_counts(planes: Iterable[tuple[str, Plane]]) -> Snapshot:
+def inference_counts(planes: Iterable[tuple[str, Plane | LabelsPlane]]) -> Snapshot:
     """Return the statistics of this process; see `service.sums`."""
     counts: list[list[Any]] = []
     last: list[list[Any]] = []

@@ -12,19 +12,20 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.registry import Collector
 
 from service.inference.statistics import Stages, Statistics
+from service.serving.labels import LabelsPlane
 from service.serving.plane import Plane
 from service.telemetry.histograms import add_histogram
 
 _ROWS = tuple(2**power for power in range(11))
 
-Planes = Callable[[], Iterable[tuple[str, Plane]]]
+Planes = Callable[[], Iterable[tuple[str, Plane | LabelsPlane]]]
 
 
 class RunMetrics(Collector):
     """Batch sizes, stage times and refusals by model, over all its revisions.
 
     Args:
-        read: Returns the names and planes of models.
+        read: Returns the names and planes of models, multi-label models among them.
     """
 
     def __init__(self, read: Planes) -> None:

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import bundle as bundles
 from candor.contract.labels import LabelsEntry
 from service.cli import app
-from service.errors import UnknownLabelError
+from service.errors import DeadlineExceededError, UnknownLabelError
 from service.operations import labels as operations
 from service.operations.principal import Principal
 from service.places import Place, in_body
@@ -121,6 +121,22 @@ def test_open_inference_has_a_column_per_label(served: Any) -> None:
 def test_the_list_names_the_models_of_the_labels(served: Any) -> None:
     (item,) = served.http.get("/v1/multilabel").json()["items"]
     assert item == {"model": "comments", "labels": {label: f"comments--{label}" for label in LABELS}, "problem": None}
+
+
+def test_stages_and_refusals_of_all_labels_together_are_counted(served: Any) -> None:
+    def count(name: str, **labels: str) -> float:
+        return float(served.metric(name, model="comments", **labels))
+
+    queued, late = (
+        count("candor_stage_seconds_count", stage="queue"),
+        count("candor_refused_requests_total", reason="deadline"),
+    )
+    predicted(served)
+    assert count("candor_stage_seconds_count", stage="queue") == queued + 1
+    several = served.runtime.models.multilabel("comments")
+    with pytest.raises(DeadlineExceededError):
+        asyncio.run(several.plane.predict(several.served, ROWS.astype(np.float32), deadline_s=0))
+    assert count("candor_refused_requests_total", reason="deadline") == late + 1
 
 
 def test_requests_at_the_same_time_get_their_own_rows(served: Any) -> None:
