@@ -73,18 +73,21 @@ class Certify(Part):
         "whichever labels these are, and count each group once. Null: labels are right.",
     )
 
-    labels: int = Field(
-        1,
-        ge=1,
-        le=1000,
+    labels: Annotated[int, Field(ge=1, le=1000)] | None = Field(
+        None,
         description="Number of labels that share delta: of a multi-label model all of its labels, so that the promises "
-        "of all hold together; 1 for other models. Each label has its own policy, with the same delta.",
+        "of all hold together. Null: 1, as for other models. Each label has its own policy, with the same delta.",
     )
 
     @property
     def horizon(self) -> Literal["year", "look"]:
         """What delta covers: all looks of a year, or each look at fresh rows."""
         return self.over or ("look" if self.looks == "once" else "year")
+
+    @property
+    def sharing(self) -> int:
+        """Number of labels that share delta."""
+        return self.labels or 1
 
     @property
     def unit(self) -> Per:
@@ -297,7 +300,7 @@ class Policy(Part):
     def claims(self) -> int:
         """Number of certificates that share delta: one for each promise, and for the set, in each segment and label."""
         each = len(list(self.promises())) + (self.set is not None)
-        return each * (1 if self.segments is None else len(self.segments.values)) * self.certify.labels
+        return each * (1 if self.segments is None else len(self.segments.values)) * self.certify.sharing
 
     @property
     def costs(self) -> Costs | None:

@@ -177,7 +177,7 @@ def _print(case: Case, text: str, as_json: bool) -> None:
 
 def _table(cases: Iterable[Case]) -> None:
     table = Table(
-        whole_column("case"), "policy", "probability", "amount", "expected loss", "predicted", "state", "who",
+        whole_column("case"), "policy", "probability", "amount", "loss", "predicted", "state", "who",
         whole_column("due"), box=None, pad_edge=False,
     )  # fmt: skip
     for one in cases:

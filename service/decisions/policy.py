@@ -107,11 +107,11 @@ def check_shared(policy: Policy, labels: int) -> None:
     Raises:
         PolicyError: `certify.labels` is smaller.
     """
-    if policy.claims and policy.certify.labels < labels:
+    if policy.claims and policy.certify.sharing < labels:
         raise PolicyError(
             f"The model predicts one of {labels} labels of a multi-label model, and all of them share delta.",
             where=in_body("certify", "labels"),
-            found=policy.certify.labels,
+            found=policy.certify.sharing,
             expected=labels,
             remedy=f"Write certify: {{delta: {policy.certify.delta:g}, labels: {labels}}}. The promises of all labels "
             "then hold together.",

@@ -146,6 +146,7 @@ class Bundle:
 
     class manifest:  # noqa: N801 — an attribute of that name
         labels = NAMES
+        sharing = 1
 
     reference = Reference(*(LabelledLogits(*drawn(seed, 200)) for seed in (91, 92, 93)))
 

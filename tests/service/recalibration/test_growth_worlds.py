@@ -51,7 +51,7 @@ def test_whoever_reads_at_every_recalibration_is_wrong_at_most_its_level_of_the_
     for world in range(worlds):
         fit, nothing, all_rows = drawn(rng, 150, 0.93), drawn(rng, 0, 0.5), drawn(rng, 600, 0.8999)
         bundle: Any = SimpleNamespace(
-            id="b", manifest=SimpleNamespace(labels=NAMES), reference=Reference(fit, nothing, nothing)
+            id="b", manifest=SimpleNamespace(labels=NAMES, sharing=1), reference=Reference(fit, nothing, nothing)
         )
         solved = solve_on_reference(policy(), version=1, bundle=bundle, calibrator=IDENTITY, look=1)
         rows = Rows(logits=all_rows.logits, label=all_rows.labels, predicted_at=np.arange(600))
@@ -98,7 +98,7 @@ def test_groups_that_return_certify_nothing_and_bursts_do(burst: bool, wrong: tu
     for world in range(worlds):
         fit, nothing, rows = drawn(rng, 150, 0.93), drawn(rng, 0, 0.5), entities(rng, burst, wrong)
         bundle: Any = SimpleNamespace(
-            id="b", manifest=SimpleNamespace(labels=NAMES), reference=Reference(fit, nothing, nothing)
+            id="b", manifest=SimpleNamespace(labels=NAMES, sharing=1), reference=Reference(fit, nothing, nothing)
         )
         solved = solve_on_reference(policy(), version=1, bundle=bundle, calibrator=IDENTITY, look=1)
         for read in (300, 600, 1_200, 2_200):
@@ -144,7 +144,7 @@ def test_rows_that_retention_deletes_end_the_growth_and_not_the_certificate(
     rng = np.random.default_rng(2)
     fit, nothing, all_rows = drawn(rng, 150, 0.99), drawn(rng, 0, 0.5), drawn(rng, 600, 0.99)
     bundle: Any = SimpleNamespace(
-        id="b", manifest=SimpleNamespace(labels=NAMES), reference=Reference(fit, nothing, nothing)
+        id="b", manifest=SimpleNamespace(labels=NAMES, sharing=1), reference=Reference(fit, nothing, nothing)
     )
     before: SolvedPolicy = solve_on_reference(policy(), version=1, bundle=bundle, calibrator=IDENTITY, look=1)
     rows = Rows(logits=all_rows.logits, label=all_rows.labels, predicted_at=np.arange(600))
@@ -166,7 +166,7 @@ def test_an_alarm_ends_what_grew_before_it() -> None:
     rng = np.random.default_rng(2)
     fit, nothing, all_rows = drawn(rng, 150, 0.99), drawn(rng, 0, 0.5), drawn(rng, 600, 0.99)
     bundle: Any = SimpleNamespace(
-        id="b", manifest=SimpleNamespace(labels=NAMES), reference=Reference(fit, nothing, nothing)
+        id="b", manifest=SimpleNamespace(labels=NAMES, sharing=1), reference=Reference(fit, nothing, nothing)
     )
     rows = Rows(logits=all_rows.logits, label=all_rows.labels, predicted_at=5 + np.arange(600))
     begun = beginnings([made(policy(), at=5)], NAMES)

@@ -51,6 +51,7 @@ class StandIn:
 
     class manifest:  # noqa: N801 — an attribute of that name
         labels = NAMES
+        sharing = 1
 
     def __init__(self, reference: Reference) -> None:
         self.reference = reference
