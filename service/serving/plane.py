@@ -186,7 +186,25 @@ class Request:
         carried: Sequence[Mapping[str, Cell]] | None = None,
         encoded: bool = False,
     ) -> Request:
-        """Check a request; see `Plane.begin` for the arguments and errors."""
+        """Check a request.
+
+        Args:
+            lane: What answers it.
+            inputs: Inputs of the model (N, …), or one example without its batch axis, see `conform`.
+            max_rows: Maximum N.
+            deadline_s: Queueing deadline in seconds.
+            policy: Name of the policy to decide with.
+            references: The client's names of the N rows.
+            groups: Groups of the N rows (card, patient …).
+            segments: Segments of the N rows, or one for all.
+            amounts: Amounts at stake in the N rows.
+            carried: Cells of the N rows that only challengers need.
+            encoded: Whether the revision's encoder made the inputs of table rows, see `conform`.
+
+        Raises:
+            UnknownPolicyError: The lane has no such policy.
+            InputError: The inputs do not fit the model.
+        """
         fitting = conform(inputs, lane.input, lane.encoder, encoded=encoded)
         check_rows(len(fitting), max_rows)
         nothing = [None] * len(fitting)
@@ -316,14 +334,8 @@ class Plane:
         waiting: Waiting[Logged],
         *,
         deadline_s: float,
-        policy: str | None = None,
-        references: Sequence[str | None] | None = None,
-        groups: Sequence[str | None] | None = None,
-        segments: Sequence[str | None] | str | None = None,
-        amounts: Sequence[float | None] | None = None,
-        carried: Sequence[Mapping[str, Cell]] | None = None,
-        encoded: bool = False,
         alone: bool = False,
+        **given: Any,
     ) -> None:
         """Queue a batch of inputs (N, …), or one example without its batch axis; call on the event loop.
 
@@ -337,33 +349,15 @@ class Plane:
             inputs: Inputs of the model, see `conform`.
             waiting: Gets the answer.
             deadline_s: Queueing deadline in seconds.
-            policy: Name of the policy to decide with.
-            references: The client's names of the N rows.
-            groups: Groups of the N rows (card, patient …).
-            segments: Segments of the N rows, or one for all.
-            amounts: Amounts at stake in the N rows.
-            carried: Cells of the N rows that only challengers need.
-            encoded: Whether the revision's encoder made the inputs of table rows, see `conform`.
             alone: Whether no other request can arrive together with this one, see `Batcher.put`.
+            given: What the request says of its rows, see `Request.of`.
 
         Raises:
             UnknownPolicyError: The revision has no such policy.
             InputError: The inputs do not fit the model.
             OverloadedError: The queue is full.
         """
-        request = Request.of(
-            served,
-            inputs,
-            max_rows=self._max_rows,
-            deadline_s=deadline_s,
-            policy=policy,
-            references=references,
-            groups=groups,
-            segments=segments,
-            amounts=amounts,
-            carried=carried,
-            encoded=encoded,
-        )
+        request = Request.of(served, inputs, max_rows=self._max_rows, deadline_s=deadline_s, **given)
         here_s = _HERE_S if served.session.on_loop else 0.0
         try:
             self._batcher.put(request, waiting, deadline_s=deadline_s, here_s=here_s, alone=alone)
