@@ -8,9 +8,12 @@ PORT ?= 8000
 IMAGE ?= candor:local
 BASE_IMAGE ?= python:3.11-slim-bookworm
 TEST_PROCESSES ?= 3
+STUDIES ?= lenet-birdcat wang2021 singh2021 guo2017 losses-cifar10
+STUDY_SCALE ?= small
+STUDY_WORKERS ?= 2
 SHELL_SCRIPTS := .ci/run docker/finish-venv docker/postgres/create-candor.sh docker/smoke-test docker/smoke-*.sh tests/docker/stand-ins/postgres-entrypoint
 
-.PHONY: help setup demo fraud serve train test quick durations check reference docs format protocol lock sbom provenance pins audit clients ray magika places peers chart smoke gpu clean
+.PHONY: help setup demo fraud serve train test quick durations check reference docs format protocol lock sbom provenance pins audit clients ray magika places peers chart smoke gpu studies clean
 
 help:  ## List the commands.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {gsub(/\$$\(PORT\)/, "$(PORT)"); printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,12 +53,11 @@ serve: train  ## Serve the digits bundle on port $(PORT).
 	$(BIN)/candor serve --port $(PORT) --policies examples/policies
 
 test: setup  ## Run all tests, in TEST_PROCESSES processes (default: 3, since two processors wait now and then).
-	@# One thread per process: libraries would start one per processor, and wait for each other.
 	@# Bytecode is kept, whatever the environment says: hundreds of services would each compile 250 modules.
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
 
 quick: setup  ## Run the quick tests, chosen by measured time: under 90 s on two cores.
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quick --numprocesses $(TEST_PROCESSES) --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --quick --numprocesses $(TEST_PROCESSES) --dist worksteal
 
 durations:  ## Write tests/slow.txt, the list that make quick leaves out, from the last make test.
 	$(BIN)/python -m tests.durations
@@ -126,11 +128,11 @@ build/clients/.made: requirements/clients.txt tests/service/generated/package.js
 	cd build/clients && PATH="$$PWD/bin:$$PATH" npm ci --silent
 	touch $@
 
-ray: build/ray/.made  ## Install Ray into build/ray; `make test` then tries Ray Serve and Ray Data.
+ray: build/ray/.made  ## Install Ray into build/ray; `make test` then tries Ray Serve, Data, Tune and Train.
 
 build/ray/.made: pyproject.toml library/pyproject.toml requirements/lock.txt requirements/install.py
 	$(PYTHON) -m venv build/ray
-	build/ray/bin/python requirements/install.py serve postgres cpu ray build
+	build/ray/bin/python requirements/install.py serve postgres cpu ray train search build
 	build/ray/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable library
 	build/ray/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
@@ -165,7 +167,7 @@ audit: setup build/sbom.cdx.json  ## Check the lock file for known vulnerabiliti
 	$(BIN)/python requirements/audit.py licences build/sbom.cdx.json
 
 chart: build/kubernetes/.made  ## Render the Helm chart and check it (requires npm, and helm or Debian's Go and Sprig: tests/deploy/render.go).
-	PYTHONPATH=build/kubernetes $(BIN)/python -m pytest -q tests/deploy
+	$(BIN)/python -m pytest -q tests/deploy
 
 build/kubernetes/.made: requirements/kubernetes.txt tests/deploy/schemas/package.json tests/deploy/schemas/package-lock.json | $(STAMP)
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/kubernetes --require-hashes --requirement requirements/kubernetes.txt
@@ -180,6 +182,19 @@ gpu: setup  ## Test and measure a GPU: benchmarks/GPU.md; GPU_FLAGS=--fresh star
 	@# Not in the lock file: PyPI has only a stub, which takes the libraries from NVIDIA's own index.
 	$(if $(filter gpu,$(RUNTIME)),$(BIN)/python -m pip install --quiet 'tensorrt-cu13-libs<11' || echo "TensorRT could not be installed: its parts are left out.")
 	$(BIN)/python -m benchmarks.gpu $(GPU_FLAGS)
+
+studies: setup  ## Run the cells that studies lack and report on them: hours, resumes. STUDY_SCALE=full for a GPU.
+	@# Results of before are in the history, to which a shallow clone has no access; they are of the small scale.
+	@for study in $(STUDIES); do \
+		out=var/studies-$(STUDY_SCALE); known=$$out/$$study/earlier.jsonl; report=$$out/$$study/report; mkdir -p $$out/$$study; \
+		if [ $(STUDY_SCALE) = small ]; then \
+			report=docs/explanation/studies/$$study; \
+			git show 6da210a^:docs/studies/$$study/results.jsonl > $$known 2>/dev/null || rm -f $$known; \
+		fi; \
+		if [ -f $$known ]; then known="--from $$known"; else known=; fi; \
+		$(BIN)/candor-train study $$study --scale $(STUDY_SCALE) --workers $(STUDY_WORKERS) --out $$out $$known \
+			--report $$report --logits $$out/$$study.npz || failed="$$failed $$study"; \
+	done; test -z "$$failed" || { echo "Not finished:$$failed"; exit 1; }
 
 clean:  ## Remove build files; keep var/ (bundles and state).
 	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

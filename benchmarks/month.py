@@ -56,7 +56,9 @@ def main() -> None:
         )
     print("| what | n | median ms | 99 % ms | CPU here ms | CPU of PostgreSQL ms |\n|---|---|---|---|---|---|")
     look_ups(database, options.rows)
-    reads(database)
+    reader = Database.open(options.url, readonly=True)  # as a recalibration's process does
+    reads(reader)
+    reader.close()
     if options.drop:
         drop(database)
     database.close()

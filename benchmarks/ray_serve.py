@@ -25,6 +25,8 @@ from typing import Any
 import httpx
 import numpy as np
 
+from benchmarks.serving.modes import RAY_THROUGHPUT
+
 ROOT = Path(__file__).resolve().parent.parent
 PORT = 18765
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -119,7 +121,7 @@ def main() -> None:
     try:
         measure("candor serve", [python, "-m", "service.cli", "serve", "--port", str(PORT)], environment, given)
         measure("Ray Serve, default", on_ray, environment, given)
-        measure("Ray Serve, throughput", on_ray, environment | {"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}, given)
+        measure("Ray Serve, throughput", on_ray, environment | RAY_THROUGHPUT, given)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

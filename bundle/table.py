@@ -454,6 +454,34 @@ class Columns:
         return found
 
     @cached_property
+    def told(self) -> tuple[str, ...]:
+        """Names of the columns whose cells one array of encoded rows tells: all but texts; see `cells_of`."""
+        return tuple(column.name for column in self.columns if column.kind != "text")
+
+    def cells_of(self, encoded: NDArray[Any], names: Sequence[str]) -> NDArray[np.void]:
+        """Return the cells of some columns in `told` of encoded rows (N, F), as a structured array (N,).
+
+        Numbers are float64, NaN where missing. Categories are texts, None where missing or unknown.
+
+        Example:
+            >>> columns = Columns((Column("age"), Column("fault", ("driver",))))
+            >>> columns.cells_of(np.array([[41, 1], [20, 0]]), ["fault", "age"]).tolist()
+            [('driver', 41.0), (None, 20.0)]
+        """
+        places = {column.name: place for place, column in enumerate(self.columns)}
+        own = [self.columns[places[name]] for name in names]
+        found = np.empty(len(encoded), [(one.name, "f8" if one.categories is None else "O") for one in own])
+        for one in own:
+            values = encoded[:, places[one.name]].astype(np.float64)
+            if one.categories is None:
+                found[one.name] = values
+                continue
+            texts, code = np.array([*one.categories, None], np.object_), values - one.first_code
+            known = (code >= 0) & (code < len(one.categories)) & (code == np.rint(code))
+            found[one.name] = texts[np.where(known, code, len(one.categories)).astype(np.intp)]
+        return found
+
+    @cached_property
     def _absent(self) -> NDArray[np.float32] | None:
         """Codes of absent categories, NaN for other columns, float32 (F,); None without a code."""
         return None if np.isnan(self.absent).all() else self.absent.astype(np.float32)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
-from scipy import special
+import scipy
 
 from calibrators.arrays import ArrayLike
 from calibrators.binning import Scheme, bin_index
@@ -162,9 +162,9 @@ def _draw_log_odds(axes: Axes, strip: Axes, curve: ReliabilityCurve, band: CorpC
         )
     stated, share = band.probability[inner], band.share[inner]
     seen = curve.accuracy[(curve.accuracy > 0) & (curve.accuracy < 1)]
-    ends = special.logit([min(stated[0], *seen), max(stated[-1], *seen)] if len(seen) else stated[[0, -1]])
+    ends = scipy.special.logit([min(stated[0], *seen), max(stated[-1], *seen)] if len(seen) else stated[[0, -1]])
     margin = 0.05 * (ends[1] - ends[0]) + 0.2
-    low, high = special.expit([ends[0] - margin, ends[1] + margin]).tolist()
+    low, high = scipy.special.expit([ends[0] - margin, ends[1] + margin]).tolist()
     strip.set_xscale("logit")
     axes.set_yscale("logit")
     axes.tick_params(axis="x", which="both", labelbottom=False)
@@ -172,7 +172,7 @@ def _draw_log_odds(axes: Axes, strip: Axes, curve: ReliabilityCurve, band: CorpC
     lower, upper, frequency = (np.clip(values[inner], low, high) for values in (band.lower, band.upper, band.frequency))
     axes.fill_between(stated, lower, upper, color=_GREY, alpha=0.25, linewidth=0, label="90 % if calibrated")
     cuts = np.linspace(ends[0] - margin, ends[1] + margin, 41)
-    line = special.expit(cuts)
+    line = scipy.special.expit(cuts)
     axes.plot(line, line, color=_INK, linewidth=1, linestyle=(0, (4, 3)), label="calibrated")
     axes.plot(stated, frequency, color=_VERMILION, linewidth=1.4, label="isotonic")
     centre = np.clip(curve.confidence, low, high)
@@ -188,7 +188,7 @@ def _draw_log_odds(axes: Axes, strip: Axes, curve: ReliabilityCurve, band: CorpC
     axes.set(xlim=(low, high), ylim=(low, high))
     axes.legend(loc="upper left", framealpha=0.9, edgecolor="white", fontsize=9)
 
-    heights = np.histogram(special.logit(stated), cuts, weights=share)[0]
+    heights = np.histogram(scipy.special.logit(stated), cuts, weights=share)[0]
     strip.stairs(heights, line, fill=True, color=_GREY)
     strip.set(ylim=(0, None))
 

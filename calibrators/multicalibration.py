@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self, final
 
 import numpy as np
-from scipy import special
+import scipy
 
 from calibrators.arrays import ArrayLike, Doubles, Floats, Labels
 from calibrators.calibrator import Calibrator
@@ -73,8 +73,7 @@ class Multicalibration:
     rounds is chosen by five-fold cross-validation. **It does no harm by this measure**: unless the held-out log loss
     falls by more than its standard error, no round is kept, and the base calibrator answers alone.
 
-    Columns are those of the rows as they will be when it predicts. The service does not use it: its calibrators see
-    logits only.
+    Columns are those of the rows as they will be when it predicts.
 
     Args:
         base: Method of the base calibrator, or an unfitted calibrator.
@@ -99,7 +98,7 @@ class Multicalibration:
     Example:
         >>> rng = np.random.default_rng(0)
         >>> z, site = rng.normal(size=4000), np.where(rng.random(4000) < 0.2, "b", "a")
-        >>> labels = (rng.random(4000) < special.expit(z + np.where(site == "b", 1.5, 0))).astype(int)
+        >>> labels = (rng.random(4000) < scipy.special.expit(z + np.where(site == "b", 1.5, 0))).astype(int)
         >>> logits = np.stack([np.zeros_like(z), z], axis=1)
         >>> found = Multicalibration("platt").fit(logits, labels, {"site": site})
         >>> [f"{cell.cell}: {cell.base_error:.2f} to {cell.error:.2f}" for cell in found.cells(
@@ -184,7 +183,7 @@ class Multicalibration:
         codes = self._codes(columns, len(matrix))
         for step in self._steps:
             z = step.applied(z, codes[step.column])
-        return np.stack([special.expit(-z), special.expit(z)], axis=1)
+        return np.stack([scipy.special.expit(-z), scipy.special.expit(z)], axis=1)
 
     def cells(
         self,
@@ -338,7 +337,7 @@ def _best_step(z: Doubles, y: Labels, weight: Doubles, cells: list[Cells], codes
     Shift and slope of a cell are taken one by one: around the cell's weighted mean of z, the Hessian of the log-loss is
     diagonal. Half the product of gradient and Newton step is what a step gains, to second order.
     """
-    p = special.expit(z)
+    p = scipy.special.expit(z)
     gradient, curvature = weight * (y - p), weight * p * (1 - p)
     tilted = curvature * z
     most, best = 0.0, None

@@ -403,7 +403,7 @@ class AsyncClient:
 
     async def delete_labelled_set(self, labelled_set: str) -> LabelledSet:
         """Delete a labelled set, unless a job is about to read it; return its description."""
-        path = await self._named_path(f"labelled-sets/{quote(labelled_set, safe='')}")
+        path = await self._named_path(f"labelled-sets/{_part(labelled_set)}")
         return await self._ask(LabelledSet, Request("DELETE", path, False))
 
     # Recalibration
@@ -413,6 +413,7 @@ class AsyncClient:
         *,
         mode: Mode = "dry_run",
         calibrator: str | None = None,
+        columns: Sequence[str] | None = None,
         gate: GateMode = "superior",
         since: datetime | str | None = None,
         until: datetime | str | None = None,
@@ -428,6 +429,7 @@ class AsyncClient:
         Args:
             mode: What to do with the result.
             calibrator: Method; None for that of the active calibrator, `unchanged` to solve only the policies.
+            columns: Columns of a `multicalibration`; None for those of the active calibrator.
             gate: What the gate must show.
             since: Predictions made at or after this time.
             until: Predictions made before this time.
@@ -445,7 +447,7 @@ class AsyncClient:
         give_up = time.monotonic() + timeout_s
         wait_s = int(min(_SERVER_WAIT_S, timeout_s))
         source = _source(since, until, unknown_propensity, implicit_negative, labelled_set, rescore=rescore)
-        response = await self._start(mode, calibrator, gate, source, limits, wait_s=wait_s)
+        response = await self._start(mode, calibrator, columns, gate, source, limits, wait_s=wait_s)
         if response.status_code != _ACCEPTED:
             return read(Recalibration, response)
         return await self.wait(read(Job, response).job, timeout_s=give_up - time.monotonic())
@@ -455,6 +457,7 @@ class AsyncClient:
         *,
         mode: Mode = "dry_run",
         calibrator: str | None = None,
+        columns: Sequence[str] | None = None,
         gate: GateMode = "superior",
         since: datetime | str | None = None,
         until: datetime | str | None = None,
@@ -466,11 +469,11 @@ class AsyncClient:
     ) -> Job:
         """Start a recalibration, as `recalibrate` does, without waiting for it."""
         source = _source(since, until, unknown_propensity, implicit_negative, labelled_set, rescore=rescore)
-        return read(Job, await self._start(mode, calibrator, gate, source, limits, wait_s=0))
+        return read(Job, await self._start(mode, calibrator, columns, gate, source, limits, wait_s=0))
 
     async def job(self, job: str) -> Job:
         """Return a recalibration job: its progress, and its result when it is done."""
-        return await self._ask(Job, Request("GET", f"/v1/jobs/{quote(job, safe='')}", True))
+        return await self._ask(Job, Request("GET", f"/v1/jobs/{_part(job)}", True))
 
     async def jobs(
         self,
@@ -490,7 +493,7 @@ class AsyncClient:
         Raises:
             ConflictError: The job has ended.
         """
-        return await self._ask(Job, Request("DELETE", f"/v1/jobs/{quote(job, safe='')}", False))
+        return await self._ask(Job, Request("DELETE", f"/v1/jobs/{_part(job)}", False))
 
     async def propose_job(self, job: str) -> ProposedJob:
         """Keep the result of a dry run as a proposal, without another look.
@@ -498,7 +501,7 @@ class AsyncClient:
         Raises:
             ConflictError: The job is not a finished dry run, or its base is no longer active.
         """
-        return await self._ask(ProposedJob, Request("POST", f"/v1/jobs/{quote(job, safe='')}/propose", True))
+        return await self._ask(ProposedJob, Request("POST", f"/v1/jobs/{_part(job)}/propose", True))
 
     async def wait(
         self, job: str, *, timeout_s: float = 600.0, progress: Callable[[Job], object] | None = None
@@ -546,7 +549,7 @@ class AsyncClient:
 
     async def revision(self, revision: str) -> Revision:
         """Return one revision with its calibrator, policies and report."""
-        path = await self._named_path(f"revisions/{quote(revision, safe='')}")
+        path = await self._named_path(f"revisions/{_part(revision)}")
         return await self._ask(Revision, Request("GET", path, True))
 
     async def activate(
@@ -574,13 +577,13 @@ class AsyncClient:
         Raises:
             ConflictError: The epoch is stale, a reason is missing, or the change is not accepted.
         """
-        path = f"revisions/{quote(revision, safe='')}/activate"
+        path = f"revisions/{_part(revision)}/activate"
         change = {"accept_change": True} if accept_change else {}
         return await self._move(path, epoch, reason=reason, max_change=max_change, guard=guard, **change)
 
     async def traffic_change(self, revision: str, *, max_change: float | None = None) -> TrafficChange:
         """Return what activating a revision would do to recent predictions; `max_change` as for `activate`."""
-        path = await self._named_path(f"revisions/{quote(revision, safe='')}/traffic")
+        path = await self._named_path(f"revisions/{_part(revision)}/traffic")
         return await self._ask(TrafficChange, Request("GET", path, True, {"params": _given(max_change=max_change)}))
 
     async def reject(self, revision: str, *, reason: str) -> Rejection:
@@ -589,7 +592,7 @@ class AsyncClient:
         Raises:
             ConflictError: The revision is not a proposal.
         """
-        path = await self._named_path(f"revisions/{quote(revision, safe='')}/reject")
+        path = await self._named_path(f"revisions/{_part(revision)}/reject")
         return await self._ask(Rejection, Request("POST", path, False, json_body({"reason": reason})))
 
     async def audit(self, *, limit: int = 100, before: int | None = None) -> AuditPage:
@@ -603,12 +606,12 @@ class AsyncClient:
 
     async def policy(self, policy: str) -> SolvedPolicy:
         """Return a policy as it is in force."""
-        path = await self._named_path(f"policies/{quote(policy, safe='')}")
+        path = await self._named_path(f"policies/{_part(policy)}")
         return await self._ask(SolvedPolicy, Request("GET", path, True))
 
     async def put_policy(self, policy: str, document: Mapping[str, Any]) -> PolicyProposal:
         """Propose a new or changed policy; activate the returned revision to put it into force."""
-        path = await self._named_path(f"policies/{quote(policy, safe='')}")
+        path = await self._named_path(f"policies/{_part(policy)}")
         return await self._ask(PolicyProposal, Request("PUT", path, True, json_body(document)))
 
     async def prior_shift(
@@ -661,7 +664,7 @@ class AsyncClient:
             rows: Maximum number of predictions, newest first.
             flips: Maximum number of changed rows to list.
         """
-        path = await self._named_path(f"policies/{quote(policy, safe='')}/simulate")
+        path = await self._named_path(f"policies/{_part(policy)}/simulate")
         wanted = _given(document=document, against=against, since=since, until=until)
         body = json_body({"rows": rows, "flips": flips, **wanted})
         return await self._ask(Simulation, Request("POST", path, True, body))
@@ -672,7 +675,7 @@ class AsyncClient:
 
     async def challenger(self, name: str) -> ChallengerComparison:
         """Return which revision is better so far, a challenger or the active revision; every look is valid."""
-        path = await self._named_path(f"challengers/{quote(name, safe='')}")
+        path = await self._named_path(f"challengers/{_part(name)}")
         return await self._ask(ChallengerComparison, Request("GET", path, True))
 
     async def put_challenger(
@@ -686,13 +689,13 @@ class AsyncClient:
             bundle: Version of a bundle instead, whose newest revision becomes the challenger.
             share: Share of the groups that a challenger of another bundle scores.
         """
-        path = await self._named_path(f"challengers/{quote(name, safe='')}")
+        path = await self._named_path(f"challengers/{_part(name)}")
         body = json_body({"share": share, **_given(revision=revision, bundle=bundle)})
         return await self._ask(Challenger, Request("PUT", path, True, body))
 
     async def delete_challenger(self, name: str) -> Challenger:
         """Stop scoring a challenger, and delete its scores."""
-        path = await self._named_path(f"challengers/{quote(name, safe='')}")
+        path = await self._named_path(f"challengers/{_part(name)}")
         return await self._ask(Challenger, Request("DELETE", path, False))
 
     async def backtest(
@@ -715,7 +718,7 @@ class AsyncClient:
             until: Predictions made before this time.
             rows: Maximum number of fit rows, newest first.
         """
-        path = await self._named_path(f"policies/{quote(policy, safe='')}/backtest")
+        path = await self._named_path(f"policies/{_part(policy)}/backtest")
         body = json_body({"rows": rows, **_given(document=document, against=against, since=since, until=until)})
         return await self._ask(Backtest, Request("POST", path, True, body))
 
@@ -731,11 +734,11 @@ class AsyncClient:
 
     async def load(self, model: str) -> Model:
         """Serve a model, on every replica; newer bundles in its folder become proposals."""
-        return await self._ask(Model, Request("POST", f"/v1/models/{quote(model, safe='')}/load", True))
+        return await self._ask(Model, Request("POST", f"/v1/models/{_part(model)}/load", True))
 
     async def unload(self, model: str) -> Model:
         """Stop serving a model, on every replica."""
-        return await self._ask(Model, Request("POST", f"/v1/models/{quote(model, safe='')}/unload", True))
+        return await self._ask(Model, Request("POST", f"/v1/models/{_part(model)}/unload", True))
 
     async def health(self) -> Health:
         """Return whether every model serves its active revision, without waiting for a service that is not ready."""
@@ -758,13 +761,15 @@ class AsyncClient:
         self,
         mode: Mode,
         calibrator: str | None,
+        columns: Sequence[str] | None,
         gate: GateMode,
         source: Mapping[str, Any],
         limits: Mapping[str, float] | None,
         *,
         wait_s: int,
     ) -> httpx.Response:
-        more = _given(calibrator=calibrator, limits=None if limits is None else dict(limits))
+        chosen = None if columns is None else list(columns)
+        more = _given(calibrator=calibrator, columns=chosen, limits=None if limits is None else dict(limits))
         body = json_body({"mode": mode, "gate": gate, "source": source, **more})
         body["headers"]["prefer"] = f"wait={wait_s}"
         return await self._exchange.success(Request("POST", self._path("recalibrate"), False, body))
@@ -779,7 +784,7 @@ class AsyncClient:
         return await self._ask(kind, Request("POST", await self._case_path(case, verb), repeatable, body))
 
     async def _case_path(self, case: str, verb: str | None = None) -> str:
-        return await self._named_path(f"cases/{quote(case, safe='')}" + (f"/{verb}" if verb else ""))
+        return await self._named_path(f"cases/{_part(case)}" + (f"/{verb}" if verb else ""))
 
     async def _ask(self, kind: type[T], request: Request) -> T:
         return read(kind, await self._exchange.success(request))
@@ -787,10 +792,10 @@ class AsyncClient:
     def _labels_path(self, verb: str) -> str:
         if self._model is None:
             raise TypeError("a multi-label model has no default: give its name as model=")
-        return f"/v1/multilabel/{quote(self._model, safe='')}/{verb}"
+        return f"/v1/multilabel/{_part(self._model)}/{verb}"
 
     def _path(self, verb: str) -> str:
-        return f"/{verb}" if self._model is None else f"/v1/models/{quote(self._model, safe='')}/{verb}"
+        return f"/{verb}" if self._model is None else f"/v1/models/{_part(self._model)}/{verb}"
 
     async def _named_path(self, rest: str) -> str:
         """Return a path below the model's own; without a model name, that of the only model."""
@@ -800,6 +805,17 @@ class AsyncClient:
                 raise NotFoundError(404, {"title": "Unknown model", "detail": f"Name one of the models: {names}."})
             self._model = names[0]
         return self._path(rest)
+
+
+def _part(name: str) -> str:
+    """Return a name or id as a part of a path.
+
+    Raises:
+        ValueError: It is empty, so the path would be another one.
+    """
+    if not name:
+        raise ValueError("A name or id is empty. Give one, such as r7 for a revision.")
+    return quote(name, safe="")
 
 
 def _of_whole(segments: Sequence[Name] | str | None) -> tuple[str | None, Sequence[Name] | None]:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 
 def main() -> None:
@@ -10,7 +11,10 @@ def main() -> None:
     if before is signal.default_int_handler:  # not ignored, as in the background of a shell
         # No exception: modules that are half imported would turn it into another one.
         signal.signal(signal.SIGINT, lambda *_: os._exit(130))
-    from service.cli import main as run
+    if sys.argv[1:2] in (["serve"], ["worker"]):
+        from service.commands.local import main as run  # alone: other commands import a client
+    else:
+        from service.cli import main as run
 
     signal.signal(signal.SIGINT, before)
     run()

@@ -20,19 +20,19 @@ from service.dashboard import routes as dashboard
 from service.dashboard.forms import FORM_BYTES, check_origin
 from service.dashboard.session import Sessions
 from service.errors import CandorError
+from service.operations import background
 from service.operations.access import Access
 from service.operations.decoding import Decoders
 from service.operations.rates import Rates
 from service.others import FOLLOW, Alone, Others
-from service.rest import control, health, openapi
-from service.rest.access import needed_scope, on_model, sender
-from service.rest.bodies import ClientGoneError, LimitedReceive, Receive, Scope, Send, header
+from service.rest import control, feedback, health, openapi
+from service.rest.access import changes, needed_scope, on_model, sender
+from service.rest.bodies import ClientGoneError, LimitedReceive, Receive, Scope, Send, header, read_body
 from service.rest.compression import Unpacked
 from service.rest.cors import Cors
 from service.rest.direct import Direct
 from service.rest.endpoints import Endpoints
 from service.rest.exchange import answer
-from service.rest.feedback import feedback
 from service.rest.intake import Intake
 from service.rest.labelled_sets import is_upload
 from service.rest.paths import METRICS, OPEN, labels, most_bytes, predicts, route_of
@@ -44,7 +44,6 @@ from service.rest.v2 import openapi as v2_openapi
 from service.rest.v2.infer import Infer
 from service.runtime import Runtime
 from service.settings import Settings, is_loopback
-from service.state.access_record import EVERY_S
 from service.state.keys import KeyStore
 from service.state.sessions import SessionStore
 from service.telemetry.request_log import RequestLog, describe
@@ -58,8 +57,6 @@ if TYPE_CHECKING:
 logger = structlog.get_logger(__name__)
 
 _OPEN = re.compile(f"{OPEN.pattern}|{dashboard.OPEN.pattern}")
-_PROBE_EVERY_S = 2.0
-_PRUNE_EVERY_S = 3600.0
 _BODIES_IN_HAND = 8  # bodies of maximum size that may wait to be decoded
 
 
@@ -107,10 +104,10 @@ class Candor:
 
     @property
     def direct(self) -> Direct | None:
-        """Answers predictions without ASGI; None where a trace, or the log, takes part in an answer."""
+        """Answers predictions and labels without ASGI; None where a trace, or the log, takes part in an answer."""
         if self._tracing is not None or self.runtime.settings.log_mode == "sync":
             return None
-        return Direct(self._endpoints, self._access, self._requests)
+        return Direct(self.runtime, self._endpoints, self._access, self._requests)
 
     def follow(self) -> None:
         """Read the keys, the active revisions and the desired models again.
@@ -192,6 +189,8 @@ class Candor:
                 scope["principal"] = here = await on_model(principal, path, scope["query_string"], self.runtime)
                 if path != METRICS:
                     here.require(needed)
+            if principal.prefix is not None and changes(scope["method"], path):
+                await asyncio.to_thread(self.runtime.changes.spend, self.runtime.database, principal.name)
         if is_upload(scope["method"], path, media_type_of(header(scope, b"content-type"))):
             await self.api(scope, receive, send)  # uploads have their own limits
             return
@@ -206,7 +205,9 @@ class Candor:
         elif predicting is not None:
             await answer(*self._endpoints.asked(predicting, scope), scope, receive, send)
         elif labelling is not None:
-            await _send(await feedback(self.runtime, labelling.model, scope, receive, limit), send)
+            request = feedback.labelling(self.runtime, labelling.model, scope)
+            body = await read_body(scope, receive, limit)
+            await _send(await feedback.store(self.runtime, request, body), send)
 
 
 def create_app(settings: Settings, others: Others | None = None) -> Candor:
@@ -252,8 +253,8 @@ def create_app(settings: Settings, others: Others | None = None) -> Candor:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await runtime.others.join()
         await asyncio.to_thread(candor.follow)  # what was activated since the models were loaded
-        tasks = [asyncio.create_task(run) for run in (_follow(candor), _read_keys(access, settings), _probe(runtime))]
-        tasks.append(asyncio.create_task(_record(runtime)))
+        tasks = [asyncio.create_task(run(runtime)) for run in (background.follow, background.probe, background.record)]
+        tasks.append(asyncio.create_task(background.read_keys(access, settings)))
         if people is not None:
             tasks.append(asyncio.create_task(people.follow()))
         if certificates is not None:
@@ -261,7 +262,7 @@ def create_app(settings: Settings, others: Others | None = None) -> Candor:
         if runtime.others.first:
             tasks.append(asyncio.create_task(runtime.notices.run()))
         if runtime.others.leader:
-            tasks.append(asyncio.create_task(_prune(runtime)))
+            tasks.append(asyncio.create_task(background.prune(runtime)))
             runtime.monitors.start()
             runtime.webhooks.start()
             runtime.audit_export.start()
@@ -293,7 +294,10 @@ def create_app(settings: Settings, others: Others | None = None) -> Candor:
         swagger_ui_oauth2_redirect_url="/docs/oauth2-redirect",
     )
     problems = Problems(pages)
-    sessions = Sessions(access, SessionStore(runtime.database), runtime.database.secret)
+    # Replicas share their sessions; a service that is alone ends them with its start.
+    secret = b"" if runtime.database.shared else runtime.others.secret
+    store = SessionStore(runtime.database, secret, runtime.changes)
+    sessions = Sessions(access, store, runtime.database.secret)
     api.state.runtime = runtime
     api.state.sessions = sessions
     api.state.intake = Intake(runtime)
@@ -327,56 +331,3 @@ def _grpc_server(
 async def _send(response: Response, send: Send) -> None:
     await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
     await send({"type": "http.response.body", "body": response.body})
-
-
-async def _follow(candor: Candor) -> None:
-    while True:
-        await asyncio.sleep(candor.runtime.settings.poll_interval_s)
-        try:
-            await asyncio.to_thread(candor.runtime.models.follow)
-        except Exception:
-            logger.exception("following the state failed")
-
-
-async def _read_keys(access: Access, settings: Settings) -> None:
-    """Read the keys again and again, whatever loads meanwhile: a load cannot delay a revocation."""
-    while True:
-        await asyncio.sleep(settings.poll_interval_s)
-        try:
-            await access.read()
-        except errors.StateUnavailableError as error:
-            logger.warning("keys not read again", error=str(error))
-        except Exception:
-            logger.exception("reading the keys failed")
-
-
-async def _record(runtime: Runtime) -> None:
-    """Write to the audit log which keys predicted, and what was refused."""
-    while True:
-        await asyncio.sleep(EVERY_S)
-        runtime.access_record.take()
-        try:
-            await asyncio.to_thread(runtime.access_record.write)
-        except Exception:
-            logger.exception("writing accesses failed")
-
-
-async def _probe(runtime: Runtime) -> None:
-    """Find out again and again whether the state can be written."""
-    while True:
-        await asyncio.sleep(max(_PROBE_EVERY_S, runtime.settings.poll_interval_s))
-        try:
-            runtime.models.unwritable = await asyncio.to_thread(runtime.database.unwritable)
-        except Exception:
-            logger.exception("writing to the state failed")
-
-
-async def _prune(runtime: Runtime) -> None:
-    while runtime.retention.needed:
-        try:
-            await asyncio.to_thread(runtime.retention.run)
-        except errors.StateUnavailableError as error:
-            logger.warning("old rows not deleted", error=str(error))
-        except Exception:
-            logger.exception("deleting old rows failed")
-        await asyncio.sleep(_PRUNE_EVERY_S)

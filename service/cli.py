@@ -7,7 +7,6 @@ Exit codes: 0 done · 1 the answer is no (a recalibration was refused) · 2 wron
 from __future__ import annotations
 
 import sys
-import traceback
 from typing import Annotated
 
 import typer
@@ -38,7 +37,7 @@ from service.commands import (
     state,
 )
 from service.commands.bulk import predict, score
-from service.commands.output import INTERRUPTED, SERVER_ERROR
+from service.commands.output import run
 from service.version import VERSION
 
 app = typer.Typer(
@@ -106,15 +105,12 @@ for verb in (
 
 def main() -> None:
     """Run the command line."""
-    try:
-        if sys.argv[1:2] == ["import"]:
-            isolate()
-        app()
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
-    except Exception:  # noqa: BLE001 — an unexpected error must not look like "the answer is no"
-        traceback.print_exc()
-        sys.exit(SERVER_ERROR)
+    run(_isolated if sys.argv[1:2] == ["import"] else app)
+
+
+def _isolated() -> None:
+    isolate()
+    app()
 
 
 if __name__ == "__main__":

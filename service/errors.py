@@ -344,7 +344,7 @@ class ForbiddenError(CandorError):
 
 
 class RateLimitedError(CandorError):
-    """The API key has sent too many requests.
+    """The API key has sent too many requests, or has used up a quota.
 
     Args:
         message: What went wrong, in one sentence.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import time
@@ -9,8 +10,11 @@ import time
 import numpy as np
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-OF_BYTE = (8 * _ALPHABET).encode()  # a character for the low 5 bits of each byte
+CODE = 6  # last characters of an id in the log of a label's model, which name the model
+_OF_BYTE = (8 * _ALPHABET).encode()  # a character for the low 5 bits of each byte
 _TIME_SHIFTS = tuple(range(45, -1, -5))
+_PAIRS = np.array([[one + other for other in _ALPHABET] for one in _ALPHABET], "S2").ravel()  # of 10 bits
+_PAIR_SHIFTS = np.array([30, 20, 10, 0])
 _WELL_FORMED = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 
 
@@ -20,10 +24,8 @@ def new_ids(count: int) -> list[str]:
     >>> len(new_ids(2)), len(new_ids(1)[0])
     (2, 26)
     """
-    milliseconds = time.time_ns() // 1_000_000
-    first = "".join([_ALPHABET[(milliseconds >> shift) & 31] for shift in _TIME_SHIFTS])
-    rest = os.urandom(16 * count).translate(OF_BYTE).decode("ascii")
-    return [first + rest[start : start + 16] for start in range(0, 16 * count, 16)]
+    rest = os.urandom(16 * count).translate(_OF_BYTE).decode("ascii")
+    return _joined(time.time_ns() // 1_000_000, rest)
 
 
 def ids_of(milliseconds: int, randomness: bytes) -> list[str]:
@@ -32,15 +34,27 @@ def ids_of(milliseconds: int, randomness: bytes) -> list[str]:
     >>> ids_of(1_700_000_000_000, bytes(9) + b"\x21")
     ['01HF7YAT000000000000000011']
     """
-    count = len(randomness) // 10
-    values = np.empty((count, 16), np.uint8)
-    values[:, :6] = np.frombuffer(milliseconds.to_bytes(6), np.uint8)
-    values[:, 6:] = np.frombuffer(randomness, np.uint8).reshape(count, 10)
-    bits = np.zeros((count, 130), np.uint8)  # 26 characters of 5 bits
-    bits[:, 2:] = np.unpackbits(values, axis=1)
-    places = bits.reshape(count, 26, 5) @ np.array([16, 8, 4, 2, 1], np.uint8)
-    texts = np.frombuffer(_ALPHABET.encode(), np.uint8)[places].view("S26")
-    return texts.astype("U26").ravel().tolist()
+    numbers = np.zeros((len(randomness) // 5, 8), np.uint8)
+    numbers[:, 3:] = np.frombuffer(randomness, np.uint8).reshape(-1, 5)
+    pairs = _PAIRS[numbers.view(">i8").astype(np.int64) >> _PAIR_SHIFTS & 1023]
+    return _joined(milliseconds, pairs.tobytes().decode("ascii"))
+
+
+def _joined(milliseconds: int, rest: str) -> list[str]:
+    first = "".join([_ALPHABET[(milliseconds >> shift) & 31] for shift in _TIME_SHIFTS])
+    return [first + rest[start : start + 16] for start in range(0, len(rest), 16)]
+
+
+def id_of(prediction_id: str, model: str) -> str:
+    """Return the id that a row has in the log of a label's model, given the id of any other or of the row.
+
+    All rows of a request share nothing but the start of their ids; the last characters name the model.
+
+    >>> id_of("01K0ZJ6Z3V8Q2W4X6Y8A0C2E4G", "comments--toxic")
+    '01K0ZJ6Z3V8Q2W4X6Y8AFFATZ9'
+    """
+    digest = hashlib.blake2b(model.encode(), digest_size=CODE).digest()
+    return prediction_id[:-CODE] + digest.translate(_OF_BYTE).decode("ascii")
 
 
 def is_prediction_id(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
@@ -54,6 +55,7 @@ class Others(Protocol):
         supervised: Whether a supervisor has started it, which also holds the lock of the state.
         processes: Number of processes.
         rates: Open file in which all processes count the requests of API keys; None without others.
+        secret: 32 random bytes of this start of the service, the same in all its processes and stored nowhere.
     """
 
     leader: bool
@@ -62,6 +64,7 @@ class Others(Protocol):
     supervised: bool
     processes: int
     rates: int | None
+    secret: bytes
 
     def listen(self, handlers: Handlers) -> None:
         """Answer questions from now on."""
@@ -91,6 +94,7 @@ class Alone:
     def __init__(self, *, leader: bool = True) -> None:
         self.leader, self.first, self.stopping, self.supervised, self.processes = leader, True, False, False, 1
         self.rates: int | None = None
+        self.secret = secrets.token_bytes(32)
         self._handlers: Handlers = {}
 
     def listen(self, handlers: Handlers) -> None:

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from itertools import accumulate, pairwise, product
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
 
 import numpy.typing as npt
 
 from service.cases.counts import CaseCounts
 from service.cases.webhooks import OUTCOMES, Webhooks
-from service.inference.remote import Remote
 from service.inference.statistics import Statistics
 from service.monitoring.audit_export import OUTCOMES as EXPORT_OUTCOMES
 from service.monitoring.audit_export import AuditExport
@@ -38,6 +37,7 @@ from service.state.labelled_sets import LabelledSetStore
 from service.state.log_sink import LogSink
 from service.state.notices import Notices
 from service.state.predictions import PredictionLog
+from service.state.quotas import Quota
 from service.state.retention import Retention
 from service.state.revisions import RevisionStore
 from service.sums import Snapshot, together
@@ -48,6 +48,9 @@ from service.telemetry.run_metrics import RunMetrics
 from service.telemetry.tracing import Tracing
 from service.telemetry.triton_metrics import TritonMetrics
 from service.version import VERSION
+
+if TYPE_CHECKING:
+    from service.inference.remote import Remote
 
 _FLUSH_S = 10.0
 _FREE: Final = "Free disk space of the state."
@@ -71,6 +74,7 @@ class Runtime:
     upstreams: UpstreamChecks
     revisions: RevisionStore
     feedback: FeedbackStore
+    changes: Quota
     retention: Retention
     log_sink: LogSink
     labels: LabelCounts
@@ -131,7 +135,10 @@ class Runtime:
                 drift=DriftTests(settings, database, models),
                 upstreams=UpstreamChecks(settings, database, models),
                 revisions=RevisionStore(database),
-                feedback=FeedbackStore(database),
+                feedback=FeedbackStore(
+                    database, Quota("labels", settings.key_labels_per_day, "CANDOR_KEY_LABELS_PER_DAY")
+                ),
+                changes=Quota("changes", settings.key_changes_per_day, "CANDOR_KEY_CHANGES_PER_DAY"),
                 retention=Retention(database, days=settings.retention_days, inputs_days=settings.inputs_days),
                 log_sink=LogSink(database, settings.log_sink, settings.uploads),
                 labels=LabelCounts(database, models, metrics),
@@ -204,7 +211,7 @@ class Runtime:
     def planes(self) -> Iterable[tuple[str, Plane | LabelsPlane]]:
         """Return the names and planes of all models, multi-label models last."""
         yield from ((model.name, model.plane) for model in self.models.all())
-        yield from ((several.name, several.plane) for several in self.models.multilabels())
+        yield from ((several.name, several.plane) for several in self.models.multilabels.all())
 
     def gauges(self) -> Iterable[Gauge]:
         """Yield the live values of /metrics as (name, help, labels, value)."""

@@ -206,8 +206,19 @@ class Settings(BaseSettings):
     key_rows_per_s: PositiveFloat | None = Field(
         None,
         allow_inf_nan=False,
-        description="Maximum predicted rows per second of each API key to all workers together, with bursts of one "
-        "second. Rows count once they are answered: they delay the key's next requests (429). Unset: no limit.",
+        description="Maximum predicted rows per second of each API key without a rate of its own (`--rows-rate`) to "
+        "all workers together, with bursts of one second. Rows count once they are answered: they delay the key's next "
+        "requests (429). Unset: no limit.",
+    )
+    key_labels_per_day: PositiveInt = Field(
+        10_000_000,
+        description="Maximum labels per day (UTC) of the API keys of one name, or of a person, those of unknown "
+        "predictions included, on all replicas together; further ones get 429.",
+    )
+    key_changes_per_day: PositiveInt = Field(
+        10_000,
+        description="Maximum requests per day (UTC) of the API keys of one name, or of a person, that change anything "
+        "but labels and cases, such as recalibrations, policies, activations and logins; further ones get 429.",
     )
     client_timeout_s: PositiveFloat = Field(
         20.0,
@@ -302,8 +313,9 @@ class Settings(BaseSettings):
     )
     keep_inputs: Literal["off", "sought", "all"] = Field(
         "off",
-        description="Inputs to keep for scoring by a later model: `off` none, `sought` those of predictions whose "
-        "label is sought, `all` every input.",
+        description="Inputs to keep, for scoring by a later model and for the columns of a multicalibration: `off` "
+        "none, `sought` those of predictions whose label is sought, `all` every input. "
+        "Multicalibration requires `all`.",
     )
     retention_days: PositiveFloat | None = Field(
         None,
@@ -333,6 +345,11 @@ class Settings(BaseSettings):
         "idle",
         description="CPU priority of recalibration and upload checks: `idle` uses only CPU time that predictions "
         "leave; `low` guarantees a small share on a busy host.",
+    )
+    refit_ray: str | None = Field(
+        None,
+        description="Address of a Ray cluster, `HOST:PORT` or `auto`, on which recalibrations score the inputs of "
+        "labelled sets and of earlier predictions. Unset: one CPU of the service's machine.",
     )
     gate_alpha: float = Field(0.05, gt=0, lt=0.5, description="Error budget of the gate; look k uses alpha/(k(k+1)).")
     gate_margin: float = Field(

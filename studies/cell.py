@@ -15,19 +15,6 @@ from training.errors import ConfigurationError
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,@-]{0,149}")
 _OF_THE_MACHINE = ("data",)  # the location of the data does not change what a cell is
-# Left out while unset, so that results from before these settings are still the cell's.
-_LATER = (
-    "model_settings",
-    "pretrained",
-    "image_size",
-    "max_length",
-    "layer_decay",
-    "frozen_epochs",
-    "class_weights",
-    "sampling",
-    "logit_adjustment",
-)
-_PLAIN = TrainConfig()
 _BY_THE_DATA = {"calibrator": "temperature"}  # what a study's data sets get where a cell names none
 
 
@@ -70,7 +57,7 @@ class Cell:
         config = {
             entry.name: _plain(getattr(self.config, entry.name))
             for entry in fields(self.config)
-            if entry.name not in _OF_THE_MACHINE and not _unset(self.config, entry.name)
+            if entry.name not in _OF_THE_MACHINE
         }
         config |= {name: value for name, value in _BY_THE_DATA.items() if config[name] is None}
         return {"study": self.study, "key": self.key, "config": config, "extras": _plain(self.extras)}
@@ -80,12 +67,17 @@ class Cell:
         return out / self.study / self.key
 
 
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings completed by the defaults of those that a result from before them does not name."""
+    return {**_DEFAULTS, **config}
+
+
 def serves(cell: Cell, found: Mapping[str, Any]) -> bool:
     """Return whether the measurements of another cell, given its document, cover all that this cell asks for."""
     wanted = cell.document()
     extras = found.get("extras", {})
     return bool(
-        found.get("config") == wanted["config"]
+        _settings(found.get("config", {})) == _settings(wanted["config"])
         and all(extras.get(name) == value for name, value in wanted["extras"].items())
     )
 
@@ -96,6 +88,8 @@ def differences(found: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
     for part in ("study", "key", "config", "extras"):
         before, now = found.get(part), expected.get(part)
         if isinstance(before, dict) and isinstance(now, dict):
+            if part == "config":
+                before, now = _settings(before), _settings(now)
             told += [
                 f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
                 for name in sorted(before.keys() | now.keys())
@@ -106,13 +100,16 @@ def differences(found: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
     return "; ".join(told)
 
 
-def _unset(config: TrainConfig, name: str) -> bool:
-    return name in _LATER and getattr(config, name) == getattr(_PLAIN, name)
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _plain(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(entry) for entry in value]
     return str(value) if isinstance(value, Path) else value
+
+
+_DEFAULTS = {
+    entry.name: _plain(getattr(TrainConfig(), entry.name))
+    for entry in fields(TrainConfig)
+    if entry.name not in _OF_THE_MACHINE
+}

@@ -13,11 +13,15 @@ from rich.table import Table
 from studies.cell import Cell
 from studies.declared import ENDINGS, declared
 from studies.grid import Grid
+from studies.plan import PLAN, plan
+from studies.power import HEADER
+from studies.ray_workers import run_on_ray
 from studies.registry import STUDIES
+from studies.release import read_release, write_release
 from studies.results import RESULTS, read_results, write_results
 from studies.study import Scale
 from studies.workers import run, shown
-from studies.write_report import write_report
+from studies.write_report import known_power, write_report
 from training.config import choose
 from training.console import FAILED, reported_errors
 from training.errors import ConfigurationError
@@ -42,11 +46,33 @@ def study(
     ] = "small",
     seeds: Annotated[int | None, typer.Option(help="Seeds of each network. Default: depends on the scale.")] = None,
     only: Annotated[str, typer.Option(help="Run only cells whose key contains this text.")] = "",
-    workers: Annotated[int, typer.Option(help="Number of parallel processes.")] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of parallel processes; with `--ray`, maximum cells at a time. Default: 1; with `--ray`, as "
+            "many as the cluster has room for."
+        ),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Ray cluster that runs the cells, HOST:PORT, or `auto` for the one of this machine. Every node must "
+            "reach OUT, the data sets and the checkout.",
+        ),
+    ] = None,
     report: Annotated[Path | None, typer.Option(help="Folder to write a report of all finished cells to.")] = None,
     finished: Annotated[
-        Path | None, typer.Option("--from", help=f"A {RESULTS}, or its folder, to take finished cells from.")
+        Path | None,
+        typer.Option("--from", help=f"A {RESULTS}, its folder, or a file of --logits, to take finished cells from."),
     ] = None,
+    logits: Annotated[
+        Path | None,
+        typer.Option(help="File (.npz) to write the raw outputs of all finished cells to, for others to recompute."),
+    ] = None,
+    power: Annotated[
+        bool, typer.Option("--power", help="Print power of each comparison and the cells left; run nothing.")
+    ] = False,
     listed: Annotated[bool, typer.Option("--list", help="List the cells and their state; run nothing.")] = False,
     no_run: Annotated[bool, typer.Option("--no-run", help="Run nothing; only report on finished cells.")] = False,
     retry: Annotated[bool, typer.Option("--retry", help="Run failed cells again.")] = False,
@@ -65,20 +91,28 @@ def study(
         grid = Grid(cells, out, data)
         grid.check()
         if finished is not None:
-            typer.echo(f"{grid.take(read_results(finished))} finished cells taken from {finished}")
+            known = read_release(finished, cells) if finished.suffix == ".npz" else read_results(finished)
+            typer.echo(f"{grid.take(known)} finished cells taken from {finished}")
         if listed:
             _list(grid, wanted)
+            return
+        if power:
+            _print(HEADER, known_power(chosen, grid))
+            _print(PLAN, plan(wanted, grid))
             return
         work, ended = Grid(wanted, out, data), True
         if not no_run:
             if retry:
                 work.forget_failures()
             with shown(name, work) as tell:
-                ended = run(work, workers, tell)
+                ended = run(work, workers or 1, tell) if ray is None else run_on_ray(ray, work, workers, tell)
         if report is not None:
             write_report(chosen, scale, cells, grid.results(), report)
             write_results(out / name / RESULTS, grid.results())
             typer.echo(report / "README.md")
+        if logits is not None:
+            written, missing = write_release(grid, logits)
+            typer.echo(f"{logits}: {written} cells" + (f"; {missing} cells were finished elsewhere" if missing else ""))
         states = [work.state(cell) for cell in wanted]
         elsewhere = len(states) - states.count("done") - states.count("failed")
         more = f", {elsewhere} left to other workers" if elsewhere and ended and not no_run else ""
@@ -87,11 +121,16 @@ def study(
             raise typer.Exit(FAILED)
 
 
-def _list(grid: Grid, cells: Sequence[Cell]) -> None:
+def _print(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     table = Table(show_edge=False, pad_edge=False, header_style="bold")
-    for heading in ("cell", "state", "model", "loss", "epochs"):
-        table.add_column(heading, no_wrap=heading == "cell")
-    for cell in cells:
-        config = cell.config
-        table.add_row(cell.key, grid.state(cell), config.model, config.loss, str(config.epochs))
+    for place, heading in enumerate(header):
+        table.add_column(heading, no_wrap=place == 0)
+    for row in rows:
+        table.add_row(*row)
     Console().print(table)
+
+
+def _list(grid: Grid, cells: Sequence[Cell]) -> None:
+    configs = [(cell, cell.config) for cell in cells]
+    rows = [(cell.key, grid.state(cell), config.model, config.loss, str(config.epochs)) for cell, config in configs]
+    _print(("cell", "state", "model", "loss", "epochs"), rows)

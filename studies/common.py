@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from studies.page import Page
+from studies.pairs import at, compared
 from studies.published import Printed
-from studies.statistics import Spread, spread, welch
+from studies.statistics import Spread, spread
 from studies.study import Result
 from studies.verdicts import p_value
 
@@ -59,13 +60,7 @@ def by_loss(results: Iterable[Result]) -> dict[str, list[Result]]:
 
 def values(results: Iterable[Result], *path: str, scale: float = 100.0) -> Spread | None:
     """Return one number of each result, by its path; in percent by default."""
-
-    def number(result: Result) -> float | None:
-        found: Any = result
-        for name in path:
-            found = None if found is None else found.get(name)
-        return None if found is None else float(found)
-
+    number = at(*path)
     return spread([number(result) for result in results], scale)
 
 
@@ -102,8 +97,8 @@ def comparison_table(page: Page, name: str, groups: Mapping[str, Sequence[Result
     for title, results in groups.items():
 
         def cell(*path: str, results: Sequence[Result] = results) -> tuple[str, str]:
-            ours, theirs = values(results, "test", *path), values(baseline, "test", *path)
-            return shown(ours), "" if results is baseline else p_value(welch(ours, theirs))
+            test = "" if results is baseline else p_value(compared(results, baseline, at("test", *path)))
+            return shown(values(results, "test", *path)), test
 
         rows.append(
             [

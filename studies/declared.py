@@ -26,11 +26,11 @@ from typing import Any
 import yaml
 
 from studies.cell import Cell
-from studies.common import comparison_table, grouped, values
+from studies.common import comparison_table, grouped
 from studies.page import Page
-from studies.statistics import paired
+from studies.pairs import at, claimed
 from studies.study import Result, Scale, Study
-from studies.verdicts import Claim, Question, findings
+from studies.verdicts import Question, findings
 from training.config import TrainConfig
 from training.errors import ConfigurationError
 from training.trees import TREES
@@ -151,15 +151,13 @@ def _report(results: Sequence[Result], page: Page, combinations: Sequence[tuple[
     questions = []
     for method, when in _METHODS.items():
         claims = [
-            Claim(
+            claimed(
                 title,
                 f"{title} has a lower ECE than {baseline} {when}",
-                paired(
-                    *(
-                        values(_of_seeds(groups, side, title, baseline), "test", method, "ece")
-                        for side in (title, baseline)
-                    )
-                ),
+                groups[title],
+                groups[baseline],
+                at("test", method, "ece"),
+                baseline=baseline,
                 higher=False,
             )
             for title in others
@@ -175,10 +173,3 @@ def _report(results: Sequence[Result], page: Page, combinations: Sequence[tuple[
             )
         )
     return questions
-
-
-def _of_seeds(groups: Mapping[str, Sequence[Result]], side: str, *both: str) -> list[Result]:
-    """Return the results of one side for the seeds that both sides have, in the order of the seeds."""
-    common = set.intersection(*({result["cell"]["config"]["seed"] for result in groups[title]} for title in both))
-    chosen = [result for result in groups[side] if result["cell"]["config"]["seed"] in common]
-    return sorted(chosen, key=lambda result: result["cell"]["config"]["seed"])

@@ -147,6 +147,26 @@ def densities(groups: Mapping[str, Sequence[Result]], method: str, *, title: str
     return figure
 
 
+def reliability(groups: Mapping[str, Sequence[Result]], method: str, *, title: str) -> Figure:
+    """Draw accuracy by confidence in ten bins, first seed, one panel per name; the darker a bar, the more rows."""
+    figure, panels = _panels(title, len(groups), share="all")
+    edges = np.linspace(0, 1, 11)
+    for axes, (name, results) in zip(panels, groups.items(), strict=True):
+        right, wrong = (
+            np.reshape(results[0]["density"][method][what], (10, -1)).sum(axis=1) for what in ("right", "wrong")
+        )
+        rows = right + wrong
+        heights = right / np.maximum(rows, 1)
+        for place in np.flatnonzero(rows):
+            shade = 0.2 + 0.8 * float(np.sqrt(rows[place] / rows.max()))
+            axes.bar(edges[place], heights[place], 0.1, align="edge", color=COLOURS[0], alpha=shade)
+        axes.plot((0, 1), (0, 1), color="#262626", linewidth=1, linestyle=(0, (4, 3)))
+        axes.set_title(name, fontsize=9, loc="left")
+        axes.set(xlabel="confidence", xlim=(0, 1), ylim=(0, 1))
+    panels[0].set_ylabel("accuracy")
+    return figure
+
+
 def largest_logit_histograms(groups: Mapping[str, Sequence[Result]], *, title: str) -> Figure:
     """Draw the largest logit of training rows by learned epoch, first seed, one panel per name.
 

@@ -17,7 +17,7 @@ from training.epochs import Epoch
 from training.errors import ConfigurationError, TrainingError
 
 State = Literal["done", "failed", "begun", "to do"]
-Event = Literal["epoch", "done", "failed"]
+Event = Literal["epoch", "done", "failed", "lost"]
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from studies.cell import Cell
-from studies.common import TITLES, by_loss, comparison_table, grouped, null_level, values
+from studies.common import TITLES, by_loss, comparison_table, grouped, null_level
 from studies.figures import curves_by_epoch
 from studies.page import Page
+from studies.pairs import at, claimed
 from studies.recipes import CIFAR_RECIPE, TWO_CORES, TWO_CORES_REDUCED
-from studies.statistics import paired, welch
 from studies.study import Result, Scale, Study
 from studies.verdicts import Claim, Question, findings
 from training.config import TrainConfig
@@ -89,15 +89,32 @@ def report(results: Sequence[Result], page: Page) -> list[Question]:
             page.text_block("Cross-entropy has not been run yet, so no loss can be compared with it.")
             continue
         comparison_table(page, f"{model}-losses", groups)
-        pair = (values(baseline, "test", "none", metric) for metric in ("confidence", "accuracy"))
-        sure = Claim(model, "cross-entropy is overconfident: confidence above accuracy", paired(*pair), higher=True)
+        sure = claimed(
+            model,
+            "cross-entropy is overconfident: confidence above accuracy",
+            baseline,
+            baseline,
+            at("test", "none", "confidence"),
+            other=at("test", "none", "accuracy"),
+            baseline=f"accuracy of cross-entropy on {model}",
+            higher=True,
+        )
         overconfident.append(sure)
         here: list[Claim] = []
         for title, group in groups.items():
             if group is baseline:
                 continue
-            pair = (values(side, "test", "none", "ece") for side in (group, baseline))
-            here.append(Claim(f"{title} on {model}", f"{title} lowers the ECE", welch(*pair), higher=False))
+            here.append(
+                claimed(
+                    f"{title} on {model}",
+                    f"{title} lowers the ECE",
+                    group,
+                    baseline,
+                    at("test", "none", "ece"),
+                    baseline=f"cross-entropy on {model}",
+                    higher=False,
+                )
+            )
             loss = group[0]["cell"]["config"]["loss"]
             lower[loss if loss in lower else _OTHERS].append(here[-1])
         findings(page, [sure, *here])

@@ -120,11 +120,11 @@ def density(method: Calibrator, rows: LabelledLogits) -> dict[str, list[int]]:
     }
 
 
-def largest_logits(logits: NDArray[np.float32], learned: NDArray[np.int32], groups: int = 4) -> list[dict[str, Any]]:
+def largest_logits(largest: NDArray[np.float32], learned: NDArray[np.int32], groups: int = 4) -> list[dict[str, Any]]:
     """Return the distribution of training rows' largest logit, by learned epoch.
 
     Args:
-        logits: float32 (N, K), of training rows.
+        largest: float32 (N,), the largest logit of each training row.
         learned: Learned epoch of each row, int32 (N,).
         groups: Number of equal groups of epochs.
 
@@ -132,12 +132,12 @@ def largest_logits(logits: NDArray[np.float32], learned: NDArray[np.int32], grou
         For each group of epochs with rows: `first` and `last` epoch, number of `rows`, `mean` and `deviation` of
         the largest logit, and `counts` of a histogram over `edges` that all groups share.
     """
-    largest = logits.max(axis=1).astype(np.float64)
-    edges = np.linspace(float(largest.min()), float(largest.max()), 41)
+    values = largest.astype(np.float64)
+    edges = np.linspace(float(values.min()), float(values.max()), 41)
     cuts = np.unique(np.linspace(1, int(learned.max()) + 1, groups + 1).round().astype(int))
     found = []
     for first, after in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
-        these = largest[(learned >= first) & (learned < after)]
+        these = values[(learned >= first) & (learned < after)]
         if len(these):
             found.append(
                 {

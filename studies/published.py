@@ -77,12 +77,19 @@ def _by_method(table: str) -> dict[str, dict[str, tuple[float, ...]]]:
     }
 
 
-SINGH = _by_method("""
+SINGH = {
+    "cifar10": _by_method("""
     vgg16_bn    10.92/4.80/90.90 10.21/2.99/90.66 10.58/4.29/89.22 10.60/3.93/78.31 9.79/3.75/84.38 10.88/3.48/84.50
     resnet50    7.12/2.69/93.80 6.73/1.35/93.71 7.01/2.37/93.64 8.00/3.82/73.46 6.35/2.67/90.10 7.50/1.73/92.40
     densenet121 7.43/2.83/92.12 7.03/2.04/91.60 7.19/2.18/91.83 8.51/2.80/73.56 6.82/3.67/88.98 7.69/1.71/91.72
-""")
-"""Singh et al. 2021, table 2, CIFAR-10: Brier score, ECE and refinement AUROC by network and method; 3 seeds."""
+"""),
+    "cifar100": _by_method("""
+    vgg16_bn    43.26/16.29/84.97 39.18/6.46/84.31 42.09/13.96/84.21 38.69/8.77/82.90 38.18/7.68/83.60 39.68/9.05/83.12
+    resnet50    34.05/12.17/85.69 31.50/3.49/85.07 32.56/9.80/85.41 32.07/6.21/81.96 30.27/6.02/85.78 30.61/3.98/85.91
+    densenet121 30.68/8.47/87.15 29.91/4.68/86.39 30.50/6.10/86.78 33.01/8.22/81.36 28.93/3.55/85.80 29.90/3.06/86.50
+"""),
+}
+"""Singh et al. 2021, table 2: Brier score, ECE and refinement AUROC by data set, network and method; 3 seeds."""
 
 SINGH_SHIFTED = _by_method("""
     cifar10.1 24.50/11.28/86.23 22.68/8.16/86.10 23.70/10.16/84.32 23.60/6.84/77.44 20.89/6.87/84.76 25.13/10.51/80.55
@@ -90,11 +97,17 @@ SINGH_SHIFTED = _by_method("""
 """)
 """Singh et al. 2021, table 3, VGG-16: the same under natural shift."""
 
-CONFIDNET: dict[str, dict[str, Printed]] = {
-    "baseline": {"ece": Printed(5.38, 0.15), "auroc": Printed(92.5, 0.01)},
-    "confidnet": {"ece": Printed(4.1, 0.2), "auroc": Printed(92.55, 0.1)},
+CONFIDNET: dict[str, dict[str, dict[str, Printed]]] = {
+    "cifar10": {
+        "baseline": {"ece": Printed(5.38, 0.15), "auroc": Printed(92.5, 0.01)},
+        "confidnet": {"ece": Printed(4.1, 0.2), "auroc": Printed(92.55, 0.1)},
+    },
+    "cifar100": {
+        "baseline": {"ece": Printed(19.12, 0.13), "auroc": Printed(85.18, 0.21)},
+        "confidnet": {"ece": Printed(13.95, 2.7), "auroc": Printed(86.0, 0.18)},
+    },
 }
-"""Singh et al. 2021, table 4: VGG-16 on CIFAR-10."""
+"""Singh et al. 2021, table 4: VGG-16."""
 
 LENET: dict[str, Printed] = {
     "accuracy lenet5": Printed(80.9),
@@ -106,3 +119,6 @@ LENET: dict[str, Printed] = {
     "ece_temperature resnet18": Printed(1.7),
 }
 """The report on temperature scaling of LeNet-5, bird against cat: one run each."""
+
+GUO: dict[str, Printed] = {"lenet5": Printed(55.0), "depth=110": Printed(69.0)}
+"""The notes on Guo et al. 2017, figure 1: accuracy of LeNet and ResNet on CIFAR-100."""

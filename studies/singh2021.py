@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from studies.cell import Cell
 from studies.common import grouped, shown, values
 from studies.figures import densities
 from studies.page import Page
+from studies.pairs import Number, at, claimed, compared
 from studies.published import CONFIDNET, SINGH, SINGH_SHIFTED
 from studies.recipes import CIFAR_RECIPE, TWO_CORES, TWO_CORES_REDUCED
-from studies.statistics import Comparison, Spread, paired, spread, welch
+from studies.statistics import Comparison
 from studies.study import Result, Scale, Study
 from studies.verdicts import Claim, Question, findings, p_value
 from training.config import TrainConfig
 
 NAME = "singh2021"
-SEEDS = 3
+SEEDS = {"small": 6, "full": 3}
 METHODS: dict[str, dict[str, Any]] = {
     "baseline": {},
     "entropy_regularisation": {"loss": "entropy_regularisation", "coefficients": {"beta": 0.1}},
@@ -64,45 +65,67 @@ _SMALL: dict[str, Any] = _FULL | TWO_CORES | {"step_factor": 10.0}
 
 def cells(scale: Scale, seeds: int | None) -> list[Cell]:
     """Return table 2's networks and methods; the first network (VGG-16 in the source) meets shift and ConfidNet."""
+    recipe = {"small": _SMALL, "full": _FULL}[scale]
     networks = {"small": ("resnet20",), "full": ("vgg16_bn", "resnet50", "densenet121")}[scale]
     grid = []
-    for seed in range(seeds or SEEDS):
-        for network in networks:
-            for method, settings in METHODS.items():
-                recipe = {"small": _SMALL, "full": _FULL}[scale] | {"model": network, **settings, "seed": seed}
-                if method in _TEN:
-                    recipe["step_factor"] = 10.0
-                extras = {"shifts": [*SHIFTS, *CORRUPTIONS], "people": True} if network == networks[0] else {}
-                if extras and method == "baseline":
-                    extras["confidnet"] = True
-                grid.append(Cell(NAME, f"{network}-{method}@{seed}", TrainConfig(**recipe), extras))
+    for seed in range(seeds or SEEDS[scale]):
+        for task in {"small": ("cifar10",), "full": ("cifar10", "cifar100")}[scale]:
+            for network in networks:
+                settings = recipe | {"dataset": task, "model": network, "seed": seed}
+                stem = _stem(task, network)
+                for method, changed in METHODS.items():
+                    config = TrainConfig(**settings | changed | ({"step_factor": 10.0} if method in _TEN else {}))
+                    extras: dict[str, Any] = {}
+                    if task == "cifar10" and network == networks[0]:
+                        extras = {"shifts": [*SHIFTS, *CORRUPTIONS], "people": True}
+                        extras |= {"confidnet": True} if method == "baseline" else {}
+                    grid.append(Cell(NAME, f"{stem}-{method}@{seed}", config, extras))
+                if network == networks[0]:
+                    grid.append(
+                        Cell(NAME, f"{stem}-confidnet@{seed}", TrainConfig(**settings), {"confidnet_tuned": True})
+                    )
     return grid
 
 
 def report(results: Sequence[Result], page: Page) -> list[Question]:
     """Write tables 2, 3 and 4, figure 2, and the terms of equation 9."""
     claims: dict[str, list[Claim]] = {name: [] for name in _SOURCE_SAYS}
-    for model, found in grouped(results, lambda result: result["cell"]["config"]["model"]).items():
-        page.heading(model)
-        groups = grouped(found, _method)
+    for (task, model), found in grouped(results, _network).items():
+        page.heading(_called(task, model))
+        groups = grouped((result for result in found if not _of_confidnet(result)), _method)
         if "baseline" not in groups:
             page.text_block("The baseline has not been run yet, so no method can be compared with it.")
             continue
-        _table_two(page, model, groups)
+        _table_two(page, task, model, groups)
         here = {"ece": _claims(groups, "ece", model), "auroc": _claims(groups, "auroc", model)}
         findings(page, [claim for pair in zip(here["ece"], here["auroc"], strict=True) for claim in pair])
-        _terms(page, model, groups)
+        stem = _stem(task, model)
+        _terms(page, stem, groups)
         titled = {TITLES[name]: group for name, group in groups.items()}
         page.figure(
-            f"{model}-densities",
-            densities(titled, "none", title=f"{model}: confidence of right and wrong answers"),
+            f"{stem}-densities",
+            densities(titled, "none", title=f"{_called(task, model)}: confidence of right and wrong answers"),
             "Test rows, all seeds together; density on a logarithmic scale.",
         )
         shifted = _shift(page, model, groups)
-        pair_of_confidnet = _confidnet(page, model, groups["baseline"])
+        pair_of_confidnet = _confidnet(page, task, model, found)
         for name, more in (here | shifted | pair_of_confidnet).items():
             claims[name] += more
     return [Question(*_SOURCE_SAYS[name], group) for name, group in claims.items()]
+
+
+def _network(result: Result) -> tuple[str, str]:
+    config = result["cell"]["config"]
+    return str(config["dataset"]), str(config["model"])
+
+
+def _stem(task: str, model: str) -> str:
+    """Return how the names of a network's tables and figures begin."""
+    return _called(task, model).replace(" ", "-")
+
+
+def _of_confidnet(result: Result) -> bool:
+    return bool(result["cell"]["extras"].get("confidnet_tuned"))
 
 
 def _method(result: Result) -> str:
@@ -111,14 +134,14 @@ def _method(result: Result) -> str:
     return "baseline" if name == "cross_entropy" else name
 
 
-def _table_two(page: Page, model: str, groups: dict[str, list[Result]]) -> None:
+def _table_two(page: Page, task: str, model: str, groups: dict[str, list[Result]]) -> None:
     page.text_block(
         "Percent, mean ± standard deviation over seeds. Brier is the sum over classes; *published* is the source's "
-        f"figure for {model if model in SINGH else 'VGG-16, trained in full'}. *p* comes from Welch's two-sided t-test "
-        "of the AUROC against the baseline, for TS from the paired t-test. TS is fitted on calibration rows; the "
-        "source sets T = 1.5."
+        f"figure for {model if model in SINGH[task] else 'VGG-16, trained in full'}. *p* comes from the t-test of the "
+        "AUROC's differences from the baseline, paired by seed. TS is fitted on calibration rows; the source sets "
+        "T = 1.5."
     )
-    published = SINGH.get(model, SINGH["vgg16_bn"])
+    published = _printed(task, model)
     rows = []
     for name, method, group in _with_scaling(groups):
         numbers = published[name]
@@ -129,7 +152,7 @@ def _table_two(page: Page, model: str, groups: dict[str, list[Result]]) -> None:
         row += [shown(values(group, "test", method, "ece_null_mean")), shown(values(group, "temperature", scale=1.0))]
         rows.append(row)
     header = ["method", "seeds", "accuracy", "Brier", "published", "ECE", "published", "AUROC", "published", "p"]
-    page.table(f"{model}-methods", [*header, "ECE null", "T"], rows)
+    page.table(f"{_stem(task, model)}-methods", [*header, "ECE null", "T"], rows)
 
 
 def _with_scaling(groups: dict[str, list[Result]]) -> list[tuple[str, str, list[Result]]]:
@@ -142,44 +165,55 @@ def _claims(groups: dict[str, list[Result]], metric: str, model: str, shifts: Se
     """Claim that each method lowers a metric, on the test rows or under shift."""
     texts = {"ece": "lowers the ECE", "auroc": "loses refinement: lower AUROC"}
     under = " under shift" if shifts else ""
+    task = groups["baseline"][0]["cell"]["config"]["dataset"]
+    printed = {} if shifts else _printed(task, model)
+    place = {"ece": 1, "auroc": 2}[metric]
     return [
-        Claim(
-            f"{TITLES[name]} on {model}",
+        claimed(
+            f"{TITLES[name]} on {_called(task, model)}",
             f"{TITLES[name]} {texts[metric]}{under}",
-            _against_baseline(groups, name, method, metric, shifts),
+            results,
+            groups["baseline"],
+            _measured(method, metric, shifts),
+            other=_measured("none", metric, shifts),
+            baseline=f"baseline on {_called(task, model)}",
             higher=False,
+            published=printed[name][place] - printed["baseline"][place] if printed else None,
         )
-        for name, method, _ in _with_scaling(groups)[1:]
+        for name, method, results in _with_scaling(groups)[1:]
     ]
 
 
 def _against_baseline(
     groups: dict[str, list[Result]], name: str, method: str, metric: str, shifts: Sequence[str] = ()
 ) -> Comparison | None:
-    """Compare a method with the baseline: pairwise for TS, which scales the baseline's own networks.
-
-    Args:
-        groups: Results by method.
-        name: The method.
-        method: The post-hoc method.
-        metric: The metric to compare.
-        shifts: Shifts to average each network's metric over; none for the test rows.
-    """
-    baseline = _measured(groups["baseline"], "none", metric, shifts)
-    if name == "temperature":
-        return paired(_measured(groups["baseline"], method, metric, shifts), baseline)
-    return welch(_measured(groups[name], method, metric, shifts), baseline)
+    """Compare a method with the baseline, seed by seed; TS scales the baseline's own networks."""
+    ours = groups["baseline" if name == "temperature" else name]
+    return compared(ours, groups["baseline"], _measured(method, metric, shifts), _measured("none", metric, shifts))
 
 
-def _measured(results: Sequence[Result], method: str, metric: str, shifts: Sequence[str]) -> Spread | None:
-    """Return a metric of each network, in percent, on its test rows or averaged over shifts."""
+def _measured(method: str, metric: str, shifts: Sequence[str]) -> Number:
+    """Return what reads a metric of a network, on its test rows or averaged over shifts."""
     if not shifts:
-        return values(results, "test", method, metric)
-    numbers = [[result["shift"][shift][method][metric] for shift in shifts] for result in results]
-    return spread([None if None in several else sum(several) / len(several) for several in numbers], 100.0)
+        return at("test", method, metric)
+
+    def mean(result: Result) -> float | None:
+        several = [result["shift"][shift][method][metric] for shift in shifts]
+        return None if None in several else sum(several) / len(several)
+
+    return mean
 
 
-def _terms(page: Page, model: str, groups: dict[str, list[Result]]) -> None:
+def _printed(task: str, model: str) -> Mapping[str, tuple[float, ...]]:
+    """Return the source's figures of a network; those of VGG-16 for a network that it does not have."""
+    return SINGH[task].get(model, SINGH[task]["vgg16_bn"])
+
+
+def _called(task: str, model: str) -> str:
+    return model if task == "cifar10" else f"{task} {model}"
+
+
+def _terms(page: Page, name: str, groups: dict[str, list[Result]]) -> None:
     page.text_block(
         "Terms of equation 9, percent: *value* is confidence − refinement − constant, which the source equates with "
         "the ECE of an overconfident network. Its accuracy is that of thresholds on the confidence, not the network's, "
@@ -187,10 +221,10 @@ def _terms(page: Page, model: str, groups: dict[str, list[Result]]) -> None:
         "and refinement alike gains less than it appears to."
     )
     rows = [
-        [TITLES[name], *(shown(values(group, "test", method, "terms", term)) for term in _TERMS)]
-        for name, method, group in _with_scaling(groups)
+        [TITLES[way], *(shown(values(group, "test", method, "terms", term)) for term in _TERMS)]
+        for way, method, group in _with_scaling(groups)
     ]
-    page.table(f"{model}-terms", ["method", *_TERMS], rows)
+    page.table(f"{name}-terms", ["method", *_TERMS], rows)
 
 
 _TERMS = ("confidence", "refinement", "constant", "value", "gap")
@@ -225,30 +259,50 @@ def _shift(page: Page, model: str, groups: dict[str, list[Result]]) -> dict[str,
     return claims
 
 
-def _confidnet(page: Page, model: str, baseline: list[Result]) -> dict[str, list[Claim]]:
-    known = [result for result in baseline if result.get("confidnet")]
-    if not known:
+def _confidnet(page: Page, task: str, model: str, found: list[Result]) -> dict[str, list[Claim]]:
+    """Write table 4: ConfidNet on the features of the unchanged network, and after its second stage."""
+    first = [result for result in found if not _of_confidnet(result) and result["cell"]["extras"].get("confidnet")]
+    both = [result for result in found if _of_confidnet(result)]
+    if not first and not both:
         return {}
     page.heading("ConfidNet", 3)
     page.text_block(
-        "Percent; the source's figures are for VGG-16 on CIFAR-10. ConfidNet learns from the training rows, on the "
-        "features of the unchanged network; its authors' second stage, which also trains a copy of the network, is "
-        "left out."
+        f"Percent; the source's figures are for VGG-16 on {task}, with both stages. ConfidNet learns from the training "
+        "rows: first on the features of the unchanged network, then together with a copy of that network, which only "
+        "estimates confidence."
     )
+    printed = CONFIDNET[task]
     rows = []
-    for title, path, printed in (
-        ("largest probability", ("test", "none"), CONFIDNET["baseline"]),
-        ("ConfidNet", ("confidnet",), CONFIDNET["confidnet"]),
+    for title, results, path, figures in (
+        ("largest probability", first or both, ("test", "none"), printed["baseline"]),
+        ("ConfidNet, first stage", first, ("confidnet",), {}),
+        ("ConfidNet, both stages", both, ("confidnet_tuned",), printed["confidnet"]),
     ):
-        row = [title]
+        row = [title, str(len(results))]
         for metric in ("ece", "auroc"):
-            row += [shown(values(known, *path, metric)), str(printed[metric])]
-        rows.append(row)
-    page.table(f"{model}-confidnet", ["confidence", "ECE", "published", "AUROC", "published"], rows)
-    claims = {}
+            row += [shown(values(results, *path, metric)), shown(figures.get(metric))]
+        rows += [row] if results else []
+    page.table(
+        f"{_stem(task, model)}-confidnet", ["confidence", "seeds", "ECE", "published", "AUROC", "published"], rows
+    )
+    claims: dict[str, list[Claim]] = {}
     for metric, text, higher in (("ece", "lowers the ECE", False), ("auroc", "improves refinement", True)):
-        pair = (values(known, *path, metric) for path in (("confidnet",), ("test", "none")))
-        claims[f"{metric} confidnet"] = [Claim(model, f"ConfidNet {text}", paired(*pair), higher)]
+        difference = printed["confidnet"][metric].mean - printed["baseline"][metric].mean
+        claims[f"{metric} confidnet"] = [
+            claimed(
+                f"{stage} on {_called(task, model)}",
+                f"ConfidNet {text}, {stage}",
+                results,
+                results,
+                at(name, metric),
+                other=at("test", "none", metric),
+                baseline=f"largest probability on {_called(task, model)}",
+                higher=higher,
+                published=difference if results is both else None,
+            )
+            for stage, name, results in (("first stage", "confidnet", first), ("both stages", "confidnet_tuned", both))
+            if results
+        ]
     page.points([claim.sentence() for group in claims.values() for claim in group])
     return claims
 
@@ -260,9 +314,9 @@ STUDY = Study(
     question="Do methods that calibrate a network cost refinement: are right and wrong answers harder to tell apart?",
     cells=cells,
     reduced=(
-        f"One network instead of VGG-16, ResNet-50 and DenseNet-121: {'; '.join(TWO_CORES_REDUCED)}, and so are the "
-        "3 seeds.",
-        "CIFAR-100 and ImageNet are left out.",
+        f"One network instead of VGG-16, ResNet-50 and DenseNet-121: {'; '.join(TWO_CORES_REDUCED)}; 6 seeds instead "
+        "of 3.",
+        "CIFAR-100 needs its files and `--scale full`; ImageNet is left out.",
         "Natural shift requires CIFAR-10.1 and 10.2; corrupted test images are added.",
     ),
     report=report,

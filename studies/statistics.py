@@ -1,13 +1,18 @@
-"""Means over seeds and tests of their differences."""
+"""Means over seeds, tests of their differences, and the power of these tests."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from numpy.typing import NDArray
+from scipy import optimize, stats
+
+FEWEST_FLIPPED, MOST_FLIPPED = 6, 16  # pairs: fewer cannot reach 5 %, more take long, and change little
+MOST_PAIRS = 200
 
 
 @dataclass(frozen=True)
@@ -44,46 +49,32 @@ def spread(values: Sequence[float | None], scale: float = 1.0) -> Spread | None:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Difference of two means, by a t-test.
+    """Mean difference of pairs, by the paired t-test.
 
     Attributes:
         difference: Mean of the first minus mean of the second.
         low: Lower end of its 95 % interval.
         high: Upper end.
-        p_value: Two-sided.
+        p_value: Two-sided; exact if differences are normally distributed.
+        deviation: Sample standard deviation of the differences.
+        pairs: Number of pairs.
+        sign_flips: Two-sided p-value of the exact sign-flip test, which needs symmetry alone; None where no outcome of
+            it can be below 5 %.
     """
 
     difference: float
     low: float
     high: float
     p_value: float
-
-
-def welch(first: Spread | None, second: Spread | None) -> Comparison | None:
-    """Compare two means whose variances may differ; None if either has fewer than two values, or nothing varies.
-
-    Example:
-        >>> compared = welch(Spread((1.0, 2.0, 3.0)), Spread((4.0, 6.0, 8.0)))
-        >>> round(compared.difference, 3), round(compared.p_value, 3)
-        (-4.0, 0.055)
-    """
-    if first is None or second is None or min(len(first.values), len(second.values)) < 2:
-        return None
-    if first.deviation == second.deviation == 0:
-        return None
-    # scipy's own test warns if one side hardly varies, as accuracies of few seeds may.
-    noises = [side.deviation**2 / len(side.values) for side in (first, second)]
-    variance = sum(noises)
-    freedom = variance**2 / sum(
-        noise**2 / (len(side.values) - 1) for noise, side in zip(noises, (first, second), strict=True)
-    )
-    return _by_t(first.mean - second.mean, math.sqrt(variance), freedom)
+    deviation: float
+    pairs: int
+    sign_flips: float | None = None
 
 
 def paired(first: Spread | None, second: Spread | None) -> Comparison | None:
-    """Compare two numbers of each network, such as before and after scaling, by their differences.
+    """Compare two numbers of each pair, such as a seed's with two losses, by their differences.
 
-    None if there are fewer than two networks, the two do not belong to the same ones, or the differences do not vary.
+    None if there are fewer than two pairs, the numbers do not belong together, or the differences do not vary.
 
     Example:
         >>> compared = paired(Spread((1.0, 2.0, 4.0)), Spread((2.0, 4.0, 7.0)))
@@ -98,7 +89,77 @@ def paired(first: Spread | None, second: Spread | None) -> Comparison | None:
     # Equal differences, such as those of accuracies before and after scaling, vary by rounding alone.
     if error <= 1e-12 * max(map(abs, (*first.values, *second.values, 1.0))):
         return None
-    return _by_t(differences.mean, error, count - 1)
+    mean = differences.mean
+    width = float(stats.t.ppf(0.975, count - 1)) * error
+    p_value = 2 * float(stats.t.sf(abs(mean) / error, count - 1))
+    flips = sign_flips(differences.values) if FEWEST_FLIPPED <= count <= MOST_FLIPPED else None
+    return Comparison(mean, mean - width, mean + width, p_value, differences.deviation, count, flips)
+
+
+def sign_flips(differences: Sequence[float]) -> float:
+    """Return the share of all assignments of signs whose mean is as far from zero as the one found.
+
+    References:
+        Fisher 1935, The design of experiments, section 21.
+
+    Example:
+        >>> sign_flips([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+        0.03125
+    """
+    count = len(differences)
+    signs = 1 - 2 * (np.arange(2**count)[:, None] >> np.arange(count) & 1)
+    sums = np.abs(signs @ np.asarray(differences))
+    return float(np.mean(sums >= abs(sum(differences)) * (1 - 1e-12)))
+
+
+def power(effect: float, deviation: float, pairs: int, alpha: float = 0.05) -> float:
+    """Return the chance that the paired t-test finds a true mean difference.
+
+    Args:
+        effect: The true mean difference.
+        deviation: Standard deviation of the differences, positive.
+        pairs: Number of pairs, at least 2.
+        alpha: Level of the test.
+
+    Example:
+        >>> round(power(effect=1.0, deviation=1.0, pairs=10), 2)
+        0.8
+    """
+    freedom = pairs - 1
+    limit = float(stats.t.ppf(1 - alpha / 2, freedom))
+    centre = abs(effect) / deviation * math.sqrt(pairs)
+    # The noncentral t by its definition, over evenly likely variances: scipy's fails far from zero.
+    bounds = limit * _deviations(freedom)
+    return float(np.mean(stats.norm.sf(bounds - centre) + stats.norm.cdf(-bounds - centre)))
+
+
+@functools.cache
+def _deviations(freedom: int) -> NDArray[np.float64]:
+    """Return 2,000 evenly likely values of an estimated standard deviation of true size 1."""
+    evenly = (np.arange(2000) + 0.5) / 2000
+    deviations: NDArray[np.float64] = np.sqrt(stats.chi2.ppf(evenly, freedom) / freedom)
+    return deviations
+
+
+def detectable(deviation: float, pairs: int, alpha: float = 0.05, wanted: float = 0.8) -> float:
+    """Return the smallest true mean difference that the paired t-test finds with this power.
+
+    Example:
+        >>> round(detectable(deviation=1.0, pairs=10), 1)
+        1.0
+    """
+    return deviation * float(optimize.brentq(lambda effect: power(effect, 1.0, pairs, alpha) - wanted, 0.0, 1000.0))
+
+
+def pairs_for(effect: float, deviation: float, alpha: float = 0.05, wanted: float = 0.8) -> int | None:
+    """Return the fewest pairs with this power; None if `MOST_PAIRS` do not give it.
+
+    Example:
+        >>> pairs_for(effect=1.0, deviation=1.0)
+        10
+    """
+    counts = range(2, MOST_PAIRS + 1)
+    return next((count for count in counts if power(effect, deviation, count, alpha) >= wanted), None)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -116,10 +177,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
         corrected[place] = largest
     return corrected
-
-
-def _by_t(difference: float, error: float, freedom: float) -> Comparison:
-    """Compare by a difference, its standard error and degrees of freedom."""
-    width = float(stats.t.ppf(0.975, freedom)) * error
-    p_value = 2 * float(stats.t.sf(abs(difference) / error, freedom))
-    return Comparison(difference, difference - width, difference + width, p_value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -23,18 +24,27 @@ class Claim:
         text: The claim, a clause.
         comparison: The difference in question; None if it cannot be tested.
         higher: Whether the claim says that the difference is positive.
+        baseline: Name of what is compared with.
+        published: The source's difference, in points; None if it prints none.
+        shares: What the two cells of a pair have in common (`studies.pairs.SHARED`).
+        same: Whether both numbers belong to the same network, such as before and after scaling.
     """
 
     about: str
     text: str
     comparison: Comparison | None
     higher: bool
+    baseline: str = ""
+    published: float | None = None
+    shares: tuple[str, ...] = ()
+    same: bool = False
 
     def verdict(self, p_value: float | None = None) -> Verdict:
         """Return the verdict at 5 %, by the comparison's p-value or the one given.
 
         Example:
-            >>> Claim("focal 3", "focal 3 lowers the ECE", Comparison(-1.0, -1.5, -0.5, 0.001), higher=False).verdict()
+            >>> fell = Comparison(-1.0, -1.5, -0.5, 0.001, deviation=0.4, pairs=5)
+            >>> Claim("focal 3", "focal 3 lowers the ECE", fell, higher=False).verdict()
             'confirmed'
         """
         if self.comparison is None:
@@ -51,11 +61,18 @@ class Claim:
         """Return the claim, its verdict and the numbers behind it."""
         verdict, found = self.verdict(), self.comparison
         if found is None:
-            return f"{self.text}: **{verdict}** (requires two seeds on each side and some spread)."
+            return f"{self.text}: **{verdict}** (requires two common seeds and some spread)."
+        flips = "" if found.sign_flips is None else f", by sign flips {found.sign_flips:.4f}"
+        source = "" if self.published is None else f"; source {self.published:+.2f}"
         return (
             f"{self.text}: **{verdict}** (difference {found.difference:+.2f} points, 95 % interval "
-            f"{found.low:+.2f} … {found.high:+.2f}, p {_with_sign(p_value(found))})."
+            f"{found.low:+.2f} … {found.high:+.2f}, {found.pairs} pairs, p {_with_sign(p_value(found))}"
+            f"{flips}{source})."
         )
+
+    def against_itself(self) -> bool:
+        """Return whether the source's own difference has the opposite sign of its claim."""
+        return self.published is not None and self.published != 0 and (self.published > 0) != self.higher
 
 
 @dataclass(frozen=True)
@@ -155,13 +172,36 @@ def answer(page: Page, question: str, parts: Sequence[Question]) -> None:
         "claim are tested together at 5 % (Holm's correction), so fewer are decided here than above."
     )
     page.points([part.sentence() for part in parts])
+    claims = [claim for part in parts for claim in part.claims]
+    if opposed := [claim for claim in claims if claim.against_itself()]:
+        page.text_block("The source's own figures contradict its claim here:")
+        page.points([f"{claim.about}: {claim.text}; the source prints {claim.published:+.2f}." for claim in opposed])
+    dependence(page, claims)
+
+
+def dependence(page: Page, claims: Sequence[Claim]) -> None:
+    """Add what the pairs of a study share, and which comparisons depend on each other through their baseline."""
+    kinds = Counter("the network" if claim.same else ", ".join(claim.shares) or "nothing" for claim in claims)
+    baselines = Counter(claim.baseline for claim in claims)
+    common = [f"{name} ({count})" for name, count in baselines.items() if count > 1]
+    page.heading("Dependence", 3)
+    page.text_block(
+        "Comparisons are paired by seed. The two cells of a pair share: "
+        + "; ".join(f"{what} ({count} comparison{'s' if count > 1 else ''})" for what, count in kinds.items())
+        + "."
+    )
+    if common:
+        page.text_block(
+            f"Comparisons with a common baseline are not independent: {'; '.join(common)}. Holm's correction holds "
+            "whatever the dependence, but a count of equal signs is not a count of independent votes."
+        )
 
 
 def p_value(comparison: Comparison | None) -> str:
     """Return a p-value in words, or a dash.
 
     Example:
-        >>> p_value(Comparison(1.0, 0.5, 1.5, 0.00004))
+        >>> p_value(Comparison(1.0, 0.5, 1.5, 0.00004, deviation=0.4, pairs=5))
         '< 0.0001'
     """
     if comparison is None:

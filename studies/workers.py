@@ -76,8 +76,8 @@ def shown(title: str, grid: Grid, *, quiet: bool = False) -> Iterator[Tell]:
             if event == "epoch":
                 progress.update(task, now=f"{key}: {words}")
                 return
-            progress.advance(task)
-            style = "bold red" if event == "failed" else "green"
+            progress.advance(task, event != "lost")
+            style = "green" if event == "done" else "bold red"
             progress.console.print(f"[{style}]{event}[/] {key}  {words}", highlight=False, soft_wrap=True)
 
         yield tell

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from studies.cell import Cell
+from studies.grid import Grid
 from studies.page import Page
+from studies.power import EXPLAINED, HEADER, NAME, power_table
 from studies.results import RESULTS
 from studies.study import Result, Scale, Study
 from studies.verdicts import answer
 
+REPORTS = Path(__file__).parents[1] / "docs" / "explanation" / "studies"
 _NAMED = 6  # up to this number missing cells are named, above it they are counted
 
 
@@ -48,8 +52,23 @@ def write_report(study: Study, scale: Scale, cells: Sequence[Cell], results: Seq
         page.points(study.reduced)
     if results:
         page.text_block(_how(results))
-        answer(page, study.question, study.report(results, page))
+        questions = study.report(results, page)
+        answer(page, study.question, questions)
+        page.heading("Power", 3)
+        page.text_block(EXPLAINED)
+        page.table(NAME, HEADER, power_table(questions))
     page.write(folder)
+
+
+def known_power(study: Study, grid: Grid) -> list[list[str]]:
+    """Return the power of a study's comparisons by its finished cells; without any, as its stored report has it."""
+    if results := grid.results():
+        return power_table(study.report(results, Page()))
+    stored = REPORTS / study.name / f"{NAME}.csv"
+    if not stored.exists():
+        return []
+    with stored.open(encoding="utf-8", newline="") as stream:
+        return list(csv.reader(stream))[1:]
 
 
 def _told(missing: Sequence[str]) -> str:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
+
+# One thread per process: libraries would start one per processor, and wait for each other. It also keeps what is
+# trained the same everywhere, to the bit.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import fcntl
 import shutil
 import subprocess
 import sys
@@ -18,7 +23,7 @@ from hypothesis import HealthCheck, settings
 
 import bundle as bundles
 from bundle import Bundle
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, PROMPT_REFITS
 from training import TrainConfig, train_bundle
 from training.data.drift import dim
 
@@ -26,8 +31,10 @@ from training.data.drift import dim
 settings.register_profile("candor", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("candor")
 
+collect_ignore = ["ray_nodes.py"]  # a program of another environment
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).resolve().parent.parent
+MadeOnce = Callable[[str, Callable[[Path], None]], Path]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -40,7 +47,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], None]], Path]:
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
     """Return a copy of a folder that only the first of pytest's processes makes; the others wait for it."""
     together = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -60,12 +67,15 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callab
 
 
 @pytest.fixture(scope="session")
-def api_reference(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+def api_reference(made_once: MadeOnce) -> Path:
     """The site's API reference, generated from a running service."""
 
     def make(folder: Path) -> None:
         command = [sys.executable, "-m", "examples.api_reference", str(folder / "api-reference.md")]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+        environment = os.environ | PROMPT_REFITS
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+        )
         assert done.returncode == 0, done.stderr
 
     return made_once("reference", make) / "api-reference.md"
@@ -91,7 +101,7 @@ class Digits:
 
 
 @pytest.fixture(scope="session")
-def digits(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Digits:
+def digits(made_once: MadeOnce) -> Digits:
     def train(root: Path) -> None:
         train_bundle(TrainConfig(dataset="digits", epochs=25), root)  # here, where PyTorch is imported already
 

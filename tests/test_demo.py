@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, PROMPT_REFITS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -31,7 +31,7 @@ def tell(folder: Path) -> tuple[Path, subprocess.CompletedProcess[str]]:
     return folder, subprocess.run(
         [sys.executable, "-m", "examples.demo"],
         cwd=ROOT,
-        env={**os.environ, "CANDOR_DEMO": str(folder)},
+        env={**os.environ, **PROMPT_REFITS, "CANDOR_DEMO": str(folder)},
         capture_output=True,
         text=True,
         check=False,

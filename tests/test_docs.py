@@ -91,6 +91,13 @@ def test_every_metric_is_documented() -> None:
     assert sorted((counted | live | {*NAMES}) - documented) == []
 
 
+def test_the_workflow_installs_for_tests_what_the_local_run_installs() -> None:
+    """Else their tests are skipped there, and nobody sees it."""
+    local = set(re.findall(r"timeout \d+ make ([a-z]+) \|\|", (ROOT / ".ci/run").read_text()))
+    assert {"clients", "ray"} <= local
+    assert local <= set(re.findall(r"run: make ([a-z]+)", (ROOT / ".github/workflows/ci.yml").read_text()))
+
+
 def test_every_make_verb_of_the_readme_exists() -> None:
     verbs = set(re.findall(r"make ([a-z]+)", (ROOT / "README.md").read_text()))
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

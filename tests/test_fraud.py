@@ -17,7 +17,7 @@ from scipy.special import logit
 from examples.fraud.generator import payments
 from examples.fraud.refits import naive, weighted
 from examples.fraud.traffic import Labels, Served, labels_of
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, PROMPT_REFITS
 
 ROOT = Path(__file__).resolve().parent.parent
 PRECISION, BUDGET = 0.95, 0.28
@@ -30,7 +30,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     done = subprocess.run(
         [sys.executable, "-m", "examples.fraud", "--small", "--out", folder],
         cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, **PROMPT_REFITS, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
@@ -86,7 +86,7 @@ def test_the_recalibrated_service_keeps_its_promises_again(story: Story) -> None
     done, after = noted["recalibrated"], noted["after"]
     assert done["gate"]["passed"]
     assert done["gate"]["upper"] < 0
-    assert done["gate"]["attempt"] == 1
+    assert done["gate"]["attempt"] in {1, 2}  # 2 if a payment equals one that the early recalibration showed
     assert after["stated"] == pytest.approx(after["true"], abs=0.01)
     # Who certifies is drawn with a fresh secret: one run in a hundred certifies nothing, says so, and reviews all.
     if done["certified"]:

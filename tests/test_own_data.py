@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from candor import Client
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import PATIENCE_S, PROMPT_REFITS, until
 
 ROOT = Path(__file__).resolve().parent.parent
 _BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -33,9 +33,10 @@ def environment() -> dict[str, str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("CANDOR_")}
+    # Without COLUMNS, which pytest's processes set for themselves.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("CANDOR_", "COLUMNS"))}
     served = {"CANDOR_PORT": str(port), "CANDOR_URL": f"http://127.0.0.1:{port}"}
-    return {**kept, **served, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return {**kept, **served, **PROMPT_REFITS, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
 
 def commands(page: str, *, real: bool = False) -> list[tuple[str, str]]:
@@ -70,9 +71,9 @@ def test_every_command_of_the_page_runs(
     pytest.fail(f"the gate refused every draw of rows:\n{refused}")
 
 
-@pytest.mark.skipif("CANDOR_DATA" not in os.environ, reason="requires the edits of 2015 in CANDOR_DATA")
+@pytest.mark.skipif("CANDOR_TEST_DATA" not in os.environ, reason="requires the edits of 2015 in CANDOR_TEST_DATA")
 def test_the_commands_with_a_real_table_run(folder: Path, environment: dict[str, str]) -> None:
-    edits = Path(os.environ["CANDOR_DATA"]) / "edits"
+    edits = Path(os.environ["CANDOR_TEST_DATA"]) / "edits"
     if not edits.is_dir():
         pytest.skip(f"{edits} is not there")
     said = []

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,6 +25,7 @@ from training import TrainConfig, train_bundle
 from training.console import USAGE, copy_report, fail, progress, reported_errors, show
 from training.data import describe, settings_of
 from training.epochs import Epoch, OnEpoch
+from training.errors import ConfigurationError
 from training.options import with_options
 from training.own import GROUPS, offered
 from training.tracking import track_to
@@ -104,6 +105,16 @@ Track = Annotated[
         show_default=False,
     ),
 ]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Ray cluster that trains, HOST:PORT, or `auto` for the one of this machine. Every node must reach the "
+        "data and the paths.",
+        rich_help_panel="Machine",
+        show_default=False,
+    ),
+]
 AllowPoor = Annotated[
     bool, typer.Option("--allow-poor", help="Write a model that has collapsed, or whose calibrator is at its bound.")
 ]
@@ -135,6 +146,16 @@ def train_command(
     ] = None,
     no_log: Annotated[bool, typer.Option("--no-log", help="Write no log.", rich_help_panel="Following")] = False,
     track: Track = None,
+    ray: Ray = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Processes on the Ray cluster that train one network together, each with `--threads` CPUs (default: "
+            "1). Default: 1.",
+            rich_help_panel="Machine",
+            show_default=False,
+        ),
+    ] = None,
     allow_poor: AllowPoor = False,
     as_json: Json = False,
 ) -> None:
@@ -146,6 +167,7 @@ def train_command(
     """
     with reported_errors(keep):
         given = config()
+        train = _trainer(ray, workers)
         what = "the default model" if given.model == "auto" else given.model
         folder = None if no_log or not leads() else log or _run_folder(given, keep)
         with progress(f"Training {what} on {given.dataset}", given.epochs) as shown, ExitStack() as stack:
@@ -166,7 +188,7 @@ def train_command(
             tracker = stack.enter_context(track_to(track, given, given.model_name)) if track and leads() else None
             if tracker is not None:
                 followers.append(tracker.epoch)
-            path = train_bundle(
+            path = train(
                 given,
                 out,
                 weights=weights,
@@ -230,6 +252,16 @@ def search_command(
         typer.Option(help="Folder of bundles to train the best settings into.", show_default=False),
     ] = None,
     track: Track = None,
+    ray: Ray = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Maximum trials at a time on the Ray cluster, each with `--threads` CPUs (default: 1). Default: as "
+            "many as it has room for. With 1, the trials are those without Ray.",
+            rich_help_panel="Machine",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Search for settings that do best on validation rows. Needs Optuna.
@@ -251,13 +283,14 @@ def search_command(
             objective,
             prune=not no_prune,
         )
-        following = Following(search, track)
-        found = run(search, following.trial, following.tell)
+        _check_workers(ray, workers)
+        following = Following(search, track, bars=ray is None)
+        found = run(search, following.trial, following.tell, ray=ray, workers=workers)
         show_trials(search, found, as_json=as_json)
         if out is not None:
             best = configured(base, found[0].settings)
             with progress(f"Training the best: {best.model} on {best.dataset}", best.epochs) as shown:
-                path = train_bundle(best, out, on_epoch=shown.epoch, on_step=shown.step)
+                path = _trainer(ray, None)(best, out, on_epoch=shown.epoch, on_step=shown.step)
             if not as_json:
                 show(path, as_json=False)
 
@@ -394,6 +427,23 @@ def study_command(context: typer.Context) -> None:
         )
     sys.path.insert(0, str(checkout))
     import_module("studies.command").app(context.args, prog_name="candor-train study")
+
+
+def _trainer(ray: str | None, workers: int | None) -> Callable[..., Path]:
+    """Return what trains: this process, or a Ray cluster."""
+    _check_workers(ray, workers)
+    if ray is None:
+        return train_bundle
+    from training.ray_train import train_on_ray
+
+    return partial(train_on_ray, ray, workers or 1)
+
+
+def _check_workers(ray: str | None, workers: int | None) -> None:
+    if workers is not None and ray is None:
+        raise ConfigurationError("--workers belongs to --ray; without Ray, start the processes with torchrun")
+    if workers is not None and workers < 1:
+        raise ConfigurationError(f"workers is {workers}, expected at least 1")
 
 
 def leads() -> bool:

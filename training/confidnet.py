@@ -2,8 +2,8 @@
 
 The first network classifies and stays unchanged. The second takes the input of its last linear layer and estimates the
 probability of the true class: near 1 where the first is right and sure, near 0 where it is wrong. As a score it can
-order rows better than the largest probability; it refines, it does not calibrate. Its authors also train a copy of the
-first network's convolutions at a very small learning rate; that stage is left out, so that one pass serves both.
+order rows better than the largest probability; it refines, it does not calibrate. In a second stage, `fine_tuned` also
+trains a copy of the first network at a very small learning rate; the first one still classifies.
 
 References:
     Corbière et al. 2019, Addressing failure prediction by learning model confidence, sections 2.2 and 2.3.
@@ -11,6 +11,9 @@ References:
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 
 import numpy as np
@@ -75,7 +78,7 @@ def fit_confidnet(
         ConfigurationError: The classifier has no linear layer.
     """
     features, logits = features_and_logits(module, inputs)
-    target = logits.softmax(dim=1).gather(1, torch.from_numpy(labels)[:, None])[:, 0]
+    target = _true_probability(logits.numpy(), labels)
     with deterministic(recipe.seed, recipe.threads, strict=recipe.deterministic):
         # Large features would saturate the sigmoid, which then has no gradient: all rows would be equally sure.
         network = ConfidNet(features.mean(dim=0), features.std(dim=0, correction=0).clamp_min(_SMALLEST_SCALE))
@@ -84,11 +87,52 @@ def fit_confidnet(
             order = torch.randperm(len(target))
             for start in range(0, len(order), recipe.batch_size):
                 batch = order[start : start + recipe.batch_size]
-                error = (network(features[batch]).sigmoid() - target[batch]).square().mean()
-                optimiser.zero_grad()
-                torch.autograd.backward(error)
-                optimiser.step()
+                _step(optimiser, network(features[batch]), target[batch])
     return network.eval()
+
+
+def fine_tuned(
+    network: ConfidNet, module: nn.Module, inputs: NDArray[np.generic], labels: NDArray[np.int64], recipe: Recipe
+) -> tuple[ConfidNet, nn.Module]:
+    """Train copies of a fitted ConfidNet and of its classifier together, the second stage.
+
+    Dropout is off and batch normalisations keep their statistics, as when confidences are computed. The target stays
+    the probability that the unchanged classifier gives to the true class.
+
+    Args:
+        network: From `fit_confidnet`; not changed.
+        module: Its classifier; not changed.
+        inputs: (N, …), its training rows.
+        labels: int64 (N,).
+        recipe: How to train; the same settings apply as to `fit_confidnet`.
+
+    Returns:
+        The copies: the confidence network, and the network whose features it reads, for `confidences`.
+    """
+    network, encoder = copy.deepcopy(network), copy.deepcopy(module).eval()
+    target = _true_probability(logits_of(module.eval(), inputs), labels)
+    with deterministic(recipe.seed, recipe.threads, strict=recipe.deterministic), _watched(encoder) as seen:
+        parameters = [*encoder.parameters(), *network.parameters()]
+        optimiser = torch.optim.AdamW(parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+        for _ in range(recipe.epochs):
+            order = torch.randperm(len(target))
+            for start in range(0, len(order), recipe.batch_size):
+                batch = order[start : start + recipe.batch_size]
+                seen.clear()
+                encoder(torch.from_numpy(inputs[batch.numpy()]))
+                _step(optimiser, network(seen[0]), target[batch])
+    return network.eval(), encoder
+
+
+def _step(optimiser: torch.optim.Optimizer, scores: Tensor, target: Tensor) -> None:
+    error = (scores.sigmoid() - target).square().mean()
+    optimiser.zero_grad()
+    torch.autograd.backward(error)
+    optimiser.step()
+
+
+def _true_probability(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> Tensor:
+    return torch.from_numpy(logits).softmax(dim=1).gather(1, torch.from_numpy(labels)[:, None])[:, 0]
 
 
 def confidences(network: ConfidNet, module: nn.Module, inputs: NDArray[np.generic]) -> NDArray[np.float32]:
@@ -105,14 +149,21 @@ def features_and_logits(module: nn.Module, inputs: NDArray[np.generic]) -> tuple
     Raises:
         ConfigurationError: The classifier has no linear layer.
     """
+    with _watched(module) as seen:
+        logits = logits_of(module.eval(), inputs)
+    # Features leave inference mode, in which nothing can be learned from a tensor.
+    return torch.cat(seen).clone(), torch.from_numpy(logits)
+
+
+@contextmanager
+def _watched(module: nn.Module) -> Iterator[list[Tensor]]:
+    """Collect the inputs of a classifier's last linear layer; raises ConfigurationError if it has none."""
     linear = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
     if not linear:
         raise ConfigurationError("the network has no linear layer; ConfidNet requires one, whose input it reads")
     seen: list[Tensor] = []
     hook = linear[-1].register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0].flatten(1)))
     try:
-        logits = logits_of(module.eval(), inputs)
+        yield seen
     finally:
         hook.remove()
-    # Features leave inference mode, in which nothing can be learned from a tensor.
-    return torch.cat(seen).clone(), torch.from_numpy(logits)

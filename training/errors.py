@@ -38,6 +38,10 @@ class PoorModelError(TrainingError):
         )
         self.problems = problems
 
+    def __reduce__(self) -> tuple[type[PoorModelError], tuple[list[str]]]:
+        """Let another process raise it."""
+        return type(self), (self.problems,)
+
 
 class ExportError(TrainingError):
     """The exported graph differs from the network, or cannot run here."""

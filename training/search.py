@@ -9,14 +9,17 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from training.config import TrainConfig
-from training.epochs import Epoch, OnEpoch
+from training.epochs import Epoch, OnEpoch, Outcome
 from training.errors import ConfigurationError, DivergedError
 from training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from training.trained import Given
 
 OBJECTIVES = {"nll": "minimize", "ece": "minimize", "ece_at_temperature": "minimize"}
 OBJECTIVES |= {"accuracy": "maximize", "refinement_auroc": "maximize"}
@@ -27,7 +30,7 @@ _TUNABLE = {field.name for field in fields(Recipe)} | {"model", "loss", "dropout
 _TUNABLE -= {"seed", "milestones", *_OF_THE_MACHINE}
 _SETTINGS = "candor"  # user attribute of the study
 _START_UP, _SPARED = 5, 5  # trials, and share of the epochs, before any is stopped
-_HEARTBEAT_S, _GRACE_S = 10, 60
+HEARTBEAT_S, _GRACE_S = 10, 60
 _RANGE = re.compile(r"(?P<low>[^.:,].*?)\.\.(?P<high>[^.:,].*?)(?P<log>:log)?")
 
 
@@ -166,10 +169,12 @@ def configured(base: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:
     return replace(base, **changes)
 
 
+Following = Callable[[int, TrainConfig], Any]
+Tell = Callable[[Trial], None]
+
+
 def run(
-    search: Search,
-    following: Callable[[int, TrainConfig], Any],
-    tell: Callable[[Trial], None],
+    search: Search, following: Following, tell: Tell, *, ray: str | None = None, workers: int | None = None
 ) -> list[Trial]:
     """Run the trials that the storage still lacks; several processes may share one storage.
 
@@ -178,6 +183,8 @@ def run(
         following: From the number of a trial and its configuration to a context manager around it, which gives the
             function to call after each of its epochs.
         tell: Called after each trial of this process.
+        ray: Address of the Ray cluster that trains; None for this process.
+        workers: Maximum trials at a time on the cluster; None for as many as it has room for.
 
     Returns:
         All finished trials of the storage, the best first.
@@ -191,37 +198,17 @@ def run(
         study = _study(search, optuna)
         states = optuna.trial.TrialState
         data, parts = search.base.load()
-        from training.pipeline import fit
         from training.trained import Given
 
         if not len(parts.validation):
             raise ConfigurationError("validation_rows is 0, expected rows to compare the trials on")
+        if ray is None:
+            _run_here(study, search, Given(data, parts), following, tell)
+        else:
+            from training.ray_tune import run_trials
 
-        asked: dict[str, Any] = {}
-
-        def objective(trial: Any) -> float:
-            asked.clear()
-            # Random numbers of each trial's own: a search that goes on would draw those of its beginning again.
-            seed = np.random.SeedSequence([search.base.seed, trial.number]).generate_state(1)[0]
-            trial.study.sampler = optuna.samplers.TPESampler(seed=int(seed), constant_liar=True)
-            asked.update({knob.name: knob.suggest(trial) for knob in search.knobs})
-            config = configured(search.base, asked).suited(data, parts)[0]
-            with following(trial.number, config) as note:
-                try:
-                    outcome = fit(config, Given(data, parts), on_epoch=_reporting(trial, search, note)).outcome
-                except DivergedError as error:
-                    trial.set_user_attr("why", str(error).partition(":")[0])
-                    raise optuna.TrialPruned from error
-            best = next(epoch for epoch in outcome.epochs if epoch.number == outcome.best)
-            return _value_of(best, search.objective)
-
-        while len(study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED))) < search.trials:
-            try:
-                study.optimize(objective, n_trials=1, callbacks=[lambda _, trial: tell(_trial(trial))])
-            except KeyboardInterrupt:
-                study.enqueue_trial(asked)
-                raise
-        finished = [_trial(trial) for trial in study.get_trials(states=(states.COMPLETE, states.PRUNED))]
+            run_trials(ray, workers, study, search, Given(data, parts), following, tell)
+        finished = [trial_of(trial) for trial in study.get_trials(states=(states.COMPLETE, states.PRUNED))]
     sign = 1.0 if OBJECTIVES[search.objective] == "minimize" else -1.0
     finished.sort(key=lambda trial: (trial.value is None, sign * (trial.value or 0.0)))
     if finished[0].value is None:
@@ -229,19 +216,84 @@ def run(
     return finished
 
 
+def _run_here(study: Any, search: Search, given: Given, following: Following, tell: Tell) -> None:
+    """Run the trials that a study still lacks in this process, one after another."""
+    import optuna
+
+    from training.pipeline import fit
+
+    asked: dict[str, Any] = {}
+
+    def objective(trial: Any) -> float:
+        asked.clear()
+        asked.update(_suggested(trial, search))
+        config = configured(search.base, asked).suited(given.data, given.parts)[0]
+        with following(trial.number, config) as note:
+            try:
+                outcome = fit(config, given, on_epoch=_reporting(trial, search, note)).outcome
+            except DivergedError as error:
+                trial.set_user_attr("why", str(error).partition(":")[0])
+                raise optuna.TrialPruned from error
+        return value_of(outcome, search.objective)
+
+    while remaining(study, search) > 0:
+        try:
+            study.optimize(objective, n_trials=1, callbacks=[lambda _, trial: tell(trial_of(trial))])
+        except KeyboardInterrupt:
+            study.enqueue_trial(asked)
+            raise
+
+
+def remaining(study: Any, search: Search) -> int:
+    """Return how many trials a study still lacks."""
+    from optuna.trial import TrialState
+
+    return search.trials - len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)))
+
+
+def ask(study: Any, search: Search) -> tuple[Any, dict[str, Any]]:
+    """Begin a trial as `study.optimize` does; return it with its settings."""
+    from optuna.storages import fail_stale_trials
+
+    fail_stale_trials(study)
+    trial = study.ask()
+    return trial, _suggested(trial, search)
+
+
+def _suggested(trial: Any, search: Search) -> dict[str, Any]:
+    from optuna.samplers import TPESampler
+
+    # Random numbers of each trial's own: a search that goes on would draw those of its beginning again.
+    seed = np.random.SeedSequence([search.base.seed, trial.number]).generate_state(1)[0]
+    trial.study.sampler = TPESampler(seed=int(seed), constant_liar=True)
+    return {knob.name: knob.suggest(trial) for knob in search.knobs}
+
+
 def _reporting(trial: Any, search: Search, note: OnEpoch) -> OnEpoch:
     def on_epoch(epoch: Epoch) -> None:
         note(epoch)
-        if epoch.validation is None:  # trees are evaluated once, at their end
-            return
-        trial.report(_value_of(epoch, search.objective), epoch.number)
-        if search.prune and trial.should_prune():
+        if not judged(trial, search, epoch):
             import optuna
 
-            trial.set_user_attr("why", f"worse than half of the others after epoch {epoch.number}")
             raise optuna.TrialPruned
 
     return on_epoch
+
+
+def judged(trial: Any, search: Search, epoch: Epoch) -> bool:
+    """Report an epoch to Optuna; return whether the trial goes on."""
+    if epoch.validation is None:  # trees are evaluated once, at their end
+        return True
+    trial.report(_value_of(epoch, search.objective), epoch.number)
+    if not (search.prune and trial.should_prune()):
+        return True
+    trial.set_user_attr("why", f"worse than half of the others after epoch {epoch.number}")
+    return False
+
+
+def value_of(outcome: Outcome, objective: str) -> float:
+    """Return the objective at the epoch whose weights a bundle would have."""
+    return _value_of(next(epoch for epoch in outcome.epochs if epoch.number == outcome.best), objective)
 
 
 def _value_of(epoch: Epoch, objective: str) -> float:
@@ -251,7 +303,8 @@ def _value_of(epoch: Epoch, objective: str) -> float:
     return 0.0 if OBJECTIVES[objective] == "maximize" else math.inf  # not defined, as where all rows are right
 
 
-def _trial(found: Any) -> Trial:
+def trial_of(found: Any) -> Trial:
+    """Return a finished trial of Optuna's."""
     value = found.value if found.state.name == "COMPLETE" else None
     return Trial(found.number, value, dict(found.params), found.user_attrs.get("why", ""))
 
@@ -267,6 +320,7 @@ def _quiet() -> Iterator[Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            warnings.filterwarnings("ignore", "Heartbeat of storage")  # of trials on a cluster, it is kept
             yield optuna
     finally:
         optuna.logging.set_verbosity(before)
@@ -287,7 +341,7 @@ def _study(search: Search, optuna: Any) -> Any:
         storage = optuna.storages.RDBStorage(
             url,
             {"poolclass": NullPool},  # no connection is left open between two trials, nor at the end
-            heartbeat_interval=_HEARTBEAT_S,
+            heartbeat_interval=HEARTBEAT_S,
             grace_period=_GRACE_S,
             heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
         )

@@ -28,17 +28,20 @@ class Following:
     Args:
         search: The search.
         track: Where to log each trial (`training.tracking`); None for nowhere.
+        bars: Whether to show each trial's epochs; not where several trials run at a time.
     """
 
-    def __init__(self, search: Search, track: str | None) -> None:
-        self._search, self._track = search, track
+    def __init__(self, search: Search, track: str | None, *, bars: bool = True) -> None:
+        self._search, self._track, self._bars = search, track, bars
         self._console = Console(stderr=True)
 
     @contextmanager
     def trial(self, number: int, config: TrainConfig) -> Iterator[OnEpoch]:
         """Show a trial's epochs for the length of a block; yield the function to call after each."""
         with ExitStack() as stack:
-            followers = [stack.enter_context(progress(f"Trial {number}", config.epochs)).epoch]
+            followers: list[OnEpoch] = []
+            if self._bars:
+                followers.append(stack.enter_context(progress(f"Trial {number}", config.epochs)).epoch)
             if self._track is not None:
                 told = {"study": self._search.name, "trial": number}
                 tracker = stack.enter_context(track_to(self._track, config, self._search.name, **told))

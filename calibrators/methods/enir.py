@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 import numpy.typing as npt
 import scipy
-from scipy import special
 
 from calibrators.arrays import Doubles
 from calibrators.documents import Document, written
@@ -71,7 +70,7 @@ class ENIR(LinearCurves):
         if len(scores) == 0:
             return np.array([[0.0, 1.0], [0.0, 1.0]])
         counted = None if weight is None else counting_weight(weight, len(scores), self.weight_kind)
-        rows = sort_scores(special.expit(scores), hits, counted)
+        rows = sort_scores(scipy.special.expit(scores), hits, counted)
         starts = rows.distinct()
         inputs, (mass, right) = rows.scores[starts], rows.totals(starts)
         levels = np.clip(_average(mass, right), 0, 1)
@@ -119,4 +118,4 @@ def _average(mass: Doubles, right: Doubles) -> Doubles:
 
 
 def _log_likelihood(levels: Doubles, mass: Doubles, right: Doubles) -> float:
-    return float(np.sum(special.xlogy(right, levels) + special.xlog1py(mass - right, -levels)))
+    return float(np.sum(scipy.special.xlogy(right, levels) + scipy.special.xlog1py(mass - right, -levels)))

@@ -9,7 +9,6 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import scipy
-from scipy import special
 
 from calibrators.arrays import Doubles
 from calibrators.documents import Document, written
@@ -31,14 +30,14 @@ class LinearCurves(OneVsRest):
 
     def _evaluate(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
         inputs, outputs = self.inputs_[curve], self.outputs_[curve]
-        flat = float(special.logit(inputs[1 if len(inputs) > 1 and outputs[1] == outputs[0] else 0]))
+        flat = float(scipy.special.logit(inputs[1 if len(inputs) > 1 and outputs[1] == outputs[0] else 0]))
         # Many scores lie on the flat start of a curve; the slack keeps rounding out of it.
         rising = scores > flat - 1e-9 * max(1.0, abs(flat)) if math.isfinite(flat) else np.ones(len(scores), np.bool_)
         if 2 * np.count_nonzero(rising) > len(scores):
-            chance = interpolate(special.expit(scores), inputs, outputs)
+            chance = interpolate(scipy.special.expit(scores), inputs, outputs)
         else:
             chance, above = np.full(len(scores), outputs[0]), np.flatnonzero(rising)
-            chance[above] = interpolate(special.expit(scores[above]), inputs, outputs)
+            chance[above] = interpolate(scipy.special.expit(scores[above]), inputs, outputs)
         return chance, 1 - chance
 
     def _keep(self, curves: list[Doubles]) -> None:
@@ -63,7 +62,7 @@ class IsotonicCurves(LinearCurves):
     def _fit_curve(self, scores: Doubles, hits: npt.NDArray[np.bool_], weight: Doubles | None) -> Doubles:
         if len(scores) == 0:
             return np.array([[0.0, 1.0], [0.0, 1.0]])
-        rows = sort_scores(special.expit(scores), hits, weight)
+        rows = sort_scores(scipy.special.expit(scores), hits, weight)
         starts = rows.pooled()
         mass, right = rows.totals(starts)
         levels = np.clip(scipy.optimize.isotonic_regression(right / mass, weights=mass).x, 0, 1)

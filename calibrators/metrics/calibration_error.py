@@ -6,7 +6,7 @@ import math
 from typing import Literal, TypeAlias
 
 import numpy as np
-from scipy import special
+import scipy
 
 from calibrators.arrays import ArrayLike, Doubles
 from calibrators.binning import Scheme
@@ -134,7 +134,7 @@ def mean_distance(centre: Doubles, deviation: Doubles) -> Doubles:
     """Return E|X| of normal variables X with these means and standard deviations of 0 or more."""
     standard = np.divide(centre, deviation, out=np.zeros_like(centre), where=deviation > 0)
     spread = deviation * math.sqrt(2 / math.pi) * np.exp(-0.5 * standard**2)
-    return np.where(deviation > 0, spread + centre * special.erf(standard / math.sqrt(2)), np.abs(centre))
+    return np.where(deviation > 0, spread + centre * scipy.special.erf(standard / math.sqrt(2)), np.abs(centre))
 
 
 def binned_error(rows: TopLabels, bins: int, scheme: Scheme, norm: Norm) -> float:

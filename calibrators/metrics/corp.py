@@ -7,7 +7,6 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 import scipy
-from scipy import special
 
 from calibrators.arrays import ArrayLike, Doubles
 from calibrators.effective_rows import WeightKind
@@ -144,7 +143,7 @@ def _isotonic(frequency: Doubles, weight: Doubles) -> Doubles:
 def _mean_score(guess: Doubles, frequency: Doubles, share: Doubles, score: Score) -> float:
     if score == "brier":
         return float(share @ (frequency * (1 - guess) ** 2 + (1 - frequency) * guess**2))
-    return -float(share @ (special.xlogy(frequency, guess) + special.xlog1py(1 - frequency, -guess)))
+    return -float(share @ (scipy.special.xlogy(frequency, guess) + scipy.special.xlog1py(1 - frequency, -guess)))
 
 
 def _bands(

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy
-from scipy import special
 
 from calibrators.arrays import Doubles, Labels
 from calibrators.binning import Scheme, bin_edges, bin_index
@@ -70,7 +69,9 @@ def debiased_interval(
         variance = 2 * second + 4 * truth * along
         skewed = 8 * third + 24 * truth * along_square
         shape = 4 * variance**3 / skewed**2
-        return float(special.gammainc(shape, max(shape + (spread.estimate - truth) * math.sqrt(shape / variance), 0.0)))
+        return float(
+            scipy.special.gammainc(shape, max(shape + (spread.estimate - truth) * math.sqrt(shape / variance), 0.0))
+        )
 
     def lower_tail(truth: float) -> float:
         return (1 - level) / 2 * min(1.0, truth / ramp)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
+import scipy
 
 from calibrators.arrays import ArrayLike, Doubles
 from calibrators.effective_rows import WeightKind
@@ -79,7 +79,7 @@ def paired_interval(
         count = check_clusters(len(influence))
         variance = float(influence @ influence)
     error = math.sqrt(variance * count / (count - 1))
-    reach = float(special.stdtrit(count - 1, (1 + level) / 2)) * error
+    reach = float(scipy.special.stdtrit(count - 1, (1 + level) / 2)) * error
     return Interval(estimate, estimate - reach, estimate + reach, level)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
+import scipy
 
 from calibrators.arrays import ArrayLike, Doubles, Labels
 from calibrators.binning import Scheme
@@ -80,8 +80,8 @@ def reliability_curve(
         totals.upper,
         totals.confidence / totals.weight,
         accuracy,
-        np.where(right > 0, special.betaincinv(np.where(right > 0, right, 1), wrong + 1, tail), 0.0),
-        np.where(wrong > 0, special.betaincinv(right + 1, np.where(wrong > 0, wrong, 1), 1 - tail), 1.0),
+        np.where(right > 0, scipy.special.betaincinv(np.where(right > 0, right, 1), wrong + 1, tail), 0.0),
+        np.where(wrong > 0, scipy.special.betaincinv(right + 1, np.where(wrong > 0, wrong, 1), 1 - tail), 1.0),
         totals.count,
         totals.weight / totals.weight.sum(),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import special
+import scipy
 
 from calibrators.arrays import ArrayLike, Doubles
 from calibrators.metrics.rows import Statistic, TopLabels, tied_runs, top_labels
@@ -86,6 +86,6 @@ def excess_statistic(rows: TopLabels) -> Statistic:
 
     def statistic(weight: Doubles) -> Doubles:
         risk = np.minimum(weight @ failed / weight.sum(axis=-1), 1)
-        return np.asarray(np.maximum(area(weight) - risk - special.xlog1py(1 - risk, -risk), 0))
+        return np.asarray(np.maximum(area(weight) - risk - scipy.special.xlog1py(1 - risk, -risk), 0))
 
     return statistic

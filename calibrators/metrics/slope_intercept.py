@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
+import scipy
 
 from calibrators.arrays import ArrayLike, Doubles
 from calibrators.chunks import CHUNK_ENTRIES, probability_chunks
@@ -160,7 +160,7 @@ def _covariance(features: Doubles, targets: Doubles, share: Doubles, noise: Doub
     for start in range(0, len(targets), CHUNK_ENTRIES):
         part = slice(start, start + CHUNK_ENTRIES)
         rows = features[part]
-        chance = special.expit(rows @ theta)
+        chance = scipy.special.expit(rows @ theta)
         curvature += (rows * (share[part] * chance * (1 - chance))[:, None]).T @ rows
         scatter += (rows * (noise[part] * (targets[part] - chance) ** 2)[:, None]).T @ rows
     bread = np.linalg.inv(curvature)
@@ -184,21 +184,21 @@ def _p_value(
         stated, fitted = rows @ calibrated, rows @ theta
         loss = np.logaddexp(0, stated) - np.logaddexp(0, fitted) - targets[part] * (stated - fitted)
         gain += float(share[part] @ loss)
-        chance = special.expit(stated)
+        chance = scipy.special.expit(stated)
         spread = chance * (1 - chance)
         curvature += (rows * (share[part] * spread)[:, None]).T @ rows
         scatter += (rows * (noise[part] * spread)[:, None]).T @ rows
     widening = float(np.trace(np.linalg.solve(curvature, scatter))) / 2
-    return float(special.chdtrc(2, 2 * max(gain, 0.0) / widening))
+    return float(scipy.special.chdtrc(2, 2 * max(gain, 0.0) / widening))
 
 
 def _shift(log_odds: Doubles, targets: Doubles, share: Doubles) -> float:
     """Return the a at which the mean of σ(a + log-odds) is the event's frequency, by bracketed Newton steps."""
     wanted = float(share @ targets)
-    low, high = special.logit(wanted) - log_odds.max(), special.logit(wanted) - log_odds.min()
+    low, high = scipy.special.logit(wanted) - log_odds.max(), scipy.special.logit(wanted) - log_odds.min()
     shift = 0.0 if low <= 0 <= high else (low + high) / 2
     for _ in range(200):
-        chance = special.expit(log_odds + shift)
+        chance = scipy.special.expit(log_odds + shift)
         gap = float(share @ chance) - wanted
         low, high = (low, shift) if gap > 0 else (shift, high)
         slope = float(share @ (chance * (1 - chance)))

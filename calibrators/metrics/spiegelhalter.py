@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
+import scipy
 
 from calibrators.arrays import ArrayLike
 from calibrators.chunks import probability_chunks
@@ -82,4 +82,4 @@ def spiegelhalter_test(
             )
         return SpiegelhalterTest(math.copysign(math.inf, excess), 0.0)
     statistic = excess / math.sqrt(variance)
-    return SpiegelhalterTest(statistic, float(2 * special.ndtr(-abs(statistic))))
+    return SpiegelhalterTest(statistic, float(2 * scipy.special.ndtr(-abs(statistic))))

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import AwareDatetime, ConfigDict, FailFast, Field, StrictBool
+from pydantic import (
+    AwareDatetime,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    StrictBool,
+    ValidationError,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from candor.contract.documents import Answer, Body, Text
 from candor.contract.feedback import FeedbackStatus
-from candor.contract.predictions import Amounts, AppliedPolicy, Decision, Names
+from candor.contract.predictions import AppliedPolicy, Decision, RowsRequest
 
 MOST_ROWS: Final = 1_000
 """Maximum number of rows in one request of labels."""
 
 
-class LabelsScoredRequest(Body):
+class LabelsScoredRequest(RowsRequest):
     """A batch of scores of a multi-label model that others run."""
 
     scores: list[list[float]] = Field(min_length=1, description="One score per label and row, in the labels' order.")
-    references: Names | None = Field(None, description="Your own ids, one for each row; feedback can refer to them.")
-    groups: Names | None = Field(None, description="What each row belongs to: card, patient …")
-    segments: Names | None = Field(None, description="Part of the traffic that each row belongs to: country, shop …")
-    amounts: Amounts | None = Field(None, description="What is at stake in each row, in one unit of money.")
 
 
 class LabelModel(Answer):
@@ -65,12 +70,27 @@ class LabelsPredictions(Answer):
     predictions: tuple[LabelsPrediction, ...]
 
 
+Presence = StrictBool | Literal[0, 1] | None
+
+
+def _first_wrong(labels: Any) -> Any:
+    """Refuse the first value that is not a presence; thousands of errors would hold up the event loop."""
+    if isinstance(labels, dict):
+        for label, value in labels.items():
+            if not (value is None or (isinstance(value, int | float) and value in (0, 1))):
+                context = {"expected": "true, false, 1, 0 or null"}
+                error = PydanticCustomError("presence", "A label must be {expected}", context)
+                details = InitErrorDetails(type=error, loc=(label,), input=value)
+                raise ValidationError.from_exception_data("labels", [details])
+    return labels
+
+
 class LabelsEntry(Body):
     """The true labels of one earlier prediction, named by its id or by your own reference."""
 
     prediction_id: str | None = Field(None, description="Id from the prediction's answer.")
     reference: Text | None = Field(None, max_length=200, description="Your own id of the row.")
-    labels: dict[str, StrictBool | Literal[0, 1] | None] = Field(
+    labels: Annotated[dict[str, Presence], BeforeValidator(_first_wrong)] = Field(
         min_length=1,
         description="By label: true (or 1) if the row has it, false (or 0) if it lacks it. A label that is null or "
         "left out stays unknown.",

@@ -35,7 +35,8 @@ class DailyRows(Answer):
     promised: int = Field(description="Promised maximum of rows a day that are taken or explored.")
     assumed: int = Field(description="Rows of a day of which the certified share is that many.")
     measured: int | None = Field(
-        description="Rows of the busiest of the last 7 whole days (UTC); null without a whole day of traffic."
+        description="Rows of the busiest of the last 7 whole days (UTC); null without a whole day of traffic, and "
+        "until large earlier days are counted."
     )
     warning: str | None = Field(
         description="What follows if `measured` exceeds `assumed`: the certified share may then be more rows than "

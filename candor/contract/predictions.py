@@ -67,17 +67,22 @@ Amounts = list[Annotated[float, Field(ge=0, le=LARGEST_AMOUNT)] | None]
 Names = list[Annotated[str, StringConstraints(min_length=1, max_length=200)] | None]
 
 
-class PredictionRequest(Body):
+class RowsRequest(Body):
+    """What any batch may say of its rows besides their inputs."""
+
+    references: Names | None = Field(None, description="Your own ids, one for each row; feedback can refer to them.")
+    groups: Names | None = Field(None, description="What each row belongs to: card, patient …")
+    segments: Names | None = Field(None, description="Part of the traffic that each row belongs to: country, shop …")
+    amounts: Amounts | None = Field(None, description="What is at stake in each row, in one unit of money.")
+
+
+class PredictionRequest(RowsRequest):
     """A batch of inputs in JSON."""
 
     inputs: list[_Input] = Field(min_length=1)
-    references: Names | None = Field(None, description="Your own ids, one for each input; feedback can refer to them.")
-    groups: Names | None = Field(None, description="What each input belongs to: card, patient …")
-    segments: Names | None = Field(None, description="Part of the traffic that each input belongs to: country, shop …")
-    amounts: Amounts | None = Field(None, description="What is at stake in each input, in one unit of money.")
 
 
-class ScoredRequest(Body):
+class ScoredRequest(RowsRequest):
     """A batch of scores of a model that others run; the metadata of the model names the field that it takes."""
 
     scores: list[float] | None = Field(None, min_length=1, description="One score per row.")
@@ -85,10 +90,6 @@ class ScoredRequest(Body):
         None, min_length=1, description="One probability per class and row; they add up to 1."
     )
     logits: list[list[float]] | None = Field(None, min_length=1, description="One logit per class and row.")
-    references: Names | None = Field(None, description="Your own ids, one for each row; feedback can refer to them.")
-    groups: Names | None = Field(None, description="What each row belongs to: card, patient …")
-    segments: Names | None = Field(None, description="Part of the traffic that each row belongs to: country, shop …")
-    amounts: Amounts | None = Field(None, description="What is at stake in each row, in one unit of money.")
 
 
 class Decision(Answer):

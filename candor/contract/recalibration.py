@@ -105,8 +105,15 @@ class RecalibrationRequest(Body):
     calibrator: str | None = Field(
         None,
         description="Calibration method, such as `temperature`; an unknown name is refused with the list of known "
-        "ones. Default: the method of the active calibrator. `unchanged` keeps the calibrator and solves only the "
-        "policies on labelled traffic.",
+        "ones. `multicalibration` requires `columns`. Default: the method of the active calibrator. `unchanged` keeps "
+        "the calibrator and solves only the policies on labelled traffic.",
+    )
+    columns: tuple[Text, ...] | None = Field(
+        None,
+        min_length=1,
+        max_length=20,
+        description="For `multicalibration`: columns of the model whose values and ranges are to be calibrated each. "
+        "Requires two labels and CANDOR_KEEP_INPUTS=all. Default: those of the active calibrator.",
     )
     gate: GateMode = Field("superior", description="What the gate must show; `activate` requires `superior`.")
     limits: RecalibrationLimits = RecalibrationLimits()
@@ -152,10 +159,15 @@ class CalibrationEvidence(Answer):
 
 
 class CalibrationPart(Answer):
-    """Calibration of the predicted label or of one class, of all rows or of one segment."""
+    """Calibration of the predicted label or of one class, of all rows, of one segment or of a value of a column."""
 
     label: str | None = Field(description="Class whose probability it is about; null for the predicted label.")
     segment: str | None = Field(description="Segment of the rows; null for all.")
+    column: str | None = Field(None, description="Column of a multicalibration; null for other parts.")
+    value: str | None = Field(
+        None,
+        description="Value of the column that the rows have, or range; `other` for rare, unknown and missing ones.",
+    )
     required: bool = Field(description="Whether a limit on the calibration error (`calibration_error`) is about it.")
     rows: int
     before: CalibrationEvidence
@@ -189,7 +201,9 @@ class RowCounts(Answer):
         "of many predictions.",
     )
     left_out_before: str | None = Field(
-        None, description="Rows before this time were left out by the row limit; null when none were."
+        None,
+        description="Rows before this time were left out by the row limit, or because an input that the calibrator "
+        "reads is not stored; null when none were.",
     )
 
 
@@ -256,7 +270,8 @@ class RecalibrationReport(Answer):
     calibration: tuple[CalibrationPart, ...] = Field(
         (),
         description="On the gate rows: the predicted label, the positive class of each policy and the most frequent "
-        "classes, and the same by segment.",
+        "classes, and the same by segment; for `multicalibration`, the positive class of the first policy by value and "
+        "range of each column with 100 gate rows or more.",
     )
     decomposition: Decomposition
     reliability: Reliability

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -19,6 +19,7 @@ from service.inference.encoded import decode_base64, decode_images
 from service.inference.inputs import conform
 from service.inference.names import LONGEST_NAME
 from service.inference.nested import array_of
+from service.inference.per_row import NAMES, PerRow
 from service.serving.plane import Served
 
 T = TypeVar("T")
@@ -30,8 +31,34 @@ Values = Sequence[Any] | npt.NDArray[Any]
 _WHOLE: Final = "inputs"
 _MOST_NAMES: Final = 100  # in an error
 _CELLS: Final = frozenset({str, int, float, type(None)})
-_NAMES: Final = ("reference", "group", "segment")
 AMOUNT: Final = "amount"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowColumns:
+    """Columns with what a file says of its rows besides the input; None without one.
+
+    Attributes:
+        reference: Column with the caller's own id of a row.
+        group: Column with what a row belongs to.
+        segment: Column with the part of the traffic.
+        amount: Column with the amount at stake.
+    """
+
+    reference: str | None = None
+    group: str | None = None
+    segment: str | None = None
+    amount: str | None = None
+
+    def named(self) -> dict[str, str | None]:
+        """Return the column by the name of each field, which is that of `PerRow` without its last letter."""
+        return {field.name: getattr(self, field.name) for field in fields(RowColumns)}
+
+    def check(self, found: Collection[str]) -> None:
+        """Raise InputValueError unless a file has these columns."""
+        for name, column in self.named().items():
+            if column is not None:
+                check_known(column, found, f"--{name}")
 
 
 class Tensor(Protocol):
@@ -151,13 +178,13 @@ class Reader:
         served: The revision.
         needed: Columns of the model's input.
         max_pixels: Maximum pixels of an encoded image.
-        names: Column of references, groups, segments and amounts, by `reference`, `group`, `segment` and `amount`.
+        columns: Columns with what is said of the rows.
     """
 
     served: Served
     needed: Needed
     max_pixels: int
-    names: Mapping[str, str | None]
+    columns: RowColumns
 
     @classmethod
     def of(
@@ -166,13 +193,11 @@ class Reader:
         found: Collection[str],
         *,
         scores: Sequence[str],
-        names: Mapping[str, str | None],
+        columns: RowColumns,
         max_pixels: int,
     ) -> Reader:
         """Check the columns of a file against a revision; raises InputValueError."""
-        for option, name in names.items():
-            if name is not None:
-                check_known(name, found, f"--{option}")
+        columns.check(found)
         encoder = served.encoder
         needed = needed_columns(
             found,
@@ -184,7 +209,7 @@ class Reader:
             score_field=encoder.field if isinstance(encoder, Scores) else None,
             scores=scores,
         )
-        return cls(served, needed, max_pixels, names)
+        return cls(served, needed, max_pixels, columns)
 
     def inputs(self, columns: Mapping[str, Values], rows: range) -> npt.NDArray[Any]:
         """Return the inputs (N, …) of consecutive rows, as the service makes them of a request.
@@ -196,36 +221,28 @@ class Reader:
         values = {name: self._cells(name, columns[name][rows.start : rows.stop]) for name in self.needed.columns}
         return conform(self._encoded(values, len(rows)), self.served.input, self.served.encoder)
 
-    def named(self, option: str, columns: Mapping[str, Values], rows: Sequence[int]) -> list[str | None] | None:
-        """Return the references, groups or segments of some rows; None without such a column."""
-        name = self.names[option]
-        if name is None:
-            return None
-        cells = columns[name]
-        listed = cells.tolist() if isinstance(cells, np.ndarray) else cells
-        return [_name(listed[row]) for row in rows]
-
-    def amounts(self, columns: Mapping[str, Values], rows: Sequence[int]) -> list[float | None] | None:
-        """Return the amounts of some rows, None where the cell is empty; None without such a column.
+    def said(self, columns: Mapping[str, Values], rows: Sequence[int]) -> PerRow:
+        """Return what the file says of some rows; None where a cell is empty.
 
         Raises:
             InputError: An amount cannot be used.
         """
-        name = self.names[AMOUNT]
-        if name is None:
-            return None
-        cells = columns[name]
-        listed = cells.tolist() if isinstance(cells, np.ndarray) else cells
-        return [None if _empty(listed[row]) else _amount(listed[row]) for row in rows]
+        found: dict[str, Any] = {}
+        for field, name in self.columns.named().items():
+            if name is not None:
+                cells, read = columns[name], _amount if field == AMOUNT else _name
+                listed = cells.tolist() if isinstance(cells, np.ndarray) else cells
+                found[f"{field}s"] = [None if _empty(listed[row]) else read(listed[row]) for row in rows]
+        return PerRow(**found)
 
-    def check_names(self, columns: Mapping[str, Values], rows: range) -> None:
+    def check_said(self, columns: Mapping[str, Values], rows: range) -> None:
         """Raise InputError if a reference, group or segment is too long or contains NUL, or an amount is not one."""
-        self.amounts(columns, rows)
-        for option in _NAMES:
-            for name in self.named(option, columns, rows) or ():
+        said = self.said(columns, rows)
+        for field in NAMES:
+            for name in getattr(said, field) or ():
                 if name is not None and (len(name) > LONGEST_NAME or "\0" in name):
                     raise InputValueError(
-                        f"The {option} is not 1 to {LONGEST_NAME} characters without NUL.",
+                        f"The {field.removesuffix('s')} is not 1 to {LONGEST_NAME} characters without NUL.",
                         found=f"{len(name)} characters",
                     )
 
@@ -306,10 +323,7 @@ def _amount(value: Any) -> float:
     return check_amount(_parsed(value) if isinstance(value, str) else value, AMOUNT)
 
 
-def _name(value: Any) -> str | None:
-    """Return a cell as a name; None for an empty or missing cell."""
-    if _empty(value):
-        return None
+def _name(value: Any) -> str:
     return value if isinstance(value, str) else str(value)
 
 

@@ -213,20 +213,16 @@ def _parquet(file: IO[bytes], names: Sequence[str], blocks: Iterable[tuple[Any, 
     fields = [*kept, *(Field(name, types[isinstance(cells, np.ndarray)]) for name, cells in first[1].items())]
     whole = Schema(fields)
 
-    def array(cells: Any, field: Any) -> Any:
-        if isinstance(cells, np.ndarray):
-            return Array.from_numpy(cells)
-        return Array([None if cell is None else str(cell) for cell in cells], type=field.type)
+    def array(cells: Any) -> Any:
+        return Array.from_numpy(cells) if isinstance(cells, np.ndarray) else Array(cells, type=DataType.string())
 
     def batches() -> Iterator[Any]:
         for found, added in chain([first], following):
-            old = [found.column(name) for name in names] if schema is not None else [*found.values()]
-            columns = [*old, *added.values()]
-            made = [
-                cells if schema is not None and place < len(kept) else array(cells, field)
-                for place, (cells, field) in enumerate(zip(columns, fields, strict=True))
-            ]
-            yield RecordBatch.from_arrays(made, schema=whole)
+            if schema is None:
+                old = [array([None if cell is None else str(cell) for cell in cells]) for cells in found.values()]
+            else:
+                old = [found.column(name) for name in names]
+            yield RecordBatch.from_arrays([*old, *map(array, added.values())], schema=whole)
 
     reader = RecordBatchReader.from_batches(whole, batches())
     # Numbers seldom repeat: to look for those that do would cost as much as a small model.

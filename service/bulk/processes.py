@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, Self
 
 from service.bulk.inputs import Part
 from service.bulk.manifest import Done
@@ -17,39 +17,61 @@ from service.errors import CandorError
 Parts = Iterator[tuple[Part, str]]
 
 
-def score_all(task: Task, found: Sequence[str], parts: Parts, processes: int, finished: Callable[[Done], None]) -> None:
-    """Score parts: in this process if one is enough, else in so many processes of their own.
+class Team:
+    """Processes that score, started at once: they import modules while the caller loads the model and reads the files.
 
     Args:
-        task: The run.
-        found: Columns of the files.
-        parts: Parts to score, each with the name of its file below the input; read as processes become free.
-        processes: Number of processes.
-        finished: Called with each finished part, in the order of their ends.
+        processes: Number of processes; with one, the caller's process scores.
 
-    Raises:
-        CandorError: A part cannot be scored, or a process ended. No process is left.
+    Attributes:
+        processes: Their number.
     """
-    if processes == 1:
-        with Worker(task, found) as worker:
-            for part, name in parts:
-                finished(worker.score(part, name))
-        return
-    context = multiprocessing.get_context("spawn")  # a copy of this process would copy the threads of ONNX Runtime
-    team: dict[Connection, Any] = {}
-    try:
-        for _ in range(processes):
+
+    def __init__(self, processes: int) -> None:
+        self.processes = processes
+        self._members: dict[Connection, Any] = {}
+        context = multiprocessing.get_context("spawn")  # a copy of this process would copy its threads
+        for _ in range(processes if processes > 1 else 0):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, task, tuple(found)), daemon=True)
+            process = context.Process(target=_serve, args=(theirs,), daemon=True)
             process.start()
             theirs.close()
-            team[ours] = process
-        _share_out(team, parts, finished)
-    finally:
-        for connection, process in team.items():
+            self._members[ours] = process
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for connection, process in self._members.items():
             process.kill()  # a part is whole or absent, so there is nothing to wait for
             process.join()
             connection.close()
+
+    def score(self, task: Task, found: Sequence[str], parts: Parts, finished: Callable[[Done], None]) -> None:
+        """Score parts.
+
+        Args:
+            task: The run.
+            found: Columns of the files.
+            parts: Parts to score, each with the name of its file below the input; read as processes become free.
+            finished: Called with each finished part, in the order of their ends.
+
+        Raises:
+            CandorError: A part cannot be scored, or a process ended.
+        """
+        if not self._members:
+            with Worker(task, found) as worker:
+                for part, name in parts:
+                    finished(worker.score(part, name))
+            return
+        for connection in self._members:
+            _send(connection, (task, tuple(found)))
+        _share_out(self._members, parts, finished)
+
+
+def _send(connection: Connection, message: Any) -> None:
+    with suppress(BrokenPipeError, ConnectionResetError):  # why is read where its answer is
+        connection.send(message)
 
 
 def _share_out(team: dict[Connection, Any], parts: Parts, finished: Callable[[Done], None]) -> None:
@@ -59,8 +81,7 @@ def _share_out(team: dict[Connection, Any], parts: Parts, finished: Callable[[Do
     while following is not None or busy:
         while free and following is not None:
             connection = free.pop()
-            with suppress(BrokenPipeError, ConnectionResetError):  # what it is about is read below
-                connection.send(following)
+            _send(connection, following)
             busy.add(connection)
             following = next(parts, None)  # cut while the processes are at work
         ready = wait(busy)
@@ -88,12 +109,12 @@ def _answer(connection: Connection, process: Any) -> Any:
     return answer
 
 
-def _serve(connection: Connection, task: Task, found: Sequence[str]) -> None:
-    """Score parts until the other end of the pipe is closed, with its process or by it."""
+def _serve(connection: Connection) -> None:
+    """Receive the task, then score parts until the other end of the pipe is closed, with its process or by it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the first process ends the others
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         try:
-            with Worker(task, found) as worker:
+            with Worker(*connection.recv()) as worker:
                 connection.send(None)
                 while True:
                     connection.send(worker.score(*connection.recv()))

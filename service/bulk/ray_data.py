@@ -12,7 +12,7 @@ import orjson
 from service.bulk.inputs import Part, Source, cut
 from service.bulk.manifest import Done
 from service.bulk.worker import Task, Worker
-from service.errors import CandorError, ConfigurationError
+from service.inference.cluster import cluster
 
 _CUTTING_CPUS = 0.5  # other than of scoring, so that Ray does not do both in one process
 
@@ -62,21 +62,9 @@ def score_on_ray(
         ConfigurationError: Ray is not installed, or no cluster answers.
         CandorError: A part cannot be scored.
     """
-    try:
-        import ray
+    with cluster(address, "--ray", remedy="Go on with --resume.") as ray:
         from ray.data import ActorPoolStrategy, DataContext
-        from ray.exceptions import RayError
-    except ImportError as error:
-        raise ConfigurationError(
-            "Ray is not installed.", where="--ray", found=str(error), remedy="Install the extra `ray`."
-        ) from error
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level="error")
-    except (ConnectionError, ValueError) as error:
-        raise ConfigurationError(
-            "The Ray cluster does not answer.", where="--ray", found=f"{address}: {error}"
-        ) from error
-    try:
+
         context = DataContext.get_current()
         context.enable_progress_bars = False
         context.target_max_block_size = 1  # each part is a block of its own, for the next free actor
@@ -103,17 +91,3 @@ def score_on_ray(
         )
         for row in scored.iter_rows():
             finished(Done(**orjson.loads(row["item"])))
-    except RayError as error:
-        raise _own(error) from error
-    finally:
-        ray.shutdown()
-
-
-def _own(error: BaseException) -> CandorError:
-    """Return the error that ended the run, out of what Ray wraps around it."""
-    inner: BaseException | None = error
-    while inner is not None:
-        if isinstance(inner, CandorError):
-            return inner
-        inner = getattr(inner, "cause", None) or inner.__cause__
-    return CandorError("The run on Ray has failed.", found=str(error)[-500:], remedy="Go on with --resume.")

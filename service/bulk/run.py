@@ -13,15 +13,16 @@ import orjson
 
 from bundle.processors import available_cpus
 from service.bulk.chosen import active_revision, bundled_revision, digest_of
-from service.bulk.columns import Reader, check_known
+from service.bulk.columns import Reader, RowColumns, check_known
 from service.bulk.extent import Extent
 from service.bulk.inputs import PART_BYTES, Format, Part, Source, cut, find, is_url
 from service.bulk.manifest import Done, Manifest
 from service.bulk.output import Written, place_of
-from service.bulk.processes import score_all
+from service.bulk.processes import Team
 from service.bulk.ray_data import score_on_ray
 from service.bulk.worker import Task, added_columns, clash, rows_per_run
 from service.errors import ConfigurationError, InputValueError
+from service.inference.providers import resolve_provider
 from service.serving.loading import Loader
 from service.serving.plane import Served
 from service.settings import Settings
@@ -32,16 +33,12 @@ _SURVEYED: Final = 1_000  # lines of NDJSON whose fields are taken for the colum
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(RowColumns):
     """How to score.
 
     Attributes:
         model: Name of the model; None for the only one.
         policy: Name of the policy that decides; None for the service's choice.
-        reference: Column with the caller's own id of a row.
-        group: Column with what a row belongs to.
-        segment: Column with the part of the traffic.
-        amount: Column with the amount at stake.
         scores: Columns of scores that others computed, for a model without a graph.
         drop: Columns that the output leaves out.
         prefix: Prefix of the added columns.
@@ -56,10 +53,6 @@ class Options:
 
     model: str | None = None
     policy: str | None = None
-    reference: str | None = None
-    group: str | None = None
-    segment: str | None = None
-    amount: str | None = None
     scores: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     prefix: str = ""
@@ -135,18 +128,20 @@ def score(
     _check_apart(str(source), str(output))
     sources = find(str(source))
     format_ = _format(sources[0].format, options.format)
-    served = _chosen(settings, options.model, database_url)
+    if not options.log:
+        settings = settings.model_copy(update={"log_mode": "off"})
     place = place_of(str(output))
-    with place.locked():
-        manifest = Manifest.open(
-            place, str(output), _described(sources, served, options, format_), resume=options.resume
-        )
-        kept = manifest.rows
-        if not manifest.finished:
-            try:
-                _score(sources, served, settings, options, format_, str(output), manifest, progress)
-            finally:
-                manifest.write()
+    with Team(_processes(settings, options)) as team:
+        served = _chosen(settings, options.model, database_url)
+        with place.locked():
+            described = _described(sources, served, options, format_)
+            manifest = Manifest.open(place, str(output), described, resume=options.resume)
+            kept = manifest.rows
+            if not manifest.finished:
+                try:
+                    _score(sources, served, settings, options, format_, str(output), manifest, team, progress)
+                finally:
+                    manifest.write()
     solved = served.policy(options.policy)
     return Summary(
         output=str(output),
@@ -169,6 +164,7 @@ def _score(
     format_: Written,
     output: str,
     manifest: Manifest,
+    team: Team,
     progress: Progress,
 ) -> None:
     extent = Extent(source.size for source in sources)
@@ -178,11 +174,9 @@ def _score(
     first = next(parts, None)
     if first is not None:
         found = _names(first[0])
-        names = {name: getattr(options, name) for name in ("reference", "group", "segment", "amount")}
-        _check_columns(found, served, settings, options, names)
-        processes = options.processes or _processes(served)
+        _check_columns(found, served, settings, options)
         own = {
-            "threads": 1 if options.ray else max(1, math.floor(available_cpus()) // processes),
+            "threads": 1 if options.ray else max(1, math.floor(available_cpus()) // team.processes),
             "max_batch_size": rows_per_run(served.input),
             "drift_window_s": 0.0,
         }
@@ -193,7 +187,7 @@ def _score(
             output=output,
             format=format_,
             scores=options.scores,
-            names=names,
+            columns=RowColumns(**options.named()),
             dropped=options.drop,
             prefix=options.prefix,
             skips=options.on_error == "skip",
@@ -211,7 +205,7 @@ def _score(
 
         progress(rows, rejected, extent.rows)
         if options.ray is None:
-            score_all(task, found, chain([first], parts), processes, finished)
+            team.score(task, found, chain([first], parts), finished)
         else:
             score_on_ray(
                 options.ray, task, found, sources, options.part_rows, {*manifest.done}, options.processes, finished
@@ -248,10 +242,7 @@ def _described(sources: Sequence[Source], served: Served, options: Options, form
         "digest": digest_of(revision, solved),
         "format": format_,
         "scores": list(options.scores),
-        "reference": options.reference,
-        "group": options.group,
-        "segment": options.segment,
-        "amount": options.amount,
+        **options.named(),
         "drop": list(options.drop),
         "prefix": options.prefix,
         "part_rows": options.part_rows,
@@ -260,12 +251,10 @@ def _described(sources: Sequence[Source], served: Served, options: Options, form
     }
 
 
-def _check_columns(
-    found: Sequence[str], served: Served, settings: Settings, options: Options, names: dict[str, str | None]
-) -> None:
+def _check_columns(found: Sequence[str], served: Served, settings: Settings, options: Options) -> None:
     for name in options.drop:
         check_known(name, found, "--drop")
-    Reader.of(served, found, scores=options.scores, names=names, max_pixels=settings.max_pixels)
+    Reader.of(served, found, scores=options.scores, columns=options, max_pixels=settings.max_pixels)
     added = added_columns(served.labels, options.prefix, served.policy(options.policy))
     for name in found:
         if name in added and name not in options.drop:
@@ -286,8 +275,11 @@ def _names(part: Part) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _processes(served: Served) -> int:
-    return 1 if served.session.provider == "cuda" else max(1, math.floor(available_cpus()))
+def _processes(settings: Settings, options: Options) -> int:
+    """Return how many processes of this machine score."""
+    if options.ray is not None or (options.processes is None and resolve_provider(settings.provider) == "cuda"):
+        return 1
+    return options.processes or max(1, math.floor(available_cpus()))
 
 
 def _format(found: Format, wanted: Written | None) -> Written:

@@ -18,7 +18,7 @@ import orjson
 
 from bundle import InputSpec, RowError
 from service.bulk.blocks import Block, blocks_of
-from service.bulk.columns import Reader, Refused, accepted
+from service.bulk.columns import Reader, Refused, RowColumns, accepted
 from service.bulk.inputs import Part
 from service.bulk.manifest import Done
 from service.bulk.output import Place, Written, place_of, rows_as_json, taking, write
@@ -59,7 +59,7 @@ class Task:
         output: Path or URL of the output.
         format: Format of the parts.
         scores: Columns of scores that others computed.
-        names: Column of references, groups, segments and amounts.
+        columns: Columns with what is said of the rows.
         dropped: Columns that the output leaves out.
         prefix: Prefix of the added columns.
         skips: Whether refused rows go to a file; else they end the run.
@@ -74,7 +74,7 @@ class Task:
     output: str
     format: Written
     scores: tuple[str, ...]
-    names: dict[str, str | None]
+    columns: RowColumns
     dropped: tuple[str, ...]
     prefix: str
     skips: bool
@@ -106,17 +106,17 @@ class Worker:
     def __init__(self, task: Task, found: Sequence[str]) -> None:
         self.task = task
         # Larger runs than a service's, and a person watches them: no limit on their time.
-        loader = Loader(task.settings.model_copy(update={"run_timeout_s": math.inf}))
+        log_mode = task.settings.log_mode if task.logs else "off"
+        loader = Loader(task.settings.model_copy(update={"run_timeout_s": math.inf, "log_mode": log_mode}))
         loader.refresh()
         self.served = loader.serve(task.revision)
         self.policy = self.served.policy(task.policy)
         self.rows_per_run = rows_per_run(self.served.input)
         settings = task.settings
         self.reader = Reader.of(
-            self.served, found, scores=task.scores, names=task.names, max_pixels=settings.max_pixels
+            self.served, found, scores=task.scores, columns=task.columns, max_pixels=settings.max_pixels
         )
-        named = (name for name in task.names.values() if name is not None)
-        self._read = {*self.reader.needed.columns, *named}
+        self._read = {*self.reader.needed.columns, *filter(None, task.columns.named().values())}
         self.added = added_columns(self.served.labels, task.prefix, self.policy)
         self._place: Place = place_of(task.output)
         self._stack = ExitStack()
@@ -205,7 +205,7 @@ class _Scoring:
         self._check_names(block)
 
         def read(rows: range) -> npt.NDArray[Any]:
-            self._worker.reader.check_names(block.columns, rows)
+            self._worker.reader.check_said(block.columns, rows)
             return self._worker.reader.inputs(block.columns, rows)
 
         readable, refused = accepted(range(block.rows), read)
@@ -255,8 +255,6 @@ class _Scoring:
         )
         randomness = hashlib.shake_256(self._key + self._blocks.to_bytes(8)).digest(_ID_BYTES * len(kept))
         self._blocks += 1
-        nothing: list[str | None] = [None] * len(kept)
-        reader = worker.reader
         return decided(
             served,
             worker.policy,
@@ -265,12 +263,9 @@ class _Scoring:
             probabilities,
             labels,
             confidence,
-            references=reader.named("reference", block.columns, kept) or nothing,
-            groups=reader.named("group", block.columns, kept) or nothing,
-            segments=reader.named("segment", block.columns, kept),
+            per_row=worker.reader.said(block.columns, kept),
             timing=_NO_TIME,
             explore=self._explore,
-            amounts=reader.amounts(block.columns, kept),
         )
 
     def _columns(self, answer: Answer) -> dict[str, Any]:

@@ -57,11 +57,13 @@ def verify(
 ) -> None:
     """Verify the hash chain of the audit log in the state, and name the first broken link (exit code 1).
 
+    Also compares the prediction ids of each key with what the log sealed.
+
     An entry that is dated back by more than an hour is a warning, with --strict a failure: a clock that is set back
     makes one too. Without exported heads, a log whose end was cut off, or that was written anew, looks whole.
     """
     from service.errors import ConfigurationError
-    from service.state import audit_chain
+    from service.state import answered_ids, audit_chain
     from service.state.audit_heads import read_heads
 
     with reporting():
@@ -75,9 +77,13 @@ def verify(
         known = [one for file in heads or () if public_key is not None for one in read_heads(file, public_key)]
         with _state(database_url) as database, database.connect() as connection:
             whole, broken, doubts = audit_chain.verify(connection, known)
+            ids = None if broken else answered_ids.verify(connection)
     if as_json:
         found = {"links": whole.position, "head": whole.head.hex(), "entry": whole.entry}
-        print_json({**found, "heads": len(known), "broken": broken, "doubts": doubts})
+        print_json({**found, "heads": len(known), "broken": broken or ids, "doubts": doubts})
+    elif ids is not None:
+        complaints.print(f"[red]{escape(ids)}[/red]", soft_wrap=True)
+        complaints.print(f"The chain is whole: {whole.position} links.")
     elif broken is None:
         agrees = f", and has all {len(known)} exported heads" if known else ""
         console.print(f"The chain is whole: {whole.position} links{agrees}. Its head is {whole.head.hex()}.")
@@ -89,7 +95,39 @@ def verify(
     if not as_json:
         for doubt in doubts:
             complaints.print(f"[yellow]{escape(doubt)}[/yellow]", soft_wrap=True)
-    if broken is not None or (strict and doubts):
+    if broken is not None or ids is not None or (strict and doubts):
+        raise typer.Exit(REFUSED)
+
+
+@app.command()
+def sender(
+    prediction: Annotated[str, typer.Argument(help="Prediction id.")],
+    as_json: AsJson = False,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Say which key a prediction was answered to, and whether the audit log seals it (exit code 1 if not).
+
+    Known within a minute of the prediction, until retention deletes it. Requests without a key have no sender.
+    """
+    from service.errors import InputError
+    from service.ids import is_prediction_id
+    from service.state import answered_ids
+    from service.times import iso
+
+    with reporting():
+        if not is_prediction_id(prediction):
+            raise InputError("Not a prediction id.", found=prediction, expected="26 characters, such as 01HF7YAT00…")
+        with _state(database_url) as database, database.connect() as connection:
+            found = answered_ids.find(connection, prediction)
+    if as_json:
+        print_json(None if found is None else found._asdict() | {"at": iso(found.at)})
+    elif found is None:
+        complaints.print("No key is known to have sent this prediction.")
+    else:
+        seal = f"sealed by entry {found.entry} of {iso(found.at)}"
+        seal = seal if found.whole else f"[red]entry {found.entry} seals other ids[/red]"
+        console.print(f"{escape(found.model)}: key {escape(found.key)} ({escape(found.name)}), {seal}.", soft_wrap=True)
+    if found is None or not found.whole:
         raise typer.Exit(REFUSED)
 
 

@@ -27,6 +27,10 @@ NewFile = Annotated[
 ]
 _SCOPES = "predict, feedback, review, read, calibrate, approve, metrics or admin; repeatable."
 Models = Annotated[list[str] | None, typer.Option("--model", help="Only this model; repeatable. Default: all.")]
+Rate = Annotated[float | None, typer.Option(help="Maximum requests per second; default: CANDOR_KEY_REQUESTS_PER_S.")]
+RowsRate = Annotated[
+    float | None, typer.Option(help="Maximum predicted rows per second; default: CANDOR_KEY_ROWS_PER_S.")
+]
 Source = Annotated[str | None, typer.Option(help="Only source of the labels that it sends, such as reviewer.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON, for scripts.")]
 
@@ -46,9 +50,8 @@ def create(
         int | None,
         typer.Option(parser=_stretch, metavar="TIME", help="Lifetime, such as 90d or 12h; default: unlimited."),
     ] = None,
-    rate: Annotated[
-        float | None, typer.Option(help="Maximum requests per second; default: CANDOR_KEY_REQUESTS_PER_S.")
-    ] = None,
+    rate: Rate = None,
+    rows_rate: RowsRate = None,
     model: Models = None,
     source: Source = None,
     file: NewFile = None,
@@ -65,7 +68,15 @@ def create(
             return
         expires_at = None if expires_in is None else now_us() + expires_in
         with _kept(file) as keep:
-            made = keys.create(name, scope, expires_at, requests_per_s=rate, models=model or None, source=source)
+            made = keys.create(
+                name,
+                scope,
+                expires_at,
+                requests_per_s=rate,
+                rows_per_s=rows_rate,
+                models=model or None,
+                source=source,
+            )
             keep(*made, as_json)
         if not any("admin" in key.scopes for key in keys.list() if key.valid_at(now_us())):
             complaints.print(
@@ -79,6 +90,8 @@ def add(
     file: Annotated[Path, typer.Argument(help="File with the key, such as that of a mounted secret.")],
     name: Annotated[str, typer.Option(help="Name of the key, shown in the audit log.")],
     scope: Annotated[list[str], typer.Option(help=_SCOPES)],
+    rate: Rate = None,
+    rows_rate: RowsRate = None,
     model: Models = None,
     source: Source = None,
     database_url: DatabaseUrl = None,
@@ -95,7 +108,9 @@ def add(
         if keys.knows(text):
             complaints.print(f"The key in {file} exists already.")
             return
-        key, _ = keys.create(name, scope, models=model or None, source=source, text=text)
+        key, _ = keys.create(
+            name, scope, requests_per_s=rate, rows_per_s=rows_rate, models=model or None, source=source, text=text
+        )
         console.print(f"added {key.prefix}")
 
 
@@ -123,15 +138,23 @@ def list_keys(as_json: AsJson = False, database_url: DatabaseUrl = None) -> None
         print_json(documents)
         return
     table = Table(
-        *(whole_column("prefix"), "name", "scopes", "models", "source", "created", "expires", "rate", "state"),
+        *(whole_column("prefix"), "name", "scopes", "models", "source", "created", "expires", "rates", "state"),
         box=None,
         pad_edge=False,
     )
     for key in documents:
-        rate = "—" if key["requests_per_s"] is None else f"{key['requests_per_s']:g}/s"
+        rates = [f"{key[f'{unit}_per_s']:g} {unit}/s" for unit in ("requests", "rows") if key[f"{unit}_per_s"]]
         times = (key["created_at"][:19], (key["expires_at"] or "never")[:19])
         limits = escape(", ".join(key["models"] or ["all"])), escape(key["source"] or "any")
-        table.add_row(key["prefix"], escape(key["name"]), ", ".join(key["scopes"]), *limits, *times, rate, key["state"])
+        table.add_row(
+            key["prefix"],
+            escape(key["name"]),
+            ", ".join(key["scopes"]),
+            *limits,
+            *times,
+            ", ".join(rates) or "—",
+            key["state"],
+        )
     console.print(table)
 
 
@@ -147,6 +170,13 @@ def revoke(
     console.print("revoked")
 
 
+@app.command("end-sessions")
+def end_sessions(database_url: DatabaseUrl = None) -> None:
+    """End all sessions of the dashboard; running services refuse them within one poll interval."""
+    with reporting(), _keys(database_url) as keys:
+        console.print(f"ended {keys.end_sessions()}")
+
+
 def _document(key: ApiKey) -> dict[str, Any]:
     from service.state.database import now_us
 
@@ -157,6 +187,7 @@ def _document(key: ApiKey) -> dict[str, Any]:
         "created_at": iso(key.created_at),
         "expires_at": None if key.expires_at is None else iso(key.expires_at),
         "requests_per_s": key.requests_per_s,
+        "rows_per_s": key.rows_per_s,
         "models": None if key.models is None else sorted(key.models),
         "source": key.source,
         "state": "revoked" if key.revoked_at else "valid" if key.valid_at(now_us()) else "expired",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from service.commands.local import DatabaseUrl, settings_of
-from service.commands.output import console, print_json, reporting
+from service.commands.output import console, counted, print_json, reporting
 from service.commands.remote import AsJson
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def retract(
     if as_json:
         print_json({"labels": number})
     else:
-        console.print(f"retracted {number} labels of {model}")
+        console.print(f"retracted {counted(number, 'label')} of {model}")
 
 
 def _labels(

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from service.commands.output import reporting
+from service.commands.output import reporting, run
 
 _PASSWORD = re.compile(r"(?<=://)[^/]*@")
 
@@ -96,6 +96,14 @@ def worker(
         if make_url(settings.database_url).get_backend_name() == "sqlite":
             raise one_server_only("CANDOR_DATABASE_URL")
         _serve_alone(settings)
+
+
+def main() -> None:
+    """Run `candor serve` or `candor worker`, without the imports of all other commands."""
+    app = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False, add_completion=False)
+    app.command()(serve)
+    app.command()(worker)
+    run(app)
 
 
 def _serve_alone(settings: Any) -> None:

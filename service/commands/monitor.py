@@ -9,7 +9,7 @@ from rich.table import Table
 
 from candor import DEFAULT_URL, Client
 from candor.contract.monitoring import Estimate, Estimates, Monitor, Monitoring
-from service.commands.output import console, print_json, reporting, whole_column
+from service.commands.output import console, counted, print_json, reporting, whole_column
 from service.commands.remote import AsJson, Key, Model, Url
 from service.times import spoken
 
@@ -106,7 +106,7 @@ def _estimates(found: Estimates) -> Iterator[str]:
     for one in found.delays:
         some, most = (spoken(seconds) for seconds in (one.median_s, one.q95_s))
         mature = "they still come at that age" if one.mature_in is None else f"mature in {one.mature_in}"
-        oldest = f"{one.labels} labels, predictions up to {spoken(one.oldest_s)} old"
+        oldest = f"{counted(one.labels, 'label')}, predictions up to {spoken(one.oldest_s)} old"
         yield f"  from {one.source}: half within {some}, 95 % within {most} ({oldest}): {mature}"
     if labelled.accuracy is not None and labelled.mean_confidence is not None:
         yield f"  accuracy {_number(labelled.accuracy)}, mean confidence {_number(labelled.mean_confidence)}"

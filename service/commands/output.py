@@ -7,7 +7,8 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -66,6 +67,26 @@ def _console(stderr: bool) -> Console:
 
 console = _console(stderr=False)
 complaints = _console(stderr=True)
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number of things.
+
+    >>> counted(1, "label"), counted(0, "label")
+    ('1 label', '0 labels')
+    """
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def run(command: Callable[[], None]) -> None:
+    """Run a command line; an interrupt and an unexpected error have exit codes of their own."""
+    try:
+        command()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except Exception:  # noqa: BLE001 — an unexpected error must not look like "the answer is no"
+        traceback.print_exc()
+        sys.exit(SERVER_ERROR)
 
 
 @contextmanager
@@ -166,6 +187,15 @@ def print_recalibration(answer: Recalibration, out: Console) -> None:
     nulls = [f"{null.mean:.4f}, 95 % below {null.q95:.4f}" if null else "" for null in (ece.null_before, ece.null)]
     table.add_row("  if it were calibrated", *nulls, "")
     out.print(table)
+    groups = [part for part in answer.calibration if part.column is not None]
+    if groups:
+        table = Table(
+            "column", "value", "rows", "ECE before", "after", "if it were calibrated", box=None, pad_edge=False
+        )
+        for one in groups:
+            eces = (f"{one.before.ece:.4f}", f"{one.after.ece:.4f}", f"95 % below {one.after.null_q95:.4f}")
+            table.add_row(*map(escape, (one.column or "", one.value or "", f"{one.rows:,}", *eces)))
+        out.print(table)
     for warning in answer.warnings:
         out.print(f"[yellow]Warning[/yellow]: {escape(warning)}", soft_wrap=True)
     out.print("[dim]in brackets, and of the difference: 95 % intervals[/dim]")

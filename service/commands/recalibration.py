@@ -88,6 +88,9 @@ Until = Annotated[datetime | None, typer.Option(help="Predictions made before th
 def recalibrate(
     mode: Annotated[Mode, typer.Option(help="What to do with the result.")] = Mode.dry_run,
     calibrator: Annotated[str | None, typer.Option(help="Calibration method; default: the active one.")] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(help="Column for `--calibrator multicalibration`; repeatable.")
+    ] = None,
     gate: Annotated[Gate, typer.Option(help="What the gate requires.")] = Gate.superior,
     since: Since = None,
     until: Until = None,
@@ -143,6 +146,7 @@ def recalibrate(
         job = client.start_recalibration(
             mode=mode.value,
             calibrator=calibrator,
+            columns=column or None,
             gate=gate.value,
             since=_utc(since),
             until=_utc(until),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from candor import DEFAULT_URL, Client
 from service.commands.local import DatabaseUrl, settings_of
-from service.commands.output import console, print_json, reporting
+from service.commands.output import console, counted, print_json, reporting
 from service.commands.remote import AsJson, Key, Model, Url
 
 _AGE = re.compile(r"([1-9][0-9]{0,4})([dh])")
@@ -34,10 +34,7 @@ def erase(
     if as_json:
         print_json(answer.document)
         return
-    console.print(
-        f"erased {answer.predictions} predictions, {answer.inputs} inputs, {answer.labels} labels, "
-        f"{answer.receipts} receipts, {answer.cases} cases of {answer.model}"
-    )
+    console.print(f"erased {_counts(answer)} of {answer.model}")
     for held_by in answer.labelled_sets:
         console.print(f"{held_by} has rows of it too: candor labelled-sets delete {held_by}")
 
@@ -73,7 +70,10 @@ def prune(
     if as_json:
         print_json({"dry_run": dry_run, **asdict(found)})
         return
-    console.print(
-        f"{'would delete' if dry_run else 'deleted'} {found.predictions} predictions, {found.inputs} inputs, "
-        f"{found.labels} labels, {found.receipts} receipts, {found.cases} cases"
-    )
+    console.print(f"{'would delete' if dry_run else 'deleted'} {_counts(found)}")
+
+
+def _counts(found: Any) -> str:
+    """Return how many rows of each kind were deleted."""
+    kinds = ("prediction", "input", "label", "receipt", "case")
+    return ", ".join(counted(getattr(found, f"{kind}s"), kind) for kind in kinds)

@@ -8,10 +8,10 @@ from typing import Any, Literal
 import numpy as np
 from markupsafe import Markup
 
-from calibrators import from_dict as calibrator_from_dict
 from service.dashboard.charts.confidence import confidence
 from service.dashboard.charts.reliability import Curve, reliability
 from service.decisions.calibrated import Calibrated
+from service.decisions.multicalibrated import restored
 from service.decisions.rows import Rows
 from service.recalibration.metrics import confidence_histogram
 from service.recalibration.metrics import reliability as reliability_of
@@ -78,5 +78,5 @@ def on_reference(model: Model, bundle_id: str, calibrator: dict[str, Any]) -> di
     parts = bundle.reference.certify, bundle.reference.gate
     logits, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("logits", "labels"))
     rows = Rows(logits=logits, label=labels)
-    side = Calibrated.of(calibrator_from_dict(calibrator), bundle.manifest.labels, rows)
+    side = Calibrated.of(restored(calibrator), bundle.manifest.labels, rows)
     return {"reliability": reliability_of(side, side), "confidence": confidence_histogram(side, side)}

@@ -27,7 +27,7 @@ async def ask(request: Request, model: ModelDep) -> Response:
         request.scope,
         "recalibrate.html",
         model=model.name,
-        calibrators=[*CALIBRATORS, UNCHANGED],
+        calibrators=[*CALIBRATORS, UNCHANGED],  # multicalibration takes columns, which the form does not ask for
         present=model.served.calibrator.name,
     )
 

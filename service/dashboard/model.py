@@ -12,6 +12,7 @@ from service.dashboard.diagrams import Diagrams, drawn, on_reference
 from service.dashboard.pages import page
 from service.dashboard.promises import promises
 from service.dashboard.watch import busier, columns, watched
+from service.decisions.multicalibrated import METHOD
 from service.operations.challengers import comparisons
 from service.operations.models import get_model
 from service.operations.monitoring import monitoring
@@ -74,6 +75,8 @@ def diagrams_of(model: Model, revision: Revision) -> tuple[str, Diagrams | None]
         return "the gate rows of its recalibration: labelled traffic that did not fit it", shown
     if revision.calibrator["method"] == PriorShift.name:  # reference rows have the frequencies that it corrects
         return "it assumes class frequencies that its bundle's reference rows do not have", None
+    if revision.calibrator["method"] == METHOD:
+        return "it reads columns, which its bundle's reference rows do not have", None
     measured = on_reference(model, revision.bundle_id, revision.calibrator)
     if measured is None:
         return f"the bundle of revision {revision.id} is not loaded, and no recalibration has measured it", None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import hmac
 import re
 import secrets
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
@@ -29,7 +30,7 @@ from service.rest.access import sender
 from service.rest.bodies import Scope, header
 from service.settings import CALLBACK
 from service.state.database import now_us
-from service.state.sessions import CLOCKS_DIFFER_S, LOGIN_S, Arrival, Session, SessionStore, digest_of
+from service.state.sessions import CLOCKS_DIFFER_S, LOGIN_S, Arrival, Session, SessionStore
 
 if TYPE_CHECKING:
     from service.operations.people import People
@@ -38,13 +39,13 @@ SESSION_COOKIE: Final = "candor_session"
 LOGIN_COOKIE: Final = "candor_login"
 THEME_COOKIE: Final = "candor_theme"
 ATTEMPTS: Final = 10
-"""Maximum number of failed logins per address and minute, with keys and through a provider each."""
+"""Maximum number of failed logins of an address per minute: by a key of one prefix, by other texts, by a provider."""
 LONGEST_PATH: Final = 2000
 """Maximum length of a page's quoted address in the cookie of a login."""
 
 Theme = Literal["auto", "light", "dark"]
 _MINUTE_S = 60.0
-_MOST_ADDRESSES = 10_000
+_MOST_COUNTED = 10_000
 _LOGIN = re.compile(rf"(?P<at>[0-9]{{1,12}})\.[\w-]{{43}}\.(?P<to>[\w%.~-]{{1,{LONGEST_PATH}}})", re.ASCII)
 _SESSION = re.compile(r"[\w-]{43}", re.ASCII)
 _POLLING = ("live", "job")  # parts of pages that reload themselves: nobody has to be there
@@ -82,14 +83,14 @@ class Sessions:
         self._access = access
         self._store = store
         self._secret = secret
-        self._failures: defaultdict[tuple[str, str], deque[float]] = defaultdict(deque)
+        self._failures: dict[tuple[str, str, str], deque[float]] = {}
 
     async def visit(self, scope: Scope) -> Visit:
         """Read a request's cookies."""
         cookies = cookie_parser(header(scope, b"cookie") or "")
         secure = scope["scheme"] == "https" or not names_loopback(f"//{header(scope, b'host') or ''}")
         text = cookies.get(cookie_of_session(secure=secure)[0], "")
-        session = await self._access.session(text) if _SESSION.fullmatch(text) else None
+        session = await self._access.session(self._store.digest(text)) if _SESSION.fullmatch(text) else None
         theme = cookies.get(THEME_COOKIE)
         return Visit(
             session,
@@ -125,12 +126,12 @@ class Sessions:
         """Check an API key and return its new session.
 
         Raises:
-            RateLimitedError: Too many keys from this address were wrong.
+            RateLimitedError: Too many keys of this prefix from this address were wrong.
             UnauthenticatedError: The key is not valid.
             StateUnavailableError: The database does not answer.
         """
         address = _address(scope)
-        with self._counted("key", address):
+        with self._counted("key", address, self._access.prefix(text)):
             key = await self._access.key(text)
             if key is None:
                 raise UnauthenticatedError(
@@ -200,7 +201,9 @@ class Sessions:
         with self._counted("provider", address):
             nonce, verifier = _part(login, "nonce"), _part(login, "verifier")
             person = await people.arrive(answer["code"], verifier=verifier, nonce=nonce)
-            arrival = Arrival(digest_of(login), people.provider.issuer, person.subject, person.groups)
+            arrival = Arrival(
+                hashlib.sha256(login.encode()).digest(), people.provider.issuer, person.subject, person.groups
+            )
             text = await asyncio.to_thread(self._store.open, person.prefix, person.name, address, arrival)
         await self.end(scope)  # the session that this browser had
         return text, unquote(found["to"])
@@ -215,10 +218,14 @@ class Sessions:
         return self.people
 
     @contextlib.contextmanager
-    def _counted(self, way: Literal["key", "provider"], address: str) -> Iterator[None]:
+    def _counted(self, way: Literal["key", "provider"], address: str, prefix: str = "") -> Iterator[None]:
         """Count a login that fails, and refuse one more when there are too many."""
         now = time.monotonic()
-        failures = self._failures[way, address]
+        who = (way, address, prefix)
+        failures = self._failures.pop(who, deque())
+        self._failures[who] = failures  # the latest is the last
+        if len(self._failures) > _MOST_COUNTED:
+            del self._failures[next(iter(self._failures))]
         while failures and failures[0] < now - _MINUTE_S:
             failures.popleft()
         if len(failures) >= ATTEMPTS:
@@ -232,7 +239,6 @@ class Sessions:
         try:
             yield
         except CandorError as error:
-            self._forget(now)
             if isinstance(error, UnavailableError):
                 failures.remove(now)
             raise
@@ -249,14 +255,6 @@ class Sessions:
             holder = self._access.name(visit.session)
             await asyncio.to_thread(self._store.end, visit.session, holder, _address(scope))
         await self._access.read()
-
-    def _forget(self, now: float) -> None:
-        """Drop addresses whose failures are old, where there are many."""
-        if len(self._failures) > _MOST_ADDRESSES:
-            for address in [
-                key for key, failed in self._failures.items() if not failed or failed[-1] < now - _MINUTE_S
-            ]:
-                del self._failures[address]
 
 
 def cookie_of_session(*, secure: bool) -> tuple[str, str]:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from calibrators import Calibrator
-from calibrators import from_dict as calibrator_from_dict
 from candor.contract.conditions import REVIEW
 from candor.contract.policies import TOP, Policy
 from service.decisions.levels import level_of
+from service.decisions.multicalibrated import restored
 from service.decisions.policy import parse_policy
 from service.decisions.same_rows import keeps_order
 
@@ -106,7 +106,7 @@ def beginnings(revisions: Iterable[Made], names: Sequence[str]) -> list[Beginnin
         for document in made.policies.values():
             if document["policy"].get("certify", {}).get("looks") != "anytime":
                 continue
-            policy, calibrator = parse_policy(document["policy"]), calibrator_from_dict(made.calibrator)
+            policy, calibrator = parse_policy(document["policy"]), restored(made.calibrator)
             new = [
                 promise
                 for promise in promised(policy, made.bundle_id).values()

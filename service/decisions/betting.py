@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 Block = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Denominators D and errors E of some groups at each of C candidates, both of shape (groups, C), 0 ≤ E ≤ D."""
@@ -70,7 +70,7 @@ def hedged(
     largest = 1.0 / ((1.0 - tolerance) * limit)
     for block in blocks:
         part = np.exp(np.clip(capital - goal, -700.0, -1e-12))
-        z = ndtri(part)
+        z = scipy.special.ndtri(part)
         density = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
         bet = np.minimum(density / (part * deviation * np.sqrt(np.maximum(left, 1.0))), largest)
         with np.errstate(divide="ignore"):

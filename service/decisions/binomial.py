@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import bdtr, betaincinv, ndtri, stdtrit
 
 
 def critical_errors(n: NDArray[np.int64], tolerance: float, level: float) -> NDArray[np.float64]:
@@ -26,7 +26,7 @@ def critical_errors(n: NDArray[np.int64], tolerance: float, level: float) -> NDA
     """
     if not level > 0:
         return np.full(np.shape(n), -1.0)  # a part of delta may round to 0: no test rejects
-    z = float(ndtri(level))
+    z = float(scipy.special.ndtri(level))
     guess = n * tolerance + z * np.sqrt(n * tolerance * (1 - tolerance)) + (z**2 - 1) * (1 - 2 * tolerance) / 6 - 0.5
     critical: NDArray[np.float64] = np.clip(np.floor(guess), -1.0, n - 1.0)
     while True:
@@ -40,7 +40,7 @@ def critical_errors(n: NDArray[np.int64], tolerance: float, level: float) -> NDA
 def p_value(errors: NDArray[Any], n: NDArray[Any], tolerance: float | NDArray[np.float64]) -> NDArray[np.float64]:
     """Return P(Binomial(n, q) ≤ errors); 1 without rows. Shapes broadcast."""
     rows = np.maximum(n, 1).astype(np.int64)
-    return np.where(n > 0, bdtr(np.maximum(errors, 0.0), rows, tolerance), 1.0)
+    return np.where(n > 0, scipy.special.bdtr(np.maximum(errors, 0.0), rows, tolerance), 1.0)
 
 
 def labels_needed(n: int, errors: int, tolerance: float, level: float) -> int:
@@ -59,14 +59,14 @@ def labels_needed(n: int, errors: int, tolerance: float, level: float) -> int:
         >>> labels_needed(0, 0, 0.05, 0.05), labels_needed(0, 0, 0.05, 0.025)
         (59, 72)
     """
-    if bdtr(errors, max(n, 1), tolerance) <= level and n:
+    if scipy.special.bdtr(errors, max(n, 1), tolerance) <= level and n:
         return 0
     low, high = n, max(2 * n, 1)
-    while bdtr(errors, high, tolerance) > level:
+    while scipy.special.bdtr(errors, high, tolerance) > level:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if bdtr(errors, middle, tolerance) <= level else (middle, high)
+        low, high = (low, middle) if scipy.special.bdtr(errors, middle, tolerance) <= level else (middle, high)
     return high - n
 
 
@@ -94,7 +94,7 @@ def upper_share(count: int, of: int, level: float) -> float:
 
 def upper_shares(count: NDArray[Any], of: NDArray[Any] | int, level: float) -> NDArray[np.float64]:
     """Return `upper_share` of each count. Shapes broadcast."""
-    return np.where(count < of, betaincinv(count + 1.0, np.maximum(of - count, 1.0), 1.0 - level), 1.0)
+    return np.where(count < of, scipy.special.betaincinv(count + 1.0, np.maximum(of - count, 1.0), 1.0 - level), 1.0)
 
 
 def lower_share(count: int, of: int, level: float) -> float:
@@ -136,10 +136,13 @@ def share_interval(hits: NDArray[np.bool_], group: NDArray[np.intp], level: floa
     if 0 < share < 1:
         pulls = np.bincount(group, hits - share)
         variance = float(pulls @ pulls) / len(hits) ** 2 * groups / max(groups - 1, 1)
-        quantiles = float(ndtri(1 - level / 2)), float(stdtrit(max(groups - 1, 1), 1 - level / 2))
+        quantiles = (
+            float(scipy.special.ndtri(1 - level / 2)),
+            float(scipy.special.stdtrit(max(groups - 1, 1), 1 - level / 2)),
+        )
         effective = share * (1 - share) / variance * (quantiles[0] / quantiles[1]) ** 2 if variance > 0 else 1.0
         effective = min(effective, float(len(hits)))
     found = share * effective
-    low = float(betaincinv(found, effective - found + 1, level / 2)) if share > 0 else 0.0
-    high = float(betaincinv(found + 1, effective - found, 1 - level / 2)) if share < 1 else 1.0
+    low = float(scipy.special.betaincinv(found, effective - found + 1, level / 2)) if share > 0 else 0.0
+    high = float(scipy.special.betaincinv(found + 1, effective - found, 1 - level / 2)) if share < 1 else 1.0
     return low, high

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from calibrators import Calibrator
 from candor.contract.policies import TOP, Policy
 from service.decisions.decide import decide_rows, score_rows
+from service.decisions.multicalibrated import probabilities_of
 from service.decisions.rows import Rows, ScoredRows
 from service.decisions.solved import SolvedPolicy
 
@@ -47,7 +48,7 @@ class Calibrated:
         cls, calibrator: Calibrator, names: Sequence[str], rows: Rows, policies: Mapping[str, SolvedPolicy] = _NONE
     ) -> Self:
         """Calibrate rows, and decide them under each policy."""
-        probabilities = calibrator.predict_proba(rows.logits)
+        probabilities = probabilities_of(calibrator, rows.logits, rows.cells)
         predicted, confidence = calibrator.top_label(rows.logits, probabilities)
         given = rows.segment, rows.amount
         decided = {

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
 
 from candor.contract.conditions import Metric
 from candor.contract.policies import Policy
@@ -233,10 +233,13 @@ class Clustered:
         groups = self._groups(metric, np.asarray(candidates, np.intp), tolerance)
 
         def chance(level: float, certify: float, fit: float) -> float:
-            at = self._outlook(groups, level, certify).argmax()
-            if groups.beyond[at] > CHARGED * tolerance:  # the certificate is refused
+            outlook = self._outlook(groups, level, certify)
+            at = outlook.argmax()
+            # What lies beyond the limit is judged where the walk will probably end: that is what is certified.
+            unlikely = np.append(outlook[at + 1 :] <= 0, True)
+            if groups.beyond[at + unlikely.argmax()] > CHARGED * tolerance:  # the certificate is refused
                 return 0.0
-            return float(ndtr(self._outlook(groups, level, certify, fit)[at]))
+            return float(scipy.special.ndtr(self._outlook(groups, level, certify, fit)[at]))
 
         return chance
 
@@ -372,7 +375,7 @@ class Clustered:
         q, n = groups.tolerance, np.maximum(groups.share * certify, 1e-9)
         goal = -np.log(max(level, 1e-300))
         margin = n * groups.size * (q - groups.rate)
-        luck = -ndtri(max(level, 1e-300)) * np.sqrt(n * q * (1 - q) * groups.size * groups.alike)
+        luck = -scipy.special.ndtri(max(level, 1e-300)) * np.sqrt(n * q * (1 - q) * groups.size * groups.alike)
         needed = np.hypot(luck, (1 - q) * groups.limit * goal)
         deviation = np.sqrt(n * groups.rate * (1 - groups.rate) * groups.size * groups.alike * (1 + certify / fit))
         return np.asarray((margin - needed) / deviation)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 
 def upper_bound(
@@ -37,7 +37,7 @@ def upper_bound(
     sums = np.concatenate([sums, np.asarray(worst)[..., None]], axis=-1)
     sizes = np.concatenate([sizes, pseudo], axis=-1)
     mean, error, skewness = _moments(sums, sizes)
-    quantile = float(stdtrit(sums.shape[-1] - 1, 1.0 - level))
+    quantile = float(scipy.special.stdtrit(sums.shape[-1] - 1, 1.0 - level))
     poisson = quantile + skewness * (quantile**2 - 1.0) / 3.0
     return mean + error * np.where(skewness > 0, poisson, -_hall(-quantile, skewness))
 
@@ -59,7 +59,7 @@ def interval(
         Hall, P. (1992). On the removal of skewness by transformation. JRSS B 54, 221–228.
     """
     mean, error, skewness = _moments(sums, sizes)
-    quantile = float(stdtrit(sums.shape[-1] - 1, 1.0 - level / 2))
+    quantile = float(scipy.special.stdtrit(sums.shape[-1] - 1, 1.0 - level / 2))
     return mean - error * _hall(quantile, skewness), mean - error * _hall(-quantile, skewness)
 
 

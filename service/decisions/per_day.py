@@ -38,7 +38,7 @@ def of_rows_per_day(policy: Policy, measured: int | None) -> Policy:
         return policy
     if measured is None:
         raise PolicyError(
-            "The rows of a day are unknown: there is no whole day (UTC) of traffic to measure them.",
+            "The rows of a day are unknown: there is no whole day (UTC) of traffic, or it is not counted yet.",
             where=in_body("rows_per_day"),
             found=None,
             expected="the rows that the model predicts in a busy day",

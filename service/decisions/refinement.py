@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 MIN_GROUPS: Final = 25
 """Minimum number of groups with a right answer, and with a wrong one, for an interval."""
@@ -113,7 +113,7 @@ def _error(pulls: NDArray[np.float64]) -> float:
     """Return the half-width of a 95 % interval."""
     groups = len(pulls)
     deviation = np.sqrt(float(pulls @ pulls) * groups / (groups - 1))
-    return float(stdtrit(groups - 1, (1 + _COVERAGE) / 2) * deviation)
+    return float(scipy.special.stdtrit(groups - 1, (1 + _COVERAGE) / 2) * deviation)
 
 
 def _interval(area: float, reach: float) -> tuple[float, float] | None:

@@ -51,6 +51,8 @@ class Rows:
             Where labels are sought for some rows only, a claim about traffic needs the others here as well.
         segment: The request's segment, str or object of shape (N,), "" or None where it named none.
         amount: Amount at stake, float64 of shape (N,), NaN where unknown.
+        cells: Cells of named columns, for calibrators that read them: a structured array (N,), see `Columns.cells_of`.
+            None where none does.
         action: What a policy decided, object of shape (N,), None where none did.
         predicted_at: Time of the prediction in microseconds since the epoch, int64 of shape (N,).
         labelled_at: When the row's first label was received, int64 of shape (N,); 0 where none has come.
@@ -77,6 +79,7 @@ class Rows:
     labelled: NDArray[np.bool_] | None = None
     segment: NDArray[np.str_] | NDArray[np.object_] = _column(np.full(1, None))
     amount: NDArray[np.float64] = _column(np.full(1, np.nan))
+    cells: NDArray[np.void] | None = None
     action: NDArray[np.object_] = _column(np.full(1, None))
     predicted_at: NDArray[np.int64] = _column(np.zeros(1, np.int64))
     labelled_at: NDArray[np.int64] = _column(np.zeros(1, np.int64))
@@ -240,7 +243,7 @@ class ScoredRows(Rows):
         positive: NDArray[np.bool_],
     ) -> Self:
         """Add scores to rows, and leave out the columns that no policy reads."""
-        columns: dict[str, Any] = rows.without("logits", "label", "labelled_at", "action").columns()
+        columns: dict[str, Any] = rows.without("logits", "label", "labelled_at", "action", "cells").columns()
         return cls(**columns, probability=probability, score=score, positive=positive)
 
 

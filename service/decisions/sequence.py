@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import bdtr
 
 from service.decisions.binomial import critical_errors
 
@@ -42,7 +42,7 @@ def choose_start(
     rows = np.rint(expected).astype(np.int64)
     rate = (fit_errors + 0.5) / (fit_rows + 1.0)
     critical = critical_errors(rows, tolerance, level) - wrong
-    power = np.where(critical >= 0, bdtr(np.maximum(critical, 0), np.maximum(rows, 1), rate), 0.0)
+    power = np.where(critical >= 0, scipy.special.bdtr(np.maximum(critical, 0), np.maximum(rows, 1), rate), 0.0)
     if power.max() > 0:
         return int(power.argmax())
     rate = np.minimum(rate + wrong / np.maximum(rows, 1), 1 - 1e-9)

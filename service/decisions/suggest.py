@@ -14,8 +14,8 @@ from functools import cache
 from typing import Any, Final, Literal
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import betaincinv
 
 from candor.contract.certificates import Threshold
 from candor.contract.conditions import REVIEW
@@ -278,7 +278,9 @@ class _FitRows:
         self.base_rate = self.positives / self.size
         self._share: NDArray[np.float64] = np.divide(self._precision.n, self.size)
         n, errors = self._precision.n, self._precision.errors
-        self._rate: NDArray[np.float64] = np.asarray(betaincinv(errors + 0.5, n - errors + 0.5, 0.5), np.float64)
+        self._rate: NDArray[np.float64] = np.asarray(
+            scipy.special.betaincinv(errors + 0.5, n - errors + 0.5, 0.5), np.float64
+        )
 
     def _sample(self, grid: Grid) -> Sample:
         return Sample(self._fit, grid.cells(self._fit), grid.floor, self._seed)

@@ -153,7 +153,7 @@ class Calls:
             self._record.refused(_REFUSED[call.code], call.peer, method, prefix)
         elif principal is not None and prefix is not None and (answer := call.facts.get("answer")) is not None:
             self._record.predicted(prefix, principal.name, answer.served.revision.model, answer.ids)
-            self._access.charge(prefix, len(answer.ids))
+            self._access.charge(principal, len(answer.ids))
 
 
 def _address(peer: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from service.errors import InputError, InputTypeError, MalformedBodyError
 from service.open_inference.named import declared, own_name
-from service.open_inference.request import OUTPUTS, PER_ROW, Inference, read
+from service.open_inference.request import MOST_BESIDE, OUTPUTS, Inference, read
 from service.places import Place, in_body
 from service.serving.model import Model
 from service.serving.plane import Served
@@ -41,10 +41,10 @@ def parse(request: Any, model: Model, served: Served, *, max_rows: int) -> Infer
         InputError: The request cannot be answered.
     """
     raw = request.raw_input_contents
-    if (sent := len(request.inputs)) > 1 + len(PER_ROW):
+    if (sent := len(request.inputs)) > 1 + MOST_BESIDE:
         most = (
             max(len(declared(served.input, served.encoder)), len(served.input.tensors))
-            + len(PER_ROW)
+            + MOST_BESIDE
             + len(model.beyond.known)
         )
         if sent > most:

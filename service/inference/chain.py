@@ -8,6 +8,7 @@ input is the very memory that the model wrote its logits to. On a CPU the calibr
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from service.places import in_body
 _TOLERANCE = 1e-4  # of probabilities; the graph computes in float64, as the calibrator does
 
 Scores = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
+WithInputs = Callable[[npt.NDArray[np.float32], npt.NDArray[Any]], npt.NDArray[np.float32]]
 
 
 class Chain:
@@ -34,16 +36,20 @@ class Chain:
     Args:
         session: Model, shared with other chains.
         calibrator: Fitted for the classes of the model.
+        with_inputs: Makes probabilities of logits and inputs instead, for a calibrator that reads both; on the CPU.
 
     Raises:
         ConfigurationError: The model is on a GPU, and the package `onnx` is not installed.
         RevisionStateError: The graph gives different probabilities than the calibrator.
     """
 
-    def __init__(self, session: Runtime, calibrator: Calibrator) -> None:
+    def __init__(self, session: Runtime, calibrator: Calibrator, with_inputs: WithInputs | None = None) -> None:
         self._session = session
         self._calibrator = calibrator
-        self._graph = _Graph(session, calibrator) if isinstance(session, Session) and session.bound else None
+        self._with_inputs = with_inputs
+        self._graph: _Graph | None = None
+        if isinstance(session, Session) and session.bound and with_inputs is None:
+            self._graph = _Graph(session, calibrator)
         self._calibrate_ns = 0
 
     @property
@@ -77,7 +83,11 @@ class Chain:
                 raise
             began = time.perf_counter_ns()
             try:
-                probabilities = self._calibrator.predict_proba(logits)
+                probabilities = (
+                    self._calibrator.predict_proba(logits)
+                    if self._with_inputs is None
+                    else self._with_inputs(logits, inputs)
+                )
             except CalibrationDataError:  # it checks every row anyway, so a second check costs only now
                 check_logits(logits, first_row=first_row)
                 raise

@@ -225,12 +225,16 @@ def _named(row: int, field: str = "inputs") -> Iterator[None]:
     try:
         yield
     except (ImageError, RowError) as error:
-        refusal = InputValueError(
-            f"{error.message[0].upper()}{error.message[1:]}.",
-            where=in_body(field, row),
-            found=error.found,
-            expected=error.expected,
-        )
-        if isinstance(error, RowError):
-            refusal.refused = error.refused
-        raise refusal from error
+        raise _refusal(error, row, field) from error  # a name for it here would be a cycle that keeps the inputs
+
+
+def _refusal(error: ImageError | RowError, row: int, field: str) -> InputValueError:
+    refusal = InputValueError(
+        f"{error.message[0].upper()}{error.message[1:]}.",
+        where=in_body(field, row),
+        found=error.found,
+        expected=error.expected,
+    )
+    if isinstance(error, RowError):
+        refusal.refused = error.refused
+    return refusal

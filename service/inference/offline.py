@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,16 @@ from service.places import Place
 
 _ROWS_PER_RUN: Final = 64
 _THREADS: Final = 1  # the service has the others
+
+
+class Scoring(Protocol):
+    """Scores inputs that are read chunk by chunk: here at once, on a cluster when all of them are there."""
+
+    def add(self, inputs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Take inputs (N, …), N ≥ 0; return N entries that stand for their logits."""
+
+    def finish(self, added: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """Return the logits (N, K) for which N such entries stand."""
 
 
 class Scorer:
@@ -67,3 +77,11 @@ class Scorer:
             error.remedy = "Leave such inputs out: the arithmetic of the model overflows on them."
             raise
         return logits
+
+    def add(self, inputs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the logits of inputs, at once; for `Scoring`."""
+        return self(inputs)
+
+    def finish(self, added: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """Return what `add` returned."""
+        return added

@@ -23,8 +23,8 @@ from itertools import pairwise
 from typing import Any, Final, Self
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import expit, logit
 
 from service.decisions.numbers import number, whole
 from service.decisions.rows import ScoredRows
@@ -64,8 +64,8 @@ def values(probability: NDArray[np.float64], tolerance: float) -> tuple[NDArray[
     """
     slope, shift, low, high = _CURVES
     p = probability[:, None]
-    changed = slope * logit(np.clip(p, 1e-9, 1.0 - 1e-9)) + shift
-    curve, rest = expit(changed), expit(-changed)
+    changed = slope * scipy.special.logit(np.clip(p, 1e-9, 1.0 - 1e-9)) + shift
+    curve, rest = scipy.special.expit(changed), scipy.special.expit(-changed)
     here = (p > low) & (p <= high)
     upper, lower = p + tolerance, p - tolerance
     up, down = here & (curve > upper), here & (curve < lower)

@@ -15,8 +15,8 @@ import math
 from typing import Any, Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from service.decisions.calibrated import Calibrated
 
@@ -91,7 +91,7 @@ def mean(values: NDArray[np.float64], weight: NDArray[np.float64], group: NDArra
     value, variance, groups = _linearised(values, weight, group)
     if groups < 2:
         return {"value": value, "interval": None}
-    reach = float(stdtrit(groups - 1, 0.975)) * math.sqrt(variance)
+    reach = float(scipy.special.stdtrit(groups - 1, 0.975)) * math.sqrt(variance)
     return {"value": value, "interval": [value - reach, value + reach]}
 
 
@@ -106,7 +106,7 @@ def share(hits: NDArray[np.bool_], weight: NDArray[np.float64], group: NDArray[n
     )  # Kish's effective size, because the variance may miss rare errors of large weight
     if variance > 0:
         n = min(value * (1 - value) / variance, n)
-    z = float(stdtrit(groups - 1, 0.975))
+    z = float(scipy.special.stdtrit(groups - 1, 0.975))
     centre, scale = value + z**2 / (2 * n), 1 + z**2 / n
     reach = z * math.sqrt(value * (1 - value) / n + z**2 / (4 * n**2))
     return {"value": value, "interval": [max((centre - reach) / scale, 0.0), min((centre + reach) / scale, 1.0)]}

@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import gammaln, xlogy
 
 _TILTS: Final = np.array([0.6, 0.8, 0.9, 0.97])
 """λ: small ones suit many bins, those near 1 few bins and strong evidence."""
@@ -102,8 +102,7 @@ def rejected(evidences: Sequence[float], level: float) -> NDArray[np.bool_]:
 
 def _term(counts: Counts, rows: int, drawn: int, left: int) -> NDArray[np.float64]:
     """Return a bin's part of G/2 for each possible count of the second sample: this bin against those after it."""
-    others = left - drawn
-    first = rows - counts
+    xlogy, others, first = scipy.special.xlogy, left - drawn, rows - counts
     seen = xlogy(counts, counts) + xlogy(drawn - counts, drawn - counts) - xlogy(drawn, drawn)
     seen += xlogy(first, first) + xlogy(others - first, others - first) - xlogy(others, others)
     pooled = xlogy(rows, rows) + xlogy(left - rows, left - rows) - xlogy(left, left)
@@ -117,6 +116,7 @@ def _log_hypergeometric(counts: Counts, rows: int, drawn: int, left: int) -> NDA
 
 
 def _log_choose(n: int, k: Counts) -> NDArray[np.float64]:
+    gammaln = scipy.special.gammaln
     logs: NDArray[np.float64] = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
     return logs
 

@@ -17,8 +17,8 @@ from itertools import pairwise
 from typing import Any, Final, Self
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import expit, logit
 
 from service.decisions.numbers import whole
 from service.decisions.rows import ScoredRows
@@ -48,7 +48,7 @@ def log_factors(
     shift, low, high = _BETS
     p = probability[:, None]
     stated = np.clip(propensity, 1e-9, 1.0 - 1e-9)[:, None]
-    moved = logit(stated) + shift
+    expit, moved = scipy.special.expit, scipy.special.logit(stated) + shift
     found = np.where(sought[:, None], np.log(expit(moved) / stated), np.log(expit(-moved) / (1.0 - stated)))
     return np.where((p > low) & (p <= high), found, 0.0)
 

@@ -35,6 +35,7 @@ from service.state.maturing import settled
 from service.state.monitors import Counted, MonitorStore, StoredEstimates, StoredMonitor
 from service.state.recent import load_recent_rows, rows_at_once
 from service.state.revisions import RevisionStore
+from service.state.row_cells import RowCells
 from service.state.window import Window
 from service.times import iso
 
@@ -121,9 +122,14 @@ class Monitors(Rounds):
 
     def _visit(self, model: Model) -> bool:
         with self._database.try_lock(f"monitors/{model.name}") as mine:
+            more = False
             if mine:
                 self._guards.look(model)
-            more = mine and self._step(model)
+                until_s = time.monotonic() + _PATIENCE_S
+                more = self._models.traffic.count_days(
+                    model.name, self.clock(), lambda: self._stopping.is_set() or time.monotonic() > until_s
+                )
+                more |= self._step(model)
         self._seen[model.name] = self.status(model.name)
         return more
 
@@ -204,7 +210,8 @@ class Monitors(Rounds):
         due = [one for one in behind if one.through == start]
         revision = served.revision
         until = min([mature, *(one.through for one in behind if one.through > start)])
-        window = Window(revision.model, revision.model_digest, start, until)
+        cells = RowCells.of(served.bundle, served.calibrator)
+        window = Window(revision.model, revision.model_digest, start, until, cells=cells)
         with self._database.connect() as connection:
             end = cohort_end(connection, window, since_us=start, until_us=until, rows=_rows_at_once(len(served.labels)))
             window = settled(connection, replace(window, until_us=end), self.clock(), served.labels)
@@ -251,7 +258,8 @@ class Monitors(Rounds):
 
     def _newest(self, served: Served, since: int, until: int, *, with_silence: bool = False) -> Rows:
         revision = served.revision
-        window = Window(revision.model, revision.model_digest, since, until)
+        cells = RowCells.of(served.bundle, served.calibrator)
+        window = Window(revision.model, revision.model_digest, since, until, cells=cells)
         with self._database.connect() as connection:
             if with_silence:
                 window = settled(connection, window, self.clock(), served.labels)

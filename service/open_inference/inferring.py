@@ -25,11 +25,8 @@ class Inferring(Prediction[Inference, W]):
         return {
             "deadline_s": min(limit for limit in limits if limit is not None),
             "policy": inference.policy,
-            "references": inference.references,
-            "groups": inference.groups,
-            "segments": inference.segment,
-            "amounts": inference.amounts,
-            "carried": inference.carried,
+            "segment": inference.segment,
+            "per_row": inference.per_row,
         }
 
     def place(self, error: InputError) -> None:

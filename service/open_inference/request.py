@@ -11,23 +11,20 @@ import numpy.typing as npt
 
 from bundle import Columns, InputSpec, Tokenizer
 from bundle.open_inference import BYTES
-from bundle.table import Cell
 from service.errors import InputError, InputTypeError, InputValueError, MalformedBodyError
 from service.inference.amounts import AMOUNTS
 from service.inference.encoded import Absent, decode_images
 from service.inference.inputs import NOTHING, Beyond, Encoder
 from service.inference.names import check_name
+from service.inference.per_row import NOTHING_SAID, PER_ROW, PerRow
 from service.open_inference import fields, named, parameters
 from service.open_inference.fields import kind_of
 from service.open_inference.named import INPUT
 from service.open_inference.tensor import InputTensor, raw_tensor
 from service.places import Place, in_body, in_header
 
-NAMES: Final = ("references", "groups", "segments")
-"""Optional tensors with the client's names of the rows."""
-
-PER_ROW: Final = (*NAMES, AMOUNTS)
-"""All optional tensors with an entry per row."""
+MOST_BESIDE: Final = len(PER_ROW)
+"""Maximum number of tensors beside the model's own, and those of challengers."""
 
 LOGITS, PROBABILITIES, CONFIDENCE, DECISION = OUTPUTS = ("logits", "probabilities", "confidence", "decision")
 SET: Final = "set"
@@ -71,13 +68,10 @@ class Inference:
         id: The client's name of the request, repeated in the answer.
         policy: Name of the policy to decide with.
         timeout_s: Queueing deadline in seconds, None for the default of the service.
-        segment: Segment of all rows, or of each.
-        references: The client's name of each row, if given.
-        groups: Group of each row, if given.
-        amounts: Amount at stake in each row, if given.
+        segment: Segment of all rows.
+        per_row: What is said of each row.
         where: Place of the input tensor, for errors.
         absent: Accepted missing and unknown values of columns; None for other inputs.
-        carried: Cells of each row that only challengers need; None without any.
     """
 
     inputs: npt.NDArray[Any] | list[bytes]
@@ -85,13 +79,10 @@ class Inference:
     id: str | None = None
     policy: str | None = None
     timeout_s: float | None = None
-    segment: str | list[str | None] | None = None
-    references: list[str | None] | None = None
-    groups: list[str | None] | None = None
-    amounts: list[float | None] | None = None
+    segment: str | None = None
+    per_row: PerRow = NOTHING_SAID
     where: Place = _FIRST
     absent: Absent | None = None
-    carried: list[dict[str, Cell]] | None = None
 
     def array(self, spec: InputSpec, *, max_pixels: int) -> npt.NDArray[Any]:
         """Return the inputs, decoded where they are images.
@@ -134,8 +125,9 @@ def read(
     carried = {name: tensors[name] for name in beyond.carried & tensors.keys()} if by_name else {}
     if by_name and isinstance(encoder, Columns) and beyond.known:
         tensors = {name: tensor for name, tensor in tensors.items() if name in encoder.kinds}
-    amounts = naming.pop(AMOUNTS, None)
-    names = {name: tensor.names(body, max_rows) for name, tensor in naming.items()}
+    said: dict[str, Any] = {
+        name: (tensor.amounts if name == AMOUNTS else tensor.names)(body, max_rows) for name, tensor in naming.items()
+    }
     absent: Absent | None = Counter() if by_name else None
     inference = Inference(
         inputs=_inputs(tensors, body, spec, encoder, max_rows, absent, by_name=by_name),
@@ -147,20 +139,18 @@ def read(
         absent=absent,
     )
     if carried:
-        inference.carried = named.carried_cells(carried, body, len(inference.inputs))
+        said["carried"] = named.carried_cells(carried, body, len(inference.inputs))
     if given:
         inference.policy = fields.text(given, "policy", in_body("parameters", "policy"))
         inference.timeout_s = _timeout(given)
         for name in ("references", "groups"):
             if (listed := parameters.names_of(given, name, max_rows)) is not None:
-                if name in names:
+                if name in said:
                     raise parameters.given_twice(name)
-                names[name] = listed
-    if given or names:
-        inference.segment = _segment(given, names.get("segments"))
-        inference.references, inference.groups = names.get("references"), names.get("groups")
-    if amounts is not None:
-        inference.amounts = amounts.amounts(body, max_rows)
+                said[name] = listed
+        inference.segment = _segment(given, said.get("segments"))
+    if said:
+        inference.per_row = PerRow(**said)
     return inference
 
 
@@ -315,11 +305,11 @@ def _classes(name: str, given: dict[str, Any], where: Place) -> int:
     return classes
 
 
-def _segment(given: dict[str, Any], each: list[str | None] | None) -> str | list[str | None] | None:
+def _segment(given: dict[str, Any], each: list[str | None] | None) -> str | None:
     where = in_body("parameters", "segment")
     segment = fields.text(given, "segment", where)
     if segment is None:
-        return each
+        return None
     if each is not None:
         raise InputValueError("The segment is given twice.", where=where, found=segment, expected="once")
     return check_name(segment, "A segment has", where)

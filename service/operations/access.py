@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _REREAD_AFTER_S = 0.1
 _FORWARDING = frozenset(("forwarded", "via", "x-real-ip"))
+_LONGEST_ADDRESS = 512  # longer ones are not remembered: heads of 64 KiB would fill the memory
 
 
 class Access:
@@ -90,12 +91,17 @@ class Access:
         await self._read_again()
         return self._ring.authenticate(text)
 
-    async def session(self, text: str) -> Session | None:
-        """Return the open session with this text, or None."""
-        if (session := self._ring.session(text)) is not None:
+    def prefix(self, text: str) -> str:
+        """Return the prefix of a text if a valid key has that prefix, else ""; the secret is not checked."""
+        key = self._ring.valid("".join(text.split("_")[1:2]))
+        return "" if key is None else key.prefix
+
+    async def session(self, digest: bytes) -> Session | None:
+        """Return the open session with this digest, or None."""
+        if (session := self._ring.session(digest)) is not None:
             return session
         await self._read_again()
-        return self._ring.session(text)
+        return self._ring.session(digest)
 
     def name(self, session: Session) -> str:
         """Return the name of a session's person, or of its key's holder; the prefix without a valid key."""
@@ -144,9 +150,10 @@ class Access:
             )
         return self._spent(key)
 
-    def charge(self, prefix: str, rows: int) -> None:
-        """Count rows that a key was answered; see `Rates.charge`."""
-        self._rates.charge(prefix, rows)
+    def charge(self, principal: Principal, rows: int) -> None:
+        """Count rows that a key, or a person, was answered; see `Rates.charge`."""
+        if principal.prefix is not None:
+            self._rates.charge(principal.prefix, rows, principal.rows_per_s)
 
     def at_once(self, authorization: str | None, scope: str, model: str | None) -> Principal | None:
         """Return the sender by its `Authorization` header, None if it is not known to have scope and model.
@@ -206,7 +213,7 @@ class Access:
 def _holder(found: ApiKey | Person) -> Principal:
     if not isinstance(found, ApiKey):
         return found.principal
-    return Principal(found.name, found.scopes, found.prefix, found.models, found.source)
+    return Principal(found.name, found.scopes, found.prefix, found.models, found.source, (), found.rows_per_s)
 
 
 def _token(authorization: str | None) -> str:
@@ -251,13 +258,17 @@ def not_local(where: Place, found: str, expected: str) -> ForbiddenError:
     )
 
 
-@lru_cache(maxsize=1024)
 def names_loopback(address: str) -> bool:
-    """Return whether an address with "//" names this machine. A malformed address does not.
+    """Return whether an address with "//" names this machine. A malformed address does not, nor a long one.
 
     >>> names_loopback("http://localhost:8000"), names_loopback("//[::1]"), names_loopback("//["), names_loopback("//")
     (True, True, False, False)
     """
+    return len(address) <= _LONGEST_ADDRESS and _names_loopback(address)
+
+
+@lru_cache(maxsize=1024)
+def _names_loopback(address: str) -> bool:
     try:
         return is_loopback(urlsplit(address).hostname or "")
     except ValueError:

@@ -35,6 +35,7 @@ from candor.contract.policies import TOP
 from service.cases.contents import input_of, logits_of, shown
 from service.cases.described import described, predicted_by
 from service.cases.reasons import reasons_of
+from service.decisions.multicalibrated import Multicalibrated, of_two
 from service.decisions.revision import Revision
 from service.errors import ForbiddenError, InputValueError, UnknownLabelError
 from service.operations import feedback
@@ -111,7 +112,12 @@ def get_case(runtime: Runtime, model: Model, case: str) -> CaseDetail:
         logits = logits_of(runtime.database, len(labels), case)
         if logits is not None:
             revision = runtime.revisions.get(model.name, found.revision)
-            probabilities = dict(zip(labels, revision.calibrator.predict_proba(logits[None])[0].tolist(), strict=True))
+            each = (
+                of_two(np.array([found.predicted], np.int64), np.array([found.confidence], np.float64))
+                if isinstance(revision.calibrator, Multicalibrated)
+                else revision.calibrator.predict_proba(logits[None])
+            )
+            probabilities = dict(zip(labels, each[0].tolist(), strict=True))
             if found.reasons is None and served is not None and example is not None:
                 fields["reasons"] = _reasons(served, revision, found.policy, example, logits)
     if labels is not None and found.predicted is not None:
@@ -162,7 +168,8 @@ def _scoring(runtime: Runtime, model: Model, revision: str, policy: str) -> Call
     solved, labels = by.policies.get(policy), runtime.models.labels_of(by)
     if solved is not None and solved.policy.positive == TOP:
         return lambda past: 1.0 - past.confidence
-    if solved is None or labels is None or solved.policy.positive not in labels:
+    unknown = isinstance(by.calibrator, Multicalibrated)  # of earlier rows, without their columns
+    if unknown or solved is None or labels is None or solved.policy.positive not in labels:
         return lambda _: None
     column, calibrator = labels.index(solved.policy.positive), by.calibrator
     return lambda past: float(calibrator.predict_proba(np.frombuffer(past.logits, "<f4")[None])[0, column])
@@ -173,7 +180,9 @@ def _reasons(
 ) -> Reasons | None:
     """Return why a row got its probability, as the bundle's trees tell; None without trees or the policy."""
     solved = revision.policies.get(policy)
-    return None if solved is None else reasons_of(served, revision.calibrator, solved.policy.positive, example, logits)
+    if solved is None or isinstance(revision.calibrator, Multicalibrated):  # whose probability is not the trees' alone
+        return None
+    return reasons_of(served, revision.calibrator, solved.policy.positive, example, logits)
 
 
 def _kept(runtime: Runtime, model: Model, found: state.Case) -> dict[str, Any] | None:

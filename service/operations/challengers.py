@@ -14,6 +14,7 @@ from candor.contract.challengers import (
     OutcomeQuestion,
     Question,
 )
+from service.decisions.multicalibrated import Multicalibrated
 from service.decisions.solved import SolvedPolicy
 from service.errors import RevisionStateError, UnknownRevisionError
 from service.monitoring.comparison import LOG_LOSS, Comparison, prices
@@ -63,6 +64,13 @@ def put_challenger(
             where=in_body("revision"),
             found=chosen.id,
             expected="another revision",
+        )
+    if isinstance(chosen.calibrator, Multicalibrated):
+        raise RevisionStateError(
+            f"Revision {chosen.id} reads columns of each row, which comparisons with a challenger do not read.",
+            where=in_body("revision"),
+            found=chosen.calibrator.name,
+            expected="a revision with another calibrator",
         )
     with runtime.models.check_challenger(chosen) as served:
         columns = [one.name for one in served.encoder.columns] if isinstance(served.encoder, Columns) else []

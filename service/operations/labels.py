@@ -10,11 +10,12 @@ from bundle.manifest import ABSENT, PRESENT
 from candor.contract.feedback import FeedbackEntry, FeedbackStatus
 from candor.contract.labels import LabelsEntry, LabelsReceipt, LabelsStatus, MultiLabelModel, MultiLabelModels
 from service.errors import FeedbackError, NotReadyError, UnknownLabelError, UnknownModelError
+from service.ids import id_of
 from service.operations import feedback
 from service.operations.principal import Principal
 from service.places import Place
 from service.runtime import Runtime
-from service.serving.labels import MultiLabel, id_of
+from service.serving.labels import MultiLabel
 from service.serving.model import Model
 from service.serving.models import Models
 from service.state.feedback import FeedbackItem
@@ -25,13 +26,13 @@ PlaceOf = Callable[[int, str | None], Place]
 
 def get(models: Models, name: str) -> MultiLabel:
     """Return the multi-label model called `name`; raises UnknownModelError."""
-    found = models.multilabel(name)
+    found = models.multilabels.get(name)
     if found is None:
         raise UnknownModelError(
             f"Unknown multi-label model {name!r}.",
             where="model",
             found=name,
-            expected=[several.name for several in models.multilabels()],
+            expected=[several.name for several in models.multilabels.all()],
             remedy="Import one with --label-columns. A model of one label per row is at /v1/models.",
         )
     return found
@@ -40,7 +41,7 @@ def get(models: Models, name: str) -> MultiLabel:
 def list_all(runtime: Runtime, *, by: Principal) -> MultiLabelModels:
     """Return every multi-label model that the caller may reach."""
     return MultiLabelModels(
-        items=tuple(_described(several) for several in runtime.models.multilabels() if by.sees(several.name))
+        items=tuple(_described(several) for several in runtime.models.multilabels.all() if by.sees(several.name))
     )
 
 

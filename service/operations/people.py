@@ -52,6 +52,10 @@ class Person:
     def requests_per_s(self) -> None:
         """No rate of its own: the settings' limit holds."""
 
+    @property
+    def rows_per_s(self) -> None:
+        """None of its own either."""
+
 
 class People:
     """Identify people by tokens, and give them the scopes of their groups.

@@ -38,6 +38,7 @@ class Principal:
         models: The only models that it may reach; None for all.
         source: The only source of the labels that it sends; None for any.
         grants: Its scopes by model where they differ; `scopes` and `models` then have all of them.
+        rows_per_s: Its own rate limit of predicted rows; None for the settings' limit.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Principal:
     models: frozenset[str] | None = None
     source: str | None = None
     grants: tuple[Grant, ...] = ()
+    rows_per_s: float | None = None
 
     @property
     def limited(self) -> bool:

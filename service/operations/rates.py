@@ -37,6 +37,10 @@ class Sender(Protocol):
     def requests_per_s(self) -> float | None:
         """Its own rate limit; None for the settings' limit."""
 
+    @property
+    def rows_per_s(self) -> float | None:
+        """Its own rate limit of predicted rows; None for the settings' limit."""
+
 
 class Rates:
     """Limit the rates of requests and rows of each key, with bursts of one second.
@@ -50,7 +54,7 @@ class Rates:
         requests_per_s: For keys without a rate of their own; None does not limit them.
         shared: Open file, initially empty, in which all processes count; None for a process that is alone.
         clock: Seconds, never going back, the same in all processes.
-        rows_per_s: For the rows of each key; None does not limit them.
+        rows_per_s: For the rows of keys without a rate of their own; None does not limit them.
     """
 
     def __init__(
@@ -78,12 +82,13 @@ class Rates:
             RateLimitedError: It has sent too many requests, or rows; nothing is counted.
         """
         rate = self._default if key.requests_per_s is None else key.requests_per_s
-        if rate is None and self._rows_per_s is None:
+        rows = self._rows_per_s if key.rows_per_s is None else key.rows_per_s
+        if rate is None and rows is None:
             return
         with self._alone():
             now, late = int(self._clock() * _PER_S), 0
-            if self._rows_per_s is not None:
-                most, what = self._rows_per_s, "rows"
+            if rows is not None:
+                most, what = rows, "rows"
                 late = self._late(self._place(_number(f"{key.prefix} rows")), most, now)
             if late <= 0 and rate is not None:
                 most, what, place = rate, "requests", self._place(_number(key.prefix))
@@ -96,23 +101,25 @@ class Rates:
                 expected=f"at most {most:g} a second",
                 remedy="Wait as long as Retry-After says; send several rows in one request; or ask for a higher rate."
                 if what == "requests"
-                else "Wait as long as Retry-After says, or ask for a higher rate (CANDOR_KEY_ROWS_PER_S).",
+                else "Wait as long as Retry-After says, or ask for a higher rate (`candor keys create --rows-rate`).",
                 retry_after_s=late / _PER_S,
             )
 
-    def charge(self, prefix: str, rows: int) -> None:
+    def charge(self, prefix: str, rows: int, rows_per_s: float | None = None) -> None:
         """Count rows that a key was answered: they delay its next requests, not this one.
 
         Args:
             prefix: Prefix of the key.
             rows: Number of rows.
+            rows_per_s: Its own rate limit of rows; None for the settings' limit.
         """
-        if self._rows_per_s is None:
+        rate = self._rows_per_s if rows_per_s is None else rows_per_s
+        if rate is None:
             return
         with self._alone():
             place = self._place(_number(f"{prefix} rows"))
             now = int(self._clock() * _PER_S)
-            due = max(self._due[place], now) + rows * _interval(self._rows_per_s)
+            due = max(self._due[place], now) + rows * _interval(rate)
             self._due[place] = min(due, now + _LONGEST)
 
     def _late(self, place: int, rate: float, now: int) -> int:

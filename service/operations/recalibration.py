@@ -8,6 +8,7 @@ from typing import Any
 
 from calibrators import CALIBRATORS
 from candor.contract.recalibration import FeedbackSource, ImplicitNegative, RecalibrationRequest
+from service.decisions.multicalibrated import METHOD, Multicalibrated
 from service.decisions.solved import SolvedPolicy
 from service.errors import InputValueError, JobStateError, TooFewLabelsError, error_from_document
 from service.operations.principal import Principal
@@ -17,10 +18,13 @@ from service.places import in_body
 from service.recalibration.execution import limits_of
 from service.recalibration.task import UNCHANGED, RefitRequest
 from service.runtime import Runtime
+from service.serving.loading import check_inputs_kept
 from service.serving.model import Model
+from service.serving.plane import Served
 from service.state.database import now_us
 from service.state.jobs import Job
 from service.state.maturing import settled
+from service.state.row_cells import columns_told
 from service.state.window import Window
 
 
@@ -55,7 +59,7 @@ def checked(runtime: Runtime, model: Model, request: RecalibrationRequest, *, by
         InputValueError: The request cannot be fulfilled; the error says which part.
         ForbiddenError: It asks for an activation, and the caller lacks the scope `approve`.
     """
-    known = sorted({*CALIBRATORS, UNCHANGED})
+    known = sorted({*CALIBRATORS, METHOD, UNCHANGED})
     if request.calibrator is not None and request.calibrator not in known:
         raise InputValueError(
             f"Unknown calibrator {request.calibrator!r}.",
@@ -63,6 +67,7 @@ def checked(runtime: Runtime, model: Model, request: RecalibrationRequest, *, by
             found=request.calibrator,
             expected=known,
         )
+    _check_columns(runtime, model.served, request)
     if request.mode == "activate":
         by.require("approve")
         if request.gate != "superior":
@@ -81,6 +86,7 @@ def checked(runtime: Runtime, model: Model, request: RecalibrationRequest, *, by
     return RefitRequest(
         mode=request.mode,
         calibrator=request.calibrator,
+        columns=request.columns,
         since_us=window.since_us,
         until_us=window.until_us,
         unknown_propensity=source.unknown_propensity,
@@ -90,6 +96,44 @@ def checked(runtime: Runtime, model: Model, request: RecalibrationRequest, *, by
         labelled_set=request.source.labelled_set,
         limits=request.limits.model_dump(exclude_none=True),
     )
+
+
+def _check_columns(runtime: Runtime, served: Served, request: RecalibrationRequest) -> None:
+    """Refuse columns for a calibrator that reads none, and a multicalibration that a model does not allow."""
+    method = request.calibrator or served.calibrator.name
+    if method != METHOD:
+        if request.columns is not None:
+            raise InputValueError(
+                f"The calibrator {method!r} reads no columns.",
+                where=in_body("columns"),
+                found=list(request.columns),
+                expected=f'none, or "calibrator": "{METHOD}"',
+            )
+        return
+    check_inputs_kept(runtime.settings)
+    known = columns_told(served.bundle)
+    if len(served.labels) != 2 or not known:
+        raise InputValueError(
+            "The model does not allow multicalibration: it requires two labels, and rows whose columns can be told "
+            "from one array of numbers.",
+            where=in_body("calibrator"),
+            found=f"{len(served.labels)} labels and an input of kind {served.input.kind}"
+            + ("" if known else " without such columns"),
+            expected="a table model of two labels",
+            remedy="Use another calibrator; promises by segment need no columns.",
+        )
+    if request.columns is None:
+        if not isinstance(served.calibrator, Multicalibrated):
+            raise InputValueError("Multicalibration requires columns.", where=in_body("columns"), expected=list(known))
+        return
+    for at, name in enumerate(request.columns):
+        if name not in known or name in request.columns[:at]:
+            raise InputValueError(
+                "Unknown column." if name not in known else "Duplicate column.",
+                where=in_body("columns", at),
+                found=name[:200],
+                expected=list(known),
+            )
 
 
 def _check_limits(runtime: Runtime, request: RecalibrationRequest) -> None:

@@ -12,7 +12,8 @@ from service.operations.principal import Principal
 from service.runtime import Runtime
 from service.serving.model import Model
 from service.state import audit
-from service.state.revisions import Entry, RevisionState
+from service.state.revision_rows import Entry
+from service.state.revisions import RevisionState
 from service.times import iso
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, logit
+import scipy
 
 from candor.contract import simulation as contract
 from candor.contract.backtests import BacktestedOutcome
@@ -220,13 +220,13 @@ def spread(seen: Calibrated, solved: SolvedPolicy, *, bins: int) -> Spread:
         bins: How many.
     """
     rows = seen.scored(solved.policy)
-    odds = logit(np.clip(rows.probability.astype(np.float64), _LEAST, 1 - _LEAST))
+    odds = scipy.special.logit(np.clip(rows.probability.astype(np.float64), _LEAST, 1 - _LEAST))
     low, high = odds.min(), max(odds.max(), odds.min() + 1.0)
     index = np.minimum(((odds - low) / (high - low) * bins).astype(np.intp), bins - 1)
     known = rows.known()
     kinds = {"positive": known & rows.positive, "negative": known & ~rows.positive, "unknown": ~known}
     return Spread(
-        expit(np.linspace(low, high, bins + 1)).tolist(),
+        scipy.special.expit(np.linspace(low, high, bins + 1)).tolist(),
         **{name: np.bincount(index[which], minlength=bins).tolist() for name, which in kinds.items()},
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from calibrators.metrics import PrecisionRecallCurve, precision_recall_curve
 from candor.contract.policies import TOP
 from service.decisions.calibrated import Calibrated
 from service.decisions.maturity import maturity_us
+from service.decisions.multicalibrated import of_two
 from service.decisions.rows import Rows
 from service.errors import InputValueError
 from service.monitoring.estimates import share
@@ -25,6 +26,7 @@ from service.state.maturing import settled
 from service.state.pointers import activations_in
 from service.state.recent import rows_at_once
 from service.state.revisions import RevisionStore
+from service.state.row_cells import RowCells
 from service.state.slices import LogSample, Span, load_sample, load_sought_sample
 from service.state.window import Window
 
@@ -145,7 +147,8 @@ def trends(runtime: Runtime, model: Model, positive: str | None, days: int, hour
     most = rows_at_once(classes, ROWS)
     with runtime.database.connect() as connection:
         seen = load_sample(connection, window, spans, classes=classes, at_most=most)
-        known = settled(connection, window, now, served.labels)
+        cells = RowCells.of(served.bundle, served.calibrator)
+        known = replace(settled(connection, window, now, served.labels), cells=cells)
         sought = load_sought_sample(connection, known, spans, label_names=served.labels, at_most=most)
         today = load_sample(connection, window, recent, classes=classes, at_most=most)
         marks = activations_in(connection, model.name, (since, now), _MOST_MARKS)
@@ -240,6 +243,10 @@ def _as_served(revisions: RevisionStore, served: Served, positive: str, sample: 
     found = np.zeros(len(sample.rows))
     for name in np.unique(sample.revision).tolist():
         here = sample.revision == name
+        if len(served.labels) == 2:  # the log tells it
+            both = of_two(sample.predicted[here], sample.confidence[here])
+            found[here] = sample.confidence[here] if positive == TOP else both[:, served.labels.index(positive)]
+            continue
         own = served.revision if name == served.revision.id else revisions.get(served.revision.model, name)
         found[here] = _of(own.calibrator, served.labels, positive, sample.rows.take(here))
     return found

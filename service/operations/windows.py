@@ -10,6 +10,7 @@ from service.places import Place
 from service.runtime import Runtime
 from service.serving.plane import Served
 from service.state.recent import load_recent_rows, rows_at_once
+from service.state.row_cells import RowCells
 from service.state.window import Window
 from service.times import iso, microseconds
 
@@ -31,7 +32,8 @@ def window_of(served: Served, since: datetime | None, until: datetime | None, *,
         raise InputValueError(
             "The window is empty.", where=where, found=f"{iso(start)} to {iso(end)}", expected="since < until"
         )
-    return Window(served.revision.model, served.revision.model_digest, start, end)
+    cells = RowCells.of(served.bundle, served.calibrator)
+    return Window(served.revision.model, served.revision.model_digest, start, end, cells=cells)
 
 
 def recent_rows(runtime: Runtime, served: Served, window: Window, at_most: int) -> Rows:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bundle.split import one_per_group
 from calibrators import metrics
@@ -16,39 +17,48 @@ from service.decisions.calibration_bound import upper_error
 _BINS: Final = 15
 _RESAMPLES: Final = 200
 _LEVEL: Final = 0.025
+Group = tuple[str, str, NDArray[np.intp]]
+"""Column, value, and the places of its rows."""
+
 _MOST: Final = 10
 """Maximum number of classes, and of segments."""
 
 
-def calibration_parts(before: Calibrated, after: Calibrated, seed: int) -> list[dict[str, Any]]:
-    """Return the evidence on calibration of each part: all rows, classes, segments.
+class _Part(NamedTuple):
+    rows: NDArray[np.intp]
+    label: str | None = None
+    segment: str | None = None
+    column: str | None = None
+    value: str | None = None
+    required: bool = False
+
+
+def calibration_parts(
+    before: Calibrated, after: Calibrated, seed: int, groups: Iterable[Group] = ()
+) -> list[dict[str, Any]]:
+    """Return the evidence on calibration of each part: all rows, classes, segments, values of columns.
 
     Args:
         before: The gate's rows, scored by the active revision.
         after: The same rows, scored by the recalibrated revision.
         seed: Seed of the null distribution of the ECE, and of the row of each group that the bound reads.
+        groups: Values of the columns of a multicalibration, with their rows.
 
     Returns:
-        A part has `label`, None for the predicted one; `segment`, None for all rows; `required`, whether a limit on the
-        calibration error is about it; `rows`; and `before` and `after` with `ece`, its 95 % quantile under perfect
-        calibration (`null_q95`), and `upper`: with confidence 97.5 %, the root of the mean squared error over the bins
-        of `upper_error` is at most this.
+        A part has `label`, None for the predicted one; `segment`, None for all rows; `column` and `value`, None unless
+        it is of a group; `required`, whether a limit on the calibration error is about it; `rows`; and `before` and
+        `after` with `ece`, its 95 % quantile under perfect calibration (`null_q95`), and `upper`: with confidence
+        97.5 %, the root of the mean squared error over the bins of `upper_error` is at most this.
     """
+    parts = [*_parts(before)]
+    of_class = next((part.label for part in parts if part.label is not None), before.names[-1])
+    parts += [_Part(rows, label=of_class, column=column, value=value) for column, value, rows in groups]
     found = []
-    for label, segment, required in _parts(before):
-        rows = np.arange(len(before.rows)) if segment is None else np.flatnonzero(before.rows.segment == segment)
-        sides = before.take(rows), after.take(rows)
-        positive = None if label is None else list(before.names).index(label)
-        found.append(
-            {
-                "label": label,
-                "segment": segment,
-                "required": required,
-                "rows": len(rows),
-                "before": _evidence(sides[0], positive, seed),
-                "after": _evidence(sides[1], positive, seed),
-            }
-        )
+    for part in parts:
+        positive = None if part.label is None else list(before.names).index(part.label)
+        sides = {"before": before.take(part.rows), "after": after.take(part.rows)}
+        evidence = {name: _evidence(side, positive, seed) for name, side in sides.items()}
+        found.append({**part._asdict(), "rows": len(part.rows), **evidence})
     return found
 
 
@@ -57,20 +67,22 @@ def largest_error(parts: list[dict[str, Any]]) -> float:
     return max(float(part["after"]["upper"]) for part in parts if part["required"])
 
 
-def _parts(side: Calibrated) -> Iterator[tuple[str | None, str | None, bool]]:
-    """Yield label, segment and whether a limit is about the part: policies' positive classes, then frequent ones."""
-    yield None, None, True
+def _parts(side: Calibrated) -> Iterator[_Part]:
+    """Yield the parts that are of no group: policies' positive classes first, then frequent ones."""
+    every = np.arange(len(side.rows))
+    yield _Part(every, required=True)
     wanted = dict.fromkeys(solved.policy.positive for solved in side.policies.values())
     wanted.pop(TOP, None)
     counts = np.bincount(side.rows.label, minlength=len(side.names))
     frequent = [side.names[at] for at in np.argsort(-counts, kind="stable") if counts[at]]
     others = [label for label in frequent if label not in wanted] if len(side.names) > 2 else []
-    yield from ((label, None, True) for label in wanted)
-    yield from ((label, None, False) for label in others[: max(0, _MOST - len(wanted))])
+    yield from (_Part(every, label=label, required=True) for label in wanted)
+    yield from (_Part(every, label=label) for label in others[: max(0, _MOST - len(wanted))])
     named = [segment for segment in side.rows.segment.tolist() if segment]
     values, sizes = np.unique(np.array(named, dtype=str), return_counts=True)
     for segment in values[np.argsort(-sizes, kind="stable")][:_MOST].tolist():
-        yield from ((label, segment, False) for label in (None, *wanted))
+        rows = every[side.rows.segment == segment]
+        yield from (_Part(rows, label=label, segment=segment) for label in (None, *wanted))
 
 
 def _evidence(side: Calibrated, positive: int | None, seed: int) -> dict[str, float]:

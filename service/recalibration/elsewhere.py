@@ -10,6 +10,7 @@ import numpy as np
 
 from calibrators import Calibrator
 from service.decisions.gate import potential
+from service.decisions.multicalibrated import probabilities_of
 from service.decisions.rows import Rows
 
 _ROWS_AT_ONCE: Final = 8_192
@@ -32,6 +33,7 @@ def elsewhere(candidate: Calibrator, active: Calibrator, parts: Iterable[Rows]) 
         starts = np.flatnonzero(np.append(True, group[1:] != group[:-1])[: len(group)])
         places = np.searchsorted(starts, np.arange(0, len(group), _ROWS_AT_ONCE)).clip(max=max(len(starts) - 1, 0))
         for first, last in pairwise([*np.unique(starts[places]), len(group)]):
-            logits = rows.logits[order[first:last]]
-            found.append(potential(candidate.predict_proba(logits), active.predict_proba(logits), group[first:last]))
+            some = rows.take(order[first:last])
+            after, before = (probabilities_of(one, some.logits, some.cells) for one in (candidate, active))
+            found.append(potential(after, before, some.group))
     return max(nll for nll, _ in found), max(brier for _, brier in found)

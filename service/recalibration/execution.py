@@ -12,10 +12,10 @@ from typing import Any
 import orjson
 import structlog
 
-from calibrators import from_dict as calibrator_from_dict
 from candor.contract.certificates import Basis
 from candor.contract.traffic import TrafficChange
 from service.decisions.approval import doubt, needs_other_key
+from service.decisions.multicalibrated import restored
 from service.decisions.revision import Revision
 from service.decisions.solved import SolvedPolicy
 from service.decisions.unattended import Limits
@@ -62,7 +62,7 @@ class Execution:
         self._models = models
 
     async def outcome(self, job: Job) -> dict[str, Any] | None:
-        """Return a job's outcome as changes of its row; None if another replica has taken it over."""
+        """Return a job's outcome as changes of its row; None if it has ended otherwise or must run again."""
         if job.starts > _STARTS:
             return failed(
                 CandorError(
@@ -73,7 +73,7 @@ class Execution:
             )
         try:
             result = await self._refit(job, RefitRequest(**job.request))
-        except JobStateError:  # cancelled, or taken over by another replica
+        except JobStateError:  # cancelled, taken over by another replica, or interrupted
             return None
         except CandorError as error:
             return failed(error)
@@ -129,7 +129,7 @@ class Execution:
             bundle_id=base.bundle_id,
             bundle_version=base.bundle_version,
             model_digest=base.model_digest,
-            calibrator=calibrator_from_dict(outcome["calibrator"]),
+            calibrator=restored(outcome["calibrator"]),
             policies={key: SolvedPolicy.from_dict(document) for key, document in outcome["policies"].items()},
             parent=base.id,
             cause="recalibrate",
@@ -166,6 +166,7 @@ class Execution:
             kept_us=None if self._settings.retention_days is None else self._settings.retention_days * 86_400e6,
             started=_start_of(job),
             log_sink=self._settings.log_sink if self._settings.refit_from_sink else None,
+            ray=self._settings.refit_ray,
         )
         if any(one.policy.lacks_rows_per_day for one in served.policies.values()):
             measured = await asyncio.to_thread(self._models.traffic.rows_per_day, job.model, now_us())
@@ -274,6 +275,8 @@ class Execution:
                     outcome: dict[str, Any] = message["outcome"]
                     return outcome
             await process.wait()
+            if process.returncode == -signal.SIGINT:  # Ctrl-C before the process had a group of its own
+                raise JobStateError(f"The process of job {job.id} was interrupted.", remedy="It is started again.")
             text = (await complaints).decode(errors="replace").strip().splitlines()
             short = process.returncode == -signal.SIGKILL or any("MemoryError" in line for line in text[-1:])
             raise CandorError(

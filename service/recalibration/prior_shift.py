@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from calibrators import Calibrator, PriorShift
 from calibrators import from_dict as calibrator_from_dict
+from service.decisions.multicalibrated import require_no_columns
 from service.errors import InputValueError
 from service.places import Place, in_body
 from service.serving.plane import Served
@@ -61,7 +62,9 @@ def source_shares(served: Served, named: Mapping[str, float] | None) -> npt.NDAr
 
     Raises:
         InputValueError: The calibrator was fitted on traffic of unknown frequencies, and none are named.
+        RevisionStateError: It reads columns.
     """
+    require_no_columns(served.calibrator)
     inner, rows, of_bundle = _inner(served.calibrator), served.bundle.reference.fit.logits, served.bundle.calibrator
     reference = np.maximum(of_bundle.predict_proba(rows).mean(axis=0, dtype=np.float64), np.finfo(float).tiny)
     if named is not None:

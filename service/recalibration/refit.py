@@ -6,7 +6,7 @@ returns their numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from service.decisions.certificates import lost
 from service.decisions.counting import seed_of
 from service.decisions.double_labels import double_labels
 from service.decisions.gate import compare, even_sample
+from service.decisions.multicalibrated import METHOD, Multicalibrated, probabilities_of
 from service.decisions.per_day import of_rows_per_day
 from service.decisions.revision import Revision
 from service.decisions.rows import Rows
@@ -42,7 +43,7 @@ from service.recalibration.report import (
     summary,
 )
 from service.recalibration.rows import Silence, divide, effective_rows
-from service.recalibration.task import UNCHANGED, Progress, RefitRequest, RefitTask, Show, packed
+from service.recalibration.task import UNCHANGED, Progress, RefitRequest, RefitTask, Show, columns_of, packed
 from service.recalibration.uploaded import Uploaded
 from service.state.window_rows import WindowRows
 from service.times import iso
@@ -105,7 +106,8 @@ def refit(
         candidate = active
     else:
         progress(f"fitting {len(rows.fitting)} rows", 2)
-        candidate = _fit(request.calibrator or active.name, rows.fitting, active)
+        columns = columns_of(request, active)
+        candidate = _fit(request.calibrator or active.name, rows.fitting, active, columns)
 
     own: Basis = "traffic" if uploaded is None else "uploaded" if uploaded.represents else "reference"
     read = {} if evidence is None else read_all(solved, bundle, active, candidate, evidence, seed=seed)
@@ -116,6 +118,8 @@ def refit(
         for key, policy in solved.items()
         if key not in read
     }
+    if isinstance(candidate, Multicalibrated):
+        _check_own_rows_certify(bases, len(certifying))
     flagging = {key for key in bases if counts_every_row(solved[key].policy)}
     groups = {"gate": judged.group[tested], "labelled": certifying.group, "all": rows.certify.group}
     shown = show(
@@ -185,7 +189,9 @@ def refit(
         verdict = verdict.model_copy(update={"mode": "non_inferior", "passed": True, "reason": reason})
     compared = even_sample(gate.propensity, seed)  # the same rows as the verdict's
     sides = before.take(compared), after.take(compared)
-    parts = calibration_parts(*sides, seed)
+    cells = sides[0].rows.cells
+    by_value = candidate.groups(cells) if isinstance(candidate, Multicalibrated) and cells is not None else ()
+    parts = calibration_parts(*sides, seed, by_value)
     verdict = judge(
         verdict,
         limits=task.limits,
@@ -266,14 +272,31 @@ def _silence(request: RefitRequest, names: Sequence[str], at: int) -> Silence | 
     return Silence(list(names).index(meant["label"]), at - maturity_us, frozenset(meant["actions"]))
 
 
-def _fit(method: str, rows: Rows, active: Calibrator) -> Calibrator:
+def _check_own_rows_certify(bases: Mapping[str, Basis], rows: int) -> None:
+    """Refuse, before a look is used, policies that only reference rows could certify: these have no columns."""
+    if short := [key for key, basis in bases.items() if basis == "reference"]:
+        raise TooFewLabelsError(
+            "Multicalibration requires that the labelled rows certify every policy: reference rows have no columns.",
+            where=in_body("calibrator"),
+            found=f"{rows} labelled rows that may certify, too few for {', '.join(short)}",
+            expected="enough labelled rows of the traffic for each promise",
+            remedy="Collect more labels, or declare a labelled set a sample of the traffic (`represents`). A promise "
+            "with `planned` rows cannot be certified under multicalibration.",
+        )
+
+
+def _fit(method: str, rows: Rows, active: Calibrator, columns: Sequence[str]) -> Calibrator:
+    candidate: Calibrator
     try:
-        candidate = CALIBRATORS[method]().fit_grouped(rows.logits, rows.label, rows.group, rows.weight)
+        if method == METHOD:
+            candidate = Multicalibrated.fitted_on(rows, columns)
+        else:
+            candidate = CALIBRATORS[method]().fit_grouped(rows.logits, rows.label, rows.group, rows.weight)
     except CalibrationError as error:
         raise InputValueError(
             f"The calibrator {method!r} cannot be fitted: {error}", where=in_body("calibrator")
         ) from error
-    top_labels, _ = active.top_label(rows.logits, active.predict_proba(rows.logits))
+    top_labels, _ = active.top_label(rows.logits, probabilities_of(active, rows.logits, rows.cells))
     errors = int((top_labels != rows.label).sum())
     if errors >= ENOUGH_ERRORS or method == "identity":
         return candidate

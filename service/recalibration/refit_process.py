@@ -10,12 +10,13 @@ import gc
 import resource
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 import orjson
 
@@ -25,20 +26,21 @@ from service.decisions.unattended import Limits
 from service.decisions.voided import overlaid
 from service.errors import CandorError, error_document
 from service.inference.inputs import specification
-from service.inference.offline import Scorer
-from service.places import in_body
+from service.inference.offline import Scorer, Scoring
+from service.places import Place, in_body
 from service.recalibration.growth import Evidence, load_evidence
 from service.recalibration.refit import refit
 from service.recalibration.source import read_rows
-from service.recalibration.task import Progress, RefitRequest, RefitTask, Started
+from service.recalibration.task import Progress, RefitRequest, RefitTask, Started, columns_of
 from service.recalibration.uploaded import Uploaded, load_uploaded
 from service.serving.verification import check_is, verified
 from service.state.database import Database, now_us
 from service.state.inputs import unpacked
 from service.state.maturing import settled
 from service.state.monitors import MonitorStore
-from service.state.rescoring import Rescoring
+from service.state.rescoring import Rescoring, stored_since_us
 from service.state.revisions import RevisionStore
+from service.state.row_cells import RowCells
 from service.state.window import Window
 from service.state.window_rows import WindowRows, load_window_rows, with_earlier_rows
 from service.times import iso
@@ -48,39 +50,62 @@ MOST_SCORED_AGAIN: Final = 100_000
 
 
 def _logged(
-    database: Database, task: RefitTask, bundle: Bundle, model_digest: str, at: int, progress: Progress
+    database: Database,
+    task: RefitTask,
+    bundle: Bundle,
+    model_digest: str,
+    at: int,
+    progress: Progress,
+    cells: RowCells | None,
 ) -> WindowRows:
     """Read labelled traffic with mature labels, and that of earlier models if requested."""
     request, names = task.request, bundle.manifest.labels
-    window = Window(task.model, model_digest, request.since_us, request.until_us)
+    window = Window(task.model, model_digest, request.since_us, request.until_us, cells=cells)
     with database.connect() as connection:
         window = settled(connection, window, at, names)
+        stored_since = None if cells is None else stored_since_us(connection, window, window.origins(connection))
+        if stored_since is not None:
+            window = replace(window, since_us=stored_since)
         found = load_window_rows(
             connection,
             window,
             label_names=names,
             at_most=task.max_labels,
-            sink=task.log_sink,
+            sink=task.log_sink if cells is None else None,  # its files have no inputs
         )
+    if stored_since is not None:
+        found = replace(found, left_out_before=max(stored_since, found.left_out_before or 0))
     if not request.rescore:
         return found
     progress("scoring earlier rows again", 1)
     spec = bundle.manifest.input
-    scorer = Scorer(bundle, where=in_body("source", "feedback", "rescore"), run_timeout_s=task.run_timeout_s)
+    where = in_body("source", "feedback", "rescore")
+    with scoring(task, bundle, where) as score, database.connect() as connection:
 
-    def score(contents: Sequence[bytes]) -> npt.NDArray[np.float32]:
-        return scorer(unpacked(contents, spec.numpy, spec.shape))
+        def add(contents: Sequence[bytes]) -> npt.NDArray[Any]:
+            return score.add(unpacked(contents, spec.numpy, spec.shape))
 
-    with database.connect() as connection:
         return with_earlier_rows(
             found,
             connection,
             window,
-            Rescoring(specification(bundle), score),
+            Rescoring(specification(bundle), add, score.finish),
             label_names=names,
             labelled_at_most=task.max_labels,
             unlabelled_at_most=MOST_SCORED_AGAIN,
         )
+
+
+@contextmanager
+def scoring(task: RefitTask, bundle: Bundle, where: Place) -> Iterator[Scoring]:
+    """Open what scores inputs for the length of a block: this process, or the Ray cluster of the task."""
+    if task.ray is None:
+        yield Scorer(bundle, where=where, run_timeout_s=task.run_timeout_s)
+        return
+    from service.recalibration.ray_scoring import cluster_scorer
+
+    with cluster_scorer(task.ray, bundle, where=where, run_timeout_s=task.run_timeout_s) as score:
+        yield score
 
 
 class _Read(NamedTuple):
@@ -106,11 +131,12 @@ def _read(database: Database, until_us: int | None, task: RefitTask, progress: P
         revision = replace(revision, policies=policies)  # with voided certificates marked
         at = now_us() if until_us is None else until_us
         uploaded = None
+        cells = RowCells.of(bundle, revision.calibrator, also=columns_of(task.request, revision.calibrator))
         if task.request.labelled_set is None:
-            found = _logged(database, task, bundle, revision.model_digest, at, progress)
+            found = _logged(database, task, bundle, revision.model_digest, at, progress, cells)
         else:
             uploaded, rows = load_uploaded(
-                database, task.model, task.request.labelled_set, revision, bundle, run_timeout_s=task.run_timeout_s
+                database, task.model, task.request.labelled_set, revision, bundle, partial(scoring, task), cells
             )
             found = WindowRows(rows)
         evidence = load_evidence(database, revision, bundle.manifest.labels, at_us=at, kept_us=task.kept_us)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators import Calibrator
+from service.decisions.multicalibrated import METHOD, Multicalibrated
 from service.decisions.unattended import Limits
 
 UNCHANGED: Final = "unchanged"
@@ -22,7 +24,8 @@ class RefitRequest:
 
     Attributes:
         mode: "dry_run" keeps nothing, "propose" keeps a proposal, "activate" also activates it if the gate passes.
-        calibrator: Registered name, or `UNCHANGED`; None keeps the active method.
+        calibrator: Registered name, "multicalibration", or `UNCHANGED`; None keeps the active method.
+        columns: Columns of a multicalibration; None for those of the active one.
         since_us: Earliest prediction time (microseconds, UTC), or None.
         until_us: Time before which predictions count, or None.
         window_by_rule: Whether a rule set these times, not a caller who may have seen the labels.
@@ -36,6 +39,7 @@ class RefitRequest:
 
     mode: Literal["dry_run", "propose", "activate"] = "dry_run"
     calibrator: str | None = None
+    columns: Sequence[str] | None = None
     since_us: int | None = None
     until_us: int | None = None
     window_by_rule: bool = False
@@ -71,7 +75,8 @@ class RefitTask:
     `limits` restrict automatic activation; labels of the newest predictions are read, up to `max_labels`, from the
     replica at `read_url` if there is one and it shows that the job has `started`; predictions are deleted after
     `kept_us` microseconds, or never; the model may take `run_timeout_s` for a run; hours of the log are read from the
-    files of `log_sink`. `rows_per_day` are those of the model's traffic, measured where a policy needs them.
+    files of `log_sink`. `rows_per_day` are those of the model's traffic, measured where a policy needs them. Inputs are
+    scored on the cluster at `ray`, if there is one.
     """
 
     database_url: str
@@ -90,6 +95,7 @@ class RefitTask:
     started: Started | None = None
     log_sink: str | None = None
     rows_per_day: int | None = None
+    ray: str | None = None
 
 
 def packed(groups: NDArray[np.int64]) -> str:
@@ -104,6 +110,15 @@ def packed(groups: NDArray[np.int64]) -> str:
 def unpacked(groups: str) -> NDArray[np.int64]:
     """Undo `packed`."""
     return np.frombuffer(b64decode(groups), "<i8").astype(np.int64)
+
+
+def columns_of(request: RefitRequest, active: Calibrator) -> tuple[str, ...]:
+    """Return the columns that the requested calibrator reads; none but for a multicalibration."""
+    if (request.calibrator or active.name) != METHOD:
+        return ()
+    if request.columns is None and isinstance(active, Multicalibrated):
+        return active.columns
+    return tuple(request.columns or ())
 
 
 Show = Callable[[dict[str, Any]], dict[str, Any]]

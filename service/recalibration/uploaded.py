@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +14,12 @@ from bundle import Bundle
 from service.decisions.revision import Revision
 from service.decisions.rows import Rows
 from service.errors import LabelledSetStateError
-from service.inference.offline import Scorer
-from service.places import in_body
+from service.inference.offline import Scoring
+from service.places import Place, in_body
 from service.state.database import Database
 from service.state.inputs import type_name
 from service.state.labelled_sets import ABSENT, Kind, LabelledSet, LabelledSetStore
+from service.state.row_cells import RowCells
 from service.times import iso
 
 
@@ -67,8 +69,8 @@ def load_uploaded(
     labelled_set: str,
     revision: Revision,
     bundle: Bundle,
-    *,
-    run_timeout_s: float,
+    scoring: Callable[[Bundle, Place], AbstractContextManager[Scoring]],
+    cells: RowCells | None = None,
 ) -> tuple[Uploaded, Rows]:
     """Read an uploaded set, a few MB at a time; the model scores its inputs.
 
@@ -80,7 +82,8 @@ def load_uploaded(
         labelled_set: Id of the set.
         revision: The active revision.
         bundle: Its bundle.
-        run_timeout_s: Maximum seconds of a run of the model.
+        scoring: Opens what scores inputs, from the bundle and the field of the request that named the rows.
+        cells: Reads columns of the inputs for calibrators that need them.
 
     Raises:
         UnknownLabelledSetError: The set does not exist.
@@ -90,26 +93,36 @@ def load_uploaded(
     store = LabelledSetStore(database)
     found = store.get(model, labelled_set)
     _check_fits(found, revision, bundle)
-    score = Scorer(bundle, where=in_body("source", "labelled_set"), run_timeout_s=run_timeout_s)
-    logits = np.empty((found.rows, len(bundle.manifest.labels)), dtype=np.float32)
-    columns: dict[str, list[npt.NDArray[Any]]] = {}
-    first = 0
-    for chunk in store.chunks(found):
-        values = chunk.values
-        if found.kind == "inputs":
-            values = score(values.astype(values.dtype.newbyteorder("="), copy=False))
-        logits[first : first + len(values)] = values
-        first += len(values)
-        for name, column in chunk.columns.items():
-            columns.setdefault(name, []).append(column)
-    if first != found.rows:
+    if cells is not None and found.kind == "logits":
         raise LabelledSetStateError(
-            f"{found.id} changed while it was read.",
+            f"{found.id} has logits only, and the calibrator reads columns of the rows.",
             where=in_body("source", "labelled_set"),
-            found=f"{first} rows",
-            expected=f"{found.rows} rows",
-            remedy="It was deleted meanwhile. Upload it again.",
+            found="logits",
+            expected="inputs",
+            remedy="Upload the inputs of these rows.",
         )
+    parts: list[npt.NDArray[Any]] = []
+    columns: dict[str, list[npt.NDArray[Any]]] = {}
+    with nullcontext() if found.kind == "logits" else scoring(bundle, in_body("source", "labelled_set")) as score:
+        for chunk in store.chunks(found):
+            values = chunk.values
+            parts.append(
+                values if score is None else score.add(values.astype(values.dtype.newbyteorder("="), copy=False))
+            )
+            if cells is not None:
+                columns.setdefault("cells", []).append(cells.of_inputs(values))
+            for name, column in chunk.columns.items():
+                columns.setdefault(name, []).append(column)
+        if (first := sum(map(len, parts))) != found.rows:
+            raise LabelledSetStateError(
+                f"{found.id} changed while it was read.",
+                where=in_body("source", "labelled_set"),
+                found=f"{first} rows",
+                expected=f"{found.rows} rows",
+                remedy="It was deleted meanwhile. Upload it again.",
+            )
+        joined = np.concatenate(parts)
+        logits = joined.astype(np.float32, copy=False) if score is None else score.finish(joined)
     whole = {name: np.concatenate(parts) for name, parts in columns.items()}
     uploaded = Uploaded(
         id=found.id,
@@ -176,6 +189,7 @@ def _rows(
         propensity=propensity,
         sought=~np.isnan(propensity),
         labelled=~np.isnan(propensity),
+        cells=columns.get("cells"),
         segment=segments[columns.get("segment", np.broadcast_to(ABSENT, found.rows))],
         **times,
     )

@@ -18,6 +18,7 @@ from service.operations.access import Access, check_forwarded, names_loopback, n
 from service.operations.principal import Principal
 from service.places import in_header
 from service.rest.bodies import Scope, header
+from service.rest.paths import LONGEST
 from service.runtime import Runtime
 
 # Required scope by method and path, checked before the body is read. All others require any scope but "metrics".
@@ -50,18 +51,36 @@ _OF_MODEL = re.compile(r"/(?:(?:v1|v2(?:/repository)?|dashboard)/models|v1/multi
 _OF_JOB = re.compile(r"/(?:v1|dashboard)/jobs/(?P<job>[^/]+)(?:/.*)?")
 _OF_DEFAULT = ("/predict", "/feedback", "/recalibrate")
 _ASKED = ("/v1/jobs", "/dashboard/audit")  # they are about the model in their query, and about all without one
+# Requests that are not GET and count towards no quota of changes: labels and predictions have limits of their own.
+_NO_CHANGE = re.compile(
+    r".*/(?:predict|infer|feedback|simulate|backtest|logout)|/v1/models/[^/]+:predict|/v2/repository/index"
+    r"|/(?:v1|dashboard)/models/[^/]+/cases(?:/.*)?"
+)
 # Of these, lists leave out other models.
 _OF_NO_MODEL = re.compile(r"/v1/models|/v1/multilabel|/v2/?|/dashboard(?:/theme|/logout)?")
 
 
-@lru_cache(maxsize=1024)
 def needed_scope(method: str, path: str) -> str | None:
     """Return the scope that a request requires, None if any scope suffices that is not for metrics alone.
 
     >>> needed_scope("POST", "/v1/models/digits/feedback"), needed_scope("GET", "/v1/models")
     ('feedback', None)
     """
+    return _needed(method, path) if len(path) <= LONGEST else _needed.__wrapped__(method, path)
+
+
+@lru_cache(maxsize=1024)
+def _needed(method: str, path: str) -> str | None:
     return next((scope for verb, pattern, scope in _SCOPES if method == verb and pattern.fullmatch(path)), None)
+
+
+def changes(method: str, path: str) -> bool:
+    """Return whether a request may change more than labels and cases.
+
+    >>> changes("PUT", "/v1/models/digits/policies/auto-read"), changes("POST", "/v1/models/digits/cases/01J/claim")
+    (True, False)
+    """
+    return method not in ("GET", "HEAD") and _NO_CHANGE.fullmatch(path) is None
 
 
 async def on_model(principal: Principal, path: str, query: bytes, runtime: Runtime) -> Principal:
@@ -154,6 +173,6 @@ def _text(value: bytes | None) -> str | None:
     return None if value is None else str(value, "latin-1")
 
 
-@lru_cache(maxsize=256)  # clients send the same names with every request
+@lru_cache(maxsize=32)  # clients send the same names with every request; a head may have 64 KiB of them
 def _check_forwarded(names: tuple[bytes, ...]) -> None:
     check_forwarded(str(name, "latin-1") for name in names)

@@ -34,10 +34,11 @@ def write(answer: Answer, top: int | None = None) -> bytes:
     served = answer.served
     shown = _all(answer) if top is None else _largest(answer, top)
     labels = answer.labels.tolist()
+    references = answer.per_row.references or [None] * len(labels)
     predictions = [
         {
             "prediction_id": prediction_id,
-            "reference": answer.references[row],
+            "reference": references[row],
             "label": served.labels[labels[row]],
             "confidence": answer.confidence[row],
             "probabilities": shown[row],
@@ -48,7 +49,7 @@ def write(answer: Answer, top: int | None = None) -> bytes:
     document = {
         "model": served.revision.model,
         "revision": served.revision.id,
-        "policy": None if answer.policy is None else policy_of(answer.policy, answer.segments),
+        "policy": None if answer.policy is None else policy_of(answer.policy, answer.per_row.segments),
         "predictions": predictions,
     }
     return orjson.dumps(document, option=_NUMPY)
@@ -61,7 +62,8 @@ def decision_of(answer: Answer, row: int) -> dict[str, Any] | None:
         return None
     decision: dict[str, Any] = {"action": action, "label_sought": answer.sought[row]}
     if answer.policy is not None and (parts := answer.policy.parts):
-        segment = answer.segments[row] if answer.segments is not None else None
+        segments = answer.per_row.segments
+        segment = None if segments is None else segments[row]
         decision["segment"] = segment if segment in parts else None
     if answer.sets is not None:
         decision["set"] = [answer.served.labels[place] for place in answer.sets[row].nonzero()[0]]

@@ -140,7 +140,7 @@ class Cycle(ABC):
 
 
 class Direct(Protocol):
-    """Answers predictions without ASGI."""
+    """Answers predictions and labels without ASGI."""
 
     def __call__(self, target: Target, scope: Scope) -> Cycle | None:
         """Return what answers a request whose head has arrived, None if ASGI has to."""
@@ -449,7 +449,7 @@ def protocol(settings: Settings, direct: Direct | None) -> type[Connection]:
 
     Args:
         settings: Settings of the service.
-        direct: Answers predictions without ASGI; None leaves all requests to ASGI.
+        direct: Answers predictions and labels without ASGI; None leaves all requests to ASGI.
     """
 
     class Configured(Connection):

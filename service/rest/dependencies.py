@@ -28,7 +28,7 @@ def _model(request: Request, runtime: Annotated[Runtime, Depends(_runtime)]) -> 
 
 def _model_or_labels(request: Request, runtime: Annotated[Runtime, Depends(_runtime)]) -> Model | MultiLabel:
     name = request.path_params.get("model")
-    return runtime.models.multilabel(name) or runtime.models.get(name)
+    return runtime.models.multilabels.get(name) or runtime.models.get(name)
 
 
 def _caller(request: Request) -> Principal:

@@ -6,6 +6,7 @@ It bypasses FastAPI: clients that post labels one by one would spend more on rou
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fastapi import Response
@@ -15,8 +16,9 @@ from candor.contract.feedback import FeedbackReceipt, FeedbackStatus
 from service.errors import InputError
 from service.operations import feedback as operations
 from service.operations.predicting import LARGE
+from service.operations.principal import Principal
 from service.places import in_header
-from service.rest.bodies import Receive, Scope, header, read_body
+from service.rest.bodies import Scope, header
 from service.rest.feedback_body import REQUEST_BODY, media_type_in, read_feedback
 from service.rest.predict_openapi import MODEL
 from service.rest.responses import sent
@@ -28,33 +30,62 @@ _MANY: Final = 100  # items; more are handled off the event loop
 _LONGEST_KEY: Final = 200
 
 
-async def feedback(runtime: Runtime, model_name: str | None, scope: Scope, receive: Receive, limit: int) -> Response:
-    """Store true labels of earlier predictions, all of the request or none. They are durable when this returns.
+@dataclass(frozen=True, slots=True)
+class Labelling:
+    """A request with labels before its body is read.
+
+    Attributes:
+        model: The model.
+        labels: Names of its classes.
+        by: The caller.
+        key: Idempotency key.
+        media_type: Of the body.
+    """
+
+    model: str
+    labels: tuple[str, ...]
+    by: Principal
+    key: str | None
+    media_type: str
+
+
+def labelling(runtime: Runtime, model_name: str | None, scope: Scope) -> Labelling:
+    """Return what a request says before its body is read.
 
     Args:
         runtime: Parts of the service.
         model_name: The model, None for the default model.
         scope: Scope of the request.
-        receive: The body, unpacked.
-        limit: Its maximum size in bytes.
 
     Raises:
-        CandorError: The labels are refused.
-        ClientGoneError: The connection closed before the body was complete.
+        CandorError: The request cannot be answered.
     """
     model = runtime.models.get(model_name)
     scope["path_params"] = {"model": model.name}  # for the log
-    by, key = scope["principal"], _idempotency_key(scope)
-    media_type = media_type_in(scope)
-    body = await read_body(scope, receive, limit)
+    return Labelling(model.name, model.served.labels, scope["principal"], _idempotency_key(scope), media_type_in(scope))
+
+
+async def store(runtime: Runtime, request: Labelling, body: bytes) -> Response:
+    """Store true labels of earlier predictions, all of the request or none. They are durable when this returns.
+
+    Args:
+        runtime: Parts of the service.
+        request: The request.
+        body: Its body, unpacked.
+
+    Raises:
+        CandorError: The labels are refused.
+    """
 
     def checked() -> tuple[list[FeedbackItem], bytes | None]:
-        received = read_feedback(body, media_type)
-        items = operations.checked(received.entries, model.served.labels, received.place, by=by)
-        return items, hashlib.sha256(body).digest() if key else None
+        received = read_feedback(body, request.media_type)
+        items = operations.checked(received.entries, request.labels, received.place, by=request.by)
+        return items, hashlib.sha256(body).digest() if request.key else None
 
     items, digest = await run_in_threadpool(checked) if len(body) > LARGE // 8 else checked()
-    receipt = await operations.store(runtime, model.name, items, by=by, idempotency_key=key, body_digest=digest)
+    receipt = await operations.store(
+        runtime, request.model, items, by=request.by, idempotency_key=request.key, body_digest=digest
+    )
 
     def answer() -> Response:
         return sent(

@@ -13,12 +13,13 @@ from bundle import Scores
 from candor.contract.expressions import LARGEST_AMOUNT
 from service.errors import InputError, MalformedBodyError
 from service.inference.amounts import AMOUNTS
+from service.inference.per_row import NAMES
 from service.operations.predicting import Predicting, Prediction, most_at_once
 from service.places import Place, in_body
 from service.rest.bodies import Scope
 from service.rest.dependencies import ModelDep, model_in_path
 from service.rest.exchange import Written
-from service.rest.payloads import NAMES, Payload, load_rows, of_document, some_of
+from service.rest.payloads import Payload, load_rows, of_document, some_of
 from service.rest.predict import JSON_HEADERS, Predicted
 from service.rest.predict_openapi import MODEL
 

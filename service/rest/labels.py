@@ -65,13 +65,14 @@ class _Prediction(PredictBody):
 def _write(answer: LabelsAnswer) -> bytes:
     active = answer.served
     probabilities = answer.probabilities
+    references = answer.references or [None] * len(answer.ids)
     document = {
         "model": active.revision.model,
         "labels": {
             label: {
                 "model": model.name,
                 "revision": served.revision.id,
-                "policy": None if one.policy is None else policy_of(one.policy, one.segments),
+                "policy": None if one.policy is None else policy_of(one.policy, one.per_row.segments),
             }
             for label, model, served, one in zip(
                 active.labels, active.models, active.members, answer.answers, strict=True
@@ -80,7 +81,7 @@ def _write(answer: LabelsAnswer) -> bytes:
         "predictions": [
             {
                 "prediction_id": prediction_id,
-                "reference": answer.references[row],
+                "reference": references[row],
                 "probabilities": dict(zip(active.labels, probabilities[row], strict=True)),
                 "decisions": {
                     label: decision_of(one, row) for label, one in zip(active.labels, answer.answers, strict=True)

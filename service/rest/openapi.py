@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -74,7 +75,7 @@ def document(api: FastAPI, v2: Protocol) -> dict[str, Any]:
             "/v1/models/{model}:predict": kserve.path_item(),
             "/v1/models/{model}/feedback": feedback.path_item(default=False),
             "/feedback": feedback.path_item(default=True),
-            **v2.paths,
+            **deepcopy(v2.paths),  # completed below
         }
         document["paths"] = {**paths, **document["paths"]}
         components = document["components"]

@@ -26,7 +26,8 @@ _MOST_BYTES: Final = 64 * 1024  # of a body that is read on the event loop
 MOST_POLICY_BYTES: Final = 256 * 1024
 
 
-_LONGEST: Final = 512  # of targets that are remembered
+LONGEST: Final = 512
+"""Maximum length of texts of clients that are remembered: heads of 64 KiB would fill the memory."""
 
 
 class Predicts(NamedTuple):
@@ -57,7 +58,6 @@ class Labels(NamedTuple):
     model: str | None
 
 
-@lru_cache(maxsize=1024)
 def most_bytes(path: str) -> int | None:
     """Return the size of the largest body that a path takes, None if that is a matter of settings.
 
@@ -75,13 +75,17 @@ def route_of(scope: Scope) -> str:
     return found.route if found else getattr(scope.get("route"), "path", "") or "unmatched"
 
 
-@lru_cache(maxsize=1024)
 def predicts(path: str) -> Predicts | None:
-    """Return the parts of a path that predicts, None for others.
+    """Return the parts of a path that predicts, None for others and long ones.
 
     >>> predicts("/v1/models/digits:predict").route, predicts("/predict").model, predicts("/v1/models")
     ('/v1/models/{model}:predict', None, None)
     """
+    return _predicts(path) if len(path) <= LONGEST else None
+
+
+@lru_cache(maxsize=1024)
+def _predicts(path: str) -> Predicts | None:
     if found := PREDICT.fullmatch(path):
         return Predicts(PREDICT, "/predict" if path == "/predict" else "/v1/models/{model}/predict", found["model"])
     if found := INSTANCES.fullmatch(path):
@@ -94,40 +98,44 @@ def predicts(path: str) -> Predicts | None:
     return None
 
 
-@lru_cache(maxsize=1024)
 def labels(path: str) -> Labels | None:
-    """Return the parts of a path that takes labels, None for others.
+    """Return the parts of a path that takes labels, None for others and long ones.
 
     >>> labels("/v1/models/digits/feedback").model, labels("/feedback").route, labels("/predict")
     ('digits', '/feedback', None)
     """
+    return _labels(path) if len(path) <= LONGEST else None
+
+
+@lru_cache(maxsize=1024)
+def _labels(path: str) -> Labels | None:
     found = FEEDBACK.fullmatch(path)
     return found and Labels("/v1/models/{model}/feedback" if found["model"] else path, found["model"])
 
 
 class Target(NamedTuple):
-    """The target of a request that predicts.
+    """The target of a request that predicts or brings labels.
 
     Attributes:
         path: Its path, unquoted.
         raw_path: Its path as it came.
         query: Its query without the question mark.
-        predicts: The parts of its path.
+        asks: The parts of its path.
     """
 
     path: str
     raw_path: bytes
     query: bytes
-    predicts: Predicts
+    asks: Predicts | Labels
 
 
 def target_of(url: bytes) -> Target | None:
-    """Return the parts of a request target in origin form that predicts; None for all others, and for long ones.
+    """Return the parts of a target in origin form that predicts or brings labels; None for others and long ones.
 
-    >>> target_of(b"/v1/models/digits/predict?top=1").predicts.model, target_of(b"/livez")
+    >>> target_of(b"/v1/models/digits/predict?top=1").asks.model, target_of(b"/livez")
     ('digits', None)
     """
-    return _target(url) if len(url) <= _LONGEST else None
+    return _target(url) if len(url) <= LONGEST else None
 
 
 @lru_cache(maxsize=1024)
@@ -136,5 +144,5 @@ def _target(url: bytes) -> Target | None:
     if b"#" in url or not url.isascii():
         return None
     path = unquote(raw_path.decode("ascii"))
-    found = predicts(path)
+    found = predicts(path) or labels(path)
     return None if found is None or "\n" in path else Target(path, raw_path, query, found)

@@ -12,7 +12,6 @@ import numpy.typing as npt
 import orjson
 
 from bundle import Columns, InputSpec, Scores
-from bundle.table import Cell
 from service.errors import (
     InputShapeError,
     InputTypeError,
@@ -32,6 +31,7 @@ from service.inference.encoded import (
 from service.inference.inputs import NOTHING, Beyond, Encoder, check_rows
 from service.inference.names import check_name
 from service.inference.nested import array_of, has_booleans
+from service.inference.per_row import NAMES, NOTHING_SAID, PER_ROW, PerRow
 from service.operations.predicting import LARGE
 from service.places import in_body
 from service.rest.bodies import check_values
@@ -65,16 +65,12 @@ _JSON_NAMES = {
     "bool": "true or false",
     "NoneType": "null",
 }
-NAMES: Final = ("references", "groups", "segments")
-PER_ROW: Final = (*NAMES, AMOUNTS)
-"""Optional fields with an entry per row."""
-
 _FIELDS = ("inputs", *PER_ROW)
 _PER_VALUE: Final = 4  # commas and brackets of a number in the deepest nesting, twice
 _PER_EXAMPLE: Final = 32  # and of an example besides its numbers: its names, say, with commas in them
 _TEXT_PER_COMMA: Final = 8  # bytes of text, on average
 _MOST_ECHOED: Final = 20
-_OPTIONAL: Final = "`references`, `groups`, `segments` and `amounts`"
+_OPTIONAL: Final = " and ".join([", ".join(f"`{name}`" for name in NAMES), f"`{AMOUNTS}`"])
 _IN_QUERY: Final = ("policy", "top", "segment")
 
 
@@ -84,21 +80,13 @@ class Payload:
 
     Attributes:
         inputs: Input array, or encoded images, which take long to decode: see `array`.
-        references: The client's name of each row, if given.
-        groups: Group of each row, if given.
-        segments: Segment of each row, if given.
-        amounts: Amount at stake in each row, if given.
+        per_row: What else is said of each row.
         absent: Accepted missing and unknown values of table rows; None for other inputs.
-        carried: Cells of each table row that only challengers need; None without any.
     """
 
     inputs: npt.NDArray[Any] | list[bytes]
-    references: list[str | None] | None = None
-    groups: list[str | None] | None = None
-    segments: list[str | None] | None = None
-    amounts: list[float | None] | None = None
+    per_row: PerRow = NOTHING_SAID
     absent: Absent | None = None
-    carried: list[dict[str, Cell]] | None = None
 
     def array(self, spec: InputSpec, *, max_pixels: int) -> npt.NDArray[Any]:
         """Return the inputs, decoded where they are images.
@@ -253,20 +241,23 @@ def of_document(
     names: dict[str, Any] = {key: _names(document[key], key) for key in NAMES if key in document}
     if AMOUNTS in document:
         names[AMOUNTS] = _amounts(document[AMOUNTS])
+    per_row = PerRow(**names) if names else NOTHING_SAID
     if isinstance(encoder, Scores):
         check_rows(len(rows), max_rows)
-        return Payload(encode_scores(rows, spec, encoder), **names)
+        return Payload(encode_scores(rows, spec, encoder), per_row)
     first = type(rows[0])
     if first is str and spec.kind != "array":
         _check_alike(rows, str, max_rows)
         if spec.kind == "image":
-            return Payload(decode_base64(rows), **names)
-        return Payload(encode_texts(rows, encoder), **names)
+            return Payload(decode_base64(rows), per_row)
+        return Payload(encode_texts(rows, encoder), per_row)
     if first is dict and spec.kind in ("array", "tensors"):
         _check_alike(rows, dict, max_rows)
         absent: Absent = Counter()
         inputs = encode_rows(rows, spec, encoder, absent, beyond.known)
-        return Payload(inputs, **names, absent=absent, carried=carried_cells(rows, beyond.carried))
+        if (carried := carried_cells(rows, beyond.carried)) is not None:
+            per_row = PerRow(**names, carried=carried)
+        return Payload(inputs, per_row, absent)
     if spec.kind == "tensors":
         raise InputTypeError(
             "The model takes rows of named values.",
@@ -275,7 +266,7 @@ def of_document(
             expected='an object: {"NAME": value, …}',
         )
     inputs = array_of(rows, spec, nan_is_missing=isinstance(encoder, Columns), booleans=booleans)
-    return Payload(inputs, **names)
+    return Payload(inputs, per_row)
 
 
 def _check_alike(rows: list[Any], kind: type, max_rows: int) -> None:
@@ -314,10 +305,11 @@ def _form(body: bytes, content_type: str, spec: InputSpec, encoder: Encoder | No
     }
     if fields[AMOUNTS]:
         names[AMOUNTS] = _amounts([_number(data, index) for index, data in enumerate(fields[AMOUNTS])])
+    per_row = PerRow(**names) if names else NOTHING_SAID
     if spec.kind == "image":
-        return Payload(inputs, **names)
+        return Payload(inputs, per_row)
     texts = [_text(data, index) for index, data in enumerate(inputs)]
-    return Payload(encode_texts(texts, encoder), **names)
+    return Payload(encode_texts(texts, encoder), per_row)
 
 
 def _text(data: bytes, index: int, key: str = "inputs") -> str:

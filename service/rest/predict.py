@@ -56,18 +56,11 @@ class Predicted(Prediction[Payload, Written]):
 
     def _given(self) -> dict[str, Any]:
         query, payload = self._query, self.read
-        if query.segment is not None and payload.segments is not None:
+        if query.segment is not None and payload.per_row.segments is not None:
             raise InputValueError(
                 "The segment is given twice.", where=in_body("segments"), found="?segment=", expected="one"
             )
-        return {
-            "policy": query.policy,
-            "references": payload.references,
-            "groups": payload.groups,
-            "segments": query.segment if payload.segments is None else payload.segments,
-            "amounts": payload.amounts,
-            "carried": payload.carried,
-        }
+        return {"policy": query.policy, "segment": query.segment, "per_row": payload.per_row}
 
     @property
     def size(self) -> int:

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from candor.contract.labels import LabelsPredictions, LabelsScoredRequest
 from candor.contract.predictions import PredictionRequest, Predictions, ScoredRequest
-from service.rest.payloads import FORM_TYPE, IMAGE_TYPES, JSON_TYPE, NPY_TYPES, PER_ROW, TEXT_TYPE
+from service.inference.per_row import PER_ROW
+from service.rest.payloads import FORM_TYPE, IMAGE_TYPES, JSON_TYPE, NPY_TYPES, TEXT_TYPE
 from service.rest.schemas import ref
 
 _SEVEN: Final = [

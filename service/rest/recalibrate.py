@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Annotated, Any
 
+import orjson
 from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -46,6 +48,9 @@ async def _asked(
         known = (*_OPTIONS, *_LIMITS, "represents")
         options: dict[str, Any] = query_values(request.scope["query_string"], known)
         represents = _represents(options.pop("represents", None))
+        if "columns" in options:  # a list, which no other parameter is
+            with suppress(orjson.JSONDecodeError):  # else it stays a text, which is refused
+                options["columns"] = orjson.loads(options["columns"])
         limits = {name: _number(name, options.pop(name)) for name in _LIMITS if name in options}
         body = _validated({**options, "limits": limits}, "query")
         operation.checked(runtime, model, body, by=by)  # before a byte is read

@@ -50,7 +50,7 @@ class Requests:
         others: Others,
         cors: Cors,
         record: AccessRecord,
-        charge: Callable[[str, int], None],
+        charge: Callable[[Principal, int], None],
     ) -> None:
         self._charge = charge
         self._record = record
@@ -80,6 +80,8 @@ class Requests:
 
     def refused(self, error: CandorError, scope: Scope) -> Response:
         """Return the answer to an error."""
+        # It has anyio's frame, whose future holds the error: a cycle that would keep the body until Python collects it.
+        error.__traceback__ = None
         return self._problems.respond(error, scope)
 
     def failed(self, error: Exception, scope: Scope) -> Response:
@@ -107,7 +109,7 @@ class Requests:
             self._record.refused(status, address, scope["path"], prefix)
         elif principal is not None and prefix is not None and (answer := scope.get("answer")) is not None:
             self._record.predicted(prefix, principal.name, answer.served.revision.model, answer.ids)
-            self._charge(prefix, len(answer.ids))
+            self._charge(principal, len(answer.ids))
         if self._log.wants(route):
             with structlog.contextvars.bound_contextvars(request_id=request_id):
                 self._log.ended(scope, route, status, seconds, quiet=quiet)

@@ -6,7 +6,6 @@ Each label is a model of its own (docs/explanation/decisions/0046-labels-are-mod
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ import numpy.typing as npt
 from bundle import Bundle, InputSpec, LabelOf, Scores
 from service.decisions.solved import SolvedPolicy
 from service.errors import NotReadyError
-from service.ids import OF_BYTE, new_ids
+from service.ids import id_of, new_ids
 from service.inference.batcher import Batcher, LoopThread, Waiting
 from service.inference.chain import Chain
 from service.inference.given import Given
@@ -33,7 +32,6 @@ from service.serving.model import Model
 from service.serving.plane import Answer, Decided, Plane, Request, Served, until_written
 
 _NS: Final = 1e9
-_CODE: Final = 6  # last characters of a prediction's id, which name the label's model
 
 
 class Named(NamedTuple):
@@ -84,12 +82,12 @@ class Active:
 class LabelsAnswer:
     """Answer to a request, never changed: an `Answer` for each label, of the same rows.
 
-    `ids` are the ids of the rows, see `id_of`.
+    `ids` are the ids of the rows, see `service.ids.id_of`.
     """
 
     served: Active
     ids: list[str]
-    references: Sequence[str | None]
+    references: Sequence[str | None] | None
     answers: list[Answer]
     timing: Timing
 
@@ -105,18 +103,6 @@ class LabelsAnswer:
 
 
 Logged = tuple[LabelsAnswer, "Future[None] | None"]
-
-
-def id_of(prediction_id: str, model: str) -> str:
-    """Return the id that a row has in the log of a label's model, given the id of any other or of the row.
-
-    All rows of a request share nothing but the start of their ids; the last characters name the model.
-
-    >>> id_of("01K0ZJ6Z3V8Q2W4X6Y8A0C2E4G", "comments--toxic")
-    '01K0ZJ6Z3V8Q2W4X6Y8AFFATZ9'
-    """
-    digest = hashlib.blake2b(model.encode(), digest_size=_CODE).digest()
-    return prediction_id[:-_CODE] + digest.translate(OF_BYTE).decode("ascii")
 
 
 def check_codes(names: Sequence[str]) -> None:
@@ -243,7 +229,7 @@ class LabelsPlane:
         for request, each in zip(requests, zip(*logged, strict=True), strict=True):
             start, stop = stop, stop + request.rows
             own_answers = [answer for answer, _ in each]
-            answer = LabelsAnswer(active, ids[start:stop], request.references, own_answers, timing)
+            answer = LabelsAnswer(active, ids[start:stop], request.per_row.references, own_answers, timing)
             answers.append((answer, _together([written for _, written in each if written is not None])))
         return answers
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import structlog
+from numpy.typing import NDArray
 
 import bundle as bundles
 from bundle import Bundle, BundleError, BundleLocation
 from bundle.locations import is_single
 from bundle.manifest import MODEL_FILE
 from bundle.reader import read_manifest
-from calibrators import CalibrationError
+from calibrators import CalibrationError, Calibrator
+from service.decisions.multicalibrated import probabilities_of
 from service.decisions.revision import Revision
 from service.errors import BundleRefusedError, ConfigurationError, RevisionStateError
 from service.inference.chain import Chain
@@ -27,10 +30,11 @@ from service.inference.threads import inference_threads
 from service.serving.copies import Copies
 from service.serving.mirror import Mirror
 from service.serving.plane import Served
-from service.serving.proof import Proofs
+from service.serving.proof import NICE, Proofs
 from service.serving.sampling import Sample
 from service.serving.verification import bundle_of, trusted_keys, verified_in_place
 from service.settings import Settings
+from service.state.row_cells import RowCells
 
 logger = structlog.get_logger(__name__)
 
@@ -162,6 +166,10 @@ class Loader:
             self._session(found)
         return found
 
+    def started(self) -> None:
+        """Let predictions go before later proofs."""
+        self._proofs.nice = NICE
+
     def open(self, revision: Revision) -> None:
         """Open a revision's bundle, so that `serve` is quick. It needs no lock, and fails as `serve` does."""
         if revision.bundle_id not in self._opened:
@@ -184,8 +192,13 @@ class Loader:
         self.open(revision)
         found, session = self._opened[revision.bundle_id]
         labels = found.manifest.labels
+        with_inputs = None
+        if (cells := RowCells.of(found, revision.calibrator)) is not None:
+            check_inputs_kept(self._settings)
+            with_inputs = partial(_with_inputs, revision.calibrator, cells)
         try:
-            revision.calibrator.predict_proba(np.zeros((1, len(labels)), dtype=np.float32))
+            blank = None if cells is None else cells.of_inputs(found.golden.inputs[:1])
+            probabilities_of(revision.calibrator, np.zeros((1, len(labels)), dtype=np.float32), blank)
         except (CalibrationError, LookupError, TypeError, ValueError) as error:
             raise RevisionStateError(
                 f"Revision {revision.id} of {revision.model} cannot be loaded: {error!r}",
@@ -199,7 +212,7 @@ class Loader:
             labels,
             found.manifest.input,
             session,
-            Chain(session, revision.calibrator),
+            Chain(session, revision.calibrator, with_inputs),
             revision.calibrator,
             revision.policies,
             specification(found),
@@ -262,3 +275,31 @@ class Loader:
             opened = (other for each, other in self._opened.values() if each.model_digest == found.model_digest)
             like = next((other for other in opened if isinstance(other, Session) and not other.bound), None)
         return open_runtime(found, **self._options, like=like)
+
+
+def _with_inputs(
+    calibrator: Calibrator, cells: RowCells, logits: NDArray[np.float32], inputs: NDArray[Any]
+) -> NDArray[np.float32]:
+    return probabilities_of(calibrator, logits, cells.of_inputs(inputs))
+
+
+def check_inputs_kept(settings: Settings) -> None:
+    """Raise RevisionStateError where a calibrator that reads columns would find none in logged rows."""
+    if settings.log_mode == "off":
+        return
+    if settings.keep_inputs != "all":
+        raise RevisionStateError(
+            "The calibrator `multicalibration` reads columns, which logged rows have only with CANDOR_KEEP_INPUTS=all.",
+            where="CANDOR_KEEP_INPUTS",
+            found=settings.keep_inputs,
+            expected="all",
+            remedy="Set it for the whole service, or use another calibrator.",
+        )
+    if settings.inputs_days is not None and settings.inputs_days * 86_400 <= settings.monitor_maturity_s:
+        raise RevisionStateError(
+            "The calibrator `multicalibration` reads columns, and inputs are deleted before monitors count their rows.",
+            where="CANDOR_INPUTS_DAYS",
+            found=settings.inputs_days,
+            expected=f"more than CANDOR_MONITOR_MATURITY_S, {settings.monitor_maturity_s / 86_400:g} days",
+            remedy="Keep inputs longer, or use another calibrator.",
+        )

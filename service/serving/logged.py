@@ -9,12 +9,16 @@ from typing import Any, Final
 import numpy.typing as npt
 
 from candor.contract.policies import TOP
+from service.inference.per_row import PerRow
 from service.serving.plane import Answer
 from service.state.prediction_rows import PredictionBatch
 from service.state.reviewed import Reviewed
 
-_PER_ROW: Final = {part.name for part in fields(Answer)} & {part.name for part in fields(PredictionBatch)} - {"policy"}
-"""Columns that a prediction is answered with and that are logged."""
+_LOGGED: Final = {part.name for part in fields(PredictionBatch)}
+_ANSWERED: Final = _LOGGED & {part.name for part in fields(Answer)} - {"policy"}
+"""Columns of an answer that are logged."""
+_SAID: Final = _LOGGED & {part.name for part in fields(PerRow)} - {"references", "groups"}
+"""And of what the client says of the rows."""
 
 
 def logged_rows(answer: Answer, inputs: npt.NDArray[Any], created_at: int) -> PredictionBatch:
@@ -35,7 +39,10 @@ def logged_rows(answer: Answer, inputs: npt.NDArray[Any], created_at: int) -> Pr
         inputs=inputs,
         input_spec=answer.served.specification,
         reviewed=_reviewed(answer),
-        **{name: getattr(answer, name) for name in _PER_ROW} | {"groups": _groups(answer)},
+        references=answer.per_row.references or [None] * len(answer.ids),
+        groups=_groups(answer),
+        **{name: getattr(answer, name) for name in _ANSWERED},
+        **{name: getattr(answer.per_row, name) for name in _SAID},
     )
 
 
@@ -43,15 +50,16 @@ def _reviewed(answer: Answer) -> Reviewed | None:
     """Return what the policy's review queue needs, None if it has none."""
     if answer.policy is None or (terms := answer.policy.policy.review) is None:
         return None
-    policy = answer.policy.policy
+    policy, amounts = answer.policy.policy, answer.per_row.amounts
     if policy.positive == TOP:
-        return Reviewed(policy.id, terms, 1.0 - answer.confidence, answer.amounts, arising=answer.policy.arising)
+        return Reviewed(policy.id, terms, 1.0 - answer.confidence, amounts, arising=answer.policy.arising)
     column = answer.served.labels.index(policy.positive)
-    return Reviewed(policy.id, terms, answer.probabilities[:, column], answer.amounts, arising=answer.policy.arising)
+    return Reviewed(policy.id, terms, answer.probabilities[:, column], amounts, arising=answer.policy.arising)
 
 
 def _groups(answer: Answer) -> Sequence[str | None]:
     """Return the groups of the rows. Equal scores, unlike equal inputs, are no sign of the same thing."""
+    groups = answer.per_row.groups or [None] * len(answer.ids)
     if answer.served.input.kind != "scores":
-        return answer.groups
-    return [own if group is None else group for own, group in zip(answer.ids, answer.groups, strict=True)]
+        return groups
+    return [own if group is None else group for own, group in zip(answer.ids, groups, strict=True)]

@@ -6,14 +6,18 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
 
 from service.errors import NotReadyError, RevisionStateError
 from service.inference.inputs import NOTHING, Beyond
-from service.inference.remote import Remote
+from service.inference.runtimes import Runtime
 from service.serving.plane import Plane, Served
 from service.state.challengers import Challenger
 from service.state.desired import UNSAID, Desired
 from service.state.pointers import Pointer
+
+if TYPE_CHECKING:  # few services have a model on another server, and its client takes long to import
+    from service.inference.remote import Remote
 
 # The pause between attempts to load a revision starts at the poll interval and doubles up to this.
 LONGEST_RETRY_S = 30.0
@@ -102,12 +106,12 @@ class Model:
     def remote(self) -> Remote | None:
         """The active revision's model on a server elsewhere; None for all others."""
         served = self.plane.served
-        return served.session if served is not None and isinstance(served.session, Remote) else None
+        return None if served is None else _remote(served.session)
 
     @property
     def remotes(self) -> set[Remote]:
         """Models on servers elsewhere, of all loaded revisions."""
-        return {served.session for served in self.loaded.values() if isinstance(served.session, Remote)}
+        return {remote for served in self.loaded.values() if (remote := _remote(served.session)) is not None}
 
     @property
     def served(self) -> Served:
@@ -156,3 +160,7 @@ class Model:
             and (self.failure.epoch, self.failure.last_change) == (pointer.epoch, changed)
             and time.monotonic() < self.failure.again_at
         )
+
+
+def _remote(session: Runtime) -> Remote | None:
+    return cast("Remote", session) if session.provider == "remote" else None

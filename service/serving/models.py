@@ -8,11 +8,9 @@ previous revision stays loaded until the next activation. A request keeps its re
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -36,9 +34,9 @@ from service.errors import (
 )
 from service.inference.batcher import LoopThread
 from service.others import FOLLOW, Alone, Others
-from service.serving.labels import LabelsPlane, MultiLabel
 from service.serving.loading import Loader
 from service.serving.model import NO_POINTER, Beside, Model
+from service.serving.multilabels import MultiLabels
 from service.serving.plane import Log, Plane, Served
 from service.serving.policy_files import not_in_force
 from service.serving.proposals import NewBundles, Proposals
@@ -77,6 +75,7 @@ class Models:
 
     Attributes:
         traffic: Counts their predictions.
+        multilabels: The multi-label models that some of them are labels of.
         state_problem: Why the state could not be read the last time; what is served stays.
         unwritable: Why the state, which can be read, could not be written the last time; the service is not ready then.
     """
@@ -94,9 +93,14 @@ class Models:
         self._log = log
         self._others = others or Alone()
         self._models: dict[str, Model] = {}
-        self._multilabel: dict[str, MultiLabel] = {}
-        self._naming = threading.Lock()
-        self._loop_thread = LoopThread()
+        self._limits: dict[str, Any] = {
+            "max_batch_size": settings.max_batch_size,
+            "max_rows": settings.max_rows_per_request,
+            "max_queued_rows": settings.max_queued_rows,
+            "delay_s": settings.batch_delay_s,
+            "loop_thread": LoopThread(),
+        }
+        self.multilabels = MultiLabels(self._models, self._limits)
         self._swap = Swap(self._store, self._monitors, self._loader, self._models, log_gap=settings.log_gap)
         self._seen_at = self._pruned_at = time.monotonic()
         self.state_problem: str | None = None
@@ -146,6 +150,7 @@ class Models:
             raise BundleUnreachableError(f"No bundle can be served: {unreachable}", where="CANDOR_BUNDLES")
         if self._others.first:
             self._propose_all(locations)
+        self._loader.started()
 
     def get(self, name: str | None) -> Model:
         """Return the model called `name`; without a name, the default model.
@@ -164,38 +169,12 @@ class Models:
                 expected=sorted(self._models),
                 remedy=f"{wanted} is a multi-label model: predict at /v1/multilabel/{wanted}/predict, or name the "
                 f"model of one label: {', '.join(sorted(model.name for model in labels))}."
-                if wanted and (labels := self._labels_of(wanted))
+                if wanted and (labels := self.multilabels.labels_of(wanted))
                 else "Name one of these in the path, or set CANDOR_DEFAULT_MODEL."
                 if self._models
                 else f"Put a bundle into {self._settings.bundles}, then POST /v1/models/<model>/load.",
             )
         return self._models[wanted]
-
-    def multilabel(self, name: str | None) -> MultiLabel | None:
-        """Return the multi-label model called `name`; None if no active revision says that it is one of its labels."""
-        if name is None or name in self._models:
-            return None
-        if name not in self._multilabel and self._labels_of(name):
-            with self._naming:
-                if name not in self._multilabel:
-                    plane = LabelsPlane(**self._limits())
-                    self._multilabel[name] = MultiLabel(name, partial(self._labels_of, name), plane)
-        return self._multilabel.get(name)
-
-    def multilabels(self) -> list[MultiLabel]:
-        """Return every multi-label model, by name."""
-        served = [model.plane.served for model in self.all()]
-        found = {one.bundle.manifest.label_of.model for one in served if one and one.bundle.manifest.label_of}
-        return [several for name in sorted(found) if (several := self.multilabel(name)) is not None]
-
-    def _labels_of(self, name: str) -> list[Model]:
-        """Return the models of a multi-label model's labels."""
-        found = []
-        for model in list(self._models.values()):
-            of = None if model.plane.served is None else model.plane.served.bundle.manifest.label_of
-            if of is not None and of.model == name:
-                found.append(model)
-        return found
 
     def all(self) -> list[Model]:
         """Return every model, by name."""
@@ -491,8 +470,7 @@ class Models:
     def close(self) -> None:
         """Finish the waiting requests of every plane."""
         self.stop_loading()
-        for several in self._multilabel.values():  # first: they hand over to the planes of their labels
-            several.plane.close()
+        self.multilabels.close()  # first: they hand over to the planes of their labels
         for model in self.all():
             model.plane.close()
 
@@ -531,18 +509,7 @@ class Models:
             logger.warning("old copies of bundles not removed", error=str(error))
 
     def _new(self, name: str) -> Model:
-        return Model(name, Plane(self._log, **self._limits()))
-
-    def _limits(self) -> dict[str, Any]:
-        """Return what bounds a plane."""
-        settings = self._settings
-        return {
-            "max_batch_size": settings.max_batch_size,
-            "max_rows": settings.max_rows_per_request,
-            "max_queued_rows": settings.max_queued_rows,
-            "delay_s": settings.batch_delay_s,
-            "loop_thread": self._loop_thread,
-        }
+        return Model(name, Plane(self._log, **self._limits))
 
     def _serve(self, model: Model, locations: Sequence[BundleLocation], *, apart: bool = False) -> None:
         with self._swap.pruned(model):  # drops the verified bundle's session if its first revision cannot be made

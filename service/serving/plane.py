@@ -10,32 +10,29 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from itertools import chain, groupby, repeat
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from itertools import groupby, repeat
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from bundle import Bundle, InputSpec
-from bundle.table import Cell
 from calibrators import Calibrator
 from candor.contract.conditions import REVIEW
 from service.decisions.decide import decide_rows
 from service.decisions.revision import Revision
 from service.decisions.sets import sets_of
 from service.decisions.solved import SolvedPolicy
-from service.errors import InputShapeError, OverloadedError, StateUnavailableError, UnknownPolicyError
+from service.errors import OverloadedError, StateUnavailableError, UnknownPolicyError
 from service.ids import new_ids
 from service.inference.batcher import Batcher, LoopThread, Waiting
 from service.inference.chain import Chain, Scores
 from service.inference.inputs import Encoder, check_rows, conform
+from service.inference.per_row import NOTHING_SAID, PerRow, joined
 from service.inference.runtimes import Runtime
 from service.inference.statistics import Stages, Statistics, Timing
-from service.places import in_body
 from service.serving.sampling import Sample
-
-T = TypeVar("T")
 
 _NS = 1e9
 _HERE_S = 0.001  # a run this short may block the event loop
@@ -82,16 +79,14 @@ class Served:
 class Answer:
     """Answer to a request, never changed. Every array and list has one entry per row.
 
-    `segments`, `amounts` and `carried` (cells that only challengers need) are None if no row has one; `sets` tells of
-    each label whether it is in the row's prediction set, (N, K), None if the policy makes none; `timing` is that of the
-    batch of the request.
+    `sets` tells of each label whether it is in the row's prediction set, (N, K), None if the policy makes none;
+    `timing` is that of the batch of the request.
     """
 
     served: Served
     policy: SolvedPolicy | None
     ids: list[str]
-    references: Sequence[str | None]
-    groups: Sequence[str | None]
+    per_row: PerRow
     logits: npt.NDArray[np.float32]
     probabilities: npt.NDArray[np.float32]
     labels: npt.NDArray[np.int64]
@@ -100,10 +95,7 @@ class Answer:
     propensities: list[float | None]
     sought: list[bool | None]
     timing: Timing
-    segments: Sequence[str | None] | None = None
-    amounts: Sequence[float | None] | None = None
     sets: npt.NDArray[np.bool_] | None = None
-    carried: Sequence[Mapping[str, Cell] | None] | None = None
 
     def part(self, rows: slice) -> Answer:
         """Return the answer to some of the rows."""
@@ -111,8 +103,7 @@ class Answer:
             self.served,
             self.policy,
             self.ids[rows],
-            self.references[rows],
-            self.groups[rows],
+            self.per_row.part(rows),
             self.logits[rows],
             self.probabilities[rows],
             self.labels[rows],
@@ -121,10 +112,7 @@ class Answer:
             self.propensities[rows],
             self.sought[rows],
             self.timing,
-            None if self.segments is None else self.segments[rows],
-            None if self.amounts is None else self.amounts[rows],
             None if self.sets is None else self.sets[rows],
-            None if self.carried is None else self.carried[rows],
         )
 
 
@@ -157,11 +145,7 @@ class Request:
     lane: Any
     inputs: npt.NDArray[Any]
     policy: Any
-    references: Sequence[str | None]
-    groups: Sequence[str | None]
-    segments: Sequence[str | None] | None
-    amounts: Sequence[float | None] | None
-    carried: Sequence[Mapping[str, Cell] | None] | None
+    per_row: PerRow
     queued_ns: int
     until_ns: int
 
@@ -179,11 +163,8 @@ class Request:
         max_rows: int,
         deadline_s: float,
         policy: str | None = None,
-        references: Sequence[str | None] | None = None,
-        groups: Sequence[str | None] | None = None,
-        segments: Sequence[str | None] | str | None = None,
-        amounts: Sequence[float | None] | None = None,
-        carried: Sequence[Mapping[str, Cell]] | None = None,
+        segment: str | None = None,
+        per_row: PerRow = NOTHING_SAID,
         encoded: bool = False,
     ) -> Request:
         """Check a request.
@@ -194,11 +175,8 @@ class Request:
             max_rows: Maximum N.
             deadline_s: Queueing deadline in seconds.
             policy: Name of the policy to decide with.
-            references: The client's names of the N rows.
-            groups: Groups of the N rows (card, patient …).
-            segments: Segments of the N rows, or one for all.
-            amounts: Amounts at stake in the N rows.
-            carried: Cells of the N rows that only challengers need.
+            segment: Segment of all rows, for requests that do not name one per row.
+            per_row: What else it says of the N rows.
             encoded: Whether the revision's encoder made the inputs of table rows, see `conform`.
 
         Raises:
@@ -207,36 +185,14 @@ class Request:
         """
         fitting = conform(inputs, lane.input, lane.encoder, encoded=encoded)
         check_rows(len(fitting), max_rows)
-        nothing = [None] * len(fitting)
-        if isinstance(segments, str):
-            segments = [segments] * len(fitting)
-        if references is groups is segments is amounts is None:
-            given: tuple[tuple[str, Sequence[Any] | None], ...] = ()
-        else:
-            given = ("references", references), ("groups", groups), ("segments", segments), ("amounts", amounts)
-        for key, each in given:
-            if each is not None and len(each) != len(fitting):
-                raise InputShapeError(
-                    f"`{key}` must have one entry per input.",
-                    where=in_body(key),
-                    found=len(each),
-                    expected=len(fitting),
-                )
+        if per_row is not NOTHING_SAID:
+            per_row.check(len(fitting))
+        if segment is not None:
+            per_row = replace(per_row, segments=[segment] * len(fitting))
         started = time.perf_counter_ns()
         solved = lane.policy(policy)
         until = started + int(deadline_s * _NS)
-        return cls(
-            lane,
-            fitting,
-            solved,
-            references or nothing,
-            groups or nothing,
-            segments,
-            amounts,
-            carried,
-            started,
-            until,
-        )
+        return cls(lane, fitting, solved, per_row, started, until)
 
 
 Decided = list[tuple[Answer, slice, list[Answer]]]
@@ -475,11 +431,7 @@ class Plane:
             probabilities,
             labels,
             confidence,
-            references=_joined([request.references for request in requests]),
-            groups=_joined([request.groups for request in requests]),
-            segments=_optional([request.segments for request in requests], requests),
-            amounts=_optional([request.amounts for request in requests], requests),
-            carried=_optional([request.carried for request in requests], requests),
+            per_row=joined([request.per_row for request in requests], [request.rows for request in requests]),
             timing=timing,
             explore=self._explore,
         )
@@ -494,20 +446,17 @@ def decided(
     labels: npt.NDArray[np.int64],
     confidence: npt.NDArray[np.float32],
     *,
-    references: Sequence[str | None],
-    groups: Sequence[str | None],
-    segments: Sequence[str | None] | None,
+    per_row: PerRow,
     timing: Timing,
     explore: random.Random,
-    amounts: Sequence[float | None] | None = None,
-    carried: Sequence[Mapping[str, Cell] | None] | None = None,
 ) -> Answer:
     """Decide scored rows by one policy; `explore` draws whose label is sought."""
     actions: list[str | None] = [None] * len(ids)
     propensities: list[float | None] = [None] * len(ids)
     sought: list[bool | None] = [False] * len(ids)
+    segments = per_row.segments
     if solved is not None:
-        bands = decide_rows(solved, served.labels, logits, probabilities, labels, confidence, segments, amounts)
+        bands = decide_rows(solved, served.labels, logits, probabilities, labels, confidence, segments, per_row.amounts)
         actions = [solved.actions[band] for band in bands.tolist()]
         shares = solved.propensities[bands].tolist()
         # Drawn here, before any label exists, and independently of the role of the row in a recalibration.
@@ -521,8 +470,7 @@ def decided(
         served=served,
         policy=solved,
         ids=ids,
-        references=references,
-        groups=groups,
+        per_row=per_row,
         logits=logits,
         probabilities=probabilities,
         labels=labels,
@@ -531,10 +479,7 @@ def decided(
         propensities=propensities,
         sought=sought,
         timing=timing,
-        segments=segments,
-        amounts=amounts,
         sets=sets_of(solved.sets, probabilities, segments) if solved is not None and solved.sets else None,
-        carried=carried,
     )
 
 
@@ -549,19 +494,6 @@ async def until_written(written: Future[None], deadline_s: float) -> None:
             remedy="Try again. If the error persists, check the state database. "
             "CANDOR_LOG_MODE=background answers without waiting for the database.",
         ) from None
-
-
-def _optional(given: list[Sequence[T | None] | None], requests: list[Request]) -> Sequence[T | None] | None:
-    """Return what the requests give of all rows; None if no request gives any."""
-    if len(given) == 1:
-        return given[0]
-    if all(each is None for each in given):
-        return None
-    return _joined([each or [None] * request.rows for each, request in zip(given, requests, strict=True)])
-
-
-def _joined(given: list[Sequence[T | None]]) -> Sequence[T | None]:
-    return given[0] if len(given) == 1 else list(chain.from_iterable(given))
 
 
 def _parts(whole: Answer, requests: list[Request]) -> list[Answer]:

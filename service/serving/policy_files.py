@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,21 @@ def not_in_force(folder: Path, known: Collection[str], served: Mapping[str, Serv
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads YAML with integers of at most 64 bits: nobody could print those of `0xFFF…` in an error."""
+    """Reads YAML with integers of at most 64 bits, and each key of a mapping once.
+
+    Nobody could print the integer of `0xFFF…` in an error, and of two values for a key only the last would decide.
+    """
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Return a mapping."""
+        keys: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in keys:
+                    said = f"duplicate key {key.value[:100]!r}"
+                    raise yaml.constructor.ConstructorError(None, None, said, key.start_mark)
+                keys.add(key.value)
+        return super().construct_mapping(node, deep=deep)
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         """Return an integer."""
@@ -101,7 +115,7 @@ def policy_document(body: bytes) -> dict[str, Any]:
     """Return the document in a YAML body that anyone may have sent.
 
     Raises:
-        MalformedBodyError: The body is not YAML, has aliases, or is not a mapping.
+        MalformedBodyError: The body is not YAML, has aliases or a key twice, or is not a mapping.
     """
     try:
         document = yaml.load(body, _Unshared)  # noqa: S506  # a SafeLoader

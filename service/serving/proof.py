@@ -23,6 +23,7 @@ _REMEDY: Final = (
     "If it is meant to take that much, raise CANDOR_PROOF_TIMEOUT_S or CANDOR_PROOF_MEMORY_BYTES, and the memory limit "
     "of the container."
 )
+NICE: Final = 10  # predictions go first
 _MOST_THREADS: Final = 2  # predictions need the others
 _OF_FREE: Final = 0.75  # of the control group's memory: where that is used up, the kernel may end the service
 
@@ -35,9 +36,13 @@ class Proofs:
         memory_bytes: Maximum memory of a proof in bytes, beside that of Python and its libraries; less where the
             container has less.
         options: Options of `open_runtime`.
+
+    Attributes:
+        nice: How much lower than the service's the priority of a proof is; 0 while a start waits for it.
     """
 
     def __init__(self, timeout_s: float, memory_bytes: int, options: dict[str, Any]) -> None:
+        self.nice = 0
         self._timeout_s = timeout_s
         self._memory_bytes = memory_bytes
         self._options = options | {"threads": min(options["threads"], _MOST_THREADS)}
@@ -68,6 +73,7 @@ class Proofs:
             "timeout_s": limit_s,
             "memory_bytes": self._memory_bytes,
             "options": self._options,
+            "nice": self.nice,
         }
         process = self._begun(found)
         try:
@@ -132,13 +138,13 @@ class Proofs:
 
 def main() -> None:
     """Prove one bundle; the answer on standard output is an error, or null."""
-    os.nice(10)
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")  # it goes first, not the service
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is not an answer
     threading.Thread(target=_end_without_reader, args=(answer.fileno(),), daemon=True).start()
     task = json.loads(sys.stdin.buffer.readline())
+    os.nice(task["nice"])
 
     from service.inference.runtimes import open_runtime
     from service.serving.verification import verified

@@ -16,6 +16,7 @@ from candor.contract.conditions import Metric
 from candor.contract.policies import Policy
 from service.decisions.certificates import decides_nothing, warnings
 from service.decisions.counting import seed_of
+from service.decisions.multicalibrated import require_no_columns
 from service.decisions.per_day import of_rows_per_day
 from service.decisions.policy import check_labels, check_shared
 from service.decisions.revision import Revision
@@ -31,7 +32,8 @@ from service.settings import Settings
 from service.state.database import Database, now_us
 from service.state.looks import record_look
 from service.state.pointers import Pointer
-from service.state.revisions import RevisionStore, Solution
+from service.state.revision_rows import Solution
+from service.state.revisions import RevisionStore
 from service.state.traffic import Traffic
 
 logger = structlog.get_logger(__name__)
@@ -293,6 +295,7 @@ class Proposals:
         check_labels(policy, proven.manifest.labels)
         check_shared(policy, proven.manifest.sharing)
         of_rows_per_day(policy, rows_per_day)  # a refusal uses no look
+        require_no_columns(calibrator)
         if policy.segments is not None and proven.reference.certify.segment is None:  # this costs no look
             solved = solve_on_reference(
                 policy, version=version, bundle=proven, calibrator=calibrator, look=1, stays=stays

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bundle.manifest import ENCODER_FILES
 from candor.contract.traffic import TrafficChange
 from service.decisions.calibrated import Calibrated
+from service.decisions.multicalibrated import Multicalibrated
 from service.decisions.rows import Rows
 from service.decisions.traffic import ENOUGH_ROWS, exceeding, mixes, to_review
 from service.errors import CandorError
@@ -22,6 +23,7 @@ from service.state.database import Database
 from service.state.inputs import unpacked
 from service.state.recent import load_recent_inputs, load_recent_rows, rows_at_once
 from service.state.revisions import RevisionStore
+from service.state.row_cells import RowCells
 from service.state.window import Window
 from service.times import iso
 
@@ -29,6 +31,9 @@ MOST_ROWS: Final = 20_000
 MOST_SCORED: Final = 2_000
 _ROWS_PER_RUN: Final = 32
 _NOTHING_LOGGED: Final = "No prediction of this model is logged."
+_NOTHING_STORED: Final = (
+    "The newest prediction has no stored input, so its columns are not known: CANDOR_KEEP_INPUTS=all."
+)
 _PATIENCE_S: Final = 5.0
 """Maximum time to score rows with another model: predictions share the cores with it."""
 
@@ -72,15 +77,19 @@ def replay(database: Database, before: Served, after: Served, limit: float) -> T
 def _rows(database: Database, before: Served, after: Served) -> tuple[Rows, NDArray[np.float32], str | None]:
     """Return rows with the active model's logits, those of the other model, and why there are none, or too few."""
     revision = before.revision
-    window = Window(revision.model, revision.model_digest)
     same = revision.model_digest == after.revision.model_digest and before.labels == after.labels
     if same and _encoders(before) != _encoders(after):
         return *_none(before), "The bundle has the same model file but encodes inputs differently."
+    if not same and isinstance(after.calibrator, Multicalibrated):
+        return *_none(before), "The revision's calibrator reads columns, and these rows are of another model."
+    cells = RowCells.of(before.bundle, before.calibrator, *([after.calibrator] if same else []))
+    window = Window(revision.model, revision.model_digest, cells=cells)
     with database.connect() as connection:
         most = rows_at_once(len(before.labels), MOST_ROWS)
         logged = load_recent_rows(connection, window, label_names=before.labels, at_most=most)
         if same or not len(logged):
-            return logged, logged.logits, None if len(logged) else _NOTHING_LOGGED
+            nothing = _NOTHING_LOGGED if cells is None else _NOTHING_STORED
+            return logged, logged.logits, None if len(logged) else nothing
         if before.specification == after.specification:
             most = rows_at_once(len(before.labels), MOST_SCORED)
             rows, contents = load_recent_inputs(connection, window, classes=len(before.labels), at_most=most)

@@ -1,5 +1,7 @@
 """What the audit log says of requests: which keys predicted, who sent tokens, what was refused; written once a minute.
 
+Entries of keys that predict much come sooner: memory holds a few megabytes of their prediction ids.
+
 A flood of refused requests writes little: further entries in a row come after twice as long each, up to an hour, and
 each names the most frequent senders only.
 """
@@ -15,7 +17,7 @@ from typing import Any, Final
 import structlog
 
 from service.errors import StateUnavailableError
-from service.state import audit
+from service.state import answered_ids, audit
 from service.state.database import Database, now_us
 from service.times import iso
 
@@ -23,7 +25,7 @@ logger = structlog.get_logger(__name__)
 
 EVERY_S: Final = 60.0
 REFUSED: Final = "refuse_requests"
-PREDICTED: Final = "predict"
+PREDICTED: Final = answered_ids.ACTION
 IDENTIFIED: Final = "identify"
 _LONGEST_S: Final = 3_600.0
 _MOST_COUNTED: Final = 1_000  # kinds of refused requests in memory; the rest is one number
@@ -31,6 +33,8 @@ _MOST_IDENTIFIED: Final = 10_000  # people in memory; beyond, they are written a
 _MOST_WRITTEN: Final = 20
 _MOST_WAITING: Final = 1_000  # entries, while the database does not answer
 _LONGEST_PATH: Final = 100
+_MANY_BYTES: Final = 4 << 20  # of prediction ids: an entry before the minute ends
+_MOST_KEPT: Final = 64 << 20  # while the database does not answer; further entries say "sha256": null
 
 
 class AccessRecord:
@@ -48,6 +52,7 @@ class AccessRecord:
         self._clock = clock
         self._since = now_us()
         self._predicted: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+        self._id_bytes, self._waiting_id_bytes = 0, 0  # since the last `take`, and in `_waiting` then
         self._refused: dict[tuple[int, str, str, str | None], int] = {}
         self._identified: set[tuple[str, str]] = set()
         self._others = 0
@@ -70,10 +75,16 @@ class AccessRecord:
             models = self._predicted[prefix, name] = {}
         counts = models.get(model)
         if counts is None:
-            counts = models[model] = {"requests": 0, "rows": 0, "first": ids[0]}
+            counts = models[model] = {"requests": 0, "rows": 0, "first": ids[0], "ids": bytearray()}
         counts["requests"] += 1
         counts["rows"] += len(ids)
         counts["last"] = ids[-1]
+        if self._id_bytes + self._waiting_id_bytes < _MOST_KEPT and counts["ids"] is not None:
+            text = "".join(ids).encode()
+            counts["ids"] += text
+            self._id_bytes += len(text)
+        else:
+            counts["ids"] = None
 
     def identified(self, prefix: str, name: str, *, issuer: str, subject: str) -> None:
         """Note a person who sent a token, once for each name: other entries have the name alone.
@@ -112,12 +123,20 @@ class AccessRecord:
         else:
             self._others += 1
 
+    @property
+    def full(self) -> bool:
+        """Whether to take what is due now, since it needs much memory."""
+        return self._id_bytes > _MANY_BYTES
+
     def take(self, *, last: bool = False) -> None:
         """Turn what is due into entries, which `write` writes. `last` takes everything."""
         until = now_us()
         for (prefix, name), models in self._predicted.items():
             detail = {"since": iso(self._since), "until": iso(until), "models": models}
             self._waiting.append({"by": name, "action": PREDICTED, "subject": prefix, "detail": detail})
+        waiting = [entry["detail"] for entry in list(self._waiting) if entry["action"] == PREDICTED]  # others write
+        kept = [counts["ids"] or () for detail in waiting for counts in detail["models"].values()]
+        self._id_bytes, self._waiting_id_bytes = 0, sum(map(len, kept))
         self._predicted, self._since = {}, until
         now = self._clock()
         if self._refused_since is None:
@@ -148,9 +167,12 @@ class AccessRecord:
             logger.exception("writing accesses failed")
 
     def _write(self, entry: dict[str, Any]) -> None:
+        values, ids = _sealed(entry) if entry["action"] == PREDICTED else (entry, {})
         try:
             with self._database.begin() as connection:
-                audit.append(connection, model=None, **entry)
+                number, at = audit.append(connection, model=None, **values)
+                for model, own in ids.items():
+                    answered_ids.keep(connection, number, at, model, own)
         except BaseException:
             if len(self._waiting) < _MOST_WAITING:  # else newer entries have taken its place
                 self._waiting.appendleft(entry)
@@ -168,3 +190,15 @@ class AccessRecord:
         times = {"since": iso(self._refused_since), "until": iso(until)}
         detail = {**times, "requests": named, "others": others}
         return {"by": "access", "action": REFUSED, "subject": f"{total} requests", "detail": detail}
+
+
+def _sealed(entry: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bytearray]]:
+    """Return an entry with digests in place of ids, and the ids by model."""
+    models, ids = {}, {}
+    for model, counts in entry["detail"]["models"].items():
+        own = counts["ids"]
+        digest = None if own is None else answered_ids.digest_of(own)
+        models[model] = {name: count for name, count in counts.items() if name != "ids"} | {answered_ids.DIGEST: digest}
+        if own is not None:
+            ids[model] = own
+    return entry | {"detail": entry["detail"] | {"models": models}}, ids

@@ -49,8 +49,8 @@ def append(
     action: str,
     subject: str,
     detail: dict[str, Any] | None = None,
-) -> None:
-    """Record an action in its own transaction, and announce it to all replicas.
+) -> tuple[int, int]:
+    """Record an action in its own transaction, and announce it to all replicas; return the entry's id and time.
 
     Args:
         connection: Connection of the transaction.
@@ -61,9 +61,11 @@ def append(
         detail: JSON-able details.
     """
     values = {"model": model, "by": by, "action": action, "subject": subject, "detail": detail or {}}
-    entry = connection.execute(insert(audit).values(at=now_us(), **values).returning(audit.c.id)).scalar_one()
+    at = now_us()
+    entry: int = connection.execute(insert(audit).values(at=at, **values).returning(audit.c.id)).scalar_one()
     connection.info[UNLINKED].append(entry)
     announce(connection)
+    return entry, at
 
 
 def read(

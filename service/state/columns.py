@@ -20,6 +20,13 @@ Converter = Callable[[Sequence[Any]], NDArray[Any]]
 """Converts a column's values in a chunk, as the driver returns them, to an array."""
 
 
+def objects(values: Sequence[Any]) -> NDArray[np.object_]:
+    """Return values as they are."""
+    found = np.empty(len(values), dtype=np.object_)
+    found[:] = values
+    return found
+
+
 def read_columns(connection: Connection, queries: Sequence[Select[Any]], converters: Sequence[Converter]) -> list[Any]:
     """Return the concatenated results of queries, one array per column.
 

@@ -226,6 +226,11 @@ class Database:
                 finally:
                     connection.exec_driver_sql(f"PRAGMA busy_timeout = {sqlite.BUSY_TIMEOUT_S * 1000}")
 
+    @property
+    def shared(self) -> bool:
+        """Whether several services can use it at once."""
+        return self.engine.dialect.name == "postgresql"
+
     def disk(self) -> sqlite.Disk | None:
         """Return used and free disk space of the state; None for a database server."""
         file = self.engine.url.database

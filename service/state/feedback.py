@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, select
 
-from service.errors import CandorError, FeedbackError, IdempotencyConflictError
+from service.errors import CandorError, FeedbackError, IdempotencyConflictError, RateLimitedError
 from service.places import in_body
 from service.state.cases import close_labelled
 from service.state.database import SET_BACK_US, Database, now_us
 from service.state.grouping import GroupedWrites
+from service.state.insertion import insert_new
 from service.state.numbering import take_numbers
+from service.state.quotas import Quota
 from service.state.resolution import rank, weight
 from service.state.tables import feedback, feedback_batches, predictions
 from service.state.unlabelled import count_labelled
 from service.state.window import Window, origins_of
 
 Status = Literal["stored", "pending", "duplicate", "conflict"]
+_MANY = 100  # targets
 TARGETS_PER_QUERY = 2_000
 MOST_NAMED = 20_000
 """Maximum predictions that the references of a request match, because the serving process reads all of them."""
@@ -94,6 +98,9 @@ class _Label(NamedTuple):
     position: int
 
 
+_Row = tuple[_Target, _Label]
+_ROW: Final = ("model", "by_reference", "target", *_Label._fields)
+_BATCH: Final = ("model", "batch", "by", "received_at", "idempotency_key", "body_digest", "receipt", "by_key")
 Within = Callable[[Connection], None]
 """Called inside the transaction that stores a request; a CandorError that it raises refuses the request."""
 
@@ -109,10 +116,16 @@ class _Request:
 
 
 class FeedbackStore:
-    """Labels of all models. All methods raise StateUnavailableError when the database does not answer."""
+    """Labels of all models. All methods raise StateUnavailableError when the database does not answer.
 
-    def __init__(self, database: Database) -> None:
+    Args:
+        database: The state.
+        quota: Labels that keys may send; None does not limit them.
+    """
+
+    def __init__(self, database: Database, quota: Quota | None = None) -> None:
         self._database = database
+        self._quota = quota
         self._groups = GroupedWrites[_Request, FeedbackReceipt](self._store, at_most=TARGETS_PER_QUERY)
 
     def add(
@@ -156,6 +169,7 @@ class FeedbackStore:
             FeedbackError: An item does not name exactly one prediction or reference or has text that cannot be stored,
                 or (by the future) the references match more than `MOST_NAMED` predictions; nothing is stored.
             IdempotencyConflictError: By the future: `by` used the key for another body.
+            RateLimitedError: By the future: the quota of `by` is used up.
         """
         targets = [_target(position, item) for position, item in enumerate(items)]
         request = _Request(list(zip(targets, items, strict=True)), by, by_key, idempotency_key, body_digest, within)
@@ -164,17 +178,23 @@ class FeedbackStore:
     def _store(self, model: str, requests: Sequence[_Request]) -> list[FeedbackReceipt | Exception]:
         """Store requests in their order in one transaction, and return a receipt or an error for each."""
         receipts: list[FeedbackReceipt | Exception] = []
-        rows: list[dict[str, Any]] = []
-        batches: list[dict[str, Any]] = []
+        rows: list[_Row] = []
+        batches: list[tuple[Any, ...]] = []
+        senders: dict[int, str] = {}
         with self._database.begin() as connection:
             number = take_numbers(connection, f"feedback/{model}", len(requests))
             received_at = _received_at(connection, model)
             earlier = _earlier(connection, model, requests)
-            items = [item for request in requests if (request.by, request.key) not in earlier for item in request.items]
+            new = [request for request in requests if (request.by, request.key) not in earlier]
+            refused = self._refused(connection, new)
+            items = [item for request in new if id(request) not in refused for item in request.items]
             known = _Known.of(connection, model, {target for target, _ in items})
             for batch, request in enumerate(requests, number):
                 if (first := earlier.get((request.by, request.key))) is not None:
                     receipts.append(_replayed(request, *first))
+                    continue
+                if id(request) in refused:
+                    receipts.append(refused[id(request)])
                     continue
                 if request.within is not None:
                     try:
@@ -182,31 +202,38 @@ class FeedbackStore:
                     except CandorError as error:
                         receipts.append(error)
                         continue
-                added, receipt = _judge(known, model, batch, received_at, request.items)
+                added, receipt = _judge(known, batch, received_at, request.items)
                 receipts.append(receipt)
                 rows += added
                 kept = None if request.key is None else _receipt_document(receipt)
                 if kept is not None:
                     earlier[request.by, request.key] = request.digest, kept
-                batches.append(
-                    {
-                        "model": model,
-                        "batch": batch,
-                        "by": request.by,
-                        "by_key": request.by_key,
-                        "received_at": received_at,
-                        "idempotency_key": request.key,
-                        "body_digest": request.digest,
-                        "receipt": kept,
-                    }
-                )
+                senders[batch] = request.by
+                receipt_text = None if kept is None else json.dumps(kept)
+                sender = (request.by, received_at, request.key, request.digest, receipt_text, request.by_key)
+                batches.append((model, batch, *sender))
             if rows:
-                connection.execute(insert(feedback), rows)
-                senders = {row["batch"]: row["by"] for row in batches}
+                labels = [(model, *target, *label) for target, label in rows]
+                insert_new(connection, feedback, _ROW, labels, skip=False)
                 close_labelled(connection, _labelled(rows, known.names, senders), received_at)
             if batches:
-                connection.execute(insert(feedback_batches), batches)
+                insert_new(connection, feedback_batches, _BATCH, batches, skip=False)
         return receipts
+
+    def _refused(self, connection: Connection, requests: Sequence[_Request]) -> dict[int, RateLimitedError]:
+        """Count requests of keys towards their quotas; return the error of each that is refused, by its identity."""
+        if self._quota is None:
+            return {}
+        by_name: dict[str, list[_Request]] = defaultdict(list)
+        for request in requests:
+            if request.by_key is not None:
+                by_name[request.by].append(request)
+        refused: dict[int, RateLimitedError] = {}
+        for name, own in sorted(by_name.items()):
+            # A request without labels is kept, too.
+            errors = self._quota.take(connection, name, [len(request.items) or 1 for request in own])
+            refused |= {id(request): error for request, error in zip(own, errors, strict=True) if error is not None}
+        return refused
 
     def count_labelled(self, window: Window, *, at_most: int, input_spec: str | None = None) -> int:
         """Return how many predictions have a label, counting no further than `at_most`; see `count_labelled`."""
@@ -301,14 +328,13 @@ class _Known:
 
 def _judge(
     known_before: _Known,
-    model: str,
     batch: int,
     received_at: int,
     items: list[tuple[_Target, FeedbackItem]],
-) -> tuple[list[dict[str, Any]], FeedbackReceipt]:
+) -> tuple[list[_Row], FeedbackReceipt]:
     """Return the outcome of each item, and add its labels to those known; the caller holds the model's lock."""
     names, labels = known_before.names, known_before.labels
-    rows: list[dict[str, Any]] = []
+    rows: list[_Row] = []
     statuses: list[Status] = []
     pending = 0
     for position, (target, item) in enumerate(items):
@@ -326,7 +352,7 @@ def _judge(
         else:
             statuses.append("pending" if unknown else "stored")
         labels[target].append(new)
-        rows.append({"model": model, "by_reference": target.by_reference, "target": target.key, **new._asdict()})
+        rows.append((target, new))
     count = Counter(statuses)
     receipt = FeedbackReceipt(
         stored=len(rows),
@@ -340,14 +366,13 @@ def _judge(
 
 
 def _labelled(
-    rows: list[dict[str, Any]], names: dict[_Target, list[_Target]], senders: dict[int, str]
+    rows: list[_Row], names: dict[_Target, list[_Target]], senders: dict[int, str]
 ) -> dict[str, tuple[str, str]]:
     """Return label and sender of each known prediction that new labels are about, by its id."""
     found: dict[str, tuple[str, str]] = {}
-    for row in rows:
-        target = _Target(row["by_reference"], row["target"])
+    for target, label in rows:
         about = [target] if not target.by_reference else names.get(target, [])
-        found |= {one.key: (row["label"], senders[row["batch"]]) for one in about if target in names}
+        found |= {one.key: (label.label, senders[label.batch]) for one in about if target in names}
     return found
 
 
@@ -408,6 +433,9 @@ def _other_names(connection: Connection, model: str, targets: set[_Target]) -> d
 
 def _labels(connection: Connection, model: str, targets: set[_Target]) -> dict[_Target, list[_Label]]:
     labels: dict[_Target, list[_Label]] = defaultdict(list)
+    if len(targets) > _MANY and connection.dialect.name == "postgresql":
+        # A plan that was kept while the table was empty would scan it whole, until it is analysed.
+        connection.exec_driver_sql("SET LOCAL plan_cache_mode = force_custom_plan")
     for by_reference in (0, 1):
         for keys in _chunks(targets, by_reference=by_reference):
             query = select(feedback.c.target, *(feedback.c[name] for name in _Label._fields)).where(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection, Dialect, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
-_COPIED: Final = 32  # rows from which COPY costs less than INSERT
+_COPIED: Final = 128  # rows from which COPY costs less than INSERT
 
 
 def insert_for(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
@@ -16,54 +17,62 @@ def insert_for(connection: Connection, table: Table) -> sqlite.Insert | postgres
     return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
 
 
-def insert_new(connection: Connection, table: Table, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
-    """Insert many rows; skip rows whose key exists.
+def insert_new(
+    connection: Connection,
+    table: Table,
+    columns: Sequence[str],
+    rows: Sequence[tuple[Any, ...]],
+    *,
+    skip: bool = True,
+) -> None:
+    """Insert many rows.
 
     Args:
         connection: Inside a write transaction.
         table: The table; a partitioned one has a partition for each row.
         columns: Names of the columns.
-        rows: A value for each column, of the driver's own types (no JSON). They go to the driver directly, because
+        rows: A value for each column, of the driver's own types, JSON as text. They go to the driver directly, because
             SQLAlchemy's processing would cost as much as the insertion.
+        skip: Whether to skip rows whose key exists; else they are an error.
     """
-    postgresql_here = connection.dialect.name == "postgresql"
-    if postgresql_here and len(rows) >= _COPIED:
-        _copy_new(connection, table, columns, rows)
+    existing = "ON CONFLICT DO NOTHING" if skip else ""  # S608 below: names of our own tables and columns alone
+    if connection.dialect.name != "postgresql":
+        marks = ", ".join("?" for _ in columns)
+        sql = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({marks}) {existing}"  # noqa: S608
+        connection.exec_driver_sql(sql, list(rows))
         return
-    placeholder = "%s" if postgresql_here else "?"
-    sql = (
-        f"INSERT INTO {table.name} ({', '.join(columns)}) "  # noqa: S608 — names from this package's tables only
-        f"VALUES ({', '.join([placeholder] * len(columns))}) ON CONFLICT DO NOTHING"
-    )
-    connection.exec_driver_sql(sql, list(rows))
+    types = _types(connection.dialect, table, tuple(columns))
+    if len(rows) >= _COPIED and _copied(connection, table, columns, types, rows):
+        return
+    lists = ", ".join(f"%s::{type_}[]" for type_ in types)  # the same statement, whatever the number of rows
+    sql = f"INSERT INTO {table.name} ({', '.join(columns)}) SELECT * FROM unnest({lists}) {existing}"  # noqa: S608
+    for start in range(0, len(rows), _COPIED):
+        part = rows[start : start + _COPIED]
+        connection.exec_driver_sql(sql, tuple(map(list, zip(*part, strict=True))))
 
 
-def _copy_new(connection: Connection, table: Table, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
-    """COPY rows; if that stops at a key that exists, COPY beside the table and insert from there."""
+def _copied(
+    connection: Connection,
+    table: Table,
+    columns: Sequence[str],
+    types: Sequence[str],
+    rows: Sequence[tuple[Any, ...]],
+) -> bool:
+    """COPY rows; return False if the key of one exists, and insert none."""
     from psycopg import errors  # an optional dependency
 
-    try:
-        with connection.begin_nested():
-            _copy(connection, table, table.name, columns, rows)
-    except errors.UniqueViolation:
-        new, names = f"new_{table.name}", ", ".join(columns)
-        connection.exec_driver_sql(
-            f"CREATE TEMPORARY TABLE {new} ON COMMIT DROP AS SELECT {names} FROM {table.name} WITH NO DATA"  # noqa: S608
-        )
-        _copy(connection, table, new, columns, rows)
-        connection.exec_driver_sql(
-            f"INSERT INTO {table.name} ({names}) SELECT {names} FROM {new} ON CONFLICT DO NOTHING"  # noqa: S608
-        )
-        connection.exec_driver_sql(f"DROP TABLE {new}")  # before the next rows of the same transaction
-
-
-def _copy(
-    connection: Connection, table: Table, into: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]
-) -> None:
-    types = [table.c[name].type.compile(connection.dialect).lower().partition(" collate")[0] for name in columns]
     driver: Any = connection.connection.driver_connection
-    sql = f"COPY {into} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
-    with driver.cursor() as cursor, cursor.copy(sql) as copy:
-        copy.set_types(types)
-        for row in rows:
-            copy.write_row(row)
+    sql = f"COPY {table.name} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
+    try:
+        with connection.begin_nested(), driver.cursor() as cursor, cursor.copy(sql) as copy:
+            copy.set_types(["text" if type_ == "json" else type_ for type_ in types])  # the same bytes
+            for row in rows:
+                copy.write_row(row)
+    except errors.UniqueViolation:
+        return False
+    return True
+
+
+@lru_cache(maxsize=64)
+def _types(dialect: Dialect, table: Table, columns: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(table.c[name].type.compile(dialect).lower().partition(" collate")[0] for name in columns)

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from service.errors import ConfigurationError
 from service.state import audit
 from service.state.database import Database, now_us
-from service.state.sessions import Session, digest_of, end_sessions, read_sessions
-from service.state.tables import api_keys
+from service.state.sessions import Session, end_sessions, read_sessions
+from service.state.tables import api_keys, sessions
 
 SCOPES = ("predict", "feedback", "review", "read", "calibrate", "approve", "metrics", "admin")
 LONGEST_NAME = 100
@@ -38,6 +38,7 @@ class ApiKey:
         requests_per_s: Its own rate limit; None for the settings' limit.
         models: The only models that it may reach; None for all.
         source: The only source of the labels that it sends; None for any.
+        rows_per_s: Its own rate limit of predicted rows; None for the settings' limit.
     """
 
     prefix: str
@@ -49,6 +50,7 @@ class ApiKey:
     requests_per_s: float | None = None
     models: frozenset[str] | None = None
     source: str | None = None
+    rows_per_s: float | None = None
 
     def valid_at(self, at: int) -> bool:
         """Return whether the key is valid at a time, in microseconds since the epoch."""
@@ -62,7 +64,7 @@ class KeyRing:
     Attributes:
         by_digest: All keys, also revoked and expired ones, by the SHA-256 of the secret text. The time of a look-up
             tells an attacker nothing, because nobody can steer a digest towards another.
-        sessions: All sessions, by the SHA-256 of their text.
+        sessions: All sessions, by digest.
     """
 
     by_digest: Mapping[bytes, ApiKey]
@@ -77,9 +79,9 @@ class KeyRing:
         """Return the valid key with this prefix; None without one."""
         return next((key for key in self.by_digest.values() if key.prefix == prefix and key.valid_at(now_us())), None)
 
-    def session(self, text: str) -> Session | None:
-        """Return the open session with this text, of a person or of a valid key; None without one."""
-        found = self.sessions.get(digest_of(text))
+    def session(self, digest: bytes) -> Session | None:
+        """Return the open session with this digest, of a person or of a valid key; None without one."""
+        found = self.sessions.get(digest)
         if found is None or not found.valid_at(now_us()):
             return None
         return found if found.groups is not None or self.valid(found.key) else None
@@ -100,6 +102,7 @@ class KeyStore:
         requests_per_s: float | None = None,
         models: Iterable[str] | None = None,
         source: str | None = None,
+        rows_per_s: float | None = None,
         text: str | None = None,
         by: str = "local",
     ) -> tuple[ApiKey, str]:
@@ -112,6 +115,7 @@ class KeyStore:
             requests_per_s: Its own rate limit, > 0; None for the settings' limit.
             models: Names of the only models that it may reach; None for all.
             source: The only source of the labels that it sends; None for any.
+            rows_per_s: Its own rate limit of predicted rows, > 0; None for the settings' limit.
             text: Its secret text where another program made it; None makes one.
             by: Actor.
 
@@ -120,7 +124,7 @@ class KeyStore:
 
         Raises:
             ConfigurationError: A scope is unknown or missing; there are no models; the source is empty or too long; the
-                name is empty, too long or taken; the rate is not a positive number; the text is not that of a key, or
+                name is empty, too long or taken; a rate is not a positive number; the text is not that of a key, or
                 its prefix is taken.
         """
         wanted = frozenset(scopes)
@@ -147,10 +151,11 @@ class KeyStore:
                 found=source[:LONGEST_NAME],
                 expected=f"1 to {LONGEST_NAME} printable characters, such as reviewer",
             )
-        if requests_per_s is not None and not 0 < requests_per_s < math.inf:
-            raise ConfigurationError(
-                "A key's rate must be a positive number.", where="rate", found=requests_per_s, expected="> 0"
-            )
+        for where, rate in (("rate", requests_per_s), ("rows-rate", rows_per_s)):
+            if rate is not None and not 0 < rate < math.inf:
+                raise ConfigurationError(
+                    "A key's rate must be a positive number.", where=where, found=rate, expected="> 0"
+                )
         if text is not None and not _TEXT.fullmatch(text):
             raise ConfigurationError(
                 "This is not the text of an API key.",
@@ -168,7 +173,7 @@ class KeyStore:
                     expected="a name that no valid key has",
                     remedy=f"Choose another name, or replace the key: candor keys rotate {taken.prefix}",
                 )
-            key, text = _new(name, wanted, expires_at, requests_per_s, limited, source, text)
+            key, text = _new(name, wanted, expires_at, requests_per_s, limited, source, rows_per_s, text)
             if any(other.prefix == key.prefix for other in _read(connection)):
                 raise ConfigurationError(
                     f"A key with the prefix {key.prefix} already exists.",
@@ -177,14 +182,16 @@ class KeyStore:
                     expected="another",
                 )
             _insert(connection, key, text)
-            detail = {"name": name, "scopes": sorted(wanted), "expires_at": expires_at}
+            detail: dict[str, Any] = {"name": name, "scopes": sorted(wanted), "expires_at": expires_at}
             detail |= {} if limited is None else {"models": sorted(limited)}
             detail |= {} if source is None else {"source": source}
+            rates = {"requests_per_s": requests_per_s, "rows_per_s": rows_per_s}
+            detail |= {name: rate for name, rate in rates.items() if rate is not None}
             audit.append(connection, model=None, by=by, action="create_key", subject=key.prefix, detail=detail)
         return key, text
 
     def rotate(self, prefix: str, *, grace_us: int, by: str = "local") -> tuple[ApiKey, str]:
-        """Replace a key by a new one with the same name, scopes, models, source, rate and lifetime.
+        """Replace a key by a new one with the same name, scopes, models, source, rates and lifetime.
 
         Args:
             prefix: Prefix of the old key.
@@ -210,7 +217,7 @@ class KeyStore:
                 )
             lifetime = None if old.expires_at is None else old.expires_at - old.created_at
             until = None if lifetime is None else now + lifetime
-            key, text = _new(old.name, old.scopes, until, old.requests_per_s, old.models, old.source)
+            key, text = _new(old.name, old.scopes, until, old.requests_per_s, old.models, old.source, old.rows_per_s)
             _insert(connection, key, text)
             until = now + grace_us if old.expires_at is None else min(now + grace_us, old.expires_at)
             connection.execute(update(api_keys).where(api_keys.c.prefix == prefix).values(expires_at=until))
@@ -244,6 +251,14 @@ class KeyStore:
                 audit.append(connection, model=None, by=by, action="revoke_key", subject=prefix)
         return revoked
 
+    def end_sessions(self, *, by: str = "local") -> int:
+        """End the sessions of all keys and people; return how many there were."""
+        with self._database.begin() as connection:
+            ended = connection.execute(delete(sessions)).rowcount
+            detail = {"sessions": ended}
+            audit.append(connection, model=None, by=by, action="end_sessions", subject="all", detail=detail)
+        return ended
+
     def knows(self, text: str) -> bool:
         """Return whether a key has this secret text, valid or not."""
         return _digest(text) in self.ring().by_digest
@@ -269,6 +284,7 @@ def _key(row: Row[Any]) -> ApiKey:
         row.requests_per_s,
         None if row.models is None else frozenset(row.models),
         row.source,
+        row.rows_per_s,
     )
 
 
@@ -284,12 +300,13 @@ def _new(
     requests_per_s: float | None,
     models: frozenset[str] | None,
     source: str | None,
+    rows_per_s: float | None,
     text: str | None = None,
 ) -> tuple[ApiKey, str]:
     if text is None:
         text = f"cnd_{secrets.token_hex(6)}_{secrets.token_urlsafe(RANDOM_BYTES)}"
     prefix = text.split("_")[1]
-    return ApiKey(prefix, name, scopes, now_us(), expires_at, None, requests_per_s, models, source), text
+    return ApiKey(prefix, name, scopes, now_us(), expires_at, None, requests_per_s, models, source, rows_per_s), text
 
 
 def _insert(connection: Connection, key: ApiKey, text: str) -> None:
@@ -304,5 +321,6 @@ def _insert(connection: Connection, key: ApiKey, text: str) -> None:
             requests_per_s=key.requests_per_s,
             models=None if key.models is None else sorted(key.models),
             source=key.source,
+            rows_per_s=key.rows_per_s,
         )
     )

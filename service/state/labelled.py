@@ -20,6 +20,7 @@ from service.state.looked_up import by_look_up, looked_up
 from service.state.partitions import first_id, time_of_id
 from service.state.rescoring import Rescoring, with_inputs
 from service.state.resolution import PRIORITY, weight
+from service.state.row_cells import RowCells
 from service.state.rows import Further, RowReader, joined
 from service.state.tables import feedback, feedback_batches, predictions
 from service.state.window import FOUND_OTHERWISE, Arising, Window, labels_of, origins_of
@@ -83,7 +84,7 @@ def load_labelled_rows(
         >>> found.rows.logits.shape, found.pending
         ((0, 2), 0)
     """
-    reading = _Reading(label_names, priority, again, window.arising)
+    reading = _Reading(label_names, priority, again, window.arising, window.cells)
     labels, since_us = reading.newest(connection, window, at_most, files)
     if since_us is not None:
         window = replace(window, since_us=since_us)
@@ -125,6 +126,7 @@ class _Reading:
         priority: Sequence[str],
         again: Rescoring | None,
         arising: Sequence[Arising] = (),
+        cells: RowCells | None = None,
     ) -> None:
         self._classes = len(label_names)
         self._priority = priority
@@ -138,7 +140,9 @@ class _Reading:
             "received_at": (feedback.c.received_at, integers),
             "place": (feedback.c.batch * _POSITIONS + feedback.c.position, integers),
         }
-        self._reader = RowReader(self._classes, again=again, ids=True, arising=arising, others=self._of_labels)
+        self._reader = RowReader(
+            self._classes, again=again, ids=True, arising=arising, others=self._of_labels, cells=cells
+        )
 
     def newest(
         self, connection: Connection, window: Window, at_most: int | None, files: LogFiles | None

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, select, union_all
 
 from bundle.split import LAST_FIT_GROUP
 from service.decisions.rows import NO_LABEL, Rows
-from service.state.columns import integers
+from service.state.columns import integers, objects
 from service.state.labelled import load_current_labels
 from service.state.rows import RowReader
 from service.state.tables import inputs, predictions
@@ -43,13 +43,16 @@ def load_recent_rows(
 ) -> Rows:
     """Return the newest predictions of a window, oldest first, with their labels so far.
 
+    Where the window reads columns and a part of the rows suffices, those up to the newest one without a stored input
+    are left out.
+
     Args:
         connection: Inside a read transaction.
         window: Window of predictions.
         label_names: The model's K labels.
         at_most: Maximum rows; None for all.
     """
-    reader = RowReader(len(label_names), ids=True, arising=window.arising)
+    reader = RowReader(len(label_names), ids=True, arising=window.arising, cells=window.cells)
     return _load(connection, window, reader, label_names, at_most, ())[0]
 
 
@@ -65,7 +68,7 @@ def load_recent_fit_rows(
         at_most: Maximum rows.
     """
     others = {"origin": (predictions.c.origin, integers)}
-    reader = RowReader(len(label_names), ids=True, others=others, arising=window.arising)
+    reader = RowReader(len(label_names), ids=True, others=others, arising=window.arising, cells=window.cells)
     fits = (predictions.c.cluster >= 0, predictions.c.cluster <= LAST_FIT_GROUP)
     rows, columns = _load(connection, window, reader, label_names, at_most, fits)
     return rows, columns["origin"][::-1]
@@ -89,6 +92,8 @@ def _load(
         .limit(at_most)
     )
     columns = reader.read(connection, [query])
+    if window.cells is not None and at_most is not None:  # who wants all must not take a part for all
+        columns = _back_to(columns, columns["stored"]["stored"])
     ids, predicted_at = columns["id"][::-1], columns["predicted_at"][::-1]  # oldest first
     label, labelled_at = np.full(len(ids), NO_LABEL), np.zeros(len(ids), dtype=np.int64)
     if len(ids):
@@ -131,7 +136,7 @@ def load_recent_inputs(
     """
     made_here = window.origins(connection)
     window = _newest(connection, window, made_here, at_most)
-    reader = RowReader(classes, others={"content": (inputs.c.content, _objects)})
+    reader = RowReader(classes, others={"content": (inputs.c.content, objects)})
     query = (
         reader.query()
         .outerjoin_from(predictions, inputs, inputs.c.id == predictions.c.id)
@@ -140,15 +145,18 @@ def load_recent_inputs(
         .limit(at_most)
     )
     columns = reader.read(connection, [query])
-    absent = np.flatnonzero(np.array([content is None for content in columns["content"]], np.bool_))
+    columns = _back_to(columns, np.array([content is not None for content in columns["content"]], np.bool_))
+    rows, contents = reader.rows(columns), columns["content"]
+    if window.cells is not None:
+        rows = replace(rows, cells=window.cells.complete(window.cells.read(contents.tolist())))
+    return rows.take(slice(None, None, -1)), contents[::-1]
+
+
+def _back_to(columns: dict[str, NDArray[Any]], stored: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+    """Return the newest rows, which come first, back to the first without a stored input."""
+    absent = np.flatnonzero(~stored)
     kept = slice(0, int(absent[0]) if len(absent) else None)
-    return reader.rows(columns, kept).take(slice(None, None, -1)), columns["content"][kept][::-1]
-
-
-def _objects(values: Sequence[bytes | None]) -> NDArray[np.object_]:
-    found = np.empty(len(values), dtype=np.object_)
-    found[:] = values
-    return found
+    return {key: column[kept] for key, column in columns.items()}
 
 
 def _newest(

@@ -20,11 +20,13 @@ class Rescoring:
 
     Attributes:
         input_spec: Input of that model; only rows of models with the same input can be scored again.
-        score: Returns logits, float32 (N, K), for N ≥ 0 stored inputs.
+        add: Takes N ≥ 0 stored inputs and returns N entries that stand for their logits.
+        finish: Returns logits, float32 (N, K), for N such entries, once all inputs are read.
     """
 
     input_spec: str
-    score: Callable[[Sequence[bytes]], NDArray[np.float32]]
+    add: Callable[[Sequence[bytes]], NDArray[Any]]
+    finish: Callable[[NDArray[Any]], NDArray[np.float32]]
 
     def origins(self, connection: Connection, window: Window) -> list[int]:
         """Return the numbers of the origins of earlier models with the same inputs."""
@@ -35,15 +37,20 @@ class Rescoring:
 
         Earlier rows are a selection (for example, those whose label was sought), not all traffic.
         """
-        without = (
-            select(predictions.c.created_at)
-            .where(predictions.c.origin.in_(self.origins(connection, window)), *window.times())
-            .where(~exists().where(inputs.c.id == predictions.c.id))
-            .order_by(predictions.c.created_at.desc())
-            .limit(1)
-        )
-        last = connection.execute(without).scalar_one_or_none()
-        return None if last is None else last + 1
+        return stored_since_us(connection, window, self.origins(connection, window))
+
+
+def stored_since_us(connection: Connection, window: Window, made_by: Sequence[int]) -> int | None:
+    """Return the time from which every prediction of some origins in a window has its input; None for its start."""
+    without = (
+        select(predictions.c.created_at)
+        .where(predictions.c.origin.in_(made_by), *window.times())
+        .where(~exists().where(inputs.c.id == predictions.c.id))
+        .order_by(predictions.c.created_at.desc())
+        .limit(1)
+    )
+    last = connection.execute(without).scalar_one_or_none()
+    return None if last is None else last + 1
 
 
 def with_inputs(query: Select[Any]) -> Select[Any]:

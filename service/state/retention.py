@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, delete, func, select
 
-from service.state import audit
+from service.state import answered_ids, audit
 from service.state.database import Database, now_us
 from service.state.deletion import (
     ROWS_PER_TRANSACTION,
@@ -38,7 +38,7 @@ def prune(
     by: str,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Deleted:
-    """Delete old predictions with their labels and inputs, old labels without a prediction, and old receipts.
+    """Delete old predictions with their labels, inputs and senders, old labels without a prediction, and old receipts.
 
     Transactions are small, so other writers do not wait long. After a stop or a crash the next run deletes the rest.
     PostgreSQL drops partitions without a younger row whole.
@@ -73,7 +73,11 @@ def prune(
                 return step(connection)
 
         total += in_parts(in_transaction, stopped)
-    if total:
+    ids = 0
+    if before_us is not None:
+        with database.begin() as connection:
+            ids = answered_ids.delete_before(connection, before_us)
+    if total or ids:
         named = {"before": before_us, "inputs_before": inputs_before_us}
         times = {key: iso(time) for key, time in named.items() if time is not None}
         with database.begin() as connection:

@@ -2,56 +2,37 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Row, func, insert, select
+from sqlalchemy import func, insert, select
 
-from calibrators import CalibrationError
-from calibrators import from_dict as calibrator_from_dict
 from service.decisions.approval import holder
 from service.decisions.begun import Made
 from service.decisions.revision import Revision
-from service.decisions.solved import SolvedPolicy
-from service.errors import PolicyError, RevisionStateError, UnknownRevisionError
+from service.errors import RevisionStateError
 from service.state import audit, guards
 from service.state.database import Database, now_us
 from service.state.guards import Watch
-from service.state.numbering import number_in, take_number
+from service.state.numbering import take_number
 from service.state.pointers import Pointer, checked_pointer, move, pointer_in
+from service.state.revision_rows import (
+    ENTRIES,
+    FIELDS,
+    SELECT,
+    Entry,
+    Solution,
+    check_known,
+    number_of,
+    revision_in,
+    revision_of,
+)
 from service.state.tables import activations, approvals, challengers, rejections, revisions
 
 _SOLUTIONS_PER_FETCH = 20  # the match is nearly always among the newest
 
 _NEEDED = ("active", "previous", "proposed")
 RevisionState = Literal["active", "previous", "proposed", "refused", "rejected", "superseded"]
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A revision in a list, without its content; see `Revision`."""
-
-    id: str
-    parent: str | None
-    bundle_version: int
-    cause: str
-    by: str
-    gate: str
-    created_at: int
-    summary: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Solution:
-    """A revision's solved policies, bundle and calibrator, without its report."""
-
-    id: str
-    parent: str | None
-    cause: str
-    calibrator: dict[str, Any]
-    policies: dict[str, dict[str, Any]]
 
 
 class RevisionStore:
@@ -73,7 +54,7 @@ class RevisionStore:
         with self._database.begin() as connection:
             number = take_number(connection, f"revision/{fields['model']}")
             revision = Revision(id=f"r{number}", **fields)
-            row = {name: getattr(revision, name) for name in _FIELDS} | {
+            row = {name: getattr(revision, name) for name in FIELDS} | {
                 "calibrator": revision.calibrator.to_dict(),
                 "policies": {key: solved.to_dict() for key, solved in revision.policies.items()},
             }
@@ -92,7 +73,7 @@ class RevisionStore:
             RevisionStateError: Its calibrator or a policy cannot be read.
         """
         with self._database.connect() as connection:
-            return _get(connection, model, id)
+            return revision_in(connection, model, id)
 
     def list(self, model: str, limit: int = 100, before: str | None = None) -> tuple[Entry, ...]:
         """Return a model's newest revisions, newest first.
@@ -102,18 +83,18 @@ class RevisionStore:
             limit: Maximum revisions.
             before: Only revisions older than this id (the last id of the previous page).
         """
-        query = _ENTRIES.where(revisions.c.model == model).order_by(revisions.c.number.desc()).limit(limit)
+        query = ENTRIES.where(revisions.c.model == model).order_by(revisions.c.number.desc()).limit(limit)
         if before is not None:
-            query = query.where(revisions.c.number < _number(model, before))
+            query = query.where(revisions.c.number < number_of(model, before))
         with self._database.connect() as connection:
             return tuple(Entry(f"r{row.number}", *row[1:]) for row in connection.execute(query))
 
     def of_job(self, model: str, job_id: str) -> Revision | None:
         """Return the newest revision whose report names the job; None without one."""
-        query = _SELECT.where(revisions.c.model == model, revisions.c.report["job"].as_string() == job_id)
+        query = SELECT.where(revisions.c.model == model, revisions.c.report["job"].as_string() == job_id)
         with self._database.connect() as connection:
             row = connection.execute(query.order_by(revisions.c.number.desc()).limit(1)).one_or_none()
-            return None if row is None else _revision(row)
+            return None if row is None else revision_of(row)
 
     def bundle_versions(self, model: str) -> set[int]:
         """Return the bundle versions of the model's revisions."""
@@ -203,7 +184,7 @@ class RevisionStore:
         """
         with self._database.begin() as connection:
             take_number(connection, f"rejection/{model}")  # of two at once, the second sees the first
-            _check_known(connection, model, id)
+            check_known(connection, model, id)
             of_it = (activations.c.model == model, activations.c.active == id)
             used = connection.execute(select(activations.c.epoch).where(*of_it).limit(1)).first() is not None
             same = (rejections.c.model == model, rejections.c.revision == id)
@@ -297,7 +278,7 @@ class RevisionStore:
         with self._database.begin() as connection:
             epoch = take_number(connection, "epoch")
             pointer = checked_pointer(connection, model, expected_epoch)
-            _check_known(connection, model, id)
+            check_known(connection, model, id)
             if pointer is not None and pointer.active == id:
                 raise RevisionStateError(
                     f"Revision {id} of {model} is already active.", found="active", expected="any other state"
@@ -356,60 +337,3 @@ class RevisionStore:
             detail = {"cause": "guard"} if guard is not None else {}
             move(connection, model, moved, by=by, action="rollback", reason=reason, from_=pointer, detail=detail)
         return moved
-
-
-_FIELDS = tuple(field.name for field in dataclasses.fields(Revision) if field.name != "id")
-_SELECT = select(revisions.c.number, *(revisions.c[name] for name in _FIELDS))
-
-
-_ENTRIES = select(
-    revisions.c.number,
-    revisions.c.parent,
-    revisions.c.bundle_version,
-    revisions.c.cause,
-    revisions.c.by,
-    revisions.c.gate,
-    revisions.c.created_at,
-    revisions.c.report["summary"].as_string(),
-)
-
-
-def _revision(row: Row[Any]) -> Revision:
-    fields = {name: getattr(row, name) for name in _FIELDS}
-    try:
-        fields["calibrator"] = calibrator_from_dict(row.calibrator)
-        fields["policies"] = {key: SolvedPolicy.from_dict(document) for key, document in row.policies.items()}
-    except (CalibrationError, PolicyError, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise RevisionStateError(
-            f"Revision r{row.number} of {row.model} cannot be read: {error!r}",
-            where=f"r{row.number}",
-            remedy="If a newer version of the service made it, update the service.",
-        ) from error
-    return Revision(f"r{row.number}", **fields)
-
-
-def _number(model: str, id_: str) -> int:
-    number = number_in("r", id_)
-    if number is None:
-        raise UnknownRevisionError(f"{model} has no revision {id_}.", found=id_, expected='"r" and a number')
-    return number
-
-
-def _get(connection: Connection, model: str, id_: str) -> Revision:
-    query = _SELECT.where(revisions.c.model == model, revisions.c.number == _number(model, id_))
-    row = connection.execute(query).one_or_none()
-    if row is None:
-        raise _unknown(model, id_)
-    return _revision(row)
-
-
-def _check_known(connection: Connection, model: str, id_: str) -> None:
-    same = (revisions.c.model == model, revisions.c.number == _number(model, id_))
-    if connection.execute(select(revisions.c.number).where(*same)).first() is None:
-        raise _unknown(model, id_)
-
-
-def _unknown(model: str, id_: str) -> UnknownRevisionError:
-    return UnknownRevisionError(
-        f"{model} has no revision {id_}.", found=id_, remedy=f"List the revisions of {model} to see those it has."
-    )

@@ -21,6 +21,7 @@ from service.state.columns import (
     vectors,
 )
 from service.state.rescoring import Rescoring
+from service.state.row_cells import RowCells
 from service.state.tables import inputs, predictions
 from service.state.window import Arising
 
@@ -37,6 +38,7 @@ class RowReader:
         ids: Whether to read prediction ids.
         others: Further columns by name, beyond those of `Rows`.
         arising: Rows whose silence is a label.
+        cells: Reads columns of the rows from their stored inputs; None without.
     """
 
     def __init__(
@@ -47,13 +49,16 @@ class RowReader:
         ids: bool = False,
         others: Further | None = None,
         arising: Sequence[Arising] = (),
+        cells: RowCells | None = None,
     ) -> None:
+        self._cells = cells
+        self._finish = None if again is None else again.finish
         self._silent = [one for one in arising if one.silence is not None]
         self._texts = {"segment": Codes(), "action": Codes()}
         logged = predictions.c
         self._columns: dict[str, tuple[ColumnElement[Any], Converter]] = {
             **({"id": (logged.id, ascii_texts)} if ids else {}),
-            "logits": (logged.logits, vectors(classes)) if again is None else (inputs.c.content, again.score),
+            "logits": (logged.logits, vectors(classes)) if again is None else (inputs.c.content, again.add),
             "group": (logged.cluster, integers),
             "propensity": (logged.propensity, numbers),
             "sought": (logged.sought, booleans),
@@ -62,6 +67,7 @@ class RowReader:
             "action": (logged.action, self._texts["action"]),
             "predicted_at": (logged.created_at, integers),
             **({"origin": (logged.origin, integers)} if self._silent else {}),
+            **({} if cells is None else {"stored": (_stored(), cells.read)}),
             **(others or {}),
         }
 
@@ -72,7 +78,10 @@ class RowReader:
     def read(self, connection: Connection, queries: Sequence[Select[Any]]) -> dict[str, NDArray[Any]]:
         """Return the concatenated columns of queries by name; texts as codes."""
         arrays = read_columns(connection, queries, [converter for _, converter in self._columns.values()])
-        return dict(zip(self._columns, arrays, strict=True))
+        columns = dict(zip(self._columns, arrays, strict=True))
+        if self._finish is not None:
+            columns["logits"] = self._finish(columns["logits"])
+        return columns
 
     def converted(self, values: Mapping[str, Sequence[Any]]) -> dict[str, NDArray[Any]]:
         """Return columns as `read` does, from their values by name, as a database driver returns them."""
@@ -116,6 +125,8 @@ class RowReader:
         own: dict[str, Any] = {name: columns[name][which] for name in columns if name in Rows.__slots__}
         for name, codes in self._texts.items():
             own[name] = codes.values_of(own[name])
+        if self._cells is not None:
+            own["cells"] = self._cells.complete(columns["stored"][which])
         if label is None:
             label = np.broadcast_to(np.int64(NO_LABEL), len(own["group"]))
         if labelled_at is not None:
@@ -128,6 +139,12 @@ class RowReader:
             own["labelled_at"] = np.where(presumed, own["predicted_at"] + age, own.get("labelled_at", 0))
         labelled = came(label, own["sought"], own["propensity"])
         return Rows(**{**own, "label": label, "labelled": labelled})
+
+
+def _stored() -> ColumnElement[Any]:
+    """Return the stored input of each prediction, null without one; it joins no table."""
+    own = inputs.alias("own")
+    return select(own.c.content).where(own.c.id == predictions.c.id).scalar_subquery().label("stored")
 
 
 def joined(parts: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:

@@ -1,8 +1,8 @@
-"""Sessions of the dashboard: random, stored as SHA-256 only, so that a copy of the state opens nothing."""
+"""Sessions of the dashboard: random, stored as digests only, so that a copy of the state opens nothing."""
 
 from __future__ import annotations
 
-import hashlib
+import hmac
 import secrets
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,6 +14,7 @@ from service.errors import UnauthenticatedError
 from service.state import audit
 from service.state.database import Database, now_us
 from service.state.notices import announce
+from service.state.quotas import Quota
 from service.state.tables import sessions, used_logins
 
 LIFETIME_S: Final = 12 * 3600
@@ -33,7 +34,7 @@ class Session:
     """A session.
 
     Attributes:
-        digest: SHA-256 of its text.
+        digest: Digest of its text, see `SessionStore.digest`.
         key: Prefix of the API key that opened it, or the id of a person.
         opened_at: Microseconds since the epoch, UTC.
         used_at: When it was used last, at most a minute late.
@@ -78,10 +79,22 @@ class Arrival:
 
 
 class SessionStore:
-    """Sessions of the service. All methods raise StateUnavailableError when the database does not answer."""
+    """Sessions of the service. Methods raise StateUnavailableError when the database does not answer.
 
-    def __init__(self, database: Database) -> None:
+    Args:
+        database: The state.
+        secret: Key of the digests: sessions that were opened under another one are over. Replicas have the same.
+        logins: Quota to which logins count.
+    """
+
+    def __init__(self, database: Database, secret: bytes, logins: Quota) -> None:
         self._database = database
+        self._secret = secret
+        self._logins = logins
+
+    def digest(self, text: str) -> bytes:
+        """Return the digest by which a session is stored (HMAC-SHA-256)."""
+        return hmac.digest(self._secret, text.encode(), "sha256")
 
     def open(self, key: str, by: str, address: str, person: Arrival | None = None) -> str:
         """Open a session; return its text, which is not stored.
@@ -94,6 +107,7 @@ class SessionStore:
 
         Raises:
             UnauthenticatedError: The person's login has opened a session before.
+            RateLimitedError: The holder's quota is used up.
         """
         text, now = secrets.token_urlsafe(32), now_us()
         detail: dict[str, Any] = {"address": address}
@@ -101,13 +115,14 @@ class SessionStore:
         if person is not None:
             detail |= {"issuer": person.issuer, "subject": person.subject, "groups": list(person.groups)}
             more = {"name": by, "groups": list(person.groups), "issuer": person.issuer}
+        self._logins.spend(self._database, by)
         with self._database.begin() as connection:
             if person is not None:
                 _use_login(connection, person.login, now)
             over = [one for one in read_sessions(connection) if not one.valid_at(now)]
             own = sorted((one for one in read_sessions(connection) if one.key == key), key=lambda one: one.used_at)
             end_sessions(connection, [one.digest for one in (*over, *own[: -MOST_OF_A_KEY + 1])])
-            values = {"digest": digest_of(text), "key": key, "opened_at": now, "used_at": now, **more}
+            values = {"digest": self.digest(text), "key": key, "opened_at": now, "used_at": now, **more}
             connection.execute(insert(sessions).values(**values))
             audit.append(connection, model=None, by=by, action="log_in", subject=key, detail=detail)
         return text
@@ -132,11 +147,6 @@ def read_sessions(connection: Connection) -> list[Session]:
         Session(digest, key, opened_at, used_at, name, None if groups is None else tuple(groups), issuer)
         for digest, key, opened_at, used_at, name, groups, issuer in connection.execute(select(sessions))
     ]
-
-
-def digest_of(text: str) -> bytes:
-    """Return the digest by which a session is stored."""
-    return hashlib.sha256(text.encode()).digest()
 
 
 def end_sessions(connection: Connection, digests: list[bytes]) -> int:

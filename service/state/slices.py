@@ -9,14 +9,14 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Connection, literal_column, select
+from sqlalchemy import ColumnElement, Connection, exists, literal_column, select
 
 from service.decisions.rows import Rows, came
-from service.state.columns import integers
+from service.state.columns import integers, numbers
 from service.state.labelled import load_labels_of
 from service.state.recent import matched
-from service.state.rows import RowReader
-from service.state.tables import origins, predictions
+from service.state.rows import Further, RowReader
+from service.state.tables import inputs, origins, predictions
 from service.state.window import Window
 
 Span = tuple[int, int]
@@ -34,12 +34,16 @@ class LogSample:
         rows: The predictions, span by span.
         revision: Revision that answered each, of shape (N,).
         span: Number of its span, int64 (N,).
+        predicted: Index of the label that it predicted, int64 (N,).
+        confidence: Its probability, float64 (N,).
         cut: Whether some rows of a span are left out.
     """
 
     rows: Rows
     revision: NDArray[np.str_]
     span: NDArray[np.int64]
+    predicted: NDArray[np.int64]
+    confidence: NDArray[np.float64]
     cut: bool
 
 
@@ -64,7 +68,10 @@ def load_sought_sample(
     """Return predictions whose label was sought, with their labels so far; see `load_sample`."""
     condition = "sought = 1" if connection.dialect.name == "sqlite" else "sought"  # as the index has it
     sought: ColumnElement[bool] = literal_column(condition)
-    found = _load(connection, window, spans, sought, classes=len(label_names), at_most=at_most)
+    conditions = [sought]
+    if window.cells is not None:  # rows without a stored input have no columns
+        conditions.append(exists().where(inputs.c.id == predictions.c.id))
+    found = _load(connection, window, spans, *conditions, classes=len(label_names), at_most=at_most)
     silence, silent_at = found.rows.label, found.rows.labelled_at
     labelled = load_labels_of(connection, window.model, found.rows.id, label_names=label_names)
     label, labelled_at = matched(found.rows.id, labelled)
@@ -76,7 +83,7 @@ def load_sought_sample(
         "labelled_at": labelled_at,
         "labelled": came(label, found.rows.was_sought(), found.rows.propensity),
     }
-    return LogSample(Rows(**columns), found.revision, found.span, found.cut)
+    return replace(found, rows=Rows(**columns))
 
 
 def _load(
@@ -88,8 +95,13 @@ def _load(
     at_most: int,
 ) -> LogSample:
     made_here = _newest_origins(connection, replace(window, arising=()))  # with young rows
-    others = {"origin": (predictions.c.origin, integers)}
-    reader = RowReader(classes, ids=True, others=others, arising=window.arising)
+    logged = predictions.c
+    others: Further = {
+        "origin": (logged.origin, integers),
+        "predicted": (logged.label, integers),
+        "confidence": (logged.confidence, numbers),
+    }
+    reader = RowReader(classes, ids=True, others=others, arising=window.arising, cells=window.cells)
     share = max(at_most // max(len(spans) * len(made_here), 1), _SLICES)
     parts, sizes, cut = [reader.read(connection, [])], [], False
     for span in spans:
@@ -103,7 +115,8 @@ def _load(
         sizes.append(sum(len(part["predicted_at"]) for part in whole))
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     names = np.array([made_here.get(number, "") for number in columns["origin"].tolist()], np.str_)
-    return LogSample(reader.rows(columns), names, np.repeat(np.arange(len(spans)), sizes), cut)
+    number = np.repeat(np.arange(len(spans)), sizes)
+    return LogSample(reader.rows(columns), names, number, columns["predicted"], columns["confidence"], cut)
 
 
 def _newest_origins(connection: Connection, window: Window) -> dict[int, str]:

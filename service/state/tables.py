@@ -396,6 +396,16 @@ estimates = Table(
     Column("document", JSON, nullable=False),
 )
 
+# Predictions of a model's large days (since the epoch, UTC): rows before the time through.
+daily_rows = Table(
+    "daily_rows",
+    metadata,
+    Column("model", KEY, primary_key=True),
+    Column("day", BigInteger, primary_key=True, autoincrement=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("through", BigInteger, nullable=False),
+)
+
 # A model's test of input drift; subject identifies the reference. change counts the writes of all replicas.
 drift = Table(
     "drift",
@@ -510,6 +520,17 @@ audit_links = Table(
     UniqueConstraint("entry", name="audit_links_entry"),
 )
 
+# Ids of the predictions that a key was answered, by entry of the audit log and model; compressed, see `answered_ids`.
+answered_ids = Table(
+    "answered_ids",
+    metadata,
+    Column("entry", BigInteger, primary_key=True, autoincrement=False),
+    Column("model", KEY, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("ids", LargeBinary, nullable=False),
+    Index("answered_ids_by_time", "at"),
+)
+
 # digest is the SHA-256 of the whole secret text.
 api_keys = Table(
     "api_keys",
@@ -524,9 +545,10 @@ api_keys = Table(
     Column("requests_per_s", Double),
     Column("models", JSON(none_as_null=True)),
     Column("source", Text),
+    Column("rows_per_s", Double),
 )
 
-# Sessions of the dashboard; digest is the SHA-256 of the text in the browser's cookie.
+# Sessions of the dashboard; digest is that of the text in the browser's cookie, see `SessionStore`.
 sessions = Table(
     "sessions",
     metadata,

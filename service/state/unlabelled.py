@@ -33,7 +33,7 @@ def load_unlabelled_rows(
         bits: Only those of a sample of the groups, see `thinning`.
         ids: Whether to keep their ids.
     """
-    reader = RowReader(classes, ids=True, arising=window.arising)
+    reader = RowReader(classes, ids=True, arising=window.arising, cells=window.cells)
     rows = _rows(reader, reader.read(connection, [_query(connection, window, reader, bits)]))
     return rows if ids else rows.without("id")
 
@@ -53,7 +53,7 @@ def load_sample(
     Returns:
         The rows, and the bits of the sample, see `thinning`.
     """
-    reader = RowReader(classes, ids=True, arising=window.arising)
+    reader = RowReader(classes, ids=True, arising=window.arising, cells=window.cells)
     parts: list[dict[str, NDArray[Any]]] = []
     counted = 0, 0
     if files is not None:
@@ -102,7 +102,7 @@ def load_scored_again(
         .limit(at_most)
         .subquery()
     )
-    reader = RowReader(classes, again=again, arising=window.arising)
+    reader = RowReader(classes, again=again, arising=window.arising, cells=window.cells)
     query = with_inputs(reader.query().join_from(predictions, newest, newest.c.id == predictions.c.id))
     rows = reader.rows(reader.read(connection, [query.order_by(predictions.c.created_at, predictions.c.id)]))
     # Other rows of the oldest row's microsecond may be left out.

@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Connection, and_, false, literal_column, o
 
 from service.state.database import SET_BACK_US
 from service.state.partitions import first_id
+from service.state.row_cells import RowCells
 from service.state.tables import feedback, origins, predictions
 
 AFTER_EVERY_ID: Final = "~"
@@ -62,6 +63,7 @@ class Window:
         until_us: Microseconds since the epoch; None for no end.
         arising: Rows whose labels arise by themselves: only mature ones are in the window.
         only: Spans of ids [since, until) to which the window is limited; None for all.
+        cells: Reads columns of the rows for calibrators that need them; None if none does.
     """
 
     model: str
@@ -70,6 +72,7 @@ class Window:
     until_us: int | None = None
     arising: tuple[Arising, ...] = ()
     only: tuple[tuple[str, str], ...] | None = None
+    cells: RowCells | None = None
 
     def origins(self, connection: Connection) -> list[int]:
         """Return the numbers of the model file's origins."""

@@ -183,9 +183,14 @@ class LabelCounts:
         if calibrator is None or not classes:
             return
         logits = np.frombuffer(b"".join(found.logits[row] for row in rows), "<f4").reshape(len(rows), len(names))
-        probabilities = calibrator.predict_proba(logits)
+        several = None if len(names) == 2 else calibrator.predict_proba(logits)
         for positive in classes:
-            score = probabilities[:, served.labels.index(positive)]
+            column = served.labels.index(positive)
+            if several is not None:
+                score = several[:, column]
+            else:  # the log tells both, even of a calibrator that reads more than logits
+                confidence = found.confidence[rows]
+                score = np.where(found.predicted[rows] == column, confidence, 1 - confidence)
             self._metrics.calibration.labelled(model, revision, positive, score, named == positive, propensity, sought)
 
     def _read(self, model: str, revision: str) -> tuple[Calibrator | None, list[str]]:

@@ -6,6 +6,7 @@ It loads no model and answers no request, so nothing that a request does can har
 from __future__ import annotations
 
 import asyncio
+import secrets
 import signal
 import socket
 import tempfile
@@ -53,6 +54,7 @@ class Supervisor:
             "workers": workers,
             "leave_within_s": settings.drain_timeout_s + _LOG_WRITTEN_S,
             "rates": (rates := self._rates.fileno()),
+            "secret": secrets.token_hex(32),
         }
         self._stop_delay_s = settings.stop_delay_s
         self._patience_s = settings.drain_timeout_s + _LOG_WRITTEN_S

@@ -39,6 +39,7 @@ class Team:
         supervised: True.
         processes: Number of workers.
         rates: Open file in which all workers count the requests of API keys.
+        secret: Random bytes of this start of the service.
     """
 
     def __init__(self, control: socket.socket, connections: socket.socket) -> None:
@@ -50,6 +51,7 @@ class Team:
         self.number: int = first["worker"]
         self.processes: int = first["workers"]
         self.rates: int | None = first["rates"]
+        self.secret = bytes.fromhex(first["secret"])
         self.first = self.number == 1
         self.leader = self.first and self.settings["background"]
         self.stopping, self.supervised = False, True

@@ -6,6 +6,7 @@ from tests.service.cases.conftest import reviewing
 from tests.service.conftest import (
     _no_settings_from_outside,
     _plain_logs,
+    first_revision,
     hold,
     in_place_of_python,
     launch,
@@ -21,6 +22,7 @@ from tests.service.conftest import (
 __all__ = [
     "_no_settings_from_outside",
     "_plain_logs",
+    "first_revision",
     "hold",
     "in_place_of_python",
     "launch",

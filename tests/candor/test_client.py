@@ -145,6 +145,13 @@ def test_answers_are_frozen_and_keep_the_whole_document(reader: Client, digits: 
     assert certificate.n == answer.document["policy"]["certified"]["accept"]["n"]
 
 
+def test_an_empty_id_is_refused_before_anything_is_sent() -> None:
+    with Client("http://127.0.0.1:1", model="digits") as client:
+        for call in (client.revision, client.reject, client.job, client.load, client.case):
+            with pytest.raises(ValueError, match="empty"):
+                call("", **({"reason": "odd"} if call == client.reject else {}))
+
+
 def test_both_clients_have_the_same_methods() -> None:
     def methods(kind: type) -> dict[str, inspect.Signature]:
         return {

@@ -71,12 +71,24 @@ OWNED = {
 ALONE = {**LEAST, "worker": {"enabled": False}, "grpc": {"enabled": False}, "podDisruptionBudget": {"enabled": False}}
 WORKER = yaml.safe_load((ROOT / "deploy" / "kserve" / "worker-values.yaml").read_text())
 SHARED = {**LEAST, "bundles": {"url": "s3://models/bundles", "cacheHostPath": "/var/cache/candor"}}
+EXTRA: dict[str, Any] = {
+    **LEAST,
+    "settings": {"AUDIT_KEY_FILE": "/secrets/more/audit"},
+    "extraVolumes": [{"name": "more", "secret": {"secretName": "candor-more", "defaultMode": 288}}],
+    "extraVolumeMounts": [{"name": "more", "mountPath": "/secrets/more", "readOnly": True}],
+    "extraEnv": [
+        {"name": "AWS_REGION", "value": "eu-central-1"},
+        {"name": "CANDOR_LOG_SINK", "valueFrom": {"configMapKeyRef": {"name": "places", "key": "log"}}},
+    ],
+    "extraEnvFrom": [{"secretRef": {"name": "object-store"}}],
+}
 VARIANTS = {
     "least": LEAST,
     "all": ALL,
     "alone": ALONE,
     "shared": SHARED,
     "owned": OWNED,
+    "extra": EXTRA,
     "worker beside KServe": WORKER,
 }
 
@@ -134,7 +146,7 @@ def containers(deployment: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def environment(container: dict[str, Any]) -> dict[str, str]:
-    return {each["name"]: each["value"] for each in container["env"]}
+    return {each["name"]: each["value"] for each in container["env"] if "value" in each}
 
 
 def test_the_values_fit_their_schema_and_strange_ones_do_not() -> None:
@@ -147,6 +159,8 @@ def test_the_values_fit_their_schema_and_strange_ones_do_not() -> None:
         {"service": {"port": 0}},
         {"bundles": {"cacheSize": "4 GB"}},
         {"image": {"pullPolicy": "Sometimes"}},
+        {"extraVolumeMounts": [{"name": "more"}]},
+        {"extraEnv": {"AWS_REGION": "eu-central-1"}},
     ]
     for given in strange:
         with pytest.raises(jsonschema.ValidationError):
@@ -220,7 +234,9 @@ def test_its_variables_are_settings_with_valid_values(render: Render, variant: s
     for deployment in render(VARIANTS[variant]):
         if deployment["kind"] == "Deployment":
             for container in containers(deployment):
-                given = {name.removeprefix("CANDOR_").lower(): text for name, text in environment(container).items()}
+                given = {
+                    name[7:].lower(): text for name, text in environment(container).items() if name[:7] == "CANDOR_"
+                }
                 assert given.keys() <= Settings.model_fields.keys()
                 Settings.model_validate(given)
 
@@ -253,6 +269,18 @@ def test_the_worker_does_what_the_others_leave_to_it(render: Render) -> None:
     assert environment(alone[1])["CANDOR_BACKGROUND"] == "true"
 
 
+def test_further_secrets_reach_every_container(render: Render) -> None:
+    deployments = [each for each in render(EXTRA) if each["kind"] == "Deployment"]
+    assert len(deployments) == 2
+    for deployment in deployments:
+        assert EXTRA["extraVolumes"][0] in deployment["spec"]["template"]["spec"]["volumes"]
+        for container in containers(deployment):
+            assert EXTRA["extraVolumeMounts"][0] in container["volumeMounts"]
+            assert environment(container)["CANDOR_AUDIT_KEY_FILE"] == "/secrets/more/audit"
+            assert container["env"][-2:] == EXTRA["extraEnv"]
+            assert container["envFrom"] == EXTRA["extraEnvFrom"]
+
+
 def test_only_the_worker_connects_as_the_owner_of_the_tables(render: Render) -> None:
     found = {}
     for deployment in (each for each in render(OWNED) if each["kind"] == "Deployment"):
@@ -272,6 +300,28 @@ def test_without_an_owner_all_connect_as_one_role(render: Render) -> None:
         pods = [each for each in render(values) if each["kind"] == "Deployment"]
         urls = {environment(each)["CANDOR_DATABASE_URL"] for pod in pods for each in containers(pod)}
         assert urls == {"postgresql://candor@postgres.databases:5432/candor"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "how"),
+    [
+        ({}, {"httpGet": {"port": "http"}}),
+        ({"TLS_CERT": "/tls/tls.crt"}, {"httpGet": {"port": "http", "scheme": "HTTPS"}}),
+        ({"TLS_CERT": "/tls/tls.crt", "TLS_CLIENT_CA": "/tls/ca.crt"}, {"exec": {}}),
+    ],
+)
+def test_probes_speak_tls_where_the_service_does(
+    render: Render, settings: dict[str, str], how: dict[str, dict[str, str]]
+) -> None:
+    documents = render({**LEAST, "settings": settings})
+    for deployment in (each for each in documents if each["kind"] == "Deployment"):
+        container = containers(deployment)[-1]
+        for name, path in (("startup", "/readyz"), ("readiness", "/readyz"), ("liveness", "/livez")):
+            probe = container[f"{name}Probe"]
+            if "exec" in how:
+                assert probe["exec"]["command"][-2:] == ["/opt/venv/bin/candor-healthcheck", path]
+            else:
+                assert probe["httpGet"] == {"path": path, **how["httpGet"]}
 
 
 def test_the_engine_waits_longer_than_a_stop_takes(render: Render) -> None:
@@ -303,6 +353,50 @@ def test_a_service_finds_its_pods_and_only_them(render: Render) -> None:
         assert backend["port"] in ports
 
 
+def matched(documents: list[dict[str, Any]], labels: dict[str, str]) -> set[str]:
+    """The deployments whose pods have these labels."""
+    pods = {
+        each["metadata"]["name"]: each["spec"]["template"]["metadata"]["labels"]
+        for each in documents
+        if each["kind"] == "Deployment"
+    }
+    return {name for name, has in pods.items() if labels.items() <= has.items()}
+
+
+def test_the_serving_pods_scale_with_a_metric_that_they_export_and_go_one_at_a_time(render: Render) -> None:
+    documents = render(ALL)
+    serving, scaler = one(documents, "Deployment"), one(documents, "HorizontalPodAutoscaler")["spec"]
+    target = {"apiVersion": serving["apiVersion"], "kind": serving["kind"], "name": serving["metadata"]["name"]}
+    assert scaler["scaleTargetRef"] == target
+    assert "replicas" not in serving["spec"], "the autoscaler's"
+    cpu, rows = scaler["metrics"]
+    assert cpu["resource"]["name"] == "cpu"
+    assert rows["pods"]["target"] == {"type": "AverageValue", "averageValue": "200"}
+    name = rows["pods"]["metric"]["name"]
+    assert f'yield "{name}"' in (ROOT / "service/runtime.py").read_text(), "what /metrics exports"
+    assert f"seriesQuery: '{name}{{" in (ROOT / "docs/how-to/kubernetes.md").read_text()
+    budget = one(documents, "PodDisruptionBudget")["spec"]
+    assert matched(documents, budget["selector"]["matchLabels"]) == {"prod-candor"}
+    assert budget["maxUnavailable"] == 1
+    assert one(render(LEAST), "Deployment")["spec"]["replicas"] == 3
+
+
+def test_the_network_policy_opens_the_ports_of_the_pods_and_the_ways_to_what_they_need(render: Render) -> None:
+    documents = render(ALL)
+    policy = one(documents, "NetworkPolicy")["spec"]
+    assert matched(documents, policy["podSelector"]["matchLabels"]) == {"prod-candor", "prod-candor-worker"}
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    callers, scrapers = policy["ingress"]
+    ports = {port["name"] for port in containers(one(documents, "Deployment"))[-1]["ports"]}
+    assert {port["port"] for port in callers["ports"]} == ports == {"http", "grpc"}
+    assert callers["from"] == [{"podSelector": {}}]
+    assert scrapers == {"from": ALL["networkPolicy"]["metricsFrom"], "ports": [{"port": "http"}]}
+    names, database, store = policy["egress"]
+    assert names == {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]}
+    assert database == {"ports": [{"port": 5432}], "to": ALL["networkPolicy"]["toDatabase"]}
+    assert [store] == ALL["networkPolicy"]["egress"]
+
+
 def test_monitoring_is_whole(render: Render) -> None:
     documents = render(ALL)
     monitor = one(documents, "ServiceMonitor")
@@ -311,11 +405,20 @@ def test_monitoring_is_whole(render: Render) -> None:
     assert monitor["spec"]["endpoints"][0]["authorization"] == {
         "credentials": {"name": "candor-keys", "key": "metrics"}
     }
+    assert "scheme" not in monitor["spec"]["endpoints"][0]
     assert one(documents, "PrometheusRule")["spec"] == yaml.safe_load(
         (ROOT / "docker/prometheus/alerts.yml").read_text()
     )
     dashboard = one(documents, "ConfigMap", "prod-candor-dashboard")["data"]["candor.json"]
     assert json.loads(dashboard) == json.loads((ROOT / "docker/grafana/dashboards/candor.json").read_text())
+
+
+def test_a_service_with_tls_is_scraped_over_it(render: Render) -> None:
+    tls = {"ca": {"secret": {"name": "candor-tls", "key": "ca.crt"}}, "serverName": "candor.example"}
+    monitoring = {"serviceMonitor": {"tlsConfig": tls}}
+    documents = render(_over(ALL, {"settings": {"TLS_CERT": "/tls/tls.crt"}, "monitoring": monitoring}))
+    monitor = one(documents, "ServiceMonitor")
+    assert (monitor["spec"]["endpoints"][0]["scheme"], monitor["spec"]["endpoints"][0]["tlsConfig"]) == ("https", tls)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import yaml
 
 from service.settings import Settings
 
-from .test_chart import KUBERNETES
+from .test_chart import KUBERNETES, VALUES, WORKER
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "kserve"
@@ -76,6 +76,12 @@ def test_a_sample_finds_a_runtime_and_keeps_a_replica(service: dict[str, Any]) -
         and predictor["model"]["modelFormat"]["name"] == runtime["spec"]["supportedModelFormats"][0]["name"]
     ]
     assert len(runtimes) == 1
+
+
+def test_the_worker_beside_reads_the_bundles_of_the_samples_with_the_image_as_it_is() -> None:
+    place = f"pvc://{WORKER['bundles']['existingClaim']}/{VALUES['bundles']['subPath']}"
+    samples = [each["spec"]["predictor"]["model"]["storageUri"] for each in SERVICES]
+    assert all(uri == place or uri.startswith(f"{place}/") for uri in samples)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import io
 import json
 import random
 import struct
-import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
@@ -30,6 +29,8 @@ _MEDIA: Final = (
 )
 _DEPTHS: Final = (30, 100, 1000, 20_000, 400_000)
 _MIB: Final = 1 << 20
+SET_BYTES: Final = 32 * _MIB
+"""The most bytes of a labelled set that the services of these trials take."""
 
 
 @dataclass(frozen=True)
@@ -262,8 +263,6 @@ def uploads(chance: random.Random) -> Hostile:
     body_of = [
         (bytes(body), "application/x-npz"),
         (whole[: chance.randrange(len(whole))], "application/zip"),
-        (_zip_bomb(), "application/x-npz"),
-        (_parquet_bomb(), "application/vnd.apache.parquet"),
         (b"label,logits\n" + b"7,[1" * 10_000, "text/csv"),
         (b'{"label": "7", "logits": ' + b"[" * 10_000, "application/x-ndjson"),
         (b"label,logits\n" + b"7," * 1_000_000, "text/csv"),
@@ -271,6 +270,21 @@ def uploads(chance: random.Random) -> Hostile:
     ]
     content, media = chance.choice(body_of)
     return Hostile(SETS, content, {"content-type": media})
+
+
+def set_bombs(chance: random.Random) -> Hostile:
+    """Labelled sets of a few kilobytes that unpack to more than may be stored, or than the check may hold."""
+    return set_bomb(chance.choice(SET_BOMBS))
+
+
+def set_bomb(kind: str) -> Hostile:
+    """Return the bomb of a kind (`SET_BOMBS`)."""
+    media = {"npz": "application/x-npz", "parquet": "application/vnd.apache.parquet"}.get(kind, "text/csv")
+    headers = {"content-type": media} | ({"content-encoding": kind} if kind in ("gzip", "deflate") else {})
+    return Hostile(SETS, _set_bomb(kind), headers)
+
+
+SET_BOMBS: Final = ("npz", "gzip", "deflate", "parquet")
 
 
 KINDS: Final[dict[str, tuple[float, Callable[[random.Random], Hostile]]]] = {
@@ -286,7 +300,8 @@ KINDS: Final[dict[str, tuple[float, Callable[[random.Random], Hostile]]]] = {
     "wrong length": (10, wrong_length),
     "odd request": (6, odd_requests),
     "labels": (3, labels),
-    "labelled set": (0.2, uploads),
+    "labelled set": (0.15, uploads),
+    "bomb of a labelled set": (0.05, set_bombs),
 }
 """How often each kind comes, in percent or nearly, and what draws one; a labelled set costs a process."""
 
@@ -337,14 +352,16 @@ def _npz() -> bytes:
 
 
 @cache
-def _zip_bomb() -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("label.npy", "w") as member:
-        member.write(b"\x93NUMPY\x01\x00" + b"\xff\xff" + bytes(100 * _MIB))
-    return stream.getvalue()
+def _set_bomb(kind: str) -> bytes:
+    if kind == "npz":
+        stream = io.BytesIO()
+        np.savez_compressed(stream, label=np.full(SET_BYTES // 4, "7"), logits=np.zeros((10, 10)))
+        return stream.getvalue()
+    if kind == "parquet":
+        return _parquet_bomb()
+    return {"gzip": gzip.compress, "deflate": zlib.compress}[kind](b"label,logits\n" + bytes(SET_BYTES))
 
 
-@cache
 def _parquet_bomb() -> bytes:
     from arro3.core import Array, DataType, Table
     from arro3.io import write_parquet

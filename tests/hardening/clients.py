@@ -9,16 +9,15 @@ import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
 import numpy as np
-import numpy.typing as npt
 
-MODEL = "digits"
-PATIENCE_S = 120.0
+from tests.hardening.subjects import PATIENCE_S, Ask, Subject
+
 UPLOAD_S = 600.0  # it is checked on time of the processors that is left over
-Images = npt.NDArray[np.uint8]
 PAUSE_S = 0.05
 ROWS = 16
 SET_ROWS = 400
@@ -53,8 +52,7 @@ class Clients:
 
     Args:
         url: Of the service.
-        images: What they ask about: uint8 (N, 8, 8, 1).
-        labels: Names of the images' labels.
+        subject: What they ask about.
         ledger: Where they write what is acknowledged.
         seed: Of what they draw.
 
@@ -62,10 +60,12 @@ class Clients:
         problems: Answers that should not have been.
     """
 
-    def __init__(self, url: str, images: Images, labels: list[str], ledger: Ledger, seed: int) -> None:
+    def __init__(self, url: str, subject: Subject, ledger: Ledger, seed: int) -> None:
         self.problems: list[str] = []
         self._ledger = ledger
-        self._images, self._names = images, labels
+        self._subject, self._names = subject, subject.names
+        self._connections = ExitStack()
+        self._asked: Ask = self._connections.enter_context(subject.asking(url))
         self._url = url
         self._seed = seed
         self._busy: set[str] = set()
@@ -108,6 +108,11 @@ class Clients:
             thread.join(PATIENCE_S)
             if thread.is_alive():
                 self.problems.append(f"the client of {thread.name} hangs")
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections of those that have not begun to work."""
+        self._connections.close()
 
     def send_again(self) -> None:
         """Send what was not answered once more, under its key."""
@@ -138,13 +143,10 @@ class Clients:
         self.problems.append(f"{response.request.url.path}: {response.status_code} {response.text[:300]}")
         return False
 
-    def _predict(self, http: httpx.Client, draw: random.Random) -> None:
-        which = [draw.randrange(len(self._images)) for _ in range(ROWS)]
-        body = {"inputs": self._images[which].tolist()}
-        answer = self._ask("predictions", http, "POST", "/predict?policy=auto-read", json=body)
-        # 503, 504: there was too much to do.
-        if self._expected(answer, 200, 503, 504) and answer.status_code == 200:
-            ids = [row["prediction_id"] for row in answer.json()["predictions"]]
+    def _predict(self, _: httpx.Client, draw: random.Random) -> None:
+        which = [draw.randrange(len(self._names)) for _ in range(ROWS)]
+        self._busy.add("predictions")
+        if (ids := self._asked(which)) is not None:
             self._ledger.predictions += ids
             self._labels += [(id_, self._names[row]) for id_, row in zip(ids, which, strict=True)]
 
@@ -179,14 +181,18 @@ class Clients:
                 time.sleep(0.02)
 
     def _move(self, http: httpx.Client, draw: random.Random) -> None:
-        listed = self._ask("moves", http, "GET", f"/v1/models/{MODEL}/revisions", params={"limit": 20}).json()
+        listed = self._ask(
+            "moves", http, "GET", f"/v1/models/{self._subject.model}/revisions", params={"limit": 20}
+        ).json()
         match = {"if-match": f'"{listed["epoch"]}"'}
         what = draw.choice(("policy", "activate", "activate", "rollback"))
         if what == "policy":
             share = round(draw.uniform(0.3, 0.99), 6)
             bands = [{"action": "accept", "when": {"min_probability": share}}, {"action": "review"}]
             document = {"positive": "top", "bands": bands}
-            answer = self._ask("moves", http, "PUT", f"/v1/models/{MODEL}/policies/default", json=document)
+            answer = self._ask(
+                "moves", http, "PUT", f"/v1/models/{self._subject.model}/policies/default", json=document
+            )
             if self._expected(answer, 201):
                 self._ledger.acknowledged["revisions"].append(answer.json()["id"])
             return
@@ -200,18 +206,19 @@ class Clients:
         body: dict[str, Any] = {"reason": "it is what the trial is about"}
         if what == "activate":
             body["accept_change"] = True
-        answer = self._ask("moves", http, "POST", f"/v1/models/{MODEL}/{path}", json=body, headers=match)
+        answer = self._ask("moves", http, "POST", f"/v1/models/{self._subject.model}/{path}", json=body, headers=match)
         # 412: a refit was faster; 409: there is nothing to roll back to.
         if self._expected(answer, 200, 412, *((409,) if what == "rollback" else ())) and answer.status_code == 200:
             self._ledger.acknowledged["moves"].append((answer.json()["epoch"], answer.json()["active"]))
 
     def _upload(self, http: httpx.Client, draw: random.Random) -> None:
         time.sleep(draw.uniform(0, 0.3))
-        which = np.array([draw.randrange(len(self._images)) for _ in range(SET_ROWS)])
+        which = np.array([draw.randrange(len(self._names)) for _ in range(SET_ROWS)])
         stream = io.BytesIO()
-        np.savez(stream, label=np.array(self._names)[which], inputs=self._images[which])
+        rows = {name: values[which] for name, values in self._subject.columns.items()}
+        np.savez(stream, label=np.array(self._names)[which], **rows)
         headers = {"content-type": "application/x-npz"}
-        path = f"/v1/models/{MODEL}/labelled-sets"
+        path = f"/v1/models/{self._subject.model}/labelled-sets"
         answer = self._ask("sets", http, "POST", path, content=stream.getvalue(), headers=headers)
         if self._expected(answer, 201):
             self._ledger.acknowledged["sets"].append(answer.json()["id"])

@@ -1,12 +1,14 @@
 """kill -9, again and again, of a service that predicts, takes feedback, refits, activates and rolls back: what is lost?
 
-    python -m tests.hardening.kills [--kills 200] [--minutes 180] [--postgresql URL] [--bundles examples/bundles]
+    python -m tests.hardening.kills [--kills 200] [--minutes 180] [--postgresql URL] [--imported] [--workers 2]
 
 Each round starts `candor serve` on the state that the last kill left, waits until it is ready, checks that state, lets
 five clients work (predictions with CANDOR_LOG_MODE=sync, feedback under idempotency keys, refits, policies, activations
 and rollbacks, labelled sets), and kills it at a random moment: the service alone or with its children, one time in ten
-while it starts. The first round has a labelled set acknowledged before its kill. Without --postgresql the
-state is SQLite in a temporary folder; with it, a new database on that server.
+while it starts. The first round has a labelled set acknowledged before its kill. With --workers, a worker is killed
+first in each round, and the service must go on. Without --postgresql the state is SQLite in a temporary folder; with
+it, a new database on that server. With --imported, the model is an imported one of LightGBM, and predictions come by
+gRPC; without, it is that of digits.
 Prints one JSON document; exits with 1 where something was lost, half done or left over.
 """
 
@@ -23,23 +25,20 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from sqlalchemy import func, select
 
 from benchmarks.loop import state
 from service.state.database import Database
 from service.state.tables import activations, exposures, feedback_batches, jobs, labelled_sets, revisions
-from tests.hardening.clients import MODEL, Clients, Ledger
-from tests.hardening.victim import Victim, gone_after_s
+from tests.hardening.clients import Clients, Ledger
+from tests.hardening.subjects import PATIENCE_S, Digits, Payments, Subject
+from tests.hardening.victim import Victim, free_port, gone_after_s
 from tests.hardening.whole_state import History, half_done, label_counts, missing_predictions
-from training import TrainConfig
-from training.data.drift import dim
 
-POLICIES = Path(__file__).parents[2] / "examples" / "policies"
 TARGETS = ("predictions", "feedback", "refits", "moves", "sets")
 END_S = 1_800  # what the kills left of jobs, one after the other, on what time of the processors is left over
 STATE_FILES = {"state.db", "state.db-wal", "state.db-shm", "state.db.lock", "uploads"}
@@ -51,12 +50,15 @@ class Trial:
     Args:
         folder: An empty folder, for all that the service writes.
         database_url: Its state.
-        bundles: Folder of bundles with a model called "digits".
+        subject: What the clients ask about.
         seed: Of what is drawn.
+        workers: Processes of the service.
         end_s: How long its jobs may take to end after the last kill.
     """
 
-    def __init__(self, folder: Path, database_url: str, bundles: Path, seed: int, end_s: float = END_S) -> None:
+    def __init__(
+        self, folder: Path, database_url: str, subject: Subject, seed: int, *, workers: int = 1, end_s: float = END_S
+    ) -> None:
         self.problems: list[str] = []
         self.starts: list[tuple[float, float]] = []
         self.orphans_s: list[float] = []
@@ -64,7 +66,7 @@ class Trial:
         self.in_flight: Counter[str] = Counter()
         self._draw = random.Random(seed)
         self._end_s = end_s
-        self._images, self._labels = dimmed_digits()
+        self._subject, self._workers = subject, workers
         self._ledger = Ledger()
         self._history = History()
         self._url = database_url
@@ -74,8 +76,8 @@ class Trial:
         self._log = folder / "log"
         self._mark = f"CANDOR_UPLOADS={self._state}/uploads"
         self._environment = {key: value for key, value in os.environ.items() if not key.startswith("CANDOR_")} | {
-            "CANDOR_BUNDLES": str(bundles.resolve()),
-            "CANDOR_POLICIES": str(POLICIES),
+            **subject.settings,
+            "CANDOR_WORKERS": str(workers),
             "CANDOR_DATABASE_URL": database_url,
             "CANDOR_UPLOADS": f"{self._state}/uploads",
             "CANDOR_POLL_INTERVAL_S": "0.1",
@@ -96,20 +98,28 @@ class Trial:
         clients = self._ready(victim)
         if not self._ledger.acknowledged["sets"]:  # else none might be: the clients leave its check no processor
             clients.upload()
+        if self._workers > 1:
+            self._work(clients, lambda _: self._kill_worker(victim))
+            victim.wait_until_ready()
+            clients = self._look(victim)
+        self._work(clients, lambda target: self._kill(victim, target))
+
+    def _work(self, clients: Clients, kill: Callable[[str], None]) -> None:
+        """Let clients work until a kill comes at a random moment of a random request."""
         target = self._draw.choice(TARGETS)
         clients.start()
         time.sleep(self._draw.uniform(0, 3))
         clients.wait_until_busy(target)
         time.sleep(self._draw.uniform(0, 2.0 if target == "refits" else 0.05))
         self.in_flight.update(clients.busy())
-        self._kill(victim, target)
+        kill(target)
         clients.join()
         self.problems += clients.problems
 
     def end(self) -> None:
         """Start it once more, let everything end, and compare all that was ever acknowledged."""
         victim = Victim(self._environment, self._log)
-        self._ready(victim)
+        self._ready(victim).close()
         database = Database.open(self._url, readonly=True)
         try:
             give_up = time.monotonic() + self._end_s
@@ -172,12 +182,20 @@ class Trial:
         elif alone:
             self.orphans_s.append(seconds)
 
+    def _kill_worker(self, victim: Victim) -> None:
+        os.kill(self._draw.choice(victim.children()), signal.SIGKILL)
+        self.kills["a worker"] += 1
+
     def _ready(self, victim: Victim) -> Clients:
         victim.wait_until_ready()
         assert victim.ready_after_s is not None
         assert victim.processor_s is not None
         self.starts.append((victim.ready_after_s, victim.processor_s))
-        clients = Clients(victim.url, self._images, self._labels, self._ledger, self._draw.randrange(1 << 30))
+        return self._look(victim)
+
+    def _look(self, victim: Victim) -> Clients:
+        """Return clients, after they have sent again what was not answered and the state was checked."""
+        clients = Clients(victim.url, self._subject, self._ledger, self._draw.randrange(1 << 30))
         clients.send_again()
         self.problems += clients.problems
         self._look_for_remains(clean=STATE_FILES)
@@ -191,7 +209,7 @@ class Trial:
     def _check(self, database: Database, *, everything: bool) -> None:
         ledger = self._ledger
         with database.connect() as connection:
-            found = half_done(connection, MODEL) + self._history.problems(connection)
+            found = half_done(connection, self._subject.model) + self._history.problems(connection)
             keys = set(connection.scalars(select(feedback_batches.c.idempotency_key)))
             pointed = {(row.epoch, row.active) for row in connection.execute(select(activations))}
             there = {
@@ -218,23 +236,22 @@ class Trial:
             return int(connection.execute(select(func.count()).select_from(jobs).where(unfinished)).scalar_one())
 
     def _look_for_remains(self, *, clean: set[str]) -> None:
-        """Look for files that nobody needs any more."""
+        """Look for files that nobody needs any more; a worker that replaces a killed one removes them first."""
+        give_up = time.monotonic() + (PATIENCE_S if self._workers > 1 else 0)
+        while left := self._remains(clean):
+            if time.monotonic() > give_up:
+                self.problems.append(f"left over: {sorted(left)}")
+                return
+            time.sleep(0.1)
+
+    def _remains(self, clean: set[str]) -> set[str]:
         left = {path.name for path in self._state.iterdir()} - clean
         left |= {path.name for path in (self._state / "uploads").glob("*")}
-        left |= {path.name for path in self._temporary.iterdir()}
-        if left:
-            self.problems.append(f"left over: {sorted(left)}")
+        return left | {path.name for path in self._temporary.iterdir()}
 
 
 def _rounded(values: list[float]) -> float:
     return round(statistics.median(values), 3)
-
-
-def dimmed_digits() -> tuple[npt.NDArray[np.uint8], list[str]]:
-    """Return images under a dying lamp, on which a refit has something to repair, and their labels."""
-    data, parts = TrainConfig().load()
-    rows = parts.feedback
-    return dim(data.inputs[rows], seed=7), [data.label_names[label] for label in data.labels[rows]]
 
 
 def main() -> None:
@@ -243,10 +260,13 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=180, help="After these no other kill.")
     parser.add_argument("--postgresql", help="URL of a server on which a database may be made.")
     parser.add_argument("--bundles", type=Path, default=Path("examples/bundles"))
+    parser.add_argument("--imported", action="store_true", help="An imported model, asked by gRPC.")
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, state(Path(folder) / "state", arguments.postgresql) as url:
-        trial = Trial(Path(folder), url, arguments.bundles, arguments.seed)
+        subject = Payments(Path(folder) / "bundles", free_port()) if arguments.imported else Digits(arguments.bundles)
+        trial = Trial(Path(folder), url, subject, arguments.seed, workers=arguments.workers)
         try:
             give_up = time.monotonic() + 60 * arguments.minutes
             while trial.kills.total() < arguments.kills and time.monotonic() < give_up:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.hardening.bodies import SET_BYTES
 from tests.hardening.keys import bearer
 from tests.hardening.victim import Victim
 
@@ -72,6 +73,7 @@ def serving(*, keys: bool = False, **settings: Any) -> Iterator[Running]:
             "policies": EXAMPLES / "policies",
             "database_url": f"sqlite:///{folder}/state.db",
             "uploads": f"{folder}/uploads",
+            "max_upload_bytes": SET_BYTES,
         }
         environment |= {f"CANDOR_{name.upper()}": str(value) for name, value in (given | settings).items()}
         headers = bearer(environment["CANDOR_DATABASE_URL"], "admin") if keys else {}

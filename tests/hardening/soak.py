@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import platform
@@ -39,12 +40,12 @@ import numpy as np
 from benchmarks.serving.open_loop import message
 from service.state.database import Database
 from service.state.tables import activations, jobs
-from tests.hardening.clients import MODEL, PATIENCE_S
-from tests.hardening.kills import POLICIES, dimmed_digits
+from tests.hardening.subjects import PATIENCE_S, POLICIES, Digits, dimmed_digits
 from tests.hardening.victim import Victim, gone_after_s, parent_of, processes
 from tests.hardening.whole_state import History, half_done, label_counts, missing_predictions
 from tests.service.cluster import Cluster
 
+MODEL = Digits.model
 KINDS = ("kill", "kill", "replace", "database")
 _CUT_S = 1.0  # after a kill, clients learn that their connections have gone
 _BACK_S = 5.0  # after PostgreSQL is back, until the last replica has noticed
@@ -161,6 +162,7 @@ class Soak:
                 self._start()
             watching = threading.Thread(target=self._watch)
             watching.start()
+            threading.Thread(target=self._tell, daemon=True).start()
             requests = [message("/predict", self._body(row), _JSON) for row in range(256)]
             capacity = asyncio.run(_capacity(self.replicas, requests))
             rate = share * capacity
@@ -201,6 +203,15 @@ class Soak:
             while not self._over.wait(0.25):
                 for replica in self.replicas:
                     replica.ready = _ready(http, replica)
+
+    def _tell(self) -> None:
+        """Say every minute how far the run is."""
+        for minute in itertools.count(1):
+            if self._over.wait(60):
+                return
+            found, cut = self.found, len(self.found.failures) - len(self.found.not_cut())
+            told = f"{minute} min: {len(found.predictions):,} predictions, {cut} cut by a kill"
+            print(told, found.not_cut()[-3:], found.problems[-3:], file=sys.stderr, flush=True)
 
     def _disturb(self, every_s: float) -> None:
         kinds: list[str] = []
@@ -317,8 +328,9 @@ class Soak:
                 if lost_jobs := set(found.jobs) - numbers:
                     found.problems.append(f"{len(lost_jobs)} acknowledged recalibrations lost")
                 # A worker that is killed loses what waits for the log, which is all of it while PostgreSQL is away.
-                near = [id_ for at, id_ in found.predictions if self._may_be_lost(at)]
-                far = [id_ for at, id_ in found.predictions if not self._may_be_lost(at)]
+                lost = self._may_be_lost(np.array([at for at, _ in found.predictions]))
+                near = [id_ for (_, id_), may in zip(found.predictions, lost, strict=True) if may]
+                far = [id_ for (_, id_), may in zip(found.predictions, lost, strict=True) if not may]
                 lost_near, lost_far = (missing_predictions(connection, ids) if ids else 0 for ids in (near, far))
                 if lost_far:
                     found.problems.append(f"{lost_far} predictions are not logged, and no kill explains it")
@@ -331,7 +343,7 @@ class Soak:
         ]
         found.problems += [f"refused: {what}" for what in elsewhere]
         not_cut = found.not_cut()
-        p99 = sorted(round(1e3 * float(np.percentile(part, 99)), 1) for part in found.latencies_s if part)
+        p99 = [round(1e3 * float(np.percentile(part, 99)), 1) for part in found.latencies_s if part]
         return {
             "problems": found.problems,
             "predictions": len(found.predictions),
@@ -344,13 +356,20 @@ class Soak:
             "sent again while PostgreSQL was away or after a kill": len(found.refused) - len(elsewhere),
             "events": dict(Counter(what for _, what in found.events)),
             "timeline": [f"{at - found.events[0][0]:.1f} {what}" for at, what in found.events],
-            "p99_ms by minute": {"median": statistics.median(p99), "least": p99[0], "most": p99[-1]} if p99 else None,
+            "p99_ms": statistics.median(p99) if p99 else None,
+            "p99_ms by minute": p99,
         }
 
-    def _may_be_lost(self, at: float) -> bool:
-        return any(at - _CUT_S <= kill <= at + _CUT_S + _BACK_S for kill, _ in self.found.kills) or (
-            self.found.while_away(at) and any(self.found.while_away(kill) for kill, _ in self.found.kills)
-        )
+    def _may_be_lost(self, at: np.ndarray) -> np.ndarray:
+        """Return which of these times are so near to a kill, or to an outage with one, that the log may lack them."""
+        found = self.found
+        near = np.zeros(len(at), bool)
+        for kill, _ in found.kills:
+            near |= (at - _CUT_S <= kill) & (kill <= at + _CUT_S + _BACK_S)
+        if any(found.while_away(kill) for kill, _ in found.kills):
+            for since, until in found.away:
+                near |= (since <= at) & (at <= until + _BACK_S)
+        return near
 
     def _just_killed(self, sent: float, failed: float) -> bool:
         return any(sent - _CUT_S <= kill <= failed for kill, _ in self.found.kills)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import random
 
-from tests.hardening.bodies import KINDS, uploads
+import pytest
+
+from tests.hardening.bodies import KINDS, SET_BOMBS, set_bomb, uploads
 from tests.hardening.bystander import predicting
 from tests.hardening.hostile import attack, exchange
 from tests.hardening.running import Running
 from tests.hardening.slow_loris import besiege
 from tests.waiting import PATIENCE_S
 
-SLOW = {"labelled set"}  # a process of its own checks each, when no other process wants the processors
+SLOW = {
+    "labelled set",
+    "bomb of a labelled set",
+}  # a process of its own checks each, when no other process wants the processors
 
 
 def test_hostile_requests_are_refused_and_others_are_served(running: Running) -> None:
@@ -29,6 +34,13 @@ def test_a_hostile_labelled_set_is_refused(running: Running) -> None:
     status, wrong = exchange(running, request, patience_s=PATIENCE_S)
     assert wrong is None
     assert status in (400, 422)
+
+
+@pytest.mark.parametrize("kind", SET_BOMBS)
+def test_a_bomb_of_a_labelled_set_ends_at_a_limit(running: Running, kind: str) -> None:
+    request = set_bomb(kind)
+    assert len(request.body) < 100_000
+    assert exchange(running, request, patience_s=PATIENCE_S) == (413, None)
 
 
 def test_slow_connections_are_closed_and_others_are_served(running: Running) -> None:

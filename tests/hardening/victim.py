@@ -31,8 +31,7 @@ class Victim:
     """
 
     def __init__(self, environment: dict[str, str], log: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self._began = time.perf_counter()
         with log.open("ab") as stream:
@@ -66,9 +65,13 @@ class Victim:
                 time.sleep(0.005)
         raise RuntimeError("the service never was ready")
 
+    def children(self) -> list[int]:
+        """Return the ids of its child processes."""
+        return [pid for pid in processes() if parent_of(pid) == self.popen.pid]
+
     def kill(self, *, with_children: bool) -> int:
         """Send SIGKILL, to the service alone or to its children too; returns how many children it had."""
-        children = [pid for pid in processes() if parent_of(pid) == self.popen.pid]
+        children = self.children()
         self.popen.kill()
         for pid in children if with_children else ():
             with suppress(ProcessLookupError):
@@ -80,6 +83,13 @@ class Victim:
         """Ask it to stop; returns its exit status."""
         self.popen.terminate()
         return self.popen.wait(PATIENCE_S)
+
+
+def free_port() -> int:
+    """Return a port that nothing listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def processes() -> list[int]:

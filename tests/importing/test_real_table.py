@@ -1,4 +1,4 @@
-"""Models of a real table, where CANDOR_DATA names a folder that holds it: claims on vehicles, 6 % of them fraud."""
+"""Models of a real table: claims on vehicles, 6 % of them fraud. CANDOR_TEST_DATA names the folder that holds it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from importing.cli import app
 
 from .answers import answers
 
-CLAIMS = Path(os.environ.get("CANDOR_DATA") or "/nonexistent") / "vehicle-fraud" / "fraud_oracle.csv"
+CLAIMS = Path(os.environ.get("CANDOR_TEST_DATA") or "/nonexistent") / "vehicle-fraud" / "fraud_oracle.csv"
 TRAINED, ROWS = 2_000, 4_000
 
-pytestmark = pytest.mark.skipif(not CLAIMS.exists(), reason="CANDOR_DATA names no folder that holds vehicle-fraud")
+pytestmark = pytest.mark.skipif(not CLAIMS.exists(), reason="CANDOR_TEST_DATA names no folder that holds vehicle-fraud")
 
 
 @pytest.fixture(scope="module")

@@ -39,6 +39,7 @@ from service.app import Candor, create_app
 from service.cli import app
 from service.commands import output
 from service.commands.process import Server
+from service.inference.runtimes import open_runtime
 from service.recalibration import refit_process
 from service.rest.intake import Intake
 from service.row_files.check import CheckTask, check
@@ -49,7 +50,7 @@ from service.settings import Settings
 from service.state import tables
 from service.state.database import Database
 from service.state.labelled_sets import Content
-from tests.conftest import BIN
+from tests.conftest import BIN, MadeOnce
 from tests.conftest import Digits as Digits
 from tests.waiting import PATIENCE_S, until
 
@@ -383,14 +384,33 @@ def _proven_once(digits: Digits) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def migrated(made_once: MadeOnce) -> Path:
     """An SQLite state with its tables and without a secret, to be copied, since all migrations take a while."""
-    file = tmp_path_factory.mktemp("migrated") / "state.db"
-    database = Database.open(f"sqlite:///{file}")
+
+    def make(folder: Path) -> None:
+        Database.open(f"sqlite:///{folder}/state.db").close()
+        forget_secret(folder)
+
+    return made_once("migrated", make) / "state.db"
+
+
+@pytest.fixture(scope="session")
+def first_revision(launch: Callable[..., InThread], made_once: MadeOnce) -> Path:
+    """As `migrated`, with the first revision of the digits, whose proof takes a service most of its start."""
+
+    def make(folder: Path) -> None:
+        launch(folder).close()
+        forget_secret(folder)
+
+    return made_once("first-revision", make) / "state.db"
+
+
+def forget_secret(folder: Path) -> None:
+    """Let every service that starts on a copy of a state make a secret of its own."""
+    database = Database.open(f"sqlite:///{folder}/state.db")
     with database.begin() as connection:
         connection.execute(delete(tables.secrets))
     database.close()
-    return file
 
 
 @pytest.fixture(scope="session")
@@ -491,6 +511,16 @@ def checks_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def proofs_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prove bundles in this process, for tests of many bundles: a child process takes half a second of CPU time."""
+
+    def prove(self: Proofs, found: Bundle, until: float = math.inf) -> None:
+        open_runtime(found, **self._options)
+
+    monkeypatch.setattr(Proofs, "run", prove)
+
+
+@pytest.fixture
 def refits_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recalibrate in this process, for tests of many models: a child process takes two seconds of CPU time."""
 
@@ -549,15 +579,24 @@ def on_both(request: pytest.FixtureRequest) -> InThread:
 
 @dataclass
 class Spawn:
-    """Starts `candor serve` and other commands as processes, on one state folder."""
+    """Starts `candor serve` and other commands as processes, on one state folder.
+
+    Attributes:
+        environment: Of the processes.
+        first_revision: SQLite state that a service with the usual bundles and policies begins with.
+    """
 
     environment: dict[str, str]
+    first_revision: Path
     started: list[Process] = field(default_factory=list)
 
     def __call__(self, command: str = "serve", *, wait: bool = True, **changes: str) -> Process:
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
         environment = self.environment | {f"CANDOR_{name.upper()}": value for name, value in changes.items()}
+        kind, _, state = environment["CANDOR_DATABASE_URL"].partition(":///")
+        if kind == "sqlite" and changes.keys().isdisjoint({"bundles", "policies"}) and not Path(state).exists():
+            shutil.copy(self.first_revision, state)
         running = Process(environment, port=port, command=command)
         self.started.append(running)
         if wait:
@@ -571,6 +610,8 @@ class Spawn:
         with pytest.MonkeyPatch.context() as patch:
             for console in (output.console, output.complaints):  # which read COLUMNS when they were made
                 patch.setattr(console, "width", int(environment["COLUMNS"]))
+            for name in [name for name in os.environ if name.startswith("CANDOR_TEST_")]:
+                patch.delenv(name)  # `doctor` would tell of it
             done = CliRunner().invoke(app, given, env=environment)
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
@@ -593,7 +634,7 @@ class Spawn:
 
 
 @contextmanager
-def spawning(digits: Digits, state: Path) -> Iterator[Spawn]:
+def spawning(digits: Digits, state: Path, first_revision: Path) -> Iterator[Spawn]:
     """Give what starts processes, and end them."""
     # Without COLUMNS, which pytest's processes set for themselves.
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("CANDOR_", "COLUMNS"))}
@@ -607,7 +648,8 @@ def spawning(digits: Digits, state: Path) -> Iterator[Spawn]:
             "CANDOR_POLL_INTERVAL_S": "0.25",
             "CANDOR_REFIT_CPU": "low",
             "CANDOR_DEADLINE_S": f"{PATIENCE_S}",
-        }
+        },
+        first_revision,
     )
     yield starter
     for running in starter.started:
@@ -617,15 +659,15 @@ def spawning(digits: Digits, state: Path) -> Iterator[Spawn]:
 
 
 @pytest.fixture
-def spawn(digits: Digits, tmp_path: Path) -> Iterator[Spawn]:
-    with spawning(digits, tmp_path) as starter:
+def spawn(digits: Digits, tmp_path: Path, first_revision: Path) -> Iterator[Spawn]:
+    with spawning(digits, tmp_path, first_revision) as starter:
         yield starter
 
 
 @pytest.fixture(scope="module")
-def module_spawn(digits: Digits, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spawn]:
+def module_spawn(digits: Digits, tmp_path_factory: pytest.TempPathFactory, first_revision: Path) -> Iterator[Spawn]:
     """As `spawn`, for a process that serves a whole module."""
-    with spawning(digits, tmp_path_factory.mktemp("module")) as starter:
+    with spawning(digits, tmp_path_factory.mktemp("module"), first_revision) as starter:
         yield starter
 
 

@@ -1,22 +1,41 @@
-"""Serve `candor.ray:app` on a Ray cluster of its own until standard input ends; a process of Ray's environment."""
+"""Serve `candor.ray:app` on a Ray cluster of its own until standard input ends; a process of Ray's environment.
+
+A line of input is answered by the states of the replicas of `model-digits`. A third argument has it scale quickly.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
+from typing import Any
 
 import ray
 from ray import serve
 
-PORT, FOLDER = sys.argv[1:]
+PORT, FOLDER, *QUICK = sys.argv[1:]
+SCALING: dict[str, Any] = {"max_replicas": 2, "target_ongoing_requests": 4, "look_back_period_s": 2.0}
+SCALING |= {"metrics_interval_s": 0.5, "upscale_delay_s": 1.0, "downscale_delay_s": 2.0}
+deployment: Any = serve.deployment
+
+
+def quick(*arguments: Any, autoscaling_config: dict[str, Any] | None = None, **options: Any) -> Any:
+    """A deployment that scales within seconds."""
+    scaling = {} if autoscaling_config is None else {"autoscaling_config": autoscaling_config | SCALING}
+    return deployment(*arguments, **scaling, **options)
+
 
 if __name__ == "__main__":
     context = ray.init(num_cpus=6, include_dashboard=False, object_store_memory=2**28, _temp_dir=FOLDER)
     serve.start(http_options={"host": "127.0.0.1", "port": int(PORT)})
+    if QUICK:
+        serve.deployment = quick
     from candor.ray import app
 
     serve.run(app, name="candor", route_prefix="/")
     print("serving", context.address_info["address"], flush=True)
-    sys.stdin.read()
+    for _ in sys.stdin:
+        states = serve.status().applications["candor"].deployments["model-digits"].replica_states
+        print("replicas", json.dumps(states), flush=True)
     serve.shutdown()
     ray.shutdown()
     print("ended", flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import io
 import json
@@ -16,6 +17,8 @@ import pytest
 from PIL import Image
 
 from bundle.images import encode_png
+from service.errors import InputError, InputValueError, MalformedBodyError
+from tests.waiting import until
 
 NPY = {"content-type": "application/x-npy"}
 PNG = {"content-type": "image/png"}
@@ -55,6 +58,10 @@ def problem(response: httpx.Response, status: int, kind: str | None = None) -> d
 
 def inputs(*examples: Any, **more: Any) -> bytes:
     return json.dumps({"inputs": [e.tolist() if isinstance(e, np.ndarray) else e for e in examples], **more}).encode()
+
+
+def count_errors() -> int:
+    return sum(type(thing) in (InputError, InputValueError, MalformedBodyError) for thing in gc.get_objects())
 
 
 class TestPredict:
@@ -246,6 +253,20 @@ class TestSize:
         document = problem(response, 413, "body-too-large")
         assert document["expected"] == f"at most {65536 if path == '/recalibrate' else 8388608} bytes"
         assert shared.http.get("/livez").status_code == 200
+
+    @pytest.mark.parametrize("path", ["/predict", "/feedback"])
+    @pytest.mark.parametrize("size", [100_000, 1_000_000])  # without ASGI, and with it
+    def test_what_is_refused_leaves_without_the_collector(self, shared: Any, path: str, size: int) -> None:
+        image = b'{"inputs": ["' + b"A" * size + b'"]}'
+        gc.collect()
+        kept = count_errors()
+        gc.disable()
+        try:
+            for body in (b"{" + bytes(size), image):
+                assert shared.http.post(path, content=body, headers=JSON).status_code in (400, 422)
+            until(lambda: count_errors() <= kept, "the errors still hold the bodies")
+        finally:
+            gc.enable()
 
 
 class TestNames:

@@ -147,3 +147,18 @@ def test_a_refit_that_was_interrupted_runs_again_and_ends(
     found = again.job(location)
     assert found["state"] == "done", found
     assert found["result"]["revision"] == "r2"
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux' /proc")
+def test_a_refit_whose_process_alone_was_interrupted_runs_again(spawn: Any, digits: Any) -> None:
+    service = spawn()
+    service.teach(digits.dimmed[:900], digits.labels[:900])
+    until(lambda: service.metric("candor_log_written_total") >= 900)
+    location = service.http.post("/recalibrate", json={"mode": "propose", "calibrator": "auto"}).headers["location"]
+    service.job(location, lambda job: job["step"] > 0)
+    threads = Path(f"/proc/{service.popen.pid}/task")
+    refit = next(int(pid) for path in threads.glob("*/children") for pid in path.read_text().split())
+    os.kill(refit, signal.SIGINT)
+    found = service.job(location)
+    assert found["state"] == "done", found
+    assert found["result"]["revision"] == "r2"

@@ -14,10 +14,11 @@ import pytest
 from pypdf import PdfReader
 from sqlalchemy import insert
 
+from service.monitoring.traffic_window import TrafficWindow
 from service.state import audit
 from service.state.database import Database
 from service.state.dossier import _certificates
-from service.state.tables import monitors
+from service.state.tables import drift, monitors
 from tests.service.conftest import Digits, InThread
 from tests.service.decisions.test_voided import DIGEST, keys, policy
 
@@ -122,6 +123,41 @@ def test_a_dossier_is_sealed_by_the_audit_log(told: InThread, spawn: Any, digits
     assert NASTY not in shown
     assert "\ufffd\\]0;obeyed\ufffd" in shown
     assert "\x1b" not in shown
+
+
+@pytest.mark.usefixtures("refits_here")
+def test_refused_gates_alarms_drift_and_guidance_are_told(service: InThread, digits: Digits, spawn: Any) -> None:
+    service.teach(digits.images, digits.labels)
+    answer = service.recalibrate(mode="propose", calibrator="temperature").json()
+    assert answer["gate"]["passed"] is False
+    fields = dict.fromkeys(("place", "since", "through", "cohorts", "fired_at"), 1)
+    window = TrafficWindow.empty(1, [2, 2]).to_dict()
+    tested = {"window": window, "evidence": [12.5, 0.25], "alarms": ["the amount"], "until": 2}
+    drifted = {"number": 2, "window": window, "tested": tested}
+    with service.runtime.database.begin() as connection:
+        of = {"model": "digits", "revision": "r1", "subject": "x"}
+        monitor = {"kind": "calibration", "name": "the top label", "evidence": 9.25, "document": {}}
+        connection.execute(insert(monitors).values(**of, **fields, **monitor))
+        connection.execute(insert(drift).values(**of, place=1, level=0.005, change=1, document=drifted))
+        audit.append(
+            connection, model="digits", by="monitor", action="alarm", subject="r1", detail={"columns": ["the amount"]}
+        )
+    done = spawn.run("dossier", "digits", "--json", "--database-url", service.runtime.settings.database_url)
+    assert done.returncode == 0, done.stderr
+    grids = {title: [rows for _, rows in grids] for title, _, grids in json.loads(done.stdout)["sections"]}
+    ((*_, verdict, loss, why),) = grids["Gates passed and refused"][1]
+    assert (verdict, why) == ("refused", answer["summary"])
+    assert f"upper {answer['gate']['upper']}" in loss
+    running, told, *_ = grids["Alarms"]
+    fired = [row for row in running if row[5] != "—"]
+    assert [(row[0], row[1], row[4]) for row in fired] == [("calibration", "the top label", "9.25")]
+    assert [row[2:] for row in told] == [["alarm", "r1", '{"columns": ["the amount"]}']]
+    facts = dict(grids["Input drift"][0])
+    assert (facts["level"], facts["tested.alarms"]) == ("0.005", '["the amount"]')
+    assert facts["tested.evidence"] == "[12.5, 0.25]"
+    texts = [" ".join(row) for row in grids["What it is evidence for"][0]]
+    for wanted in ("SR 26-2", "replace SR 11-7", "detect financial fraud are excepted", "no exception for fraud"):
+        assert any(wanted in text for text in texts), wanted
 
 
 def test_a_dossier_as_pdf_lacks_no_letter(told: InThread, spawn: Any, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from candor.contract.webhooks import check
 from service.errors import ConfigurationError
 from service.monitoring.audit_export import AuditExport
 from service.settings import Settings
+from service.state.answered_ids import digest_of
 from service.state.database import Database
 from service.state.keys import KeyStore
 from service.state.tables import audit
@@ -85,7 +86,8 @@ def test_who_came_and_who_was_refused(start: Callable[..., InThread], digits: Di
     first, last = (answers[at].json()["predictions"][end]["prediction_id"] for at, end in ((0, 0), (1, -1)))
     assert (log["predict"].by, log["predict"].subject) == ("till", key.prefix)
     counts = {"requests": 2, "rows": 6, "first": first, "last": last}
-    assert log["predict"].detail["models"] == {"digits": counts}
+    answered = [row["prediction_id"] for answer in answers for row in answer.json()["predictions"]]
+    assert log["predict"].detail["models"] == {"digits": counts | {"sha256": digest_of("".join(answered).encode())}}
     came = {"status": 401, "address": "127.0.0.1", "key": None, "requests": 1}
     expected = [
         came | {"path": "/predict"},
@@ -188,6 +190,30 @@ def test_a_target_that_fails_is_named_and_holds_up_no_other(tmp_path: Path, sign
     assert export.export(export.targets) == (gone,)
     assert export.counts == {(gone, "failed"): 1, (there, "exported"): 1}
     database.close()
+
+
+def test_heads_are_exported_on_schedule_and_what_failed_again_before(
+    tmp_path: Path, signing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, there = f"file://{tmp_path}/late/heads", f"file://{tmp_path}/heads"
+    named = {"audit_export": f"{late},{there}", "audit_key_file": signing / "key.pem"}
+    with closing(Database.open(f"sqlite:///{tmp_path}/state.db")) as database:
+        monkeypatch.setattr("service.monitoring.audit_export._AGAIN_S", 0.01)
+        export = AuditExport(Settings(**named), database)  # type: ignore[arg-type]
+        export.start()
+        until(lambda: export.counts[late, "failed"] > 2, "repetitions")
+        (tmp_path / "late").mkdir()
+        until(lambda: export.counts[late, "exported"], "the head")
+        export.close()
+        assert (export.counts[late, "exported"], export.counts[there, "exported"]) == (1, 1), "the rest has an hour"
+
+        export = AuditExport(Settings(audit_export_s=0.01, **named), database)  # type: ignore[arg-type]
+        export.start()
+        until(lambda: min(export.counts.values(), default=0) > 2, "heads")
+        export.close()
+        assert set(export.counts) == {(late, "exported"), (there, "exported")}
+        for file in (tmp_path / "late" / "heads", tmp_path / "heads"):
+            assert len(file.read_text().splitlines()) == 1 + export.counts[f"file://{file}", "exported"]
 
 
 def test_a_stop_does_not_wait_for_a_receiver(tmp_path: Path, signing: Path, receiver: Receiver) -> None:

@@ -13,16 +13,18 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from sqlalchemy import select
 from typer.testing import CliRunner
 
 import bundle as bundles
 from candor.contract.labels import LabelsEntry
 from service.cli import app
 from service.errors import DeadlineExceededError, UnknownLabelError
+from service.ids import id_of
 from service.operations import labels as operations
 from service.operations.principal import Principal
 from service.places import Place, in_body
-from service.serving.labels import id_of
+from service.state import answered_ids, tables
 from service.state.keys import KeyStore
 from tests.service.labels_of_comments import LABELS, WEIGHTS, drawn, imported, sigmoids
 from tests.waiting import until
@@ -85,7 +87,7 @@ def test_every_label_gets_the_probability_and_the_decision_of_its_own_model(serv
 
 
 def test_the_graph_runs_once_for_all_labels(served: Any) -> None:
-    active = served.runtime.models.multilabel("comments").served
+    active = served.runtime.models.multilabels.get("comments").served
     assert [places for _, places in active.runs] == [(0, 1, 2)]
     assert len({id(one.session._session) for one in active.members}) == 1  # in memory once
 
@@ -133,7 +135,7 @@ def test_stages_and_refusals_of_all_labels_together_are_counted(served: Any) -> 
     )
     predicted(served)
     assert count("candor_stage_seconds_count", stage="queue") == queued + 1
-    several = served.runtime.models.multilabel("comments")
+    several = served.runtime.models.multilabels.get("comments")
     with pytest.raises(DeadlineExceededError):
         asyncio.run(several.plane.predict(several.served, ROWS.astype(np.float32), deadline_s=0))
     assert count("candor_refused_requests_total", reason="deadline") == late + 1
@@ -198,9 +200,9 @@ def test_the_event_loop_does_not_wait_for_the_checks_of_many_labels(served: Any)
     ("item", "status", "where"),
     [
         ({"reference": "a", "labels": {"spam": True}}, 422, "/items/0/labels/spam"),
-        ({"reference": "a", "labels": {"toxic": 2}}, 422, "labels"),
-        ({"reference": "a", "labels": {"toxic": "yes"}}, 422, "labels"),
-        ({"reference": "a", "labels": {"toxic": 0.5}}, 422, "labels"),
+        ({"reference": "a", "labels": {"toxic": 2}}, 422, '"/items/0/labels/toxic"'),
+        ({"reference": "a", "labels": {"toxic": "yes"}}, 422, '"/items/0/labels/toxic"'),
+        ({"reference": "a", "labels": {"toxic": 0.5}}, 422, '"/items/0/labels/toxic"'),
         ({"reference": "a", "labels": {"toxic": None}}, 422, "/items/0"),
         ({"reference": "a", "labels": {}}, 422, "labels"),
         ({"reference": "a", "label": "toxic"}, 422, "label"),
@@ -284,7 +286,7 @@ def test_one_label_drifts_is_recalibrated_activated_and_rolled_back(own: Any) ->
     assert [answer["labels"][label]["revision"] for label in LABELS] == ["r2", "r1", "r1"]
     after = chances(answer)
     truth = 1 / (1 + np.exp(-(ROWS @ WEIGHTS[:, 0] + 2.0)))
-    assert np.abs(after[:, 0] - truth).mean() < 0.05 < np.abs(before[:, 0] - truth).mean()
+    assert np.abs(after[:, 0] - truth).mean() < np.abs(before[:, 0] - truth).mean() / 2  # 0.05 or so; of 500 fit rows
     np.testing.assert_array_equal(after[:, 1:], before[:, 1:])
     epoch = own.http.get("/v1/models/comments--toxic/revisions").json()["epoch"]
     own.http.post("/v1/models/comments--toxic/rollback", json={}, headers={"if-match": f'"{epoch}"'}).raise_for_status()
@@ -323,7 +325,7 @@ def test_labels_move_to_a_new_model_file_one_by_one(start: Launch, tmp_path: Pat
     ).raise_for_status()
     answer = predicted(caller)
     assert [answer["labels"][label]["revision"] for label in LABELS] == ["r1", loaded["proposed"]["2"], "r1"]
-    active = caller.runtime.models.multilabel("comments").served
+    active = caller.runtime.models.multilabels.get("comments").served
     assert sorted(places for _, places in active.runs) == [(0, 2), (1,)]
     # The weights are twice as large and the temperature too, so the probabilities stay.
     np.testing.assert_allclose(chances(answer), before, atol=1e-3)
@@ -371,3 +373,22 @@ def test_a_key_of_the_multi_label_model_reaches_it_and_no_key_of_a_label_does(st
             assert (http.get("/v1/multilabel").json()["items"] != []) is allowed
             own_model = http.post("/v1/models/comments--toxic/predict", json={"inputs": ROWS.tolist()})
             assert (own_model.status_code == 200) is not allowed
+
+
+def test_the_audit_log_names_the_key_of_a_row_by_its_ids_in_the_logs_of_all_labels(start: Launch, root: Path) -> None:
+    caller = start(bundles=root / "bundles", policies=root / "policies", log_mode="sync")
+    key, text = KeyStore(caller.runtime.database).create(name="app", scopes=("predict",))
+    until(lambda: httpx.get(f"{caller.url}/v1/models").status_code == 401)
+    caller.http.headers["authorization"] = f"Bearer {text}"
+    rows = [one["prediction_id"] for one in predicted(caller)["predictions"]]
+    caller.runtime.access_record.take(last=True)
+    caller.runtime.access_record.write()
+    with caller.runtime.database.connect() as connection:
+        logged = connection.scalars(select(tables.predictions.c.id)).all()
+        assert len({*rows, *logged}) == (1 + len(LABELS)) * len(rows)
+        for id_ in (*rows, *logged):
+            found = answered_ids.find(connection, id_)
+            assert found is not None
+            assert (found.key, found.model, found.whole) == (key.prefix, "comments", True)
+        for id_ in (id_of(rows[0], "comments--nothing"), id_of(rows[0], "pets--toxic")):
+            assert answered_ids.find(connection, id_) is None

@@ -42,6 +42,13 @@ def resolved(node: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
     return target
 
 
+def test_no_parameter_is_named_twice(document: dict[str, Any]) -> None:
+    """Also where a process makes several applications, as that of the tests does."""
+    for method, path, operation in operations(document):
+        named = [str(parameter) for parameter in operation.get("parameters", ())]
+        assert len(named) == len(set(named)), f"{method} {path}"
+
+
 def test_every_route_is_described_and_every_description_is_a_route(shared: Any, document: dict[str, Any]) -> None:
     described = {(method.upper(), path) for method, path, _ in operations(document)}
     assert {path for _, path in described} == {

@@ -772,16 +772,16 @@ def test_who_uploaded_the_rows_of_a_proposal_does_not_activate_it_under_a_new_na
 
 
 def test_a_session_ends_when_the_settings_name_another_provider(
-    start: Callable[..., InThread], provider: IdentityProvider
+    start: Callable[..., InThread], provider: IdentityProvider, postgresql_url: str
 ) -> None:
-    running = start(**given(provider))
+    running = start(state=postgresql_url, **given(provider))
     session = session_of(arrive(running, *begin(running)))
     running.close()
-    again = start(**given(provider))
+    again = start(state=postgresql_url, **given(provider))
     assert visit(again, session).status_code == 200
     again.close()
     provider.issuer = provider.issuer.replace("127.0.0.1", "localhost")
-    other = start(**given(provider))
+    other = start(state=postgresql_url, **given(provider))
     assert visit(other, session).headers["location"].startswith("/dashboard/login")
     assert visit(other, session_of(arrive(other, *begin(other)))).status_code == 200
 

@@ -10,7 +10,9 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +24,7 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT, Digits
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 from .conftest import POLICIES, Caller, Spawn
 from .payments import folders_of, payments, written
@@ -57,6 +59,16 @@ class OnRay:
     process: subprocess.Popen[str]
     environment: dict[str, str]
 
+    def replicas(self) -> dict[str, int]:
+        """The replicas of the model digits by their state."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        said = next(line for line in self.process.stdout if line.startswith("replicas"))
+        found: dict[str, int] = json.loads(said.removeprefix("replicas"))
+        return found
+
 
 @pytest.fixture(scope="module")
 def environment(digits: Digits, tmp_path_factory: pytest.TempPathFactory, postgres_url: str) -> dict[str, str]:
@@ -88,7 +100,7 @@ def on_ray(environment: dict[str, str]) -> Iterator[OnRay]:
     known = {name: value for name, value in os.environ.items() if not name.startswith("CANDOR_")}
     known |= environment | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "", "RAY_USAGE_STATS_ENABLED": "0"}
     known |= {"RAY_AUTH_MODE": "disabled", "RAY_worker_niceness": "0"}  # else the workers have the lowest priority
-    command = [BIN / "python", Path(__file__).parent / "on_ray.py", str(port), folder]
+    command = [BIN / "python", Path(__file__).parent / "on_ray.py", str(port), folder, "quick"]
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, env=known, start_new_session=True, **pipes)
     try:
@@ -181,6 +193,40 @@ def test_scores_on_ray_have_the_same_bytes(on_ray: OnRay, tmp_path: Path) -> Non
     refused = score("refused", "--ray", on_ray.address)
     assert refused.returncode == 2
     assert "3.csv has other columns than 0.csv" in refused.stderr
+
+
+def test_a_replica_joins_under_load_and_its_stop_loses_nothing(
+    on_ray: OnRay, digits: Digits, postgres_url: str
+) -> None:
+    """Requests go on meanwhile: none fails, and all predictions are in the state."""
+    ids: list[str] = []
+    many, one = threading.Event(), threading.Event()
+
+    def ask(stopped: threading.Event) -> None:
+        with httpx.Client(base_url=on_ray.caller.url, timeout=PATIENCE_S) as client:
+            while not stopped.is_set():
+                answer = client.post("/predict", json={"inputs": digits.images[:40].tolist()})
+                assert answer.status_code == 200, answer.text
+                ids.extend(row["prediction_id"] for row in answer.json()["predictions"])
+
+    with ThreadPoolExecutor(17) as pool:
+        asking = [pool.submit(ask, many) for _ in range(16)] + [pool.submit(ask, one)]
+        try:
+            until(lambda: on_ray.replicas().get("RUNNING") == 2, on_ray.replicas)
+            many.set()
+            until(lambda: on_ray.replicas() == {"RUNNING": 1}, on_ray.replicas)
+        finally:
+            many.set()
+            one.set()
+        for each in asking:
+            each.result()
+
+    def stored() -> int:
+        with psycopg.connect(postgres_url) as connection:
+            found = connection.execute("select count(*) from predictions where id = any(%s)", [ids]).fetchone()
+        return int(found[0]) if found else 0
+
+    until(lambda: stored() == len(ids), lambda: (stored(), len(ids)))
 
 
 def test_a_stop_writes_the_log(on_ray: OnRay, digits: Digits, postgres_url: str) -> None:

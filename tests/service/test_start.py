@@ -206,6 +206,14 @@ class TestImports:
         )
         assert not set(done.stdout.split()) & {"fastapi", "onnxruntime", "sqlalchemy", "uvicorn", "torch", "numpy"}
 
+    def test_a_start_imports_nothing_that_few_services_need(self) -> None:
+        code = "import sys; import service.commands.local, service.commands.process; print('\\n'.join(sys.modules))"
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+        )
+        slow = {"scipy.special", "httpcore", "candor.blocking", "service.commands.remote", "alembic"}
+        assert not set(done.stdout.split()) & slow
+
     def test_onnx_runtime_does_not_report_to_its_makers(self, tmp_path: Path) -> None:
         environment = {key: value for key, value in os.environ.items() if key != "ORT_DISABLE_TELEMETRY"}
         command = [sys.executable, "-c", "import service.inference.session"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +26,7 @@ from service.settings import Settings
 from service.state.database import Database
 from service.state.keys import KeyStore
 from service.workers.tls import Certificates
-from tests.conftest import Digits
+from tests.conftest import ROOT, Digits
 from tests.service.authority import Authority
 from tests.service.cluster import Cluster
 from tests.service.conftest import settings_of
@@ -175,6 +177,63 @@ def test_with_an_authority_of_clients_a_connection_requires_its_certificate(
     for certificate in (None, strange):
         with pytest.raises(httpx.HTTPError):
             ask(certificate)
+
+
+def test_with_an_authority_of_clients_grpc_requires_its_certificate_too(
+    secure: Callable[..., Secure], tmp_path: Path
+) -> None:
+    authority, other = Authority(tmp_path), Authority(tmp_path, "other")
+    cert, key = authority.issue("server")
+    own, strange = authority.issue("client"), other.issue("stranger")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        grpc_port = probe.getsockname()[1]
+    running = secure(tls_cert=cert, tls_key=key, tls_client_ca=authority.file, grpc_port=grpc_port)
+    context = ssl.create_default_context(cafile=str(authority.file))
+    context.load_cert_chain(*own)
+    with httpx.Client(verify=context, timeout=PATIENCE_S) as client:  # gRPC listens before HTTP answers
+        assert client.get(f"{running.url}/livez").status_code == 200
+
+    def ask(certificate: tuple[Path, Path] | None) -> bool:
+        shown, its_key = certificate or (None, None)
+        credentials = grpc.ssl_channel_credentials(
+            authority.file.read_bytes(), its_key and its_key.read_bytes(), shown and shown.read_bytes()
+        )
+        with grpc.secure_channel(f"127.0.0.1:{grpc_port}", credentials) as channel:
+            call = channel.unary_unary(f"/{SERVICE.full_name}/ServerLive")
+            answer = call(message("ServerLiveRequest")().SerializeToString(), timeout=PATIENCE_S)
+        return bool(message("ServerLiveResponse").FromString(answer).live)
+
+    assert ask(own)
+    for certificate in (None, strange):
+        with pytest.raises(grpc.RpcError) as refused:
+            ask(certificate)
+        assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+
+
+def test_the_health_check_of_the_image_speaks_tls(secure: Callable[..., Secure], tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("server")
+    files = {"tls_cert": cert, "tls_key": key}
+    client = dict(zip(("HEALTHCHECK_CERT", "HEALTHCHECK_KEY"), map(str, authority.issue("health")), strict=True))
+    strange = {name: str(file) for name, file in zip(client, Authority(tmp_path, "other").issue("none"), strict=True)}
+
+    def check(running: Secure, *path: str, **environment: str) -> tuple[int, str]:
+        given = {f"CANDOR_{name.upper()}": str(file) for name, file in files.items()} | environment
+        command = [sys.executable, "-I", "-S", str(ROOT / "docker" / "healthcheck.py"), *path]
+        done = subprocess.run(
+            command, env=given | {"CANDOR_PORT": str(running.port)}, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout
+
+    running = secure(**files)
+    assert check(running)[0] == check(running, "/livez")[0] == 0
+    assert check(running, "/nothing")[0] == 1
+    running.close()
+    files["tls_client_ca"] = authority.file
+    running = secure(**files)
+    assert check(running)[0] == check(running, **client)[0] == 0  # its own certificate, or another
+    assert check(running, **strange)[0] == 1
+    assert "no answer" in check(running, HEALTHCHECK_CERT=str(tmp_path / "nothing"))[1]
 
 
 @pytest.mark.parametrize("given", ["tls_cert", "tls_key", "tls_client_ca"])

@@ -239,6 +239,18 @@ def test_a_network_that_another_study_trained_alike_is_taken(tmp_path: Path, fin
         assert taken == {**result, "cell": cell.document()}
 
 
+def test_a_result_from_before_a_setting_is_still_the_cells(tmp_path: Path, finished: Path) -> None:
+    """Settings that came later had their defaults; another value makes another cell."""
+    result = json.loads(finished.read_text())
+    for name in ("accumulation", "deterministic", "model_settings", "sampling"):
+        del result["cell"]["config"][name]
+    write_results(tmp_path / RESULTS, [result])
+    assert Grid([tiny(0)], tmp_path / "out").take(read_results(tmp_path)) == 1
+    other = Grid([tiny(0, accumulation=2)], tmp_path / "other")
+    with pytest.raises(ConfigurationError, match="accumulation was 1 and is 2"):
+        other.take(read_results(tmp_path))
+
+
 def test_a_damaged_list_of_results_names_its_line(tmp_path: Path, finished: Path) -> None:
     line = json.dumps(json.loads(finished.read_text()))
     (tmp_path / RESULTS).write_text(f"{line}\n{line[:-9]}\n")

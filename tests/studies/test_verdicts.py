@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from studies.page import Page
-from studies.statistics import Comparison
+from studies.power import HEADER, power_table
+from studies.statistics import Comparison, pairs_for, power
 from studies.verdicts import Claim, Question, answer
 
-LOWER = Comparison(-1.0, -1.5, -0.5, 0.001)
-HIGHER = Comparison(1.0, 0.5, 1.5, 0.001)
-OPEN = Comparison(-1.0, -2.5, 0.5, 0.2)
-NEARLY = Comparison(-1.0, -1.9, -0.1, 0.03)
+LOWER = Comparison(-1.0, -1.5, -0.5, 0.001, 0.3, 5)
+HIGHER = Comparison(1.0, 0.5, 1.5, 0.001, 0.3, 5)
+OPEN = Comparison(-1.0, -2.5, 0.5, 0.2, 0.3, 5)
+NEARLY = Comparison(-1.0, -1.9, -0.1, 0.03, 0.3, 5)
 
 
 def claim(comparison: Comparison | None, about: str = "focal 3", *, higher: bool = False) -> Claim:
@@ -76,6 +79,36 @@ def test_the_answer_counts_outcomes_and_names_who_says_what() -> None:
         in text
     )
     assert "- **Not tested.** Too few seeds to say whether regularised losses lower the ECE (loss 0)." in text
+
+
+def test_a_source_that_contradicts_its_own_claim_is_named() -> None:
+    """Wang et al. print an ECE after scaling of 2.71 for the L1 norm and of 3.11 for cross-entropy."""
+    page = Page()
+    own = replace(claim(HIGHER, "L1 norm", higher=True), published=2.71 - 3.11, baseline="cross-entropy")
+    answer(page, "Do they?", [Question("losses", "raise the ECE", "lower it", [own, replace(own, published=1.0)])])
+    assert "L1 norm: L1 norm lowers the ECE; the source prints -0.40." in page.text()
+    assert page.text().count("the source prints") == 1
+    assert "source -0.40)" in own.sentence()
+
+
+def test_comparisons_with_a_common_baseline_are_named() -> None:
+    page = Page()
+    shared = ("held-out rows", "initial weights")
+    claims = [replace(claim(LOWER, name), baseline="cross-entropy", shares=shared) for name in ("a", "b")]
+    answer(page, "Do they?", [Question("losses", "do", "do not", claims)])
+    assert "share: held-out rows, initial weights (2 comparisons)" in page.text()
+    assert "not independent: cross-entropy (2)." in page.text()
+
+
+def test_the_power_of_each_comparison_is_at_the_level_of_its_claim() -> None:
+    page = [replace(claim(LOWER, name), published=-0.8) for name in ("a", "b")]
+    (row, _) = power_table([Question("losses", "do", "do not", page)])
+    told = dict(zip(HEADER, row, strict=True))
+    assert told["source"] == "-0.80"
+    assert told["power"] == f"{100 * power(0.8, 0.3, 5, 0.025):.0f} %"
+    assert int(told["seeds for 80 %"]) == pairs_for(0.8, 0.3, 0.025)
+    (row,) = power_table([question(None)])
+    assert dict(zip(HEADER, row, strict=True))["seeds for 80 %"] == "–"
 
 
 def test_an_answer_without_claims_says_so() -> None:

@@ -9,7 +9,7 @@ from torch import nn
 
 from calibrators import metrics
 from training import ConfigurationError
-from training.confidnet import confidences, features_and_logits, fit_confidnet
+from training.confidnet import confidences, features_and_logits, fine_tuned, fit_confidnet
 from training.recipe import Recipe
 
 
@@ -86,3 +86,21 @@ def test_the_seed_decides() -> None:
 def test_a_classifier_without_a_linear_layer_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="no linear layer"):
         fit_confidnet(nn.Identity(), np.zeros((2, 2), np.float32), np.zeros(2, np.int64), Recipe(epochs=1))
+
+
+def test_the_second_stage_trains_copies_and_comes_closer_to_the_target() -> None:
+    torch.manual_seed(0)
+    classifier = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
+    inputs, labels = world(0)
+    before = {name: tensor.clone() for name, tensor in classifier.state_dict().items()}
+    first = fit_confidnet(classifier, inputs, labels, Recipe(epochs=2, batch_size=64, learning_rate=1e-3))
+    kept = {name: tensor.clone() for name, tensor in first.state_dict().items()}
+    both = fine_tuned(first, classifier, inputs, labels, Recipe(epochs=10, batch_size=64, learning_rate=1e-3))
+    target = features_and_logits(classifier, inputs)[1].softmax(dim=1).numpy()[np.arange(len(labels)), labels]
+    errors = [np.mean((confidences(*pair, inputs) - target) ** 2) for pair in ((first, classifier), both)]
+    assert errors[1] < 0.9 * errors[0]
+    for module, found in ((classifier, before), (first, kept)):
+        assert all(torch.equal(tensor, found[name]) for name, tensor in module.state_dict().items())
+    assert not torch.equal(both[1].get_parameter("0.weight"), classifier.get_parameter("0.weight"))
+    again = fine_tuned(first, classifier, inputs, labels, Recipe(epochs=10, batch_size=64, learning_rate=1e-3))
+    np.testing.assert_array_equal(confidences(*again, inputs), confidences(*both, inputs))

@@ -13,7 +13,7 @@ import numpy as np
 
 from training.data.distribution import Files
 from training.data.shard import Fields, Places, Shard
-from training.errors import ConfigurationError
+from training.errors import ConfigurationError, DataError
 from training.stored import Numbers
 
 _HELD = 4  # row groups, until `hold` says more
@@ -120,6 +120,9 @@ class ParquetRecords:
             return held.column
 
     def _read(self, path: Path, group: int) -> Any:
-        _, parquet = _pyarrow()
-        with parquet.ParquetFile(path) as file:
-            return file.read_row_group(group, [self._image], use_threads=False).column(0)
+        arrow, parquet = _pyarrow()
+        try:
+            with parquet.ParquetFile(path) as file:
+                return file.read_row_group(group, [self._image], use_threads=False).column(0)
+        except (arrow.ArrowException, OSError) as error:  # pages are read now, the index reads the other columns only
+            raise DataError(f"{path}: row group {group} cannot be read: {error}. Obtain the file again.") from error

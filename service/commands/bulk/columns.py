@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import orjson
 
 from candor.contract.models import Model
-from service.bulk.columns import check_known, needed_columns
+from service.bulk.columns import AMOUNT, RowColumns, needed_columns
 from service.commands.bulk.tables import Row
 from service.errors import InputValueError
 
@@ -24,20 +24,14 @@ class Sent:
         columns: Columns with what is sent.
         form: What a row is sent as: an object of its columns, a list of them, or the value of the only one.
         parsed: Columns whose texts are parsed as JSON: numbers and arrays in a CSV.
-        reference: Column with the row's reference, if any.
-        group: Column with its group, if any.
-        segment: Column with its segment, if any.
-        amount: Column with its amount at stake, if any.
+        said: Columns with what is said of the row, by what `RowColumns` calls them.
     """
 
     field: str
     columns: tuple[str, ...]
     form: Literal["object", "list", "value"]
     parsed: Collection[str]
-    reference: str | None
-    group: str | None
-    segment: str | None
-    amount: str | None
+    said: Mapping[str, str]
 
     @classmethod
     def of(
@@ -46,19 +40,14 @@ class Sent:
         model: Model,
         *,
         scores: Sequence[str],
-        reference: str | None,
-        group: str | None,
-        segment: str | None,
-        amount: str | None = None,
+        columns: RowColumns,
     ) -> Sent:
         """Check the columns of a file against a model.
 
         Raises:
             InputValueError: A column is missing, or the model takes no scores.
         """
-        for option, name in (("reference", reference), ("group", group), ("segment", segment), ("amount", amount)):
-            if name is not None:
-                check_known(name, found, f"--{option}")
+        columns.check(found)
         if scores and model.scores is None:
             raise InputValueError(f"{model.model} computes its scores itself.", where="--score", found=list(scores))
         needed = needed_columns(
@@ -71,16 +60,16 @@ class Sent:
             score_field=model.scores,
             scores=scores,
         )
-        return cls(needed.field, needed.columns, needed.form, needed.parsed, reference, group, segment, amount)
+        said = {field: name for field, name in columns.named().items() if name is not None}
+        return cls(needed.field, needed.columns, needed.form, needed.parsed, said)
 
     def arguments(self, rows: Sequence[Row]) -> dict[str, Any]:
         """Return arguments of `Client.predict` for some rows."""
-        names = {"references": self.reference, "groups": self.group, "segments": self.segment}
-        given = {key: name for key, name in names.items() if name is not None}
-        columns: dict[str, Any] = {key: [_name(row.values.get(name)) for row in rows] for key, name in given.items()}
-        if self.amount is not None:
-            columns["amounts"] = [_amount(row.values.get(self.amount)) for row in rows]
-        return {self.field: [self._example(row) for row in rows], **columns}
+        said: dict[str, Any] = {}
+        for field, name in self.said.items():
+            sent = _amount if field == AMOUNT else _name
+            said[f"{field}s"] = [sent(row.values.get(name)) for row in rows]
+        return {self.field: [self._example(row) for row in rows], **said}
 
     def _example(self, row: Row) -> Any:
         if self.form == "object":  # a missing value is left out

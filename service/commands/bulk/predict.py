@@ -92,7 +92,19 @@ def predict(
     with reporting():
         named = [score] if score else scores.split(",") if scores else []
         options = Options(
-            out, policy, named, reference, group, segment, amount, drop or (), top, batch, connections, resume, strict
+            out=out,
+            policy=policy,
+            scores=named,
+            reference=reference,
+            group=group,
+            segment=segment,
+            amount=amount,
+            drop=drop or (),
+            top=top,
+            batch=batch,
+            connections=connections,
+            resume=resume,
+            strict=strict,
         )
         summary = predict_table(files[0], options, url=url, api_key=api_key, model=model)
     _print_summary(summary, as_json=as_json)

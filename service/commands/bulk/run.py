@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from candor import AsyncClient, Client, NotFoundError, UnavailableError
 from candor.contract.models import Model
-from service.bulk.columns import check_known
+from service.bulk.columns import RowColumns, check_known
 from service.commands.bulk.columns import Sent
 from service.commands.bulk.journal import Journal
 from service.commands.bulk.outcome import Outcomes
@@ -26,17 +26,13 @@ from service.commands.output import INTERRUPTED, complaints
 from service.errors import ConfigurationError, InputValueError
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+@dataclass(frozen=True, kw_only=True)
+class Options(RowColumns):
     """How to predict a table; `candor predict --help` describes them."""
 
     out: Path | None
     policy: str | None
     scores: Sequence[str]
-    reference: str | None
-    group: str | None
-    segment: str | None
-    amount: str | None
     drop: Collection[str]
     top: int | None
     batch: int
@@ -87,10 +83,7 @@ def predict_table(file: Path, options: Options, *, url: str, api_key: str | None
         survey.columns,
         served,
         scores=options.scores,
-        reference=options.reference,
-        group=options.group,
-        segment=options.segment,
-        amount=options.amount,
+        columns=options,
     )
     outcomes = Outcomes(served.labels, options.top)
     output = Output(file, survey, outcomes, options.drop)
@@ -176,10 +169,7 @@ def _journal(out: Path, survey: Survey, model: Model, options: Options) -> Journ
         "labels": model.labels,
         "policy": options.policy,
         "scores": options.scores,
-        "reference": options.reference,
-        "group": options.group,
-        "segment": options.segment,
-        "amount": options.amount,
+        **options.named(),
         "top": options.top,
     }
     try:

@@ -34,7 +34,7 @@ class Infer(OfAVersion):
         try:
             model = self.models.get(model_name)
         except UnknownModelError:
-            several = None if version is not None else self.models.multilabel(model_name)
+            several = None if version is not None else self.models.multilabels.get(model_name)
             if several is None:
                 raise
             several.plane.check_room(active := several.served)
@@ -73,8 +73,9 @@ class _Prediction(Inferring[Written]):
         if query == _NO_QUERY:
             return inference
         given = {name: value for name, value in query._asdict().items() if value is not None}
+        given_already = {"policy": inference.policy, "segment": inference.segment or inference.per_row.segments}
         for name in given:
-            if (found := getattr(inference, name)) is not None:
+            if (found := given_already[name]) is not None:
                 raise InputValueError(
                     f"The {name} is given twice.", where=in_body("parameters", name), found=found, expected="once"
                 )

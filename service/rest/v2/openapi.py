@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from bundle.open_inference import BYTES
+from service.inference.per_row import NAMES
 from service.open_inference.datatypes import BOOL, DATATYPES
 from service.open_inference.metadata import EXTENSIONS
 from service.open_inference.named import INPUT
-from service.open_inference.request import CLASSIFIED, NAMES, OUTPUTS, SET
+from service.open_inference.request import CLASSIFIED, OUTPUTS, SET
 from service.rest.openapi import Protocol
 
 Schema = dict[str, Any]

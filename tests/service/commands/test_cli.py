@@ -291,7 +291,9 @@ def test_keys_beside_a_running_service(candor: Any, spawn: Any, tmp_path: Path) 
     nothing = candor("keys", "create", "--name", "x", "--scope", "admin", "--if-none")
     assert (nothing.returncode, nothing.stdout) == (0, "")
 
-    printed = candor("keys", "create", "--name", "reader", "--scope", "predict", "--scope", "feedback")
+    printed = candor(
+        "keys", "create", "--name", "reader", "--scope", "predict", "--scope", "feedback", "--rows-rate", "50"
+    )
     reader = printed.stdout.strip()
     assert reader.startswith("cnd_")
     until(lambda: service.http.get("/v1/models").status_code == 401)
@@ -307,6 +309,7 @@ def test_keys_beside_a_running_service(candor: Any, spawn: Any, tmp_path: Path) 
     assert reader not in listed
     document = next(key for key in json.loads(candor("keys", "list", "--json").stdout) if key["prefix"] == prefix)
     assert (document["scopes"], document["state"], document["expires_at"]) == (["feedback", "predict"], "valid", None)
+    assert (document["rows_per_s"], document["requests_per_s"]) == (50, None)
     replaced = json.loads(candor("keys", "rotate", prefix, "--grace", "2h", "--json").stdout)
     assert candor("revisions", service=service, api_key=replaced["key"]).returncode == 0
     assert candor("revisions", service=service, api_key=reader).returncode == 0
@@ -320,13 +323,16 @@ def test_keys_beside_a_running_service(candor: Any, spawn: Any, tmp_path: Path) 
     until(lambda: service.http.get("/v1/models", headers={"authorization": f"Bearer {reader}"}).status_code == 401)
     assert service.http.get("/v1/models", headers={"authorization": f"Bearer {admin}"}).status_code == 200
     assert "revoked" in candor("keys", "list").stdout
+    assert candor("keys", "end-sessions").stdout.strip() == "ended 0"
 
 
 def test_a_key_from_a_file_is_added_once(spawn: Any, tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text(f"cnd_0123456789ab_{'made-elsewhere-' * 3}\n")
-    command = ["keys", "add", file, "--name", "first", "--scope", "admin"]
+    command = ["keys", "add", file, "--name", "first", "--scope", "admin", "--rate", "5", "--rows-rate", "50"]
     assert spawn.run(*command).stdout == "added 0123456789ab\n"
+    (added,) = json.loads(spawn.run("keys", "list", "--json").stdout)
+    assert (added["requests_per_s"], added["rows_per_s"]) == (5, 50)
     again = spawn.run(*command)
     assert (again.returncode, again.stdout, "exists already" in again.stderr) == (0, "", True)
     file.write_text("secret")

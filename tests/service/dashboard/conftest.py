@@ -22,7 +22,7 @@ from selenium.webdriver.support.ui import Select
 from service.state.database import Database
 from service.state.keys import KeyStore
 from tests.service.conftest import POLICIES, Digits, Process
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import PATIENCE_S, PROMPT_REFITS, until
 
 DESKTOP, PHONE = (1280, 900), (390, 844)
 _QUIET = ("status of 401", "status of 403", "status of 404", "status of 412", "status of 429")  # what tests provoke
@@ -188,6 +188,7 @@ def operated(digits: Digits, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     environment = {key: value for key, value in os.environ.items() if not key.startswith("CANDOR_")}
     running = Operated(
         environment
+        | PROMPT_REFITS
         | {
             "CANDOR_BUNDLES": str(digits.root),
             "CANDOR_POLICIES": str(POLICIES),

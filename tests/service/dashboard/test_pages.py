@@ -21,13 +21,13 @@ import service.dashboard
 from candor.contract.gate import CapName
 from service.dashboard import overview, words
 from service.dashboard.session import ATTEMPTS, SESSION_COOKIE, Sessions
-from service.errors import UnauthenticatedError
+from service.errors import RateLimitedError, UnauthenticatedError
 from service.operations.access import Access
 from service.operations.rates import Rates
-from service.state import tables
+from service.state import audit, tables
 from service.state.database import now_us
 from service.state.keys import KeyStore
-from service.state.sessions import IDLE_S, LIFETIME_S, MOST_OF_A_KEY, SessionStore
+from service.state.sessions import IDLE_S, LIFETIME_S, MOST_OF_A_KEY
 from tests.service.conftest import Digits, InThread
 from tests.waiting import until
 
@@ -271,6 +271,20 @@ def test_a_session_ends_everywhere_when_its_user_logs_out_or_in_again(guarded: t
     assert visit(running, copied) == 303
 
 
+def test_a_service_that_is_alone_ends_all_sessions_with_its_restart(
+    guarded: tuple[InThread, str], start: Callable[..., InThread]
+) -> None:
+    running, key = guarded
+    login(running, key)
+    session = running.http.cookies[SESSION_COOKIE]
+    assert visit(running, session) == 200
+    running.close()
+    restarted = start()
+    assert visit(restarted, session) == 303
+    login(restarted, key)
+    assert visit(restarted, restarted.http.cookies[SESSION_COOKIE]) == 200
+
+
 def test_every_replica_knows_a_session_after_a_restart_too(start: Callable[..., InThread], postgresql_url: str) -> None:
     one = start(state=postgresql_url)
     _, key = KeyStore(one.runtime.database).create("guest", ["predict"])
@@ -286,6 +300,22 @@ def test_every_replica_knows_a_session_after_a_restart_too(start: Callable[..., 
     headers = SAME | {"cookie": f"{SESSION_COOKIE}={session}"}
     assert httpx.post(f"{restarted.url}/dashboard/logout", data=form, headers=headers).status_code == 303
     until(lambda: visit(other, session) == 303, "the session has not ended on the other replica")
+
+
+def test_an_operator_ends_all_sessions_at_once(guarded: tuple[InThread, str]) -> None:
+    running, key = guarded
+    login(running, key)
+    first = running.http.cookies[SESSION_COOKIE]
+    running.http.cookies.clear()
+    login(running, key)
+    both = [first, running.http.cookies[SESSION_COOKIE]]
+    assert [visit(running, session) for session in both] == [200, 200]
+    keys = KeyStore(running.runtime.database)
+    assert keys.end_sessions() == 2
+    until(lambda: [visit(running, session) for session in both] == [303, 303], "a session goes on")
+    last = audit.read(running.runtime.database)[0]
+    assert (last.action, last.subject, last.detail) == ("end_sessions", "all", {"sessions": 2})
+    assert keys.ring().authenticate(key), "keys stay valid"
 
 
 def test_a_session_ends_without_use(guarded: tuple[InThread, str]) -> None:
@@ -322,7 +352,7 @@ def test_a_session_ends_without_use(guarded: tuple[InThread, str]) -> None:
 
 def test_a_key_has_only_so_many_sessions(guarded: tuple[InThread, str]) -> None:
     running, key = guarded
-    store, prefix = SessionStore(running.runtime.database), key.split("_")[1]
+    store, prefix = running.application._sessions._store, key.split("_")[1]
     opened = [store.open(prefix, "guest", "192.0.2.1") for _ in range(MOST_OF_A_KEY + 2)]
     running.application._access.refresh()
     assert [visit(running, opened[place]) for place in (0, 1, 2, -1)] == [303, 303, 200, 200]
@@ -345,19 +375,40 @@ def test_another_machine_gets_a_cookie_for_tls_only(guarded: tuple[InThread, str
         assert httpx.get(f"{running.url}/dashboard", headers=headers).status_code == status
 
 
-def test_wrong_keys_are_counted(guarded: tuple[InThread, str]) -> None:
+def test_wrong_keys_are_counted_by_prefix(guarded: tuple[InThread, str]) -> None:
     running, key = guarded
+    own = f"{key[:16]}_wrong"
     for _ in range(ATTEMPTS):
         assert login(running, "cnd_000000000000_wrong").status_code == 401
+    assert login(running, "invented").status_code == 429
+    assert login(running, key).status_code == 303  # behind a proxy all clients have this address
+    for _ in range(ATTEMPTS):
+        assert login(running, own).status_code == 401
     refused = login(running, key)
     assert refused.status_code == 429
     assert "set-cookie" not in refused.headers
 
 
+def test_wrong_keys_take_little_memory(guarded: tuple[InThread, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.dashboard.session._MOST_COUNTED", 5)
+    running = guarded[0]
+    database = running.runtime.database
+    store = running.application._sessions._store
+    sessions = Sessions(Access(KeyStore(database), Rates(None)), store, secrets.token_bytes(32))
+
+    async def all_in_turn() -> list[Any]:
+        guesses = (sessions.open({"client": (f"192.0.2.{number // ATTEMPTS}", 1)}, "wrong") for number in range(100))
+        return await asyncio.gather(*guesses, sessions.open({"client": ("192.0.2.9", 1)}, ""), return_exceptions=True)
+
+    assert [type(answer) for answer in asyncio.run(all_in_turn())] == [UnauthenticatedError] * 100 + [RateLimitedError]
+    assert [len(failures) for failures in sessions._failures.values()] == [ATTEMPTS] * 5
+
+
 def test_wrong_keys_are_counted_however_many_come_at_once(guarded: tuple[InThread, str]) -> None:
     running, _ = guarded
     database = running.runtime.database
-    sessions = Sessions(Access(KeyStore(database), Rates(None)), SessionStore(database), secrets.token_bytes(32))
+    store = running.application._sessions._store
+    sessions = Sessions(Access(KeyStore(database), Rates(None)), store, secrets.token_bytes(32))
 
     async def all_at_once() -> list[Any]:
         guesses = (sessions.open({"client": ("192.0.2.1", 1)}, f"cnd_{guess}") for guess in range(3 * ATTEMPTS))

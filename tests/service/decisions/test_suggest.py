@@ -253,6 +253,17 @@ def test_promises_that_count_each_group_once() -> None:
     assert not solved(found.policy, fit, certify).review_all
 
 
+def test_rows_beyond_the_limit_of_their_group_are_judged_where_the_walk_ends() -> None:
+    """They were judged where it starts: of few groups there, one that is large was enough for a chance of 0."""
+    rng = np.random.default_rng(2)
+    fit, larger, *others = (groups_of(rng, rng.geometric(0.7, 600)) for _ in range(5))
+    assert of(fit, 600, certify=larger).promised is None, "its groups are larger than those of the fit rows"
+    for certify in others:
+        found = of(fit, 600, certify=certify)
+        assert found.promised == 0.8
+        assert not solved(found.policy, fit, certify).review_all
+
+
 @pytest.mark.parametrize("seed", [14, 15])
 def test_groups_of_very_unequal_sizes_are_promised_little(seed: int) -> None:
     """One row of each group gave precisions of 0.8 and 0.9 a chance of 80 % and more; no draw certified them."""

@@ -25,7 +25,9 @@ from service.errors import CandorError, ConfigurationError, InputError
 from service.grpc.connections import ConnectionsByAddress
 from service.grpc.errors import code_of, details_of
 from service.grpc.messages import SERVICE, message
+from service.state.answered_ids import digest_of
 from service.state.keys import KeyStore
+from tests.service.test_evidence import entries
 from tests.waiting import PATIENCE_S, until
 
 from ..conftest import settings_of
@@ -119,6 +121,31 @@ def test_keys_come_as_metadata_and_need_their_scopes(
     model = health_pb2.HealthCheckRequest(service="digits")
     assert refused(lambda: health.Check(model)).code() is grpc.StatusCode.UNAUTHENTICATED
     assert health.Check(model, metadata=admin._metadata).status == Serving.SERVING
+
+
+def test_who_came_and_who_was_refused_is_in_the_audit_log(
+    own: Callable[..., tuple[Any, Channel]], dial: Callable[..., Channel]
+) -> None:
+    service, nobody = own()
+    store = KeyStore(service.runtime.database)
+    (key, text), (other, weak) = store.create("till", ["predict"]), store.create("labels", ["feedback"])
+    service.application._access.refresh()
+    till, feeding = dial(service, text), dial(service, weak)
+    answers = [till("ModelInfer", model_name="digits", **IMAGE) for _ in range(2)]
+    stream = till.channel.stream_stream(STREAM)(iter([request()]), metadata=till._metadata)
+    answers += [message("ModelStreamInferResponse").FromString(one).infer_response for one in stream]
+    for channel in (nobody, feeding, feeding):
+        refused(lambda channel=channel: channel("ModelInfer", model_name="digits", **IMAGE))
+    log = {row.action: row for row in entries(service)}
+    ids = [answer.parameters["prediction_ids"].string_param for answer in answers]
+    assert (log["predict"].by, log["predict"].subject) == ("till", key.prefix)
+    counts = {"requests": 3, "rows": 3, "first": ids[0], "last": ids[-1], "sha256": digest_of("".join(ids).encode())}
+    assert log["predict"].detail["models"] == {"digits": counts}
+    came = {"address": "127.0.0.1", "path": "ModelInfer"}
+    assert log["refuse_requests"].detail["requests"] == [
+        came | {"status": 403, "key": other.prefix, "requests": 2},
+        came | {"status": 401, "key": None, "requests": 1},
+    ]
 
 
 def test_a_key_for_another_model_infers_and_reads_nothing(

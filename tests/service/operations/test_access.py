@@ -155,10 +155,13 @@ def test_the_endpoints_above_are_all(locked: Any) -> None:
     assert not {path for path in rest if path.startswith("/v1")}
 
 
-def test_rows_are_counted_once_they_are_answered(start: Callable[..., Any], digits: Any) -> None:
-    service = start(key_rows_per_s=1e-6)
+@pytest.mark.parametrize(("default", "own"), [(1e-6, None), (None, 1e-6), (1e9, 1e-6)])
+def test_rows_are_counted_once_they_are_answered(
+    start: Callable[..., Any], digits: Any, default: float | None, own: float | None
+) -> None:
+    service = start(key_rows_per_s=default)
     store = KeyStore(service.runtime.database)
-    texts = [store.create(name, ["predict"])[1] for name in ("first", "second")]
+    texts = [store.create(name, ["predict"], rows_per_s=own)[1] for name in ("first", "second")]
     service.application._access.refresh()
     body = {"inputs": digits.images[:2].tolist()}
     answers = [

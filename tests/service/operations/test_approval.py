@@ -23,7 +23,7 @@ from service.state.keys import KeyStore
 
 from ..conftest import contents
 
-pytestmark = pytest.mark.usefixtures("refits_here")
+pytestmark = pytest.mark.usefixtures("proofs_here", "refits_here")
 
 
 @pytest.fixture(scope="module")

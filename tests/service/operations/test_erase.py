@@ -65,7 +65,7 @@ def test_from_the_command_line(service: Any, spawn: Any, digits: Any) -> None:
     with service.runtime.database.begin() as connection:
         connection.execute(predictions.update().values(created_at=5))
     done = spawn.run("prune", "--older-than", "1h", database_url=url)
-    assert done.stdout.startswith("deleted 1 predictions"), done.stderr
+    assert done.stdout.startswith("deleted 1 prediction, "), done.stderr
 
 
 def test_a_service_deletes_what_is_too_old_when_it_starts(start: Any, digits: Any) -> None:

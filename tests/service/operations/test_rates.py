@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -113,6 +114,15 @@ def test_rows_delay_the_next_requests_of_their_key_by_as_much_as_they_take() -> 
                 answered += 2
             clock.now += 1.0
         assert 980 <= answered <= 1012
+
+
+def test_a_key_may_have_a_rate_of_rows_of_its_own() -> None:
+    for default in (None, 10.0):
+        rates, own = Rates(None, clock=Clock(), rows_per_s=default), replace(key(prefix="own"), rows_per_s=2.0)
+        rates.charge("own", 4, own.rows_per_s)
+        rates.charge("a", 4)
+        assert refused_for_s(rates, own) == pytest.approx(4 / 2 - 0.5)
+        assert admitted(rates, key())
 
 
 @pytest.mark.parametrize("rate", [5e-324, 1e-9, 1e300])

@@ -3,52 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
-import orjson
 import pytest
 from pydantic import ValidationError
 
-from service.recalibration.refit_process import recalibrate
-from service.recalibration.task import RefitRequest, RefitTask
+from service.recalibration.task import RefitRequest
 from service.settings import Settings
 from service.state import log_sink
 from service.state.database import now_us
 from service.state.log_sink import HOUR_US, LogSink
-from service.state.looks import Look
 from tests.service.conftest import Digits, InThread
 
+from .outcomes import outcome_of, task_of
+
 pytest.importorskip("arro3.io", reason="the extra parquet is not installed")
-
-
-class Service:
-    """Answers a recalibration's process as the service does, but records no look."""
-
-    def __init__(self, task: RefitTask) -> None:
-        self._answers = [orjson.dumps(asdict(task))]
-        self.outcome: dict[str, Any] = {}
-
-    def readline(self) -> bytes:
-        return self._answers.pop(0)
-
-    def write(self, line: bytes) -> None:
-        message = orjson.loads(line)
-        assert "error" not in message, message
-        if "show" in message:
-            looks = {policy: Look(1, 0)._asdict() for policy in message["show"]["certify"]}
-            self._answers.append(orjson.dumps({"attempt": 1, "ordinal": 0, "looks": looks}))
-        self.outcome = message.get("outcome", {})
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-
-def outcome_of(task: RefitTask) -> dict[str, Any]:
-    service = Service(task)
-    recalibrate(cast("Any", service), cast("Any", service))
-    return service.outcome
 
 
 def write_files(service: InThread, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,25 +37,11 @@ def test_the_report_is_the_same(
     assert on_both.runtime.log.flush()
     folder = tmp_path / "sink"
     write_files(on_both, folder, monkeypatch)
-    settings, served = on_both.runtime.settings, on_both.runtime.models.get("digits").served
-    task = RefitTask(
-        database_url=settings.state_url,
-        bundle=str(served.bundle.path),
-        model="digits",
-        revision=served.revision.id,
-        min_rows=60,
-        alpha=0.025,
-        margin=0.002,
-        max_labels=1_000_000,
-        run_timeout_s=60.0,
-        request=RefitRequest(),
-    )
+    task = task_of(on_both, RefitRequest())
     for asked in (task, replace(task, request=RefitRequest(gate="non_inferior"), max_labels=300)):
         expected, found = outcome_of(asked), outcome_of(replace(asked, log_sink=str(folder)))
         assert expected["report"]["rows"]["gate"] > 0
         assert (expected["report"].pop("log_files"), found["report"].pop("log_files") > 0) == (0, True)
-        for outcome in (expected, found):
-            del outcome["report"]["read_at"], outcome["report"]["took"]
         assert found == expected
 
 

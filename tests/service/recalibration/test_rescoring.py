@@ -19,7 +19,7 @@ from service.state.tables import inputs
 
 from ..conftest import Digits, InThread, contents
 
-pytestmark = pytest.mark.usefixtures("refits_here")
+pytestmark = pytest.mark.usefixtures("proofs_here", "refits_here")
 ROWS = 300
 RESCORE = {"feedback": {"rescore": True}}
 
@@ -128,7 +128,9 @@ def test_logits_come_from_the_new_model(launch_on: Callable[[str], InThread], di
     spec = new.input
 
     def again(specification: str) -> Rescoring:
-        return Rescoring(specification, lambda kept: new.session.run(unpacked(kept, spec.dtype, spec.shape)))
+        return Rescoring(
+            specification, lambda kept: new.session.run(unpacked(kept, spec.dtype, spec.shape)), lambda logits: logits
+        )
 
     classes, window = len(new.labels), Window("digits", new.revision.model_digest)
     with service.runtime.database.connect() as connection:

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import yaml
-from sqlalchemy import select, update
+from sqlalchemy import delete, select, update
 from typer.testing import CliRunner
 
 from candor import Client
 from service.cli import app
+from service.state import traffic
 from service.state.database import now_us
-from service.state.tables import exposures, predictions
+from service.state.tables import daily_rows, exposures, predictions
 
 pytestmark = pytest.mark.usefixtures("refits_here")
 URL = "/v1/models/digits/policies/queue"
@@ -32,7 +33,9 @@ def lay_on_days(service: Any, days: dict[int, int]) -> None:
             chosen, ids = ids[:rows], ids[rows:]
             moved = update(predictions).where(predictions.c.id.in_(chosen))
             connection.execute(moved.values(created_at=noon - ago * DAY))
+        connection.execute(delete(daily_rows))
     service.runtime.models.traffic._days.clear()  # what is counted does not change but here
+    service.runtime.models.traffic._counted.clear()
 
 
 def looks(service: Any) -> int:
@@ -45,7 +48,7 @@ def held(solved: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_a_service_measures_what_a_day_is(on_both: Any, digits: Any) -> None:
+def test_a_service_measures_what_a_day_is(on_both: Any, digits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     service = on_both
     used = looks(service)
     refused = service.http.put(URL, json=POLICY)
@@ -74,6 +77,12 @@ def test_a_service_measures_what_a_day_is(on_both: Any, digits: Any) -> None:
 
     # The traffic grows: what is certified stays a share, and the count is said to be broken.
     lay_on_days(service, {3: 20, 2: 100, 1: 400})
+    monkeypatch.setattr(traffic, "MOST_PER_DAY", 300)  # yesterday is a large day, counted in the background
+    monkeypatch.setattr(traffic, "_AT_ONCE_US", DAY // 2)
+    (watched,) = (one for one in client.monitoring().certificates if one.policy == "queue@2")
+    assert (watched.per_day and watched.per_day.measured) == 100
+    service.runtime.monitors.clock = lambda: now_us() + DAY // 24
+    service.runtime.monitors.step()
     (watched,) = (one for one in client.monitoring().certificates if one.policy == "queue@2")
     assert (watched.valid, watched.per_day.measured) == (True, 400)
     warning = "had 400 rows, more than the 100 on which 60 rows per day rest: up to 240 of them"

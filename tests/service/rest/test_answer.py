@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service.inference.per_row import PerRow
 from service.inference.statistics import Timing
 from service.rest.answer import size_of, write
 from service.serving.plane import Answer
@@ -29,8 +30,7 @@ def answered(shared: Any) -> Callable[[int, int], Answer]:
             served=replace(served, labels=labels),
             policy=None,
             ids=[f"id-{row}" for row in range(rows)],
-            references=[None if row % 2 else f'row "{row}"' for row in range(rows)],
-            groups=[None] * rows,
+            per_row=PerRow(references=[None if row % 2 else f'row "{row}"' for row in range(rows)]),
             logits=np.log(probabilities),
             probabilities=probabilities,
             labels=probabilities.argmax(axis=1),
@@ -61,7 +61,7 @@ def test_every_number_reads_back_under_its_label(
         assert np.float32(prediction.pop("confidence")) == answer.confidence[row]
         assert prediction == {
             "prediction_id": f"id-{row}",
-            "reference": answer.references[row],
+            "reference": (answer.per_row.references or ())[row],
             "label": labels[answer.labels[row]],
             "decision": None if row % 2 else {"action": "read", "label_sought": row % 4 == 0},
         }

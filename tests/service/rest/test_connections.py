@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from service.rest import connections
+from service.operations import access as operations
+from service.rest import access, connections, paths
 from service.state.keys import KeyStore
 from tests.waiting import PATIENCE_S, until
 
@@ -332,3 +333,15 @@ def test_clients_that_come_together_are_accepted_together(service: Any) -> None:
     waited = [count for count in open_in_turn if before < count < before + 16]
     assert open_in_turn[-1] == before + 16
     assert len(waited) <= 1, open_in_turn
+
+
+def test_long_texts_of_clients_are_not_remembered() -> None:
+    """Each of the caches would keep a thousand heads of 64 KiB."""
+    remembered = [paths._predicts, paths._labels, access._needed, operations._names_loopback]
+    before = [cache.cache_info().currsize for cache in remembered]
+    path = f"/v1/models/{'m' * 1000}/feedback"
+    assert paths.most_bytes(path) == 65_536
+    assert paths.route_of({"path": path}) == "unmatched"
+    assert access.needed_scope("POST", path) == "feedback"
+    assert not operations.names_loopback(f"//localhost:{'8' * 1000}")
+    assert [cache.cache_info().currsize for cache in remembered] == before

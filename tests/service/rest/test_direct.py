@@ -1,4 +1,4 @@
-"""Predictions without ASGI: whichever way a request takes, its answer is the same, byte for byte."""
+"""Predictions and labels without ASGI: whichever way a request takes, its answer is the same, byte for byte."""
 
 from __future__ import annotations
 
@@ -57,6 +57,9 @@ class Asked(NamedTuple):
 
 BINARY, LENGTH = binary(IMAGES)
 PNG = base64.b64encode(encode_png(IMAGES[0])).decode()
+FEEDBACK = "/v1/models/digits/feedback"
+LABEL = json.dumps({"items": [{"reference": "direct", "label": "1"}]}).encode()
+ONCE = "idempotency-key: direct\r\n"  # all ways get the first receipt
 ROWS = json.dumps({"inputs": IMAGES.tolist(), "references": ["a", "b", None]}).encode()
 REQUESTS = {
     "npy": Asked(PREDICT, npy(IMAGES), NPY),
@@ -86,6 +89,13 @@ REQUESTS = {
     "model": Asked("/v1/models/none/predict", npy(IMAGES), NPY, status=404),
     "V2 model": Asked("/v2/models/none/infer", tensors(IMAGES), status=404),
     "media type": Asked(PREDICT, b"x", "application/pdf", status=415),
+    "label": Asked(FEEDBACK, LABEL, more=ONCE),
+    "label of the default model": Asked("/feedback", LABEL, more=ONCE),
+    "label of no model": Asked("/v1/models/none/feedback", LABEL, status=404),
+    "unknown label": Asked(FEEDBACK, LABEL.replace(b'"1"', b'"x"'), status=422),
+    "no label": Asked(FEEDBACK, b"", status=422),
+    "label in another media type": Asked(FEEDBACK, LABEL, "text/plain", status=415),
+    "another label under a key": Asked(FEEDBACK, LABEL.replace(b'"1"', b'"2"'), more=ONCE, status=409),
 }
 ASGI, DIRECT = False, True
 
@@ -179,6 +189,14 @@ def answer_in(stream: BinaryIO, *, to_head: bool = False) -> bytes:
     return answer
 
 
+@pytest.fixture
+def used_key(shared: Any) -> None:
+    """Use the idempotency key for the first label."""
+    headers = {"content-type": JSON, "idempotency-key": "direct"}
+    assert shared.http.post(FEEDBACK, content=LABEL, headers=headers).status_code == 200
+
+
+@pytest.mark.usefixtures("used_key")
 @pytest.mark.parametrize("name", list(REQUESTS))
 def test_every_way_of_sending_a_request_gets_the_same_answer(name: str, shared: Any, taken: list[str]) -> None:
     asked = REQUESTS[name]

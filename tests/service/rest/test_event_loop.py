@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import re
 import socket
 import threading
@@ -20,16 +21,20 @@ import pytest
 from fastapi.routing import APIRoute
 from PIL import Image
 
+from candor.contract.backtests import MOST_BACKTESTED
+from candor.contract.cases import MOST_AT_ONCE
 from candor.contract.conditions import MOST_BANDS
 from candor.contract.feedback import MOST_ITEMS
 from candor.contract.policies import MOST_PARTS, MOST_SEGMENTS
+from candor.contract.prior_shift import MOST_ESTIMATED
+from candor.contract.simulation import MOST_SIMULATED
 from service.dashboard import routes as dashboard
 from service.dashboard import session
 from service.operations import oidc
 from service.rest.paths import MOST_POLICY_BYTES, most_bytes, predicts
 from service.state.keys import KeyStore
-from tests.service import imported_models
-from tests.service.conftest import InThread
+from tests.service import imported_models, labels_of_comments
+from tests.service.conftest import Digits, InThread
 from tests.service.identity_provider import AUDIENCE, CLIENT, IdentityProvider, part
 from tests.service.operations.test_access import ENDPOINTS
 from tests.waiting import PATIENCE_S
@@ -46,14 +51,16 @@ def _pace() -> float:
 
 
 LONGEST_S: Final = 0.05 * _pace()
-TRIES: Final = 6  # a processor that others keep busy may hold up the loop's thread while another of ours runs
+TRIES: Final = 20  # a processor that others keep busy may hold up the loop's thread while another of ours runs
 MODEL: Final = "/v1/models/digits"
+COMMENTS: Final = "/v1/multilabel/comments"
 LARGE: Final = 8 * 1024 * 1024 - 1024
 JSON: Final = {"content-type": "application/json"}
 FORM: Final = {"content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "same-origin"}
 GZIP: Final = {"content-encoding": "gzip"}
 PREDICTS: Final = ("/predict", f"{MODEL}:predict", "/v2/models/digits/infer")
 FEEDBACK: Final = "/feedback"
+LABELS: Final = (FEEDBACK, f"{COMMENTS}{FEEDBACK}")
 CONTROLS: Final = (
     *(
         (method, path.replace("digits/unload", "birds/unload"))  # the model is still wanted
@@ -77,12 +84,13 @@ class Beats:
     """Looks at the processor time of this process each time that the event loop comes round.
 
     That of other processes is not in it, so that a busy machine makes no difference; that of threads which keep
-    Python's lock is.
+    Python's lock is, unless the loop's thread had the lock to itself and waited for a processor.
     """
 
     def __init__(self, service: InThread) -> None:
         self._loop = service._server.servers[0].get_loop()
         self._ended = threading.Event()
+        self._file: int | None = None
 
     @contextmanager
     def counted(self) -> Iterator[None]:
@@ -93,18 +101,24 @@ class Beats:
         yield
         self._on = False
         assert self._ended.wait(PATIENCE_S)
+        assert self._file is not None
+        os.close(self._file)
 
     @property
     def longest_s(self) -> float:
         """Processor seconds of the longest time without a look."""
         return self._longest
 
-    _last: float | None
+    _last: tuple[float, float] | None
 
     def _beat(self) -> None:
-        now = time.process_time()
+        if self._last is None:  # it is on the loop's thread that the kernel is asked about the thread
+            self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        assert self._file is not None
+        waited_s = int(os.pread(self._file, 100, 0).split()[1]) / 1e9
+        now = time.process_time(), time.perf_counter() - waited_s
         if self._last is not None:
-            self._longest = max(self._longest, now - self._last)
+            self._longest = max(self._longest, min(now[0] - self._last[0], now[1] - self._last[1]))
         self._last = now
         if self._on:
             self._loop.call_later(0.001, self._beat)
@@ -114,10 +128,16 @@ class Beats:
 
 @pytest.fixture(scope="module")
 def guarded(
-    launch: Callable[..., InThread], tmp_path_factory: pytest.TempPathFactory
+    launch: Callable[..., InThread], digits: Digits, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[InThread, str]]:
-    """A service with keys, and an administrator's."""
+    """A service with traffic, labels, waiting cases and keys, and an administrator's key."""
     running = launch(tmp_path_factory.mktemp("guarded"))
+    document = {"positive": "top", "review": {}, "bands": policy(2, 0)["bands"]}
+    document["bands"][0]["when"] = {"min_probability": 1.0}
+    running.activate(running.http.put(f"{MODEL}/policies/queue", json=document).json()["id"])
+    running.teach(digits.dimmed, digits.labels)
+    running.predict(digits.dimmed, policy="queue")
+    assert running.runtime.log.flush()
     _, key = KeyStore(running.runtime.database).create("ops", ["admin"])
     running.application._access.refresh()
     running.http.get("/dashboard/login")  # what the first page takes is taken once
@@ -140,11 +160,19 @@ def send(service: InThread, method: str, path: str, body: bytes, headers: dict[s
     return int(answer.split()[1]) if answer else 0
 
 
-def check(service: InThread, method: str, path: str, body: bytes, headers: dict[str, str]) -> int:
-    """Send a request that may not keep the loop waiting; return its status."""
+def check(
+    service: InThread,
+    method: str,
+    path: str,
+    body: bytes,
+    headers: dict[str, str],
+    before: Callable[[], object] = lambda: None,
+) -> int:
+    """Send a request that may not keep the loop waiting, after `before` each time; return its status."""
     beats = Beats(service)
     found = []
     for _ in range(TRIES):
+        before()
         with beats.counted():
             status = send(service, method, path, body, headers)
         found.append(beats.longest_s)
@@ -164,6 +192,8 @@ def keys(size: int) -> bytes:
 
 
 LARGE_KEYS: Final = keys(LARGE)
+ESCAPES: Final = b"key=" + b"%41" * (LARGE // 3 - 2)
+ZIPPED_ESCAPES: Final = gzip.compress(ESCAPES)
 
 
 def policy(bands: int, segments: int) -> dict[str, Any]:
@@ -176,8 +206,7 @@ def test_the_routes_above_are_all(guarded: tuple[InThread, str]) -> None:
     service, _ = guarded
     tried = [path for _, path in CONTROLS] + [*PREDICTS, FEEDBACK]
     tried += [f"{MODEL}{FEEDBACK}", "/v1/models/digits/predict", "/v2/models/digits/versions/1/infer"]
-    # Multi-label models: predictions are read as all others, and labels of rows have at most 256 KiB.
-    tried += ["/v1/multilabel/comments/predict", "/v1/multilabel/comments/feedback"]
+    tried += [f"{COMMENTS}/predict", f"{COMMENTS}/feedback"]
     described = service.application.api.openapi()["paths"]
     reading = {path for path, methods in described.items() if methods.keys() & {"post", "put", "patch"}}
     assert len(reading) > 20
@@ -213,16 +242,23 @@ def test_forms_of_a_session(guarded: tuple[InThread, str], path: str) -> None:
         )
 
 
-@pytest.mark.parametrize("path", [*OPEN, "/dashboard/logout", *PREDICTS])
-def test_without_a_key(guarded: tuple[InThread, str], path: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "path", "others"),
+    [
+        *(("POST", path, (303, 400, 403, 405, 413)) for path in dict.fromkeys((*OPEN, *FORMS))),
+        *((method, path, ()) for method, path in (*CONTROLS, *(("POST", path) for path in (*PREDICTS, *LABELS)))),
+    ],
+)
+def test_without_a_key(guarded: tuple[InThread, str], method: str, path: str, others: tuple[int, ...]) -> None:
     service, _ = guarded
-    form = b"key=" + b"%41" * (LARGE // 3 - 2)
-    statuses = [check(service, "POST", path, gzip.compress(form), FORM | GZIP)]
-    statuses.append(check(service, "POST", path, form, FORM))
-    statuses.append(check(service, "POST", path, form[: 16 * 1024], FORM))
-    statuses.append(check(service, "POST", path, b"&".join([b"a"] * 8000), FORM))
-    statuses.append(check(service, "POST", path, form, {"origin": "http://elsewhere.example"}))
-    assert all(status in (0, 303, 400, 401, 403, 405, 413) for status in statuses), statuses
+    for body, headers in (
+        (ZIPPED_ESCAPES, FORM | GZIP),
+        (ESCAPES, FORM),
+        (ESCAPES[: 16 * 1024], FORM),
+        (b"&".join([b"a"] * 8000), FORM),
+        (LARGE_KEYS, {"origin": "http://elsewhere.example"} | JSON),
+    ):
+        assert check(service, method, path, body, headers) in (0, 401, *others)
 
 
 @pytest.mark.parametrize(("method", "path"), CONTROLS)
@@ -238,7 +274,7 @@ def test_documents_of_operators(guarded: tuple[InThread, str], method: str, path
     ):
         assert check(service, method, path, body, given) in (200, 400, 404, 409, 412, 415, 422, 428)
     for large, more in ((LARGE_KEYS, {}), (gzip.compress(LARGE_KEYS, 1), GZIP)):  # some read no body
-        assert check(service, method, path, large, given | more) in (0, 200, 404, 413, 415)
+        assert check(service, method, path, large, given | more) in (0, 200, 404, 409, 413, 415)
 
 
 @pytest.mark.parametrize("path", PREDICTS)
@@ -360,6 +396,43 @@ def test_labels(guarded: tuple[InThread, str]) -> None:
         assert check(service, "POST", "/feedback", keys(size), given | JSON) in (413, 422)
 
 
+def test_labels_of_rows(launch: Callable[..., InThread], tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Predictions and labels of a model with several labels per row, to a service without keys."""
+    root = tmp_path_factory.mktemp("comments")
+    labels_of_comments.imported(root, labels_of_comments.sigmoids())
+    service = launch(root, bundles=root / "bundles", policies=root / "policies")
+    most = most_bytes(f"{COMMENTS}/feedback")
+    assert most is not None
+    try:
+        rows = labels_of_comments.drawn(1024, 7)[0].tolist()
+        references = [f"{number:0190d}" for number in range(1024)]
+        whole = json.dumps({"inputs": rows, "references": references}).encode()
+        assert check(service, "POST", f"{COMMENTS}/predict", whole, JSON) == 200
+        for size in (LARGE, 500_000):
+            for entry in (b"0", b"[]", b"{}", b"[0,0,0]"):
+                body = listed(b'{"inputs":[', entry, b"]}", size)
+                assert check(service, "POST", f"{COMMENTS}/predict", body, JSON) in (413, 422)
+            assert check(service, "POST", f"{COMMENTS}/predict", keys(size), JSON) in (400, 413, 422)
+
+        marks = dict.fromkeys(labels_of_comments.LABELS, True)
+        items = [{"reference": reference, "labels": marks, "source": "s"} for reference in references]
+        body = json.dumps({"items": items[:900]}, separators=(",", ":")).encode()
+        assert most - 20_000 < len(body) <= most
+        assert check(service, "POST", f"{COMMENTS}/feedback", body, JSON) == 200
+        for one in (b'"%06d":0', b'"%06d":"x"', b'"%06d":null'):
+            named = b",".join(one % number for number in range((most - 100) // len(one % 0 + b",")))
+            body = b'{"items":[{"reference":"a","labels":{%s}}]}' % named
+            assert check(service, "POST", f"{COMMENTS}/feedback", body, JSON) == 422
+        for entry in (b"{}", b"0", b'{"reference":"a","labels":{"toxic":"x"}}', b'{"labels":{}}'):
+            body = listed(b'{"items":[', entry, b"]}", most)
+            assert check(service, "POST", f"{COMMENTS}/feedback", body, JSON) == 422
+        assert check(service, "POST", f"{COMMENTS}/feedback", keys(most), JSON) == 422
+        for body, more in ((LARGE_KEYS, {}), (gzip.compress(LARGE_KEYS, 1), GZIP)):
+            assert check(service, "POST", f"{COMMENTS}/feedback", body, JSON | more) in (0, 413)
+    finally:
+        service.close()
+
+
 def test_policies(guarded: tuple[InThread, str]) -> None:
     service, key = guarded
     given = JSON | {"authorization": f"Bearer {key}"}
@@ -369,14 +442,110 @@ def test_policies(guarded: tuple[InThread, str]) -> None:
         check(service, "PUT", path, json.dumps(policy(MOST_PARTS // MOST_SEGMENTS, MOST_SEGMENTS)).encode(), given)
         == 201
     )
-    simulated = json.dumps({"document": policy(3, MOST_SEGMENTS)}).encode()
-    assert check(service, "POST", f"{path}/simulate", simulated, given) == 200
+    for document in (policy(3, MOST_SEGMENTS), policy(MOST_BANDS, 0)):
+        for method, most in (("simulate", MOST_SIMULATED), ("backtest", MOST_BACKTESTED)):
+            replayed = json.dumps({"document": document, "against": "queue", "rows": most}).encode()
+            assert check(service, "POST", f"{path}/{method}", replayed, given) == 200
     for refused in (policy(MOST_BANDS + 1, 0), policy(3, MOST_SEGMENTS + 1), policy(MOST_BANDS, MOST_SEGMENTS)):
         assert check(service, "PUT", path, json.dumps(refused).encode(), given) == 422
     for most in (keys(MOST_POLICY_BYTES), listed(b'{"bands":[', b"{}", b"]}", MOST_POLICY_BYTES)):
         assert check(service, "PUT", path, most, given) == 422
         assert check(service, "PUT", path, most, given | {"content-type": "application/yaml"}) in (400, 422)
     assert check(service, "PUT", path, json.dumps(policy(20_000, 0)).encode(), given) in (0, 413)
+
+
+def padded(document: dict[str, Any]) -> bytes:
+    """Return a document that a control route takes, as long as it may be."""
+    body = json.dumps(document).encode()
+    return body + b" " * (64 * 1024 - len(body))
+
+
+def test_what_operators_may_ask_for(guarded: tuple[InThread, str]) -> None:
+    """Valid documents about a service with traffic, labels and cases; refused ones as long as they may be."""
+    service, key = guarded
+    given = JSON | {"authorization": f"Bearer {key}"}
+    claim, shift = f"{MODEL}/cases/claim", f"{MODEL}/prior-shift"
+    assert check(service, "POST", claim, padded({"count": MOST_AT_ONCE}), given) == 200
+    waiting = service.http.get(f"{MODEL}/cases", headers=given, params={"state": "claimed"}).json()["items"]
+    assert len(waiting) >= 5
+    for case, (action, document, refused) in zip(
+        waiting,
+        (
+            ("claim", {"lease_s": 86_400}, {"lease_s": "x" * 60_000}),
+            ("label", {"label": "7"}, {"label": "x" * 60_000}),
+            ("skip", {"reason": "x" * 500}, {"reason": "x" * 60_000}),
+            ("assign", {"to": "ann"}, {"to": "x" * 60_000}),
+            ("release", {}, {"lease": "x" * 60_000}),
+        ),
+        strict=False,
+    ):
+        path = f"{MODEL}/cases/{case['id']}/{action}"
+        assert check(service, "POST", path, padded(refused), given) in (404, 422)
+        assert check(service, "POST", path, padded(document), given) in (200, 204)
+    assert check(service, "POST", shift, padded({"estimate": {"rows": MOST_ESTIMATED}}), given) == 200
+    assert check(service, "POST", shift, padded({"target": {"7": 0.5}}), given) == 200
+    many = {"target": {f"label {number}": 1e-5 for number in range(2_500)}}
+    assert check(service, "POST", shift, padded(many), given) == 422
+    wanted = {"mode": "dry_run", "calibrator": "temperature", "source": {"feedback": {}}}
+    assert check(service, "POST", f"{MODEL}/recalibrate", padded(wanted), given) == 202
+    for document in ({"calibrator": "x" * 60_000}, {"source": {"labelled_set": "x" * 60_000}}):
+        assert check(service, "POST", f"{MODEL}/recalibrate", padded(document), given) in (404, 422)
+    cancel_jobs(service, given)
+
+
+def cancel_jobs(service: InThread, given: dict[str, str]) -> None:
+    for job in service.http.get("/v1/jobs", headers=given).json()["items"]:
+        service.http.delete(f"/v1/jobs/{job['job']}", headers=given)
+
+
+def rows_of(digits: Digits, count: int) -> dict[str, Any]:
+    """Return columns of valid labelled rows."""
+    inputs = np.resize(digits.images, (count, 8, 8, 1))
+    return {"label": np.resize(digits.labels, count), "inputs": inputs}
+
+
+def csv_of(columns: dict[str, Any]) -> bytes:
+    pairs = zip(columns["label"], columns["inputs"].reshape(-1, 8, 8, 1).tolist(), strict=True)
+    return "\n".join(["label,inputs", *(f'{label},"{row}"' for label, row in pairs)]).encode()
+
+
+def npz_of(columns: dict[str, Any]) -> bytes:
+    stream = io.BytesIO()
+    np.savez(stream, **columns)
+    return stream.getvalue()
+
+
+def parquet_of(columns: dict[str, Any]) -> bytes:
+    core, files = pytest.importorskip("arro3.core"), pytest.importorskip("arro3.io")
+    stream, scores = io.BytesIO(), np.arange(len(columns["label"]), dtype=np.float64) % 7
+    values = {"label": core.Array([str(label) for label in columns["label"]], core.DataType.utf8())}
+    files.write_parquet(core.Table.from_pydict(values | {str(at): core.Array(scores) for at in range(10)}), stream)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "made", "count"),
+    [
+        ("text/csv", csv_of, 8_000),
+        ("application/x-npz", npz_of, 300_000),
+        ("application/vnd.apache.parquet", parquet_of, 30_000),
+    ],
+)
+def test_files_of_valid_rows(
+    guarded: tuple[InThread, str], digits: Digits, kind: str, made: Callable[[dict[str, Any]], bytes], count: int
+) -> None:
+    service, key = guarded
+    given = {"authorization": f"Bearer {key}", "content-type": kind}
+    body, sets = made(rows_of(digits, count)), f"{MODEL}/labelled-sets"
+
+    def forget() -> None:  # the same bytes again would not be checked and stored
+        for stored in service.http.get(sets, headers=given).json()["items"]:
+            assert service.http.delete(f"{sets}/{stored['id']}", headers=given).status_code == 200
+
+    assert check(service, "POST", sets, body, given, forget) == 201
+    assert check(service, "POST", sets, gzip.compress(body, 1), given | GZIP) == 200
+    assert check(service, "POST", "/recalibrate", body, given) == 202
+    cancel_jobs(service, given)
 
 
 @pytest.mark.parametrize("path", [f"{MODEL}/labelled-sets", "/recalibrate"])

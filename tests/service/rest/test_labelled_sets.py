@@ -6,7 +6,9 @@ import asyncio
 import gzip
 import io
 import json
+import socket
 import zipfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from candor import AsyncClient, Client
 from service.cli import app
 from service.inference.session import Session
 from service.state.keys import KeyStore
+from tests.waiting import until
 
 NPZ = "application/x-npz"
 CSV = "text/csv"
@@ -240,6 +243,8 @@ def test_every_format_says_the_same(shared: Any, digits: Any, logits: Any) -> No
 LINE = '{"label": "1", "logits": [0,1,2,3,4,5,6,7,8,9]}'
 HEADER = "label," + ",".join(map(str, range(K)))
 ZEROS = np.zeros((3, K), dtype=np.float32)
+IMAGES = np.zeros((3, 8, 8, 1), dtype=np.uint8)
+SCORES = {str(label): np.zeros(3) for label in range(K)}
 
 
 def rows_with(row: int, value: float) -> npt.NDArray[np.float32]:
@@ -260,6 +265,8 @@ def rows_with(row: int, value: float) -> npt.NDArray[np.float32]:
         (npz(logits=ZEROS), NPZ, 422, "input-value", "label"),
         (npz(label=np.array(["1"] * 3)), NPZ, 422, "input-value", "logits"),
         (npz(label=np.array(["1"] * 3), logits=ZEROS, weight=np.ones(3)), NPZ, 422, "input-value", "weight"),
+        (npz(label=np.array(["1"] * 3), logits=ZEROS, inputs=IMAGES), NPZ, 422, "input-value", "inputs"),
+        (npz(label=np.array(["1"] * 3), inputs=IMAGES, **SCORES), NPZ, 422, "input-value", "0"),
         (npz(label=np.array(["1", "x", "y"]), logits=ZEROS), NPZ, 422, "unknown-label", "row 2, label"),
         (
             npz(label=np.array(["1"] * 3), logits=rows_with(1, np.nan)),
@@ -426,6 +433,37 @@ def test_an_uploader_has_so_much_room(start: Any) -> None:
     )
     made(upload(service, bodies[2]))
     assert left_in(service) == []
+
+
+@here
+def test_one_uploader_leaves_room_for_others(start: Any) -> None:
+    """Two uploads of one key, and four of all, come in at once."""
+    service = start()
+    store = KeyStore(service.runtime.database)
+    keys = {name: {"authorization": f"Bearer {store.create(name, ['calibrate'])[1]}"} for name in ("ann", "bob", "eve")}
+    service.application._access.refresh()
+    coming = service.application.api.state.intake._coming
+    with ExitStack() as stack:
+
+        def begin(name: str, now: int) -> None:
+            lines = [f"POST {SETS} HTTP/1.1", "host: localhost", f"content-type: {CSV}", "content-length: 9"]
+            lines += [f"authorization: {keys[name]['authorization']}", "", "label"]
+            connection = stack.enter_context(socket.create_connection(service._socket.getsockname()))
+            connection.sendall("\r\n".join(lines).encode())
+            until(lambda: coming.total() == now, "an upload that goes on")
+
+        for name, others, first in (("ann", "bob", 1), ("bob", "eve", 3)):
+            begin(name, first)
+            begin(name, first + 1)
+            document = refused(upload(service, LINE, NDJSON, headers=keys[name]), 503, "overloaded")
+            assert (document["found"], document["expected"]) == (
+                (2, "fewer than 2") if first == 1 else (4, "fewer than 4")
+            )
+            answer = upload(service, LINE, NDJSON, headers=keys[others])
+            assert answer.status_code == (201 if first == 1 else 503), answer.text
+        assert "retry-after" in answer.headers
+    until(lambda: not coming, "their end")
+    assert upload(service, LINE, NDJSON, headers=keys["ann"]).status_code == 200
 
 
 @here

@@ -176,7 +176,7 @@ def test_true_is_no_number(word: str) -> None:
 def test_the_word_true_among_the_references_changes_nothing() -> None:
     payload = read(b'{"inputs": [[1, 2, 3]], "references": ["true"]}', None, SPECS[1])
     np.testing.assert_array_equal(payload.inputs, [[1, 2, 3]])
-    assert payload.references == ["true"]
+    assert payload.per_row.references == ["true"]
 
 
 def test_null_is_a_missing_number_in_a_table_and_no_number_elsewhere() -> None:
@@ -215,7 +215,7 @@ def test_what_a_form_holds_arrives_byte_for_byte(files: list[bytes]) -> None:
     names = [f"r{index}" for index in range(len(files))]
     body = form(*(("inputs", data) for data in files), *(("references", name.encode()) for name in names))
     payload = parse(body, FORM, SPECS[0], max_rows=4)
-    assert (payload.inputs, payload.references, payload.groups) == (files, names, None)
+    assert (payload.inputs, payload.per_row.references, payload.per_row.groups) == (files, names, None)
 
 
 def test_a_form_has_as_many_parts_as_a_request_may_have_rows_and_names() -> None:

@@ -31,6 +31,8 @@ from ..imported_models import write
 from ..recalibration.test_rescoring import doubled
 from .test_swap import propose_temperature
 
+pytestmark = pytest.mark.usefixtures("proofs_here")
+
 MATURITY_S = 3600.0
 ROWS = 240
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from service.errors import NotReadyError
-from service.ids import is_prediction_id, new_ids
-from service.serving.labels import check_codes, id_of
+from service.ids import id_of, is_prediction_id, new_ids
+from service.serving.labels import check_codes
 
 
 def test_an_id_is_the_same_from_the_row_and_from_any_label() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import select
 
+from service.inference.per_row import PerRow
 from service.state.tables import predictions
 
 ROWS = (1, 3, 1, 1, 2, 1, 4, 1)
@@ -31,7 +32,7 @@ def test_neighbours_with_different_policies_get_what_they_would_get_alone(servic
         await asyncio.to_thread(held.wait_until_busy)
         names = [[f"{which}-{row}" for row in range(rows)] for which, rows in enumerate(ROWS)]
         asks = [
-            plane.predict(served, part, deadline_s=60, policy=policy, references=own, amounts=amounts)
+            plane.predict(served, part, deadline_s=60, policy=policy, per_row=PerRow(references=own, amounts=amounts))
             for part, policy, own, amounts in zip(images, POLICIES, names, AMOUNTS, strict=True)
         ]
         waiting = [asyncio.ensure_future(ask) for ask in asks]
@@ -47,7 +48,7 @@ def test_neighbours_with_different_policies_get_what_they_would_get_alone(servic
         assert answer.policy is single.policy
         assert (answer.actions, answer.propensities) == (single.actions, single.propensities)
         np.testing.assert_allclose(answer.probabilities, single.probabilities, atol=1e-6)
-        assert list(answer.references) == [f"{which}-{row}" for row in range(ROWS[which])]
+        assert answer.per_row.references == [f"{which}-{row}" for row in range(ROWS[which])]
         assert len(answer.ids) == len(answer.sought) == ROWS[which]
     assert service.runtime.log.flush()
     with service.runtime.database.connect() as connection:
@@ -57,7 +58,7 @@ def test_neighbours_with_different_policies_get_what_they_would_get_alone(servic
         (id_, reference, action, amount)
         for answer, amounts in zip(answers, AMOUNTS, strict=True)
         for id_, reference, action, amount in zip(
-            answer.ids, answer.references, answer.actions, amounts or [None] * len(answer.ids), strict=True
+            answer.ids, answer.per_row.references, answer.actions, amounts or [None] * len(answer.ids), strict=True
         )
     ]
     assert sorted(map(tuple, rows)) == sorted(expected)

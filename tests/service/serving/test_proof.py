@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -113,7 +114,7 @@ def test_nothing_waits_for_a_model_that_never_ends(start: Any, digits: Any, root
     until(
         lambda: Path(f"/proc/{child.pid}/oom_score_adj").read_text() == "1000\n", "the kernel may end the service first"
     )
-    assert os.getpriority(os.PRIO_PROCESS, child.pid) > 0
+    until(lambda: os.getpriority(os.PRIO_PROCESS, child.pid) > 0, "predictions go first")
     assert service.http.get("/readyz").status_code == 200
     store.revoke(revoked[0].prefix)
     known = {"authorization": f"Bearer {revoked[1]}"}
@@ -146,7 +147,12 @@ def test_a_stop_does_not_wait_for_it(spawn: Any, digits: Any, root: Path) -> Non
 def test_a_stop_does_not_wait_for_the_first_bundle(spawn: Any, digits: Any, tmp_path: Path) -> None:
     bundles.write(tmp_path / "bundles", contents(digits.bundle, model_bytes=endless()))
     service = spawn(wait=False, bundles=str(tmp_path / "bundles"), proof_timeout_s=str(PATIENCE_S * 10))
-    until(lambda: any(path.read_text() for path in Path(f"/proc/{service.popen.pid}/task").glob("*/children")))
+    threads = Path(f"/proc/{service.popen.pid}/task")
+    until(lambda: any(path.read_text() for path in threads.glob("*/children")))
+    proof = next(int(text) for path in threads.glob("*/children") if (text := path.read_text()))
+    until(lambda: resource.prlimit(proof, resource.RLIMIT_CORE) == (0, 0), "it does not run")
+    priorities = [os.getpriority(os.PRIO_PROCESS, each) for each in (proof, service.popen.pid)]
+    assert priorities[0] == priorities[1], "the start waits for it"
     service.popen.terminate()
     assert service.end()[0] == 0
 

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from service.errors import StateUnavailableError
-from service.state import audit, audit_chain
+from service.ids import new_ids
+from service.state import access_record, answered_ids, audit, audit_chain
 from service.state.access_record import AccessRecord
+from service.state.answered_ids import digest_of
 from service.state.database import Database
 from service.state.tables import audit as entries
 
@@ -72,8 +74,8 @@ def test_the_keys_of_predictions_by_model(database: Database) -> None:
     (action, subject, detail), other = written(database)
     assert (action, subject, other[1]) == ("predict", "aa", "bb")
     assert detail["models"] == {
-        "pets": {"requests": 2, "rows": 3, "first": "p1", "last": "p5"},
-        "cars": {"requests": 1, "rows": 1, "first": "p4", "last": "p4"},
+        "pets": {"requests": 2, "rows": 3, "first": "p1", "last": "p5", "sha256": digest_of(b"p1p2p5")},
+        "cars": {"requests": 1, "rows": 1, "first": "p4", "last": "p4", "sha256": digest_of(b"p4")},
     }
     assert audit.read(database) == []  # routine
 
@@ -127,3 +129,28 @@ def test_a_failure_of_the_record_stops_no_stop(database: Database, monkeypatch: 
         record.close()
     record.write()
     assert len(written(database)) == 1
+
+
+def test_many_ids_are_written_before_the_minute_ends_and_an_outage_does_not_fill_the_memory(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_record, "_MANY_BYTES", 100)
+    monkeypatch.setattr(access_record, "_MOST_KEPT", 200)
+    record = AccessRecord(database)
+    record.predicted("aa", "till", "pets", new_ids(3))
+    assert not record.full
+    record.predicted("aa", "till", "pets", new_ids(3))
+    assert record.full
+    record.take()  # the database does not answer, so nothing is written
+    assert not record.full
+    record.predicted("aa", "till", "pets", new_ids(2))
+    record.predicted("aa", "till", "pets", new_ids(2))  # too much waits
+    record.take()
+    record.write()
+    record.predicted("aa", "till", "pets", new_ids(2))
+    record.take()
+    record.write()
+    sealed = [detail["models"]["pets"]["sha256"] for _, _, detail in written(database)]  # type: ignore[index]
+    assert [digest is None for digest in sealed] == [False, True, False]
+    with database.connect() as connection:
+        assert answered_ids.verify(connection) is None

@@ -125,19 +125,19 @@ def test_a_name_must_say_something(database: Database, name: str) -> None:
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_rate_is_a_positive_number(database: Database, rate: float) -> None:
-    with pytest.raises(ConfigurationError):
-        KeyStore(database).create("till", ["predict"], requests_per_s=rate)
+    for name in ("requests_per_s", "rows_per_s"):
+        with pytest.raises(ConfigurationError):
+            KeyStore(database).create("till", ["predict"], **{name: rate})  # type: ignore[arg-type]
 
 
 def test_a_rotated_key_goes_on_for_its_grace_and_no_longer(database: Database) -> None:
     store = KeyStore(database)
     hour = 3_600_000_000
-    old, old_text = store.create(
-        "till", ["predict", "feedback"], now_us() + 10 * hour, requests_per_s=3.0, models=["pets"], source="till"
-    )
+    limits = {"requests_per_s": 3.0, "rows_per_s": 50.0, "models": ["pets"], "source": "till"}
+    old, old_text = store.create("till", ["predict", "feedback"], now_us() + 10 * hour, **limits)  # type: ignore[arg-type]
     new, text = store.rotate(old.prefix, grace_us=hour)
     assert text != old_text
-    assert (new.name, new.scopes, new.requests_per_s) == (old.name, old.scopes, 3.0)
+    assert (new.name, new.scopes, new.requests_per_s, new.rows_per_s) == (old.name, old.scopes, 3.0, 50.0)
     assert (new.models, new.source) == (frozenset({"pets"}), "till")
     assert lifetime(new) == lifetime(old)
     ring = store.ring()

@@ -210,3 +210,10 @@ def test_the_index_of_groups_is_built_beside_the_migration_on_each_partition(
     with database.connect() as connection:
         assert set(connection.execute(attached).scalars()) == set(built)
     database.close()
+
+
+def test_each_schema_follows_the_one_before() -> None:
+    steps = list(ScriptDirectory(str(migrating._FOLDER)).walk_revisions())
+    names = sorted((step.revision for step in steps), reverse=True)
+    assert [step.revision for step in steps] == names
+    assert [step.down_revision for step in steps] == [*names[1:], None]

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, select
 
-from service.state import postgresql
+from service.state import postgresql, traffic
 from service.state.challengers import amount_limit
 from service.state.database import Database
 from service.state.erasure import Subject, erase
@@ -21,6 +21,8 @@ from service.state.predictions import PredictionLog
 from service.state.retention import prune
 from service.state.retraction import Labels, retract
 from service.state.slices import load_sample, load_sought_sample
+from service.state.tables import daily_rows
+from service.state.traffic import Traffic
 from service.state.unlabelled import count_labelled, load_unlabelled_rows
 from service.state.window import Window
 from service.state.window_rows import load_window_rows
@@ -30,6 +32,7 @@ from .conftest import DIGEST, LABELS, batch, prediction_id
 WINDOW = Window("pets", DIGEST)
 SPANS = [(1_000_000, 1_000_050), (1_000_050, 1_000_100)]
 MANY = 40_000
+DAY = 86_400_000_000
 FOUND = ("(id=?)", "(reference=?)", "(origin=? AND created_at", "INDEX predictions_drawn (origin=?", "(origin=?)")
 USES: dict[str, Callable[[Database], Any]] = {
     "feedback": lambda state: FeedbackStore(state).add("pets", items(range(20, 40)), by="till"),
@@ -43,6 +46,8 @@ USES: dict[str, Callable[[Database], Any]] = {
     ),
     "erasing a prediction": lambda state: erase(state, "pets", Subject("prediction_id", prediction_id(3)), by="dpo"),
     "erasing a reference": lambda state: erase(state, "pets", Subject("reference", "tx-4"), by="dpo"),
+    "the rows of a day": lambda state: Traffic(state).rows_per_day("pets", DAY),
+    "counting a large day": lambda state: Traffic(state).count_days("pets", DAY, lambda: False),
     "pruning": lambda state: prune(state, 1_000_050, by="ops"),
 }
 
@@ -179,6 +184,26 @@ def test_postgresql_reads_samples_along_indexes(just_loaded: Database, monkeypat
         for sql, parameters in [*sent, *((sql, None) for sql in asked)]:
             plan = "\n".join(connection.exec_driver_sql(f"EXPLAIN {sql}", parameters).scalars())
             assert "Seq Scan on predictions" not in plan, (sql, plan)
+
+
+def test_postgresql_counts_a_large_day_by_slices_and_shows_no_page_more_than_a_limit(
+    just_loaded: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traffic, "MOST_PER_DAY", 1_000)
+    monkeypatch.setattr(traffic, "_AT_ONCE_US", 400)
+    with just_loaded.begin() as connection:
+        connection.exec_driver_sql("ANALYZE")
+    slices = iter([False] * 3)
+    with statements(just_loaded) as sent:
+        assert Traffic(just_loaded).rows_per_day("pets", 7 * DAY) is None
+        assert Traffic(just_loaded).count_days("pets", 7 * DAY, lambda: next(slices, True))
+    with just_loaded.connect() as connection:
+        assert connection.execute(select(daily_rows)).all() == [("pets", 0, 1_200, 1_200)]
+        counts = [(sql, parameters) for sql, parameters in sent if "FROM predictions" in sql]
+        assert len(counts) > 4
+        for sql, parameters in counts:
+            plan = "\n".join(connection.exec_driver_sql(f"EXPLAIN {sql}", parameters).scalars())
+            assert "LIMIT" in sql or ("predictions_before_by_time" in plan and "Seq Scan" not in plan), (sql, plan)
 
 
 def test_without_statistics_postgresql_looks_labels_and_drawn_rows_up(

@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 from sqlalchemy import Connection, func, select
+from sqlalchemy.exc import IntegrityError
 
 from bundle.split import CERTIFY, FIT, GATE, group_hash, roles
 from service.errors import CandorError, OverloadedError, StateUnavailableError
 from service.state.database import Database
 from service.state.inputs import unpacked
+from service.state.insertion import insert_new
 from service.state.predictions import PredictionLog
-from service.state.tables import inputs, origins, predictions
+from service.state.tables import feedback, inputs, origins, predictions
 from tests.waiting import PATIENCE_S
 
 from .conftest import DIGEST, batch, prediction_id
@@ -339,3 +341,39 @@ def test_inputs_are_kept_as_asked(database: Database, keep: Any, kept: list[int]
     assert [row.id for row in rows] == [prediction_id(row) for row in kept]
     assert {row.created_at for row in rows} <= {1_000}
     np.testing.assert_array_equal(unpacked([row.content for row in rows], "float32", (3, 2)), images[kept])
+
+
+def test_many_rows_are_copied_to_postgresql_and_few_or_known_ones_inserted(
+    database: Database, logged: Write, ids: Callable[[int], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    real, copied = psycopg.Cursor.copy, list[str]()
+
+    def copy(cursor: Any, statement: str, *arguments: Any, **options: Any) -> Any:
+        copied.append(statement.split()[1])
+        return real(cursor, statement, *arguments, **options)
+
+    monkeypatch.setattr(psycopg.Cursor, "copy", copy)
+    few = logged(ids(8))
+    assert not copied
+    many = logged(ids(500))
+    on_postgresql = database.engine.dialect.name == "postgresql"
+    assert copied.count("predictions") == on_postgresql
+    more = logged([*many[-1:], *ids(500)])[1:]
+    assert copied.count("predictions") == 2 * on_postgresql
+    assert stored(database) == [*few, *many, *more]
+
+
+@pytest.mark.parametrize("count", [2, 300])
+def test_a_key_that_exists_is_skipped_or_an_error(
+    database: Database, ids: Callable[[int], list[str]], count: int
+) -> None:
+    rows = [(id_, 0, "pets", 1, place, "dog", "people", None, 5) for place, id_ in enumerate(ids(count))]
+    names = ("target", "by_reference", "model", "batch", "position", "label", "source", "labelled_at", "received_at")
+    for _ in range(2):
+        with database.begin() as connection:
+            insert_new(connection, feedback, names, rows)
+    with pytest.raises(IntegrityError), database.begin() as connection:
+        insert_new(connection, feedback, names, rows, skip=False)
+    with database.connect() as connection:
+        assert connection.execute(select(func.count()).select_from(feedback)).scalar_one() == count

@@ -81,3 +81,36 @@ def test_a_day_that_is_over_is_counted_once(database: Database, logged: Write) -
     assert counter.rows_per_day("pets", MIDNIGHT + HOUR) == 3
     logged([prediction_id(5)], created_at=MIDNIGHT - 1)  # which no log writer does
     assert counter.rows_per_day("pets", MIDNIGHT + 2 * HOUR) == 3
+
+
+def test_a_large_day_is_counted_beside_and_once_for_all(
+    database: Database, logged: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No request walks through it, and no promise rests on a smaller day meanwhile."""
+    monkeypatch.setattr(traffic, "MOST_PER_DAY", 4)
+    numbers = iter(range(100))
+
+    def log(rows: int, at: int) -> None:
+        logged([prediction_id(next(numbers)) for _ in range(rows)], created_at=at)
+
+    log(1, MIDNIGHT - 9 * DAY)
+    log(3, MIDNIGHT - 3 * DAY)
+    for minute in range(3):
+        log(3, MIDNIGHT - 2 * DAY + minute * HOUR // 12)
+    now = MIDNIGHT + 2 * HOUR
+    assert Traffic(database).rows_per_day("pets", now) is None
+    looks = iter([False] * 7)
+    assert Traffic(database).count_days("pets", now, lambda: next(looks, True))
+    assert Traffic(database).rows_per_day("pets", now) is None
+    assert not Traffic(database).count_days("pets", now, lambda: False)
+    log(1, MIDNIGHT - 2 * DAY)  # which no log writer does
+    counter = Traffic(database)
+    assert counter.rows_per_day("pets", now) == 9
+
+    log(11, MIDNIGHT + HOUR)
+    log(1, MIDNIGHT + DAY - HOUR // 2)  # counted by one in the morning
+    assert not counter.count_days("pets", MIDNIGHT + DAY, lambda: False)
+    assert counter.rows_per_day("pets", MIDNIGHT + DAY) == 9
+    assert not counter.count_days("pets", MIDNIGHT + DAY + HOUR, lambda: False)
+    assert counter.rows_per_day("pets", MIDNIGHT + DAY + HOUR) == 12
+    assert counter.rows_per_day("pets", MIDNIGHT + 10 * DAY) is None

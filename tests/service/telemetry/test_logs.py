@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import logging
+import sys
 from typing import Any
 
 import pytest
 import structlog
 
-from service.telemetry.logs import configure_logs
+from service.telemetry.logs import _Lines, configure_logs
 from tests.waiting import until
 
 
@@ -104,6 +107,19 @@ def test_secrets_are_in_no_line_whoever_writes_it(capfd: Any, level: str) -> Non
     for secret in ("S3cret", "hunter22", "abcdefghijklmnop", "p@ss", "p%40ss", "q\\", "u\\"):
         assert secret not in written
     assert "cnd_0123456789ab_" in written  # the prefix names the key
+
+
+def test_a_line_that_cannot_be_written_disturbs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, text)
+
+    monkeypatch.setattr(sys, "stderr", Full())
+    lines = _Lines("service.test")
+    with pytest.raises(OSError, match="line"):
+        sys.stderr.write("line")
+    for method in ("info", "warning", "error", "exception"):
+        getattr(lines, method)("line")
 
 
 def test_the_password_of_the_state_is_not_logged_when_it_cannot_be_reached(spawn: Any) -> None:

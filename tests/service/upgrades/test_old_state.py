@@ -78,6 +78,7 @@ def start_on(old: Old, tmp_path: Path) -> Iterator[Callable[[], InThread]]:
             database_url=old.url,
             uploads=tmp_path / "uploads",
             poll_interval_s=0.25,
+            refit_cpu="low",
         )
         started.append(InThread(settings))
         started[-1].http.headers["authorization"] = f"Bearer {old.facts['keys']['ops']}"

@@ -20,7 +20,8 @@ from ..conftest import Digits, settings_of
 @pytest.mark.parametrize(("number", "background", "leads"), [(1, True, True), (2, True, False), (1, False, False)])
 def test_the_first_worker_leads(number: int, background: bool, leads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Team, "_hear", lambda _: None)  # which ends the process when the supervisor is gone
-    first = {"settings": {"background": background}, "worker": number, "workers": 2, "leave_within_s": 1, "rates": None}
+    settings = {"background": background}
+    first = {"settings": settings, "worker": number, "workers": 2, "leave_within_s": 1, "rates": None, "secret": ""}
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(json.dumps(first).encode() + b"\n")
@@ -39,7 +40,7 @@ def test_only_the_leader_runs_monitors_and_retention(
     async def running() -> tuple[bool, bool]:
         async with application.api.router.lifespan_context(application.api):
             tasks = {task.get_coro().__qualname__ for task in asyncio.all_tasks()}  # type: ignore[union-attr]
-            assert "_probe" in tasks
-            return "_prune" in tasks, application.runtime.monitors._thread.is_alive()
+            assert "probe" in tasks
+            return "prune" in tasks, application.runtime.monitors._thread.is_alive()
 
     assert asyncio.run(running()) == (leads, leads)

@@ -166,7 +166,12 @@ def test_a_damaged_file_is_told(tmp_path: Path) -> None:
         read(tmp_path, "*.parquet", image="picture")
     with pytest.raises(DataError, match="the column 'worth' is double"):
         read(tmp_path, "*.parquet", image="worth")
-    (tmp_path / "train-001.parquet").write_bytes(b"PAR1 and no more")
+    shard = tmp_path / "train-001.parquet"
+    whole = shard.read_bytes()
+    shard.write_bytes(b"PAR1" + bytes(1500) + whole[1504:])  # pages of images; the footer and the labels are whole
+    with pytest.raises(DataError, match=r"train-001\.parquet: row group 0 cannot be read"):
+        read(tmp_path, "*.parquet")
+    shard.write_bytes(b"PAR1 and no more")
     with pytest.raises(DataError, match=r"train-001\.parquet is not a valid Parquet file"):
         read(tmp_path, "*.parquet")
 

@@ -44,12 +44,22 @@ capabilities: {drop: [ALL]}
 {{- end -}}
 {{- end -}}
 
+{{/* What a probe of a path does: the kubelet has no certificate to show where the service requires one. */}}
+{{- define "candor.probe" -}}
+{{- if .settings.TLS_CLIENT_CA -}}
+exec: {command: [python, -I, -S, /opt/venv/bin/candor-healthcheck, {{ .path }}]}
+{{- else -}}
+httpGet: {path: {{ .path }}, port: http{{ if .settings.TLS_CERT }}, scheme: HTTPS{{ end }}}
+{{- end -}}
+{{- end -}}
+
 {{/* What serving pods and the worker have in common; the argument is a dict of `root` and `part` (serve or worker). */}}
 {{- define "candor.pod" -}}
 {{- $ := .root -}}
 {{- $values := .root.Values -}}
 {{- $worker := eq .part "worker" -}}
 {{- $background := or $worker (not $values.worker.enabled) -}}
+{{- $settings := merge (ternary (deepCopy $values.worker.settings) (dict) $worker) $values.settings -}}
 serviceAccountName: {{ include "candor.account" $ }}
 automountServiceAccountToken: false
 enableServiceLinks: false
@@ -110,17 +120,17 @@ containers:
       - {name: grpc, containerPort: 8001}
       {{- end }}
     startupProbe:
-      httpGet: {path: /readyz, port: http}
+      {{- include "candor.probe" (dict "settings" $settings "path" "/readyz") | nindent 6 }}
       periodSeconds: 2
       timeoutSeconds: 3
       failureThreshold: {{ div (add $values.startupSeconds 1) 2 }}
     readinessProbe:
-      httpGet: {path: /readyz, port: http}
+      {{- include "candor.probe" (dict "settings" $settings "path" "/readyz") | nindent 6 }}
       periodSeconds: 2
       timeoutSeconds: 3
       failureThreshold: 2
     livenessProbe:
-      httpGet: {path: /livez, port: http}
+      {{- include "candor.probe" (dict "settings" $settings "path" "/livez") | nindent 6 }}
       periodSeconds: 10
       timeoutSeconds: 5
       failureThreshold: 6
@@ -178,6 +188,9 @@ volumes:
         - {key: {{ . }}, path: {{ replace "__" "/" . }}}
         {{- end }}
   {{- end }}
+  {{- with $values.extraVolumes }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- end -}}
 
 {{- define "candor.container" -}}
@@ -218,6 +231,12 @@ env:
   {{- range $name, $value := $settings }}
   - {name: CANDOR_{{ $name }}, value: {{ $value | quote }}}
   {{- end }}
+  {{- with $values.extraEnv }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with $values.extraEnvFrom }}
+envFrom: {{- toYaml . | nindent 2 }}
+{{- end }}
 volumeMounts:
   - {name: tmp, mountPath: /tmp}
   - {name: scratch, mountPath: /var/lib/candor}
@@ -240,5 +259,8 @@ volumeMounts:
   {{- else }}
   - {name: bundles, mountPath: /policies, subPath: {{ $values.policies.subPath }}, readOnly: true}
   {{- end }}
+  {{- end }}
+  {{- with $values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end -}}
