@@ -6,13 +6,13 @@ from typing import Any, Final
 
 from pydantic import AwareDatetime, Field
 
-from candor.contract.documents import Answer, Body, Interval, Text
+from candor.contract.documents import Answer, Interval, Request, Text
 
 MOST_BACKTESTED: Final = 50_000
 """Maximum number of rows in a backtest."""
 
 
-class BacktestRequest(Body):
+class BacktestRequest(Request):
     """The policy to replay, and the rows."""
 
     document: dict[str, Any] | None = Field(

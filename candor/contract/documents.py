@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 Text = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00]*$")]
 """Text that every database stores: not empty, and without NUL, which PostgreSQL refuses."""
@@ -28,3 +28,17 @@ class Body(BaseModel):
     """Base of everything that the service reads: frozen, and closed to unknown fields, so that typos are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+class Request(Body):
+    """Base of a whole request."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_unknown_field(cls, given: Any) -> Any:
+        """Leave out all unknown fields but the first: an error for each of thousands would hold up the event loop."""
+        fields = cls.model_fields
+        if not isinstance(given, dict) or len(given) <= len(fields):
+            return given
+        known = {name: given[name] for name in fields if name in given}
+        unknown = next((name for name in given if name not in fields), None)
+        return given if unknown is None else known | {unknown: given[unknown]}

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AwareDatetime, ConfigDict, FailFast, Field
 
-from candor.contract.documents import Answer, Body, Text
+from candor.contract.documents import Answer, Body, Request, Text
 
 MOST_ITEMS: Final = 10_000
 """Maximum number of items in one request."""
@@ -22,7 +22,7 @@ class FeedbackEntry(Body):
     labelled_at: AwareDatetime | None = Field(None, description="When the label became known; default: now.")
 
 
-class FeedbackRequest(Body):
+class FeedbackRequest(Request):
     """True labels of earlier predictions."""
 
     model_config = ConfigDict(

@@ -15,7 +15,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from candor.contract.documents import Answer, Body, Text
+from candor.contract.documents import Answer, Body, Request, Text
 from candor.contract.feedback import FeedbackStatus
 from candor.contract.predictions import AppliedPolicy, Decision, RowsRequest
 
@@ -99,7 +99,7 @@ class LabelsEntry(Body):
     labelled_at: AwareDatetime | None = Field(None, description="When the labels became known; default: now.")
 
 
-class LabelsFeedback(Body):
+class LabelsFeedback(Request):
     """True labels of earlier predictions of a multi-label model."""
 
     model_config = ConfigDict(

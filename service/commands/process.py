@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = structlog.get_logger(__name__)
 
-_SWITCH_S: Final = 0.0002  # a busy thread, with refusals say, keeps Python's lock from a batch for as long each time
+SWITCH_S: Final = 0.0002  # a busy thread, with refusals say, keeps Python's lock from a batch for as long each time
 # libuv accepts one connection of each listener in a turn of the event loop. A turn may run a batch, so that with a
 # single listener the last of 64 clients that connect at once would wait for 64 batches.
 _LISTENERS: Final = 16
@@ -45,7 +45,7 @@ def application_of(settings: Settings, others: Others | None = None) -> Candor:
     gc.collect()
     gc.freeze()
     gc.enable()
-    sys.setswitchinterval(_SWITCH_S)
+    sys.setswitchinterval(SWITCH_S)
     return application
 
 

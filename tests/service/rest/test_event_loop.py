@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import io
 import json
 import os
 import re
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +30,7 @@ from candor.contract.feedback import MOST_ITEMS
 from candor.contract.policies import MOST_PARTS, MOST_SEGMENTS
 from candor.contract.prior_shift import MOST_ESTIMATED
 from candor.contract.simulation import MOST_SIMULATED
+from service.commands.process import SWITCH_S
 from service.dashboard import routes as dashboard
 from service.dashboard import session
 from service.operations import oidc
@@ -124,6 +127,18 @@ class Beats:
             self._loop.call_later(0.001, self._beat)
         else:
             self._ended.set()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def as_served() -> Iterator[None]:
+    """Threads take turns as in `candor serve`, and what other tests left behind is not passed over by the collector."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_S)
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+    sys.setswitchinterval(before)
 
 
 @pytest.fixture(scope="module")
