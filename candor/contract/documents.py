@@ -29,6 +29,7 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+
 class Request(Body):
     """Base of a whole request."""
 
