@@ -50,7 +50,7 @@ from candor.contract.prior_shift import PriorShift, PriorShiftReport
 from candor.contract.problem import Problem
 from candor.contract.recalibration import Recalibration, RecalibrationReport
 from candor.contract.revisions import Pointer, PolicyProposal, Rejection, Revision, RevisionPage
-from candor.contract.simulation import Simulation
+from candor.contract.simulation import Simulation, SimulationRequest
 from candor.contract.traffic import TrafficChange
 from service.state.database import now_us
 from service.times import iso
@@ -467,3 +467,15 @@ def test_a_field_that_a_newer_service_adds_is_ignored(shared: Any) -> None:
     assert Liveness.model_validate(newer) == Liveness.model_validate(document)
     with pytest.raises(ValidationError, match="added"):
         exactly(Liveness, newer)
+
+
+def test_thousands_of_unknown_fields_are_one_error() -> None:
+    many = {f"unknown{number}": number for number in range(20_000)}
+    with pytest.raises(ValidationError) as refused:
+        SimulationRequest.model_validate({"rows": "many"} | many)
+    assert [(error["type"], error["loc"]) for error in refused.value.errors()] == [
+        ("int_parsing", ("rows",)),
+        ("extra_forbidden", ("unknown0",)),
+    ]
+    with pytest.raises(ValidationError, match="typo"):
+        SimulationRequest.model_validate({"typo": 1})
