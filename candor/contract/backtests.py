@@ -6,13 +6,13 @@ from typing import Any, Final
 
 from pydantic import AwareDatetime, Field
 
-from candor.contract.documents import Answer, Interval, Request, Text
+from candor.contract.documents import Answer, Body, Interval, Text
 
 MOST_BACKTESTED: Final = 50_000
 """Maximum number of rows in a backtest."""
 
 
-class BacktestRequest(Request):
+class BacktestRequest(Body):
     """The policy to replay, and the rows."""
 
     document: dict[str, Any] | None = Field(

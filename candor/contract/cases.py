@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from candor.contract.documents import Answer, Request, Text
+from candor.contract.documents import Answer, Body, Text
 
 MOST_AT_ONCE: Final = 100
 """Maximum number of cases in one claim."""
@@ -166,7 +166,7 @@ class Claims(Answer):
     items: tuple[Case, ...]
 
 
-class ClaimRequest(Request):
+class ClaimRequest(Body):
     """Which cases to claim: those assigned to you first, then the first free ones in order."""
 
     count: int = Field(1, ge=1, le=MOST_AT_ONCE, description="Maximum number of cases.")
@@ -175,33 +175,33 @@ class ClaimRequest(Request):
     order: CaseOrder = "priority"
 
 
-class CaseClaim(Request):
+class CaseClaim(Body):
     """Claim one case, or extend your claim."""
 
     lease_s: int = _LEASE
 
 
-class CaseLabel(Request):
+class CaseLabel(Body):
     """The true label of a case."""
 
     label: Text = Field(description="True label, one of the model's label names.")
     lease: int | None = _FENCE
 
 
-class CaseSkip(Request):
+class CaseSkip(Body):
     """Why a case cannot be labelled."""
 
     reason: Text = Field(max_length=500)
     lease: int | None = _FENCE
 
 
-class CaseRelease(Request):
+class CaseRelease(Body):
     """Give a claim back, or reopen a case that you labelled or skipped."""
 
     lease: int | None = _FENCE
 
 
-class CaseAssign(Request):
+class CaseAssign(Body):
     """Reserve a case for a person."""
 
     to: Text | None = Field(max_length=200, description="Name of the person's API key; null for anyone.")

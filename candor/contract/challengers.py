@@ -6,13 +6,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from candor.contract.documents import Answer, Interval, Request
+from candor.contract.documents import Answer, Body, Interval
 from candor.contract.fields import refusal
 
 Arm = Literal["active", "challenger"]
 
 
-class ChallengerRequest(Request):
+class ChallengerRequest(Body):
     """A revision to score beside the active one: by its id, or the newest revision of a bundle."""
 
     revision: Annotated[str, Field(pattern=r"^r[1-9][0-9]{0,17}$")] | None = Field(

@@ -24,14 +24,14 @@ class Answer(BaseModel):
         return self.model_dump(mode="json", exclude_unset=True, warnings=False)
 
 
-class Body(BaseModel):
-    """Base of everything that the service reads: frozen, and closed to unknown fields, so that typos are errors."""
+class Entry(BaseModel):
+    """Base of what a request has thousands of: frozen, and closed to unknown fields, so that typos are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Request(Body):
-    """Base of a whole request."""
+class Body(Entry):
+    """Base of everything else that the service reads, with one error for all unknown fields."""
 
     @model_validator(mode="before")
     @classmethod

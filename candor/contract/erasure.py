@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import ConfigDict, Field
 
-from candor.contract.documents import Answer, Request, Text
+from candor.contract.documents import Answer, Body, Text
 
 
-class ErasureRequest(Request):
+class ErasureRequest(Body):
     """The subject to erase, named by exactly one of the three fields."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"group": "card-5"}})

@@ -6,13 +6,13 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AwareDatetime, ConfigDict, FailFast, Field
 
-from candor.contract.documents import Answer, Body, Request, Text
+from candor.contract.documents import Answer, Body, Entry, Text
 
 MOST_ITEMS: Final = 10_000
 """Maximum number of items in one request."""
 
 
-class FeedbackEntry(Body):
+class FeedbackEntry(Entry):
     """The true label of one earlier prediction, named by its id or by your own reference."""
 
     prediction_id: str | None = Field(None, description="Id from the prediction's answer.")
@@ -22,7 +22,7 @@ class FeedbackEntry(Body):
     labelled_at: AwareDatetime | None = Field(None, description="When the label became known; default: now.")
 
 
-class FeedbackRequest(Request):
+class FeedbackRequest(Body):
     """True labels of earlier predictions."""
 
     model_config = ConfigDict(

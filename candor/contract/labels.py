@@ -15,7 +15,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from candor.contract.documents import Answer, Body, Request, Text
+from candor.contract.documents import Answer, Body, Entry, Text
 from candor.contract.feedback import FeedbackStatus
 from candor.contract.predictions import AppliedPolicy, Decision, RowsRequest
 
@@ -85,7 +85,7 @@ def _first_wrong(labels: Any) -> Any:
     return labels
 
 
-class LabelsEntry(Body):
+class LabelsEntry(Entry):
     """The true labels of one earlier prediction, named by its id or by your own reference."""
 
     prediction_id: str | None = Field(None, description="Id from the prediction's answer.")
@@ -99,7 +99,7 @@ class LabelsEntry(Body):
     labelled_at: AwareDatetime | None = Field(None, description="When the labels became known; default: now.")
 
 
-class LabelsFeedback(Request):
+class LabelsFeedback(Body):
     """True labels of earlier predictions of a multi-label model."""
 
     model_config = ConfigDict(

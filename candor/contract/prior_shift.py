@@ -8,7 +8,7 @@ from pydantic import AwareDatetime, ConfigDict, Field
 
 from candor.contract.certificates import PolicyCertificates
 from candor.contract.changes import DecisionChanges
-from candor.contract.documents import Answer, Body, Interval, Request, Text
+from candor.contract.documents import Answer, Body, Interval, Text
 
 MOST_ESTIMATED: Final = 200_000
 """Maximum number of predictions to estimate class frequencies from."""
@@ -29,7 +29,7 @@ class PriorShiftEstimate(Body):
     )
 
 
-class PriorShiftRequest(Request):
+class PriorShiftRequest(Body):
     """The new class frequencies: either known (`target`) or estimated from recent predictions (`estimate`)."""
 
     model_config = ConfigDict(

@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from candor.contract.certificates import PolicyCertificates, Thresholds
 from candor.contract.changes import DecisionChanges
-from candor.contract.documents import Answer, Body, Request, Text
+from candor.contract.documents import Answer, Body, Text
 from candor.contract.gate import Gate, GateMode
 from candor.contract.metrics import ConfidenceHistogram, Decomposition, MetricChange, Reliability
 from candor.contract.traffic import TrafficChange
@@ -84,7 +84,7 @@ class RecalibrationLimits(Body):
     )
 
 
-class RecalibrationRequest(Request):
+class RecalibrationRequest(Body):
     """What to recalibrate, on which rows, and what to do with the result."""
 
     model_config = ConfigDict(

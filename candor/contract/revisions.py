@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from candor.contract.certificates import SolvedPolicy
-from candor.contract.documents import Answer, Request, Text
+from candor.contract.documents import Answer, Body, Text
 from candor.contract.jobs import GateState
 from candor.contract.prior_shift import PriorShiftReport
 from candor.contract.recalibration import RecalibrationReport
@@ -16,13 +16,13 @@ from candor.contract.traffic import Guard, TrafficChange
 RevisionState = Literal["active", "previous", "proposed", "refused", "rejected", "superseded"]
 
 
-class MoveRequest(Request):
+class MoveRequest(Body):
     """Why the active revision is rolled back. The audit log keeps it."""
 
     reason: Text | None = Field(None, max_length=1000)
 
 
-class GuardRequest(Request):
+class GuardRequest(Body):
     """A guard: it rolls the activation back if the share of an action changes too much."""
 
     window: float = Field(gt=0, le=30 * 86_400, description="Seconds after the activation.")
@@ -50,7 +50,7 @@ class ActivationRequest(MoveRequest):
     guard: GuardRequest | None = Field(None, description="Roll back if the traffic changes too much; null: do not.")
 
 
-class RejectionRequest(Request):
+class RejectionRequest(Body):
     """Why a proposal is rejected. The audit log keeps it."""
 
     reason: Text = Field(max_length=1000)

@@ -8,13 +8,13 @@ from pydantic import AwareDatetime, ConfigDict, Field
 
 from candor.contract.certificates import PolicyCertificates
 from candor.contract.changes import Volume
-from candor.contract.documents import Answer, Interval, Request, Text
+from candor.contract.documents import Answer, Body, Interval, Text
 
 MOST_SIMULATED: Final = 50_000
 """Maximum number of rows in a simulation."""
 
 
-class SimulationRequest(Request):
+class SimulationRequest(Body):
     """The policy to simulate, the rows, and what to compare with."""
 
     model_config = ConfigDict(
