@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from importing.examples import make_examples
 from importing.model import OnnxModel
 from importing.rows import read_rows
 from importing.split import SHARES, split
+from tests.memory import most_traced
 
 from . import graphs
 
@@ -38,17 +38,15 @@ def test_images_and_arrays_are_read_in_parts(tmp_path: Path, monkeypatch: pytest
         save(path, pixels=np.moveaxis(pixels / np.float32(255), -1, 1), y=names)
     model = OnnxModel(graphs.photographs(SIDE, SIDE), "photographs.onnx")
     monkeypatch.setattr(build, "_CHUNK_BYTES", SIDE * SIDE * 3 * 10)
-    tracemalloc.start()
-    try:
+
+    def score() -> np.ndarray:
         rows = read_rows(path, label=label)
         describe(rows)
         split(rows, SHARES, seed=0)
         examples = make_examples(rows, model.inputs)
         graph = Graph(inputs=examples.inputs, output=GraphOutput(name="scores", form="logits"))
-        logits = build.score(graph, model.run, examples.values, rows, 2, lambda _: None)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+        return build.score(graph, model.run, examples.values, rows, 2, lambda _: None)
+
     expected = (pixels[order] / 255).mean(axis=(1, 2)) @ graphs.WEIGHTS
-    np.testing.assert_allclose(logits, expected, atol=1e-4)
-    assert peak < pixels.nbytes / 2
+    np.testing.assert_allclose(score(), expected, atol=1e-4)
+    assert most_traced(score) < pixels.nbytes / 2

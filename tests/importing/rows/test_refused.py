@@ -3,7 +3,6 @@
 import gzip
 import io
 import json
-import tracemalloc
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 from importing.errors import RowsError
 from importing.rows import csv_file, npz, read_rows, stream
 from tests.damage import damaged
+from tests.memory import most_traced
 
 GOOD = "amount,country,y\n1,DE,a\n2,FR,b\n"
 
@@ -286,17 +286,16 @@ def test_small_archives_of_large_arrays_are_refused_before_they_are_unpacked(
     path = tmp_path / "rows.npz"
     archive(path, {"x.npy": member(np.zeros(4_000_000)), "y.npy": member(np.arange(2))})
     assert path.stat().st_size < 100_000
-    tracemalloc.start()
-    try:
-        monkeypatch.setattr(npz.shutil, "disk_usage", lambda _: SimpleNamespace(free=40_000_000))
-        with pytest.raises(RowsError, match=r"too large to unpack\. Found: 32\d{6} bytes\. Expected: at most 20000000"):
+
+    def refused(match: str) -> None:
+        with pytest.raises(RowsError, match=match):
             read_rows(path, label="y")
-        monkeypatch.setattr(npz, "_MAX_BYTES", 30_000_000)
-        with pytest.raises(RowsError, match=r"The arrays are too large\. Found: 32\d{6} bytes"):
-            read_rows(path, label="y")
-        assert tracemalloc.get_traced_memory()[1] < 2_000_000
-    finally:
-        tracemalloc.stop()
+
+    monkeypatch.setattr(npz.shutil, "disk_usage", lambda _: SimpleNamespace(free=40_000_000))
+    too_large = r"too large to unpack\. Found: 32\d{6} bytes\. Expected: at most 20000000"
+    assert most_traced(lambda: refused(too_large)) < 2_000_000
+    monkeypatch.setattr(npz, "_MAX_BYTES", 30_000_000)
+    assert most_traced(lambda: refused(r"The arrays are too large\. Found: 32\d{6} bytes")) < 2_000_000
 
 
 def test_image_folders(tmp_path: Path) -> None:

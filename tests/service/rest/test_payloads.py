@@ -6,7 +6,6 @@ import base64
 import io
 import json
 import struct
-import tracemalloc
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -23,6 +22,7 @@ from service.errors import CandorError, InputShapeError, InputTypeError, InputVa
 from service.inference.encoded import decode_images
 from service.inference.inputs import Encoder, conform
 from service.rest.payloads import FORM_TYPE, IMAGE_TYPES, NPY_TYPES, TEXT_TYPE, Payload, parse
+from tests.memory import most_traced
 
 SPECS = [
     InputSpec(kind="image", dtype="uint8", shape=(2, 2, 1)),
@@ -153,14 +153,13 @@ def test_a_png_arrives_as_its_pixels() -> None:
 def test_one_long_text_among_numbers_costs_nothing() -> None:
     """Left to itself NumPy would make 40 GB of this: each of a million entries as wide as the longest."""
     body = json.dumps({"inputs": [["a" * 10_000] + [1] * 1_000_000]}).encode()
-    tracemalloc.start()
-    try:
-        with pytest.raises(InputTypeError, match="numbers") as refused:
+
+    def refused() -> None:
+        with pytest.raises(InputTypeError, match="numbers") as raised:
             parse(body, "application/json", SPECS[1], max_rows=30_000)
-        assert tracemalloc.get_traced_memory()[1] < 40 * len(body)
-    finally:
-        tracemalloc.stop()
-    assert refused.value.where == "/inputs/0"
+        assert raised.value.where == "/inputs/0"
+
+    assert most_traced(refused) < 40 * len(body)
 
 
 @pytest.mark.parametrize("word", ["true", "false"])
@@ -272,14 +271,13 @@ def test_many_images_arrive_as_their_pixels_whichever_way_they_come() -> None:
 def test_the_pixels_of_all_images_count_before_one_is_decoded() -> None:
     spec = InputSpec(kind="image", dtype="uint8", shape=(2, 2, 1), resize=True)
     files = [encode_png(np.zeros((3000, 3000, 1), np.uint8)) for _ in range(3)]
-    tracemalloc.start()
-    try:
-        with pytest.raises(InputValueError, match="together") as refused:
+
+    def refused() -> None:
+        with pytest.raises(InputValueError, match="together") as raised:
             decode_images(files, spec, max_pixels=2 * 9_000_000)
-        assert tracemalloc.get_traced_memory()[1] < 1_000_000
-    finally:
-        tracemalloc.stop()
-    assert (refused.value.where, refused.value.found) == ("/inputs/2", "27000000 pixels up to this one")
+        assert (raised.value.where, raised.value.found) == ("/inputs/2", "27000000 pixels up to this one")
+
+    assert most_traced(refused) < 1_000_000
     assert decode_images(files, spec, max_pixels=3 * 9_000_000).shape == (3, 2, 2, 1)
 
 
@@ -292,10 +290,9 @@ def test_small_images_count_as_what_they_become() -> None:
 
 def test_an_image_of_another_size_is_refused_before_its_pixels_are_unpacked() -> None:
     large = encode_png(np.zeros((3000, 3000, 1), np.uint8))
-    tracemalloc.start()
-    try:
+
+    def refused() -> None:
         with pytest.raises(InputValueError, match="wrong size"):
             decode_images([large], SPECS[0], max_pixels=10**8)
-        assert tracemalloc.get_traced_memory()[1] < 1_000_000
-    finally:
-        tracemalloc.stop()
+
+    assert most_traced(refused) < 1_000_000
