@@ -156,6 +156,10 @@ class Candor:
             status = status or CLIENT_GONE
         except CandorError as error:
             await _send(self._requests.refused(error, scope), noting_send)
+        except asyncio.CancelledError:  # the server's, once a stop has waited as long as it may
+            if status:
+                raise
+            await _send(self._requests.refused(errors.stopping(), scope), noting_send)
         except Exception as error:  # noqa: BLE001 — it is logged
             response = self._requests.failed(error, scope)
             if not status:

@@ -402,6 +402,11 @@ class OverloadedError(UnavailableError):
     kind = "overloaded"
 
 
+def stopping() -> OverloadedError:
+    """Return the error of a request that a stop leaves no time for."""
+    return OverloadedError("The service is stopping.", remedy="Ask another replica, or try again later.")
+
+
 class DeadlineExceededError(UnavailableError):
     """The deadline of the request passed while it was queued."""
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from service.errors import DeadlineExceededError, OverloadedError, RunTooLongError, UnavailableError
+from service.errors import DeadlineExceededError, OverloadedError, RunTooLongError, UnavailableError, stopping
 from service.inference.statistics import Refusals
 
 _SMOOTHING = 0.1  # weight of the newest batch in the expected time per row
@@ -247,7 +247,7 @@ class Batcher(Generic[Work, Result]):
 
     def _refusal(self) -> OverloadedError:
         if self._closing:
-            return OverloadedError("The service is stopping.", remedy="Ask another replica, or try again later.")
+            return stopping()
         return OverloadedError(
             "Too many predictions are queued.",
             found=f"{self._queued_rows} rows waiting",

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,6 +16,7 @@ import pytest
 from tests.waiting import PATIENCE_S, until
 
 from .conftest import Spawn
+from .workers.test_workers import children
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -47,6 +52,26 @@ def test_a_stop_does_not_wait_for_a_body(spawn: Spawn, path: str) -> None:
         answer = b"".join(iter(lambda: stalled.recv(4096), b""))
     assert answer.startswith(b"HTTP/1.1 503 "), answer
     assert b"\r\nconnection: close\r\n" in answer
+    status, said = service.end()
+    assert status == 0, said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_an_upload_that_a_stop_cuts_off_is_unavailable_not_an_error(spawn: Spawn) -> None:
+    service = spawn(drain_timeout_s="1")
+
+    def checking() -> int | None:
+        commands = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in children(service.popen.pid)}
+        return next((child for child, command in commands.items() if b"row_files.check" in command), None)
+
+    with ThreadPoolExecutor() as beside:
+        sets, csv = "/v1/models/digits/labelled-sets", {"content-type": "text/csv"}
+        upload = beside.submit(service.http.post, sets, content=b"label\nx\n", headers=csv)
+        os.kill(until(checking), signal.SIGSTOP)
+        service.popen.send_signal(signal.SIGTERM)
+        answer = upload.result()
+    assert (answer.status_code, answer.json()["detail"]) == (503, "The service is stopping."), answer.text
+    assert "retry-after" in answer.headers
     status, said = service.end()
     assert status == 0, said
 
