@@ -37,13 +37,7 @@ def label_times(connection: Connection, model: str, *, at_most: int) -> Times:
     labels = select(both).order_by(both.c.received_at.desc()).limit(at_most).cte("labels")
     count, oldest = connection.execute(select(func.count(), func.min(labels.c.received_at)).select_from(labels)).one()
     since = oldest + 1 if count == at_most else 0
-    about = (
-        predictions.c.id,
-        predictions.c.origin,
-        predictions.c.created_at,
-        labels.c.source,
-        labels.c.received_at,
-    )
+    about = predictions.c.id, predictions.c.origin, predictions.c.created_at, labels.c.source, labels.c.received_at
     found = union_all(
         *(
             looked_up(connection, select(*about), labels, labels.c.target, by=name).where(labels.c.by_reference == kind)

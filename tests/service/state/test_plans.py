@@ -16,6 +16,7 @@ from service.state.database import Database
 from service.state.erasure import Subject, erase
 from service.state.feedback import FeedbackItem, FeedbackStore
 from service.state.first_labels import first_labels
+from service.state.label_times import label_times
 from service.state.labelled import load_labelled_rows
 from service.state.predictions import PredictionLog
 from service.state.retention import prune
@@ -36,6 +37,7 @@ DAY = 86_400_000_000
 FOUND = ("(id=?)", "(reference=?)", "(origin=? AND created_at", "INDEX predictions_drawn (origin=?", "(origin=?)")
 USES: dict[str, Callable[[Database], Any]] = {
     "feedback": lambda state: FeedbackStore(state).add("pets", items(range(20, 40)), by="till"),
+    "label times": lambda state: _read(state, lambda here: label_times(here, "pets", at_most=20)),
     "first labels": lambda state: _read(state, lambda here: first_labels(here, "pets", {1}, targets(range(20)))),
     "counting labels": lambda state: _read(state, lambda here: count_labelled(here, WINDOW, at_most=30)),
     "thinned rows": lambda state: _read(state, lambda here: load_unlabelled_rows(here, WINDOW, classes=3, bits=5)),
@@ -99,7 +101,7 @@ def test_sqlite_finds_predictions_by_id_reference_or_time(tmp_path: Path, use: s
     asked = [(sql, parameters) for sql, parameters in sent if " predictions" in sql and not sql.startswith("INSERT")]
     assert asked
     for sql, parameters in asked:
-        ways = [way for way in plan(state, sql, parameters) if way.split()[1].startswith("predictions")]
+        ways = [way for way in plan(state, sql, parameters) if way.partition(" ")[2].startswith("predictions")]
         assert all(any(found in way for found in FOUND) for way in ways), (sql, ways)
     state.close()
 
