@@ -11,7 +11,7 @@ TEST_PROCESSES ?= 3
 STUDIES ?= lenet-birdcat wang2021 singh2021 guo2017 losses-cifar10
 STUDY_SCALE ?= small
 STUDY_WORKERS ?= 2
-SHELL_SCRIPTS := .ci/run docker/finish-venv docker/postgres/create-candor.sh docker/smoke-test docker/smoke-*.sh tests/docker/stand-ins/postgres-entrypoint
+SHELL_SCRIPTS := .ci/run docker/finish-venv docker/postgres/roles.sh docker/smoke-test docker/smoke-*.sh tests/docker/stand-ins/postgres-entrypoint
 
 .PHONY: help setup demo fraud serve train test quick durations check reference docs format protocol lock sbom provenance pins audit clients ray magika places peers chart smoke gpu studies clean
 

@@ -1,11 +1,12 @@
 # shellcheck shell=bash disable=SC2154
-# Three replicas behind nginx with their state in PostgreSQL: a part of docker/smoke-test.
+# Three replicas behind nginx and a worker, with their state in PostgreSQL: a part of docker/smoke-test.
 
 readonly LOAD_S=12
 readonly REACHES_ALL_WITHIN_S=10
 
 replicas() { "${compose[@]}" ps -q replica; }
-all_healthy() { for container in $(replicas); do wait_healthy; done; }
+all_healthy() { for container in $(replicas) $("${compose[@]}" ps -q worker); do wait_healthy; done; }
+as_postgres() { "${compose[@]}" exec -T postgres psql --no-psqlrc --tuples-only --no-align --field-separator ' ' "$@"; }
 serves() {
   docker exec --env CANDOR_API_KEY "$1" python -I -c '
 import os, urllib.request
@@ -44,11 +45,13 @@ build --tag "candor:$CANDOR_TAG"
 up
 all_healthy
 [ "$(replicas | wc -l)" = 3 ] || fail "$(replicas | wc -l) replicas instead of 3"
+container=$("${compose[@]}" ps -q worker)
+check_confined 10001
 container=$("${compose[@]}" ps -q gateway)
 check_confined 101
 container=$("${compose[@]}" ps -q postgres)
 check_confined 999
-for id in $(replicas); do
+for id in $(replicas) $("${compose[@]}" ps -q worker); do
   docker inspect --format '{{json .Config.Env}}' "$id" | grep -i 'password=' >/dev/null && fail "the environment contains a password"
   [ -z "$(docker port "$id")" ] || fail "a replica has a port of its own"
 done
@@ -70,9 +73,9 @@ check feedback
 check activate
 all_serve "$("$PYTHON" -c "import json; print(json.load(open('$work/state.json'))['active'])")"
 
-# Prometheus finds every replica and may read its metrics.
+# Prometheus finds every replica and the worker, and may read their metrics.
 COMPOSE_PROFILES=postgres,observability up prometheus
-check scraped 3
+check scraped 4
 COMPOSE_PROFILES=postgres,observability "${compose[@]}" rm --stop --force prometheus >/dev/null 2>&1
 
 # One replica dies and one is stopped; clients notice neither.
@@ -87,11 +90,17 @@ docker start "$container" >/dev/null
 wait_healthy
 check survived
 
-# The service's role is no superuser, and the superuser cannot come from another container.
-roles=$("${compose[@]}" exec -T postgres psql --username postgres --tuples-only --no-align --field-separator ' ' \
-  --command "SELECT rolname, rolsuper, rolpassword IS NULL FROM pg_authid WHERE rolname IN ('candor', 'postgres') ORDER BY 1")
-[ "$roles" = "$(printf 'candor f f\npostgres t t')" ] || fail "roles of PostgreSQL: $roles"
-say "roles: candor owns its database and no more"
+# Only the worker has the role that owns the tables; the replicas' can change none, and the superuser cannot come from another container.
+roles=$(as_postgres --username postgres --command "SELECT rolname, rolsuper, rolcreatedb, rolcreaterole, rolpassword IS NULL FROM pg_authid
+  WHERE rolname IN ('candor', 'candor_replica', 'postgres') ORDER BY 1")
+[ "$roles" = "$(printf 'candor f f f f\ncandor_replica f f f f\npostgres t t t t')" ] || fail "roles of PostgreSQL: $roles"
+connected=$(as_postgres --username postgres --command "SELECT DISTINCT host(client_addr), usename FROM pg_stat_activity
+  WHERE datname = 'candor' AND client_addr IS NOT NULL" | awk '{print $2}' | sort | uniq -c | awk '{print $1, $2}')
+[ "$connected" = "$(printf '1 candor\n3 candor_replica')" ] || fail "containers connected by role: $connected"
+for ddl in "CREATE TABLE mine ()" "ALTER TABLE audit DISABLE TRIGGER ALL" "DROP TABLE sessions"; do
+  as_postgres --username candor_replica --dbname candor --command "$ddl" >/dev/null 2>&1 && fail "a replica may $ddl"
+done
+say "roles: the worker's owns the tables, the replicas' cannot change them"
 
 # After a restart of PostgreSQL, everything acknowledged is there.
 "${compose[@]}" restart postgres >/dev/null 2>&1
@@ -107,8 +116,9 @@ restore() {
     --command 'DROP SCHEMA public CASCADE' --command 'CREATE SCHEMA public' 2>/dev/null || fail "empty the database"
   "${compose[@]}" exec -T postgres pg_restore --username candor --dbname candor --exit-on-error --single-transaction \
     <"$work/backup.dump" || fail "restore"
+  "${compose[@]}" exec -T postgres sh /docker-entrypoint-initdb.d/roles.sh || fail "rights of the roles"
 }
-"${compose[@]}" stop replica >/dev/null 2>&1
+"${compose[@]}" stop replica worker >/dev/null 2>&1
 check unavailable
 "${compose[@]}" stop gateway >/dev/null 2>&1
 restore

@@ -194,18 +194,18 @@ def _load(http: httpx.Client, wanted: Callable[[], bool]) -> str:
     return f"{answered} requests of {CLIENTS} clients in {time.monotonic() - began:.0f} s, none failed"
 
 
-def scraped(http: httpx.Client, replicas: str) -> str:
-    """Prometheus has found this number of replicas and reads of each how full PostgreSQL's disk is."""
+def scraped(http: httpx.Client, services: str) -> str:
+    """Prometheus has found this number of services and reads of each how full PostgreSQL's disk is."""
     url = f"http://127.0.0.1:{os.environ['PROMETHEUS_PORT']}/api/v1/query"
     give_up, up = time.monotonic() + 60, None
-    while up != int(replicas):
-        expect(time.monotonic() < give_up, f"Prometheus reads {up} of {replicas} replicas")
+    while up != int(services):
+        expect(time.monotonic() < give_up, f"Prometheus reads {up} of {services} services")
         time.sleep(0.5)
         with contextlib.suppress(httpx.TransportError):
             query = "count(candor_state_free_bytes > 0)"
             result = http.get(url, params={"query": query}, headers={"authorization": ""}).json()
             up = sum(int(sample["value"][1]) for sample in result["data"]["result"]) if "data" in result else None
-    return f"Prometheus reads {up} replicas, and how much room PostgreSQL's disk has"
+    return f"Prometheus reads {up} services, and how much room PostgreSQL's disk has"
 
 
 def state(http: httpx.Client) -> dict[str, Any]:

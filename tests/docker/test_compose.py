@@ -19,7 +19,7 @@ CANDOR = sorted(name for name, service in SERVICES.items() if "/Dockerfile" in s
 PROFILES = {
     "cpu": {"init", "candor"},
     "gpu": {"init", "candor-gpu"},
-    "postgres": {"secrets", "postgres", "init-postgres", "replica", "gateway"},
+    "postgres": {"secrets", "postgres", "init-postgres", "replica", "worker", "gateway"},
     "observability": {"secrets", "prometheus", "grafana"},
 }
 
@@ -49,6 +49,7 @@ def test_the_service_waits_for_what_it_needs() -> None:
         ("postgres", "secrets"): done,
         ("init-postgres", "postgres"): healthy,
         ("replica", "init-postgres"): done,
+        ("worker", "init-postgres"): done,
         ("gateway", "replica"): healthy,
         ("grafana", "secrets"): done,
     }
@@ -88,7 +89,7 @@ def test_ports_are_open_to_this_machine_only() -> None:
 def test_the_database_is_reached_by_its_own_only() -> None:
     assert COMPOSE["networks"]["database"] == {"internal": True}
     assert {name for name, service in SERVICES.items() if "database" in service.get("networks", [])} == {
-        "postgres", "init-postgres", "replica",
+        "postgres", "init-postgres", "replica", "worker",
     }  # fmt: skip
     assert SERVICES["postgres"]["networks"] == ["database"]
     assert SERVICES["init"]["network_mode"] == SERVICES["secrets"]["network_mode"] == "none"
@@ -131,7 +132,8 @@ def readers(volume: str) -> set[str]:
 def test_each_secret_is_seen_by_those_that_need_it() -> None:
     assert readers("keys") == {"init"}
     assert readers("keys-postgres") == {"init-postgres"}
-    assert readers("database-password") == {"secrets", "postgres", "init-postgres", "replica"}
+    assert readers("database-password") == {"secrets", "postgres", "init-postgres", "worker"}
+    assert readers("replica-password") == {"secrets", "postgres", "replica"}
     assert readers("grafana-password") == {"secrets", "grafana"}
     assert {name for name, service in SERVICES.items() if "/first-key" in str(service["volumes"])} == {
         "init", "init-postgres",
@@ -155,7 +157,7 @@ def test_init_makes_one_key_in_a_file_or_takes_yours(name: str) -> None:
 def test_the_engine_waits_longer_than_the_service_drains() -> None:
     from service.settings import Settings
 
-    for name in ("candor", "candor-gpu", "replica"):
+    for name in ("candor", "candor-gpu", "replica", "worker"):
         grace = SERVICES[name]["stop_grace_period"]
         assert int(grace.removesuffix("s")) > Settings.model_fields["drain_timeout_s"].default
 
