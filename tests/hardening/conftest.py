@@ -14,8 +14,8 @@ from tests.service.conftest import (
     in_place_of_python,
     launch,
     migrated,
+    migrated_postgresql,
     postgresql_url,
-    spawn,
     start,
 )
 
@@ -26,9 +26,9 @@ __all__ = [
     "in_place_of_python",
     "launch",
     "migrated",
+    "migrated_postgresql",
     "postgresql_url",
     "running",
-    "spawn",
     "start",
 ]
 

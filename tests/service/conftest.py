@@ -388,8 +388,7 @@ def migrated(made_once: MadeOnce) -> Path:
     """An SQLite state with its tables and without a secret, to be copied, since all migrations take a while."""
 
     def make(folder: Path) -> None:
-        Database.open(f"sqlite:///{folder}/state.db").close()
-        forget_secret(folder)
+        forget_secret(f"sqlite:///{folder}/state.db")
 
     return made_once("migrated", make) / "state.db"
 
@@ -400,14 +399,14 @@ def first_revision(launch: Callable[..., InThread], made_once: MadeOnce) -> Path
 
     def make(folder: Path) -> None:
         launch(folder).close()
-        forget_secret(folder)
+        forget_secret(f"sqlite:///{folder}/state.db")
 
     return made_once("first-revision", make) / "state.db"
 
 
-def forget_secret(folder: Path) -> None:
-    """Let every service that starts on a copy of a state make a secret of its own."""
-    database = Database.open(f"sqlite:///{folder}/state.db")
+def forget_secret(url: str) -> None:
+    """Make the tables that a state lacks, and let every service that starts on a copy make a secret of its own."""
+    database = Database.open(url)
     with database.begin() as connection:
         connection.execute(delete(tables.secrets))
     database.close()
@@ -672,9 +671,23 @@ def module_spawn(digits: Digits, tmp_path_factory: pytest.TempPathFactory, first
 
 
 @pytest.fixture
-def postgresql_url() -> Iterator[str]:
-    """A database of the test's own."""
+def empty_postgresql_url() -> Iterator[str]:
+    """A database of the test's own, without tables."""
     yield from new_postgresql()
+
+
+@pytest.fixture(scope="session")
+def migrated_postgresql() -> Iterator[str]:
+    """A state on PostgreSQL with its tables and without a secret, to be copied, since all migrations take a second."""
+    for url in new_postgresql():
+        forget_secret(url)
+        yield url
+
+
+@pytest.fixture
+def postgresql_url(migrated_postgresql: str) -> Iterator[str]:
+    """A state of the test's own."""
+    yield from new_postgresql(f'TEMPLATE "{urlsplit(migrated_postgresql).path[1:]}"')
 
 
 @pytest.fixture(scope="session")
@@ -683,13 +696,13 @@ def postgres_url() -> Iterator[str]:
     yield from new_postgresql()
 
 
-def new_postgresql() -> Iterator[str]:
+def new_postgresql(how: str = "") -> Iterator[str]:
     """Give a new database on the test server, dropped at the end."""
     server = os.environ.get("CANDOR_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/postgres")
     name = f"candor_test_{secrets.token_hex(6)}"
     try:
         with psycopg.connect(server, autocommit=True, connect_timeout=30) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"')
+            connection.execute(f'CREATE DATABASE "{name}" {how}')
             # Not to wait for the disk: no test crashes this server, and one that crashes a server has its own.
             connection.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = off')
     except psycopg.OperationalError as error:

@@ -41,16 +41,16 @@ def test_a_worker_updates_the_state_and_runs_what_services_leave_to_it(
 
 
 @pytest.fixture
-def roles(postgresql_url: str) -> Iterator[dict[str, str]]:
+def roles(empty_postgresql_url: str) -> Iterator[dict[str, str]]:
     """URLs of the two roles that docs/how-to/deploy.md creates, neither of which is a superuser."""
     text = Path("docs/how-to/deploy.md").read_text()
     sql = text[text.index("CREATE ROLE candor_owner") :].partition("```")[0]
     names = {name: f"{name}_{token_hex(6)}" for name in ("candor_owner", "candor_app")}
     for name, own in names.items():
         sql = sql.replace(name, own)
-    with psycopg.connect(postgresql_url, autocommit=True) as superuser:
+    with psycopg.connect(empty_postgresql_url, autocommit=True) as superuser:
         superuser.execute(sql)  # type: ignore[arg-type]  # not a literal
-        yield {name: str(URL(postgresql_url).copy_with(username=own)) for name, own in names.items()}
+        yield {name: str(URL(empty_postgresql_url).copy_with(username=own)) for name, own in names.items()}
         for own in names.values():
             superuser.execute(f"DROP OWNED BY {own} CASCADE")  # type: ignore[arg-type]
             superuser.execute(f"DROP ROLE {own}")  # type: ignore[arg-type]

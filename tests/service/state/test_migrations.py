@@ -151,16 +151,16 @@ def test_a_database_of_the_first_schema_keeps_its_looks_versions_and_jobs(
 
 
 def test_the_index_of_labels_is_built_beside_the_migration_even_after_one_that_was_killed(
-    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+    empty_postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another connection builds it, so labels are written meanwhile; what a killed one left is built again."""
-    open_at(postgresql_url, "0025", monkeypatch).close()
-    with psycopg.connect(postgresql_url) as killed:
+    open_at(empty_postgresql_url, "0025", monkeypatch).close()
+    with psycopg.connect(empty_postgresql_url) as killed:
         killed.execute("CREATE INDEX feedback_of_model ON feedback (label)")
     real, built = Connection.exec_driver_sql, list[str]()
 
     def write() -> None:
-        with psycopg.connect(postgresql_url) as writer:
+        with psycopg.connect(empty_postgresql_url) as writer:
             writer.execute("SET lock_timeout = 100")
             writer.execute("LOCK feedback, feedback_batches IN ROW EXCLUSIVE MODE")  # as a request with labels
 
@@ -173,7 +173,7 @@ def test_the_index_of_labels_is_built_beside_the_migration_even_after_one_that_w
 
     with monkeypatch.context() as patch:
         patch.setattr(Connection, "exec_driver_sql", beside_a_writer)
-        database = Database.open(postgresql_url)
+        database = Database.open(empty_postgresql_url)
     assert built == ["feedback_by_batch", "feedback_of_model"]
     with database.connect() as connection:
         found = connection.execute(text("SELECT pg_get_indexdef('feedback_of_model'::regclass)")).scalar_one()
@@ -186,10 +186,10 @@ def test_the_index_of_labels_is_built_beside_the_migration_even_after_one_that_w
 
 
 def test_the_index_of_groups_is_built_beside_the_migration_on_each_partition(
-    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+    empty_postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That of the whole table is made of theirs: the transaction scans no rows."""
-    old = open_at(postgresql_url, "0031", monkeypatch)
+    old = open_at(empty_postgresql_url, "0031", monkeypatch)
     with old.begin() as connection:
         parts = cover(connection, [19_000, 19_001])[-2:]  # of predictions
     old.close()
@@ -201,7 +201,7 @@ def test_the_index_of_groups_is_built_beside_the_migration_on_each_partition(
 
     with monkeypatch.context() as patch:
         patch.setattr(Connection, "exec_driver_sql", noted)
-        database = Database.open(postgresql_url)
+        database = Database.open(empty_postgresql_url)
     assert {f"{part}_by_group" for part in parts} < set(built)
     attached = text(
         "SELECT inhrelid::regclass FROM pg_inherits JOIN pg_index ON indexrelid = inhrelid "

@@ -18,12 +18,12 @@ FOLDER_OF = {"": "database", "_replica": "replica"}
 
 
 @pytest.fixture
-def superuser(postgresql_url: str) -> Iterator[str]:
+def superuser(empty_postgresql_url: str) -> Iterator[str]:
     """A URL of a superuser with a password, whose database and roles the script may make."""
     name = f"test_{token_hex(6)}"
-    with psycopg.connect(postgresql_url, autocommit=True) as connection:
+    with psycopg.connect(empty_postgresql_url, autocommit=True) as connection:
         connection.execute(f"CREATE ROLE {name} LOGIN SUPERUSER PASSWORD 'image'")
-        yield str(URL(postgresql_url).copy_with(username=name, path="/postgres"))
+        yield str(URL(empty_postgresql_url).copy_with(username=name, path="/postgres"))
         connection.execute(f"DROP DATABASE IF EXISTS {name}_candor WITH (FORCE)")
         for role in (f"{name}_candor_replica", f"{name}_candor", name):
             connection.execute(f"DROP ROLE IF EXISTS {role}")

@@ -52,7 +52,7 @@ def old(request: pytest.FixtureRequest, archive: Path, tmp_path: Path) -> Old:
         packed.extractall(tmp_path, filter="data")
     url = f"sqlite:///{tmp_path}/state.db"
     if request.param == "postgresql":
-        address: str = request.getfixturevalue("postgresql_url")
+        address: str = request.getfixturevalue("empty_postgresql_url")
         with psycopg.connect(address, autocommit=True) as connection:
             connection.execute((tmp_path / "state.sql").read_bytes())
         url = address.replace("postgresql://", "postgresql+psycopg://")
