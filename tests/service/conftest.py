@@ -61,6 +61,7 @@ collect_ignore = ["generated", "on_ray.py"]  # programs of other environments: a
 _NUMBERS = itertools.count()
 _TLS = ssl.create_default_context()  # once: each reads all certificates of the machine
 ROWS_PER_REQUEST = 256
+_OF_A_FIRST_REVISION = {"bundles", "policies"}  # settings that it depends on
 # In the child's place: one that asks for a look, and then takes its time.
 SLOW = """
 import sys, time
@@ -394,11 +395,11 @@ def migrated(made_once: MadeOnce) -> Path:
 
 
 @pytest.fixture(scope="session")
-def first_revision(launch: Callable[..., InThread], made_once: MadeOnce) -> Path:
+def first_revision(digits: Digits, made_once: MadeOnce) -> Path:
     """As `migrated`, with the first revision of the digits, whose proof takes a service most of its start."""
 
     def make(folder: Path) -> None:
-        launch(folder).close()
+        InThread(settings_of(digits, folder)).close()
         forget_secret(f"sqlite:///{folder}/state.db")
 
     return made_once("first-revision", make) / "state.db"
@@ -413,12 +414,12 @@ def forget_secret(url: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def launch(digits: Digits, migrated: Path) -> Callable[..., InThread]:
+def launch(digits: Digits, migrated: Path, first_revision: Path) -> Callable[..., InThread]:
     """Start a service on a state folder; whoever does closes it."""
 
     def run(state: Path | str, *, port: int = 0, **changes: Any) -> InThread:
         if isinstance(state, Path) and not (state / "state.db").exists():
-            shutil.copy(migrated, state / "state.db")
+            shutil.copy(first_revision if _OF_A_FIRST_REVISION.isdisjoint(changes) else migrated, state / "state.db")
         return InThread(settings_of(digits, state, **changes), port=port)
 
     return run
@@ -594,7 +595,7 @@ class Spawn:
             port = probe.getsockname()[1]
         environment = self.environment | {f"CANDOR_{name.upper()}": value for name, value in changes.items()}
         kind, _, state = environment["CANDOR_DATABASE_URL"].partition(":///")
-        if kind == "sqlite" and changes.keys().isdisjoint({"bundles", "policies"}) and not Path(state).exists():
+        if kind == "sqlite" and _OF_A_FIRST_REVISION.isdisjoint(changes) and not Path(state).exists():
             shutil.copy(self.first_revision, state)
         running = Process(environment, port=port, command=command)
         self.started.append(running)
