@@ -26,26 +26,10 @@ import httpx
 import numpy as np
 
 from benchmarks.serving.modes import RAY_THROUGHPUT
+from benchmarks.start import cpu_seconds
 
 ROOT = Path(__file__).resolve().parent.parent
 PORT = 18765
-TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def processor_s(root: int) -> float:
-    """Return the processor time of a process and all its descendants, in seconds."""
-    spent: dict[int, tuple[int, int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            spent[int(entry.name)] = int(fields[1]), int(fields[11]) + int(fields[12])
-    found = {root}
-    while more := {pid for pid, (parent, _) in spent.items() if parent in found} - found:
-        found |= more
-    return sum(spent[pid][1] for pid in found if pid in spent) / TICKS
 
 
 async def ask(requests: int, connections: int) -> None:
@@ -84,9 +68,9 @@ def measure(name: str, command: list[Any], environment: dict[str, str], given: a
                 sys.exit(f"{name} did not start")
             time.sleep(0.5)
         asyncio.run(ask(given.requests // 4, given.connections))
-        before, began = processor_s(process.pid), time.monotonic()
+        before, began = cpu_seconds(process.pid), time.monotonic()
         asyncio.run(ask(given.requests, given.connections))
-        spent, seconds = processor_s(process.pid) - before, time.monotonic() - began
+        spent, seconds = cpu_seconds(process.pid) - before, time.monotonic() - began
         each = spent / given.requests * 1e3
         print(
             f"{name}: {each:.2f} ms of processor time per request, {given.requests / seconds:.0f} requests/s",
