@@ -28,14 +28,17 @@ def continue_in_child() -> int | None:
     ended, held = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
+    # Ctrl-C waits until each has its own handler: the child may have begun before the parent has returned from fork().
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     child = os.fork()
     if child:
         os.close(ended)
-        status = _wait(child)
+        status = _wait(child, mask)
         shutil.rmtree(folder, ignore_errors=True)
         return status
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.close(held)
     threading.Thread(target=_end_with, args=(ended, folder), name="parent", daemon=True).start()
     tempfile.tempdir = folder
@@ -49,8 +52,11 @@ def interrupt_once(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _wait(child: int) -> int:
-    """Return the exit status of a child, negative for a signal; the second Ctrl-C kills it."""
+def _wait(child: int, mask: set[int]) -> int:
+    """Set the signals that are blocked, and return a child's exit status, negative for a signal.
+
+    The second Ctrl-C kills the child.
+    """
     interrupts = 0
 
     def interrupt(*_: object) -> None:  # no exception: it could replace the status that is returned
@@ -61,6 +67,7 @@ def _wait(child: int) -> int:
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupt)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     return -signal.SIGINT if interrupts and code < 0 else code

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from benchmarks.calibrators import CACHE
 from benchmarks.packages.job import Floats, Labels
 from benchmarks.side_by_side.environments import interpreters
 from benchmarks.side_by_side.turns import ONE_THREAD, ROOT
-from benchmarks.suite.data_sets import data_sets, held_out
+from benchmarks.suite.data_sets import DataSet, data_sets, held_out
 from benchmarks.suite.peers import METHODS
 from calibrators import CALIBRATORS, CalibrationError, metrics
 from calibrators.methods.auto import BINARY, MULTICLASS
@@ -42,27 +43,38 @@ def main() -> None:
     chosen = parser.parse_args()
     pythons, skipped = interpreters(chosen.cache, chosen.peers)
     print("".join(f"{name} could not be installed: {why}\n" for name, why in skipped.items()), end="")
-    gains, bests = [], []
+    gains, bests = list[float](), list[float]()
     beside: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for data in data_sets(chosen.data):
-        if data.labels.max() >= chosen.most_classes:
-            continue
-        for model in data.models:
-            logits, labels = held_out(data, model)
-            orders = np.stack([np.random.default_rng(seed).permutation(len(labels)) for seed in range(chosen.seeds)])
-            runs = [_run(f"{data.name}, {model}", logits[order], labels[order]) for order in orders]
-            gains += [own for own, _, _ in runs]
-            bests += [best for _, best, _ in runs]
-            for name, losses in _of_peers(pythons, logits, labels, orders, chosen.limit).items():
-                beside[name] += [
-                    (loss / reference, own) for loss, (own, _, reference) in zip(losses, runs, strict=True)
-                ]
+    with suppress(KeyboardInterrupt):  # tells what it has so far
+        for data in data_sets(chosen.data):
+            if data.labels.max() < chosen.most_classes:
+                _judge(data, chosen, pythons, gains, bests, beside)
     found, least = np.array(gains), np.array(bests)
     print(f"{len(found)} runs: auto {_mean(found):.4f}, best single {_mean(least):.4f}")
     print(f"within 1 % of the best: {np.mean(found <= 1.01 * least):.1%}; above 1.005: {np.mean(found > 1.005):.1%}")
     for name, pairs in sorted(beside.items()):
         theirs, own = np.array(pairs).T
         print(f"{name}: {_mean(theirs):.4f} in {len(pairs)} runs, in which auto has {_mean(own):.4f}")
+
+
+def _judge(
+    data: DataSet,
+    chosen: argparse.Namespace,
+    pythons: Mapping[str, Path],
+    gains: list[float],
+    bests: list[float],
+    beside: dict[str, list[tuple[float, float]]],
+) -> None:
+    """Add the losses on a data set, relative to temperature scaling: of `auto`, of the best method and of peers."""
+    for model in data.models:
+        logits, labels = held_out(data, model)
+        orders = np.stack([np.random.default_rng(seed).permutation(len(labels)) for seed in range(chosen.seeds)])
+        runs = [_run(f"{data.name}, {model}", logits[order], labels[order]) for order in orders]
+        theirs = _of_peers(pythons, logits, labels, orders, chosen.limit)
+        gains += [own for own, _, _ in runs]
+        bests += [best for _, best, _ in runs]
+        for name, losses in theirs.items():
+            beside[name] += [(loss / run[2], run[0]) for loss, run in zip(losses, runs, strict=True)]
 
 
 def _run(title: str, logits: Floats, labels: Labels) -> tuple[float, float, float]:

@@ -19,10 +19,10 @@ from . import graphs
 START = "from importing.cli import isolate\nisolate()\nimport os, signal, tempfile, time\ntempfile.mkdtemp()\n"
 
 
-def begin(code: str, folder: Path) -> subprocess.Popen[str]:
+def begin(code: str, folder: Path, *, before: str = "") -> subprocess.Popen[str]:
     folder.mkdir()
     return subprocess.Popen(
-        [sys.executable, "-c", START + code],
+        [sys.executable, "-c", before + START + code],
         env={"TMPDIR": str(folder), "PYTHONPATH": str(Path(__file__).parents[2])},
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -82,6 +82,14 @@ def test_an_interrupt_of_the_parent_ends_the_import_once(tmp_path: Path, send: A
     assert running.stdout.readline() == "begun\n"
     send(running.pid, signal.SIGINT)
     assert running.communicate(timeout=30) == ("", "Interrupted. Nothing was written.\n")
+    assert running.returncode == 130
+    assert list((tmp_path / "temporary").glob("candor-*")) == []
+
+
+def test_an_interrupt_while_the_parent_forks_ends_both(tmp_path: Path) -> None:
+    early = "import os, signal\nos.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+    running = begin("time.sleep(60)", tmp_path / "temporary", before=early)
+    assert running.communicate(timeout=30) == ("", "")
     assert running.returncode == 130
     assert list((tmp_path / "temporary").glob("candor-*")) == []
 

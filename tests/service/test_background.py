@@ -23,11 +23,11 @@ from .conftest import InThread, Spawn, contents
 
 
 def test_a_worker_updates_the_state_and_runs_what_services_leave_to_it(
-    spawn: Spawn, digits: Any, postgresql_url: str
+    spawn: Spawn, digits: Any, empty_postgresql_url: str
 ) -> None:
-    service = spawn(wait=False, database_url=postgresql_url, background="false")
+    service = spawn(wait=False, database_url=empty_postgresql_url, background="false")
     until(lambda: "waiting for `candor worker`" in "".join(service.log), lambda: "".join(service.log))
-    worker = spawn("worker", database_url=postgresql_url, background="false", workers="2")
+    worker = spawn("worker", database_url=empty_postgresql_url, background="false", workers="2")
     service.wait_until_it_listens()
     assert (service.metric("candor_background"), worker.metric("candor_background")) == (0, 1)
     assert service.http.get("/readyz").status_code == worker.http.get("/readyz").status_code == 200
