@@ -49,6 +49,14 @@ def softmax(logits: Floats, kind: type[np.floating] = np.float64) -> Floats:
     return result
 
 
+def label_probabilities(probabilities: Floats, labels: Labels) -> Floats:
+    """Return (N,) the probability of each row's label, from (N, K) or (N,) of class 1."""
+    wide = np.asarray(probabilities, np.float64).reshape(len(labels), -1)
+    if wide.shape[1] == 1:
+        return np.where(labels == 1, wide[:, 0], 1 - wide[:, 0])
+    return wide[np.arange(len(labels)), labels]
+
+
 def log_softmax(logits: Floats) -> Floats:
     """Return (N, K) float64 log-probabilities."""
     wide = logits.astype(np.float64)

@@ -36,14 +36,19 @@ def calibrated(method: str) -> Maker:
         from sklearn.calibration import CalibratedClassifierCV
         from sklearn.frozen import FrozenEstimator
 
-        scores = margin(logits)[:, None] if logits.shape[1] == 2 else logits
+        inputs = scores(logits)
         frozen = FrozenEstimator(scores_classifier(logits.shape[1]))
         return Job(
-            lambda: CalibratedClassifierCV(frozen, method=method).fit(scores, labels),
-            lambda fitted: fitted.predict_proba(scores),
+            lambda: CalibratedClassifierCV(frozen, method=method).fit(inputs, labels),
+            lambda fitted: fitted.predict_proba(inputs),
         )
 
     return make
+
+
+def scores(logits: Floats) -> Floats:
+    """Return the scores of a classifier, (N, K), or (N, 1) of class 1 of two."""
+    return margin(logits)[:, None] if logits.shape[1] == 2 else logits
 
 
 def scores_classifier(classes: int) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.packages import PACKAGES
-from benchmarks.packages.job import Job, Labels
+from benchmarks.packages.job import Job, Labels, label_probabilities
 from benchmarks.side_by_side.data_sets import read
 
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "processor": time.process_time}
@@ -50,13 +50,7 @@ def judge(job: Job, result: Any, labels: Labels) -> dict[str, float]:
     answer = result if job.read is None else job.read(result)
     if np.ndim(answer) == 0:
         return {"value": float(answer)}
-    probabilities = np.asarray(answer, np.float64)
-    probabilities = probabilities.reshape(len(probabilities), -1)
-    labels = labels[: len(probabilities)]
-    if probabilities.shape[1] == 1:
-        own = np.where(labels == 1, probabilities[:, 0], 1 - probabilities[:, 0])
-    else:
-        own = probabilities[np.arange(len(labels)), labels]
+    own = label_probabilities(answer, labels[: len(answer)])
     return {"nll": float(-np.mean(np.log(np.maximum(own, 1e-300))))}
 
 

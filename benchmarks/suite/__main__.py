@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -43,12 +43,17 @@ def main() -> None:
     chosen = parser.parse_args()
     pythons, skipped = interpreters(chosen.cache, chosen.peers)
     print("".join(f"{name} could not be installed: {why}\n" for name, why in skipped.items()), end="")
-    gains, bests = list[float](), list[float]()
+    gains, bests = [], []
     beside: dict[str, list[tuple[float, float]]] = defaultdict(list)
     with suppress(KeyboardInterrupt):  # tells what it has so far
         for data in data_sets(chosen.data):
-            if data.labels.max() < chosen.most_classes:
-                _judge(data, chosen, pythons, gains, bests, beside)
+            if data.labels.max() >= chosen.most_classes:
+                continue
+            for own, best, others in _runs(data, chosen, pythons):
+                gains.append(own)
+                bests.append(best)
+                for name, loss in others.items():
+                    beside[name].append((loss, own))
     found, least = np.array(gains), np.array(bests)
     print(f"{len(found)} runs: auto {_mean(found):.4f}, best single {_mean(least):.4f}")
     print(f"within 1 % of the best: {np.mean(found <= 1.01 * least):.1%}; above 1.005: {np.mean(found > 1.005):.1%}")
@@ -57,24 +62,17 @@ def main() -> None:
         print(f"{name}: {_mean(theirs):.4f} in {len(pairs)} runs, in which auto has {_mean(own):.4f}")
 
 
-def _judge(
-    data: DataSet,
-    chosen: argparse.Namespace,
-    pythons: Mapping[str, Path],
-    gains: list[float],
-    bests: list[float],
-    beside: dict[str, list[tuple[float, float]]],
-) -> None:
-    """Add the losses on a data set, relative to temperature scaling: of `auto`, of the best method and of peers."""
+def _runs(
+    data: DataSet, chosen: argparse.Namespace, pythons: Mapping[str, Path]
+) -> Iterator[tuple[float, float, dict[str, float]]]:
+    """Yield losses relative to temperature scaling: of `auto`, of the best single method, and of the peers' by name."""
     for model in data.models:
         logits, labels = held_out(data, model)
         orders = np.stack([np.random.default_rng(seed).permutation(len(labels)) for seed in range(chosen.seeds)])
-        runs = [_run(f"{data.name}, {model}", logits[order], labels[order]) for order in orders]
         theirs = _of_peers(pythons, logits, labels, orders, chosen.limit)
-        gains += [own for own, _, _ in runs]
-        bests += [best for _, best, _ in runs]
-        for name, losses in theirs.items():
-            beside[name] += [(loss / run[2], run[0]) for loss, run in zip(losses, runs, strict=True)]
+        for seed, order in enumerate(orders):
+            own, best, reference = _run(f"{data.name}, {model}, seed {seed}", logits[order], labels[order])
+            yield own, best, {name: losses[seed] / reference for name, losses in theirs.items()}
 
 
 def _run(title: str, logits: Floats, labels: Labels) -> tuple[float, float, float]:

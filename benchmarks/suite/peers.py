@@ -15,7 +15,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from benchmarks.packages.job import Floats, Labels, margin, one_for_two, softmax
+from benchmarks.packages.job import Floats, Labels, label_probabilities, one_for_two, softmax
+from benchmarks.packages.scikit_learn import scores, scores_classifier
 
 Fitted: TypeAlias = Callable[[Floats], Any]
 """Converts logits (M, K) to calibrated probabilities, (M, K) or (M,) of class 1."""
@@ -57,27 +58,15 @@ def of_logits(name: str) -> Fit:
 
 
 def prefit(method: str) -> Fit:
-    """Calibrate with scikit-learn's CalibratedClassifierCV over a classifier whose decisions are the logits."""
+    """Fit scikit-learn's CalibratedClassifierCV around a classifier whose inputs are its scores."""
 
     def fit(logits: Floats, labels: Labels) -> Fitted:
-        from sklearn.base import BaseEstimator, ClassifierMixin
         from sklearn.calibration import CalibratedClassifierCV
         from sklearn.frozen import FrozenEstimator
 
-        class Given(ClassifierMixin, BaseEstimator):
-            def fit(self, rows: Floats, _: Labels) -> Given:
-                self.classes_ = np.arange(rows.shape[1])
-                return self
-
-            def decision_function(self, rows: Floats) -> Floats:
-                return margin(rows) if rows.shape[1] == 2 else rows
-
-            def predict(self, rows: Floats) -> Labels:
-                return rows.argmax(axis=1)
-
-        given = FrozenEstimator(Given().fit(logits, labels))
-        fitted = CalibratedClassifierCV(given, method=method).fit(logits, labels)
-        return lambda others: fitted.predict_proba(others)
+        frozen = FrozenEstimator(scores_classifier(logits.shape[1]))
+        fitted = CalibratedClassifierCV(frozen, method=method).fit(scores(logits), labels)
+        return lambda others: fitted.predict_proba(scores(others))
 
     return fit
 
@@ -129,10 +118,7 @@ def _loss(fit: Fit, logits: Floats, labels: Labels) -> float:
     half = len(labels) // 2
     answer = fit(logits[:half], labels[:half])(logits[half:])
     answer = answer[0] if isinstance(answer, tuple) else answer
-    probabilities = np.asarray(answer, np.float64).reshape(len(labels) - half, -1)
-    if probabilities.shape[1] == 1:
-        probabilities = np.hstack([1 - probabilities, probabilities])
-    own = probabilities[np.arange(len(probabilities)), labels[half:]]
+    own = label_probabilities(answer, labels[half:])
     return float(-np.mean(np.log(np.maximum(own, LEAST))))
 
 

@@ -220,6 +220,7 @@ class Clients:
         headers = {"content-type": "application/x-npz"}
         path = f"/v1/models/{self._subject.model}/labelled-sets"
         answer = self._ask("sets", http, "POST", path, content=stream.getvalue(), headers=headers)
-        # 503: the supervisor was killed, and its worker stops before it has checked the rows.
-        if self._expected(answer, 201, 503) and answer.status_code == 201:
+        # The supervisor was killed, and its worker stops before it has checked the rows.
+        stopping = answer.status_code == 503 and "The service is stopping." in answer.text
+        if not stopping and self._expected(answer, 201):
             self._ledger.acknowledged["sets"].append(answer.json()["id"])
