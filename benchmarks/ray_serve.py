@@ -93,6 +93,7 @@ def main() -> None:
     folder = tempfile.mkdtemp(prefix="ray")
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
+        "RAY_TMPDIR": folder,
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",
         "CANDOR_BUNDLES": str(ROOT / "examples" / "bundles"),

@@ -20,6 +20,19 @@ from tests.conftest import ROOT
 from tests.waiting import PATIENCE_S
 
 BIN = ROOT / "build" / "ray" / "bin"
+SETTINGS = {
+    "PYTHONPATH": str(ROOT),
+    "PYTHONDONTWRITEBYTECODE": "",
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # else the workers have the lowest priority
+}
+PATIENT = {  # for what starts a cluster: on busy machines the processes of Ray take long to start
+    "RAY_agent_register_timeout_ms": "300000",
+    "RAY_raylet_start_wait_time_s": "300",
+    "RAY_worker_register_timeout_seconds": "300",
+    "RAY_prestart_worker_first_driver": "0",  # most of these would never work
+}
 
 
 @dataclass(frozen=True)
@@ -76,14 +89,10 @@ def two_nodes() -> Iterator[Cluster]:
     if not (BIN.parent / ".made").exists():
         pytest.skip("Ray is not installed: make ray")
     folder, mark = tempfile.mkdtemp(prefix="ray"), f"CANDOR_TEST={uuid.uuid4().hex}"  # short enough for a socket
-    known = dict(os.environ) | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "", "RAY_USAGE_STATS_ENABLED": "0"}
-    known |= {"RAY_AUTH_MODE": "disabled", "RAY_worker_niceness": "0"}  # else the workers have the lowest priority
-    # On busy machines the processes of Ray take long to start.
-    patient = {"RAY_raylet_start_wait_time_s": "300", "RAY_agent_register_timeout_ms": "300000"}
-    patient |= {"RAY_prestart_worker_first_driver": "0"}  # most of these would never work
+    known = dict(os.environ) | SETTINGS
     process = subprocess.Popen(
         [BIN / "python", ROOT / "tests" / "ray_nodes.py", folder, "2"],
-        env=known | patient | {"RAY_TMPDIR": folder} | dict([mark.split("=")]),
+        env=known | PATIENT | {"RAY_TMPDIR": folder} | dict([mark.split("=")]),
         start_new_session=True,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -98,5 +107,5 @@ def two_nodes() -> Iterator[Cluster]:
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(PATIENCE_S)
+        process.communicate(timeout=PATIENCE_S)  # closes the pipes, too
         shutil.rmtree(folder, ignore_errors=True)

@@ -15,17 +15,16 @@ from ray._private import services
 from ray._raylet import get_port_filename
 from ray.cluster_utils import Cluster
 
-FOLDER, CPUS = sys.argv[1:]  # the folder is RAY_TMPDIR, too
 PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
 
 
-def node() -> dict[str, int]:
+def node(cpus: int) -> dict[str, Any]:
     """Return the arguments of a node, with free ports for its agents; nothing scales it or collects its logs."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in PORTS]
         ports = {name: each.getsockname()[1] for name, each in zip(PORTS, sockets, strict=True)}
     useless = {"include_log_monitor": False, "no_monitor": True}
-    return {"num_cpus": int(CPUS), "object_store_memory": 2**27, **useless, **ports}
+    return {"num_cpus": cpus, "object_store_memory": 2**27, **useless, **ports}
 
 
 def start_raylet(*given: Any, start: Any = services.start_raylet, **named: Any) -> Any:
@@ -36,11 +35,17 @@ def start_raylet(*given: Any, start: Any = services.start_raylet, **named: Any) 
     return start(*given, **named)
 
 
-if __name__ == "__main__":
+def one_node(cpus: int, folder: str) -> Cluster:
+    """Start a cluster of one raylet that keeps its files in a folder, which is RAY_TMPDIR, too."""
     services.start_raylet = start_raylet
-    Path(FOLDER, "ray").mkdir(parents=True, exist_ok=True)
-    cluster = Cluster(initialize_head=True, head_node_args={**node(), "include_dashboard": False})
-    second = cluster.add_node(**node())
+    Path(folder, "ray").mkdir(parents=True, exist_ok=True)
+    return Cluster(initialize_head=True, head_node_args={**node(cpus), "include_dashboard": False})
+
+
+if __name__ == "__main__":
+    FOLDER, CPUS = sys.argv[1:]
+    cluster = one_node(int(CPUS), FOLDER)
+    second = cluster.add_node(**node(int(CPUS)))
     print("started", cluster.address, flush=True)
     for _ in sys.stdin:
         cluster.remove_node(second, allow_graceful=False)

@@ -9,6 +9,7 @@ from typing import Any
 # For services whose refits tests wait for: tests keep every processor busy, and `idle` refits would wait for their end.
 PROMPT_REFITS = {"CANDOR_REFIT_CPU": "low"}
 PATIENCE_S = 600.0  # nothing takes that long, on a busy machine either; it turns a hang into a failure
+WAIT = {"prefer": f"wait={PATIENCE_S:.0f}"}  # headers of a request that waits for its job
 
 
 def until(holds: Callable[[], Any], what: Any = "it never came true") -> Any:

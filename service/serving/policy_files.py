@@ -15,6 +15,7 @@ from service.places import in_body
 from service.serving.plane import Served
 
 _SUFFIXES = (".yaml", ".yml", ".json")
+MOST_NODES = 20_000  # keys and values; a policy of the most segments has about a thousand
 
 
 def read_policies(folder: Path | None, model: str, labels: tuple[str, ...]) -> list[Policy]:
@@ -102,10 +103,19 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
 class _Unshared(_Loader):
-    """Reads YAML without aliases, which make a few lines stand for gigabytes."""
+    """Reads YAML without aliases, which make a few lines stand for gigabytes, and with a limited number of values.
+
+    256 KiB hold 87,000 values, whose reading would take seconds, and Python's garbage collector as long a pause.
+    """
+
+    _nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Return the next node."""
+        self._nodes += 1
+        if self._nodes > MOST_NODES:
+            said = f"more than {MOST_NODES:,} keys and values"
+            raise yaml.composer.ComposerError(None, None, said, self.peek_event().start_mark)  # type: ignore[no-untyped-call]
         if self.check_event(yaml.AliasEvent):
             raise yaml.composer.ComposerError(None, None, "aliases are not accepted", self.peek_event().start_mark)  # type: ignore[no-untyped-call]
         return super().compose_node(parent, index)
@@ -115,7 +125,7 @@ def policy_document(body: bytes) -> dict[str, Any]:
     """Return the document in a YAML body that anyone may have sent.
 
     Raises:
-        MalformedBodyError: The body is not YAML, has aliases or a key twice, or is not a mapping.
+        MalformedBodyError: The body is not YAML, has aliases, a key twice or too many values, or is not a mapping.
     """
     try:
         document = yaml.load(body, _Unshared)  # noqa: S506  # a SafeLoader

@@ -55,6 +55,7 @@ from candor.contract.traffic import TrafficChange
 from service.state.database import now_us
 from service.times import iso
 from tests.service import imported_models, labels_of_comments
+from tests.waiting import WAIT
 
 MODEL = "/v1/models/{model}"
 LABELS = "/v1/multilabel"
@@ -333,21 +334,20 @@ def test_every_operation_answers_as_the_contract_says(
     ask.note(explained)
 
     # Recalibration: jobs, proposals, revisions
-    wait = {"prefer": "wait=60"}
     body: dict[str, Any] = {"mode": "dry_run", "source": {"feedback": FEEDBACK}}
-    tried = ask("POST", "/recalibrate", json=body, headers=wait)
+    tried = ask("POST", "/recalibrate", json=body, headers=WAIT)
     assert tried.rows.fit > 0
     job = ask("POST", "/recalibrate", 202, json={"mode": "propose", "calibrator": "vector"})
     kept = ask.ended(job.job).result
     assert kept.state in ("proposed", "refused")
     assert isinstance(ask.revision(kept.revision).report, RecalibrationReport)
     silent = {"source": {"feedback": {"implicit_negative": SILENCE}}}
-    assert ask("POST", f"{MODEL}/recalibrate", json=silent, headers=wait).implicit_negative.label == "7"
+    assert ask("POST", f"{MODEL}/recalibrate", json=silent, headers=WAIT).implicit_negative.label == "7"
     again = ask("POST", "/v1/jobs/{job}/propose", 201, {"job": tried.job})
     assert ask("GET", f"{MODEL}/revisions/{{revision}}/traffic", 200, {"revision": again.revision}).rows > 0
     ask.move("revisions/{revision}/activate", revision=again.revision)
     ask.move("rollback")
-    decided = ask("POST", "/recalibrate", json={"mode": "activate", "source": {"feedback": RULED}}, headers=wait)
+    decided = ask("POST", "/recalibrate", json={"mode": "activate", "source": {"feedback": RULED}}, headers=WAIT)
     assert decided.state == "proposed"
     other = {"policy": "strict"}
     bands = [{"action": "accept", "when": {"min_probability": 0.75}}, {"action": "review"}]
@@ -380,7 +380,7 @@ def test_every_operation_answers_as_the_contract_says(
     assert ask("POST", f"{MODEL}/labelled-sets", 200, **upload, params={"represents": "traffic"}) == labelled
     assert ask("GET", f"{MODEL}/labelled-sets").items == (labelled,)
     from_set = {"source": {"labelled_set": labelled.id}}
-    assert ask("POST", "/recalibrate", json=from_set, headers=wait).source.sha256 == labelled.sha256
+    assert ask("POST", "/recalibrate", json=from_set, headers=WAIT).source.sha256 == labelled.sha256
     named = {"labelled_set": labelled.id}
     ask("GET", f"{MODEL}/labelled-sets/{{labelled_set}}", 200, named)
     assert ask("POST", f"{MODEL}/erase", json={"group": "g-dim"}).labelled_sets == ()

@@ -52,7 +52,7 @@ from service.state.database import Database
 from service.state.labelled_sets import Content
 from tests.conftest import BIN, MadeOnce
 from tests.conftest import Digits as Digits
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import PATIENCE_S, WAIT, until
 
 from .cluster import Cluster
 
@@ -161,7 +161,7 @@ class Caller:
 
     def recalibrate(self, **body: Any) -> httpx.Response:
         """Refit and wait for the result."""
-        return self.http.post("/recalibrate", json=body, headers={"prefer": f"wait={PATIENCE_S:.0f}"})
+        return self.http.post("/recalibrate", json=body, headers=WAIT)
 
     def job(self, location: str, until_: Callable[[dict[str, Any]], bool] = _ended) -> dict[str, Any]:
         """Return a job once it is as wanted: at its end, where nothing is said."""

@@ -12,6 +12,8 @@ from typing import Any
 import ray
 from ray import serve
 
+from tests.ray_nodes import one_node
+
 PORT, FOLDER, *QUICK = sys.argv[1:]
 SCALING: dict[str, Any] = {"max_replicas": 2, "target_ongoing_requests": 4, "look_back_period_s": 2.0}
 SCALING |= {"metrics_interval_s": 0.5, "upscale_delay_s": 1.0, "downscale_delay_s": 2.0}
@@ -25,17 +27,19 @@ def quick(*arguments: Any, autoscaling_config: dict[str, Any] | None = None, **o
 
 
 if __name__ == "__main__":
-    context = ray.init(num_cpus=6, include_dashboard=False, object_store_memory=2**28, _temp_dir=FOLDER)
+    cluster = one_node(6, FOLDER)
+    ray.init(address=cluster.address)
     serve.start(http_options={"host": "127.0.0.1", "port": int(PORT)})
     if QUICK:
         serve.deployment = quick
     from candor.ray import app
 
     serve.run(app, name="candor", route_prefix="/")
-    print("serving", context.address_info["address"], flush=True)
+    print("serving", cluster.address, flush=True)
     for _ in sys.stdin:
         states = serve.status().applications["candor"].deployments["model-digits"].replica_states
         print("replicas", json.dumps(states), flush=True)
     serve.shutdown()
     ray.shutdown()
+    cluster.shutdown()
     print("ended", flush=True)

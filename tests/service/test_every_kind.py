@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from importing.cli import app
 from service.bulk import Options, score
 from tests.conftest import ROOT
+from tests.waiting import WAIT
 
 from . import brought
 from .brought import Brought
@@ -71,7 +72,7 @@ def test_a_model_is_as_exact_as_in_its_library_and_learns_from_labels(
     stored = served.http.post(f"{path}/feedback", json={"items": items})
     assert (stored.status_code, stored.json()["stored"]) == (200, len(items)), stored.text
     body = {"mode": "dry_run", "calibrator": "temperature"}
-    done = served.http.post(f"{path}/recalibrate", json=body, headers={"prefer": "wait=120"})
+    done = served.http.post(f"{path}/recalibrate", json=body, headers=WAIT)
     assert done.status_code == 200, done.text
     recalibration = done.json()
     assert sum(recalibration["rows"][part] for part in ("fit", "certify", "gate")) == len(items)
@@ -125,7 +126,7 @@ def test_a_model_that_others_trained_is_recalibrated_proposed_and_activated(
     ]
     assert served.http.post(f"{path}/feedback", json={"items": items}).status_code == 200
     body = {"mode": "propose", "calibrator": "temperature"}
-    done = served.http.post(f"{path}/recalibrate", json=body, headers={"prefer": "wait=120"})
+    done = served.http.post(f"{path}/recalibrate", json=body, headers=WAIT)
     assert done.status_code == 200, done.text
     proposed = done.json()["revision"]
     revisions = served.http.get(f"{path}/revisions")

@@ -19,6 +19,7 @@ from bundle.images import encode_png
 from candor import Client
 from service.cli import app
 from service.dashboard.positive import drawn
+from tests.waiting import WAIT
 
 from . import imported_models
 
@@ -312,7 +313,7 @@ def test_labels_recalibrate_scores(served: Any) -> None:
     done = served.http.post(
         "/v1/models/vendor/recalibrate",
         json={"mode": "propose", "calibrator": "temperature"},
-        headers={"prefer": "wait=120"},
+        headers=WAIT,
     )
     assert done.status_code == 200, done.text
     assert done.json()["rows"]["fit"] > 100
@@ -415,7 +416,7 @@ def test_uploaded_rows_recalibrate_in_every_format_alike(served: Any, made: Any,
     done = served.http.post(
         f"/v1/models/{model}/recalibrate",
         json={"mode": "dry_run", "calibrator": "temperature", "source": {"labelled_set": found.json()["id"]}},
-        headers={"prefer": "wait=120"},
+        headers=WAIT,
     )
     assert done.status_code == 200, done.text
     assert sum(done.json()["rows"][part] for part in ("fit", "certify", "gate")) == 300

@@ -27,7 +27,7 @@ from service.places import Place, in_body
 from service.state import answered_ids, tables
 from service.state.keys import KeyStore
 from tests.service.labels_of_comments import LABELS, WEIGHTS, drawn, imported, sigmoids
-from tests.waiting import until
+from tests.waiting import WAIT, until
 
 Launch = Callable[..., Any]
 ROWS, MARKS = drawn(40, 7)
@@ -252,7 +252,7 @@ def test_the_name_is_no_model_of_one_label_per_row(served: Any) -> None:
 
 def recalibrated(caller: Any, model: str, mode: str) -> dict[str, Any]:
     response = caller.http.post(
-        f"/v1/models/{model}/recalibrate", json={"mode": mode, "calibrator": "beta"}, headers={"prefer": "wait=120"}
+        f"/v1/models/{model}/recalibrate", json={"mode": mode, "calibrator": "beta"}, headers=WAIT
     )
     assert response.status_code == 200, response.text
     answer: dict[str, Any] = response.json()

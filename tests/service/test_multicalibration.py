@@ -24,7 +24,7 @@ from service.errors import RevisionStateError
 from service.serving.replay import replay
 from service.state import tables
 from service.state.inputs import unpacked
-from tests.waiting import until
+from tests.waiting import WAIT, until
 
 from . import imported_models
 from .conftest import InThread, Spawn
@@ -82,7 +82,7 @@ class Taught:
 
 
 def post(service: Any, path: str, **body: Any) -> Any:
-    return service.http.post(path, json=body, headers={"prefer": "wait=300"})
+    return service.http.post(path, json=body, headers=WAIT)
 
 
 def teach(service: Any, rows: list[dict[str, Any]], labels: np.ndarray) -> None:

@@ -24,13 +24,13 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT, Digits
+from tests.ray_cluster import BIN, PATIENT, SETTINGS
 from tests.waiting import PATIENCE_S, until
 
 from .conftest import POLICIES, Caller, Spawn
 from .payments import folders_of, payments, written
 from .rest.test_direct import REQUESTS
 
-BIN = ROOT / "build" / "ray" / "bin"
 OTHERS = {
     "ready": ("GET", "/v2/health/ready", b""),
     "metadata": ("GET", "/v2/models/digits", b""),
@@ -98,11 +98,11 @@ def on_ray(environment: dict[str, str]) -> Iterator[OnRay]:
         port = probe.getsockname()[1]
     folder = tempfile.mkdtemp(prefix="ray")  # short enough for a socket
     known = {name: value for name, value in os.environ.items() if not name.startswith("CANDOR_")}
-    known |= environment | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "", "RAY_USAGE_STATS_ENABLED": "0"}
-    known |= {"RAY_AUTH_MODE": "disabled", "RAY_worker_niceness": "0"}  # else the workers have the lowest priority
+    known |= environment | SETTINGS
     command = [BIN / "python", Path(__file__).parent / "on_ray.py", str(port), folder, "quick"]
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(command, env=known, start_new_session=True, **pipes)
+    started_with = known | PATIENT | {"RAY_TMPDIR": folder}
+    process = subprocess.Popen(command, env=started_with, start_new_session=True, **pipes)
     try:
         assert process.stdout is not None
         said = next((line for line in process.stdout if line.startswith("serving")), "")
@@ -111,7 +111,7 @@ def on_ray(environment: dict[str, str]) -> Iterator[OnRay]:
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(PATIENCE_S)
+        process.communicate(timeout=PATIENCE_S)  # closes the pipes, too
         shutil.rmtree(folder, ignore_errors=True)
 
 

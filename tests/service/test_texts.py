@@ -17,6 +17,7 @@ import bundle as bundles
 from importing.cli import app
 from service.cli import app as candor
 from tests import complaints
+from tests.waiting import WAIT
 
 NAMES = ("input_ids", "attention_mask")
 
@@ -120,7 +121,7 @@ def test_labelled_texts_recalibrate_it(served: Any) -> None:
         "/recalibrate",
         params={"mode": "propose", "calibrator": "temperature"},
         content="\n".join(lines),
-        headers={"content-type": "application/x-ndjson", "prefer": "wait=120"},
+        headers={"content-type": "application/x-ndjson", **WAIT},
     )
     assert done.status_code == 200, done.text
     assert done.json()["rows"]["fit"] > 100

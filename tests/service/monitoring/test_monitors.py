@@ -18,7 +18,7 @@ from service.state.monitors import MonitorStore
 from service.state.partitions import DAY_US
 from service.state.tables import predictions
 from service.times import iso
-from tests.waiting import until
+from tests.waiting import WAIT, until
 
 from ..conftest import Digits, InThread
 
@@ -166,7 +166,7 @@ def test_what_was_proposed_before_an_alarm_takes_a_reason(watched: Callable[...,
     put_careful(service)
     before = service.propose_policy("before")
     service.teach(digits.images[600:750], digits.labels[600:750])
-    job = service.http.post("/recalibrate", json={}, headers={"prefer": "wait=600"}).json()["job"]
+    job = service.http.post("/recalibrate", json={}, headers=WAIT).json()["job"]
     break_promise(service, digits)
     until(lambda: certificate(service)["valid"] is False)
     after = service.propose_policy("after")

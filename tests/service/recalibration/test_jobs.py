@@ -17,7 +17,7 @@ from sqlalchemy import func, select, update
 
 from service.errors import StateUnavailableError
 from service.state import tables
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import PATIENCE_S, WAIT, until
 
 from ..conftest import refit_processes
 
@@ -203,7 +203,7 @@ def test_a_job_cut_off_after_its_activation_ends_as_active(
 
 @pytest.mark.usefixtures("refits_here")
 def test_a_job_that_never_ends_is_given_up(used: Any) -> None:
-    used.http.post("/recalibrate", headers={"prefer": "wait=600"})
+    used.http.post("/recalibrate", headers=WAIT)
     with used.runtime.database.begin() as connection:
         newest = connection.execute(select(func.max(tables.jobs.c.number))).scalar()
         values = {"state": "running", "starts": 3, "result": None, "finished_at": None}

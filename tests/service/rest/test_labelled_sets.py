@@ -22,7 +22,7 @@ from candor import AsyncClient, Client
 from service.cli import app
 from service.inference.session import Session
 from service.state.keys import KeyStore
-from tests.waiting import until
+from tests.waiting import WAIT, until
 
 NPZ = "application/x-npz"
 CSV = "text/csv"
@@ -191,7 +191,7 @@ def test_rows_may_be_the_body_of_a_refit(service: Any, digits: Any, logits: Any)
         "/recalibrate",
         params=options,
         content=gzip.compress("\n".join(lines).encode()),
-        headers={"content-type": CSV, "content-encoding": "gzip", "prefer": "wait=600"},
+        headers={"content-type": CSV, "content-encoding": "gzip", **WAIT},
     )
     assert response.status_code == 200, response.text
     (found,) = service.http.get(SETS).json()["items"]

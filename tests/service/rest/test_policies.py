@@ -40,6 +40,7 @@ def test_a_policy_in_yaml_is_the_one_in_json(shared: Any, content_type: str) -> 
         ("application/yaml", b"- a\n- b\n", 400, "mapping"),
         ("application/yaml", b"", 400, "mapping"),
         ("application/yaml", b"a: &a [x]\nb: *a\n", 400, "aliases"),
+        ("application/yaml", b"bands: [" + b"1, " * 20_000 + b"]", 400, "20,000 keys and values"),
         ("application/yaml", b"id: a\nbands: []\nid: b\n", 400, "duplicate key 'id'"),
         ("application/yaml", b"bands:\n  - {action: a, action: b}\n", 400, "line 2, column 17"),
         ("application/yaml", b"id: 0x" + b"F" * 5_000, 400, "64 bits"),

@@ -13,7 +13,7 @@ import pytest
 import structlog
 
 from service.telemetry.logs import _Lines, configure_logs
-from tests.waiting import until
+from tests.waiting import WAIT, until
 
 
 def lines(service: Any) -> list[dict[str, Any]]:
@@ -39,7 +39,7 @@ def test_requests_are_logged_with_what_they_were_about(spawn: Any, digits: Any) 
     service.http.get("/v1/models/digits/revisions/r1", headers={"x-request-id": "mine-2"})
     service.teach(digits.dimmed[:300], digits.labels[:300])
     until(lambda: service.metric("candor_log_written_total") >= 312)
-    service.http.post("/recalibrate", json={}, headers={"prefer": "wait=600", "x-request-id": "mine-3"})
+    service.http.post("/recalibrate", json={}, headers={**WAIT, "x-request-id": "mine-3"})
     service.http.get("/livez")
     service.http.get("/metrics")
     stop(service)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import PATIENCE_S, WAIT, until
 
 from .test_logs import lines
 
@@ -107,7 +107,7 @@ def test_a_prediction_a_feedback_and_a_refit_are_traced(spawn: Any, digits: Any,
 
     service.teach(digits.dimmed[:300], digits.labels[:300])
     until(lambda: service.metric("candor_log_written_total") >= 303)
-    job = service.http.post("/recalibrate", json={}, headers={"prefer": "wait=600"})
+    job = service.http.post("/recalibrate", json={}, headers=WAIT)
     [refit] = collector.wait_for("refit")
     [asked] = collector.wait_for("POST /recalibrate")
     assert [link.span_id for link in refit.links] == [asked.span_id]

@@ -25,7 +25,7 @@ from service.state import tables
 from service.state.database import MIGRATION_LOCK, Database
 from service.state.keys import KeyStore
 from service.workers.plan import processors_each
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import PATIENCE_S, WAIT, until
 
 from .. import remote_models
 from ..conftest import Digits, Process, Spawn
@@ -281,7 +281,7 @@ def recalibrate(service: Process, digits: Any, by: list[httpx.Client]) -> None:
     until(lambda: service.metric("candor_log_depth") == 0)
     document = {"calibrator": "temperature", "mode": "dry_run"}
     for client in by:
-        answer = client.post("/recalibrate", json=document, headers={"prefer": f"wait={PATIENCE_S:.0f}"})
+        answer = client.post("/recalibrate", json=document, headers=WAIT)
         assert answer.status_code == 200, answer.text
     assert service.metric("candor_recalibrations_total", outcome="dry_run") == len(by)
 
