@@ -5,7 +5,6 @@ Each label is a model of its own (docs/explanation/decisions/0046-labels-are-mod
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,16 +21,14 @@ from bundle import Bundle, InputSpec, LabelOf, Scores
 from service.decisions.solved import SolvedPolicy
 from service.errors import NotReadyError
 from service.ids import id_of, new_ids
-from service.inference.batcher import Batcher, LoopThread, Waiting
 from service.inference.chain import Chain
 from service.inference.given import Given
 from service.inference.inputs import NOTHING, Encoder
 from service.inference.session import Session
-from service.inference.statistics import Stages, Statistics, Timing
+from service.inference.statistics import Timing
 from service.serving.model import Model
-from service.serving.plane import Answer, Decided, Plane, Request, Served, until_written
-
-_NS: Final = 1e9
+from service.serving.plane import Answer, Decided, Plane, Served
+from service.serving.queued import Queued, Request, inputs_of
 
 
 class Named(NamedTuple):
@@ -136,73 +133,21 @@ class _Calibrators:
         )
 
 
-class LabelsPlane:
-    """Answer predictions of all labels of a multi-label model; see `Plane` for the arguments."""
+class LabelsPlane(Queued[Active, Logged]):
+    """Answer predictions of all labels of a multi-label model; runs and answers count for the labels' own models."""
 
-    def __init__(
-        self,
-        *,
-        max_batch_size: int,
-        max_rows: int,
-        max_queued_rows: int,
-        delay_s: float,
-        loop_thread: LoopThread | None = None,
-    ) -> None:
-        self.stages = Stages()
-        self.statistics: dict[str, Statistics] = {}  # runs and answers count for the labels' own models
-        self._max_rows = max_rows
-        self._max_batch_size = max_batch_size
-        self._batcher: Batcher[Request, Logged] = Batcher(
-            self._run,
-            max_batch_size=max_batch_size,
-            max_queued_rows=max_queued_rows,
-            delay_s=delay_s,
-            name="labels",
-            loop_thread=loop_thread,
-        )
-        self.refusals = self._batcher.refusals
-
-    def check_room(self, _: Active) -> None:
-        """Refuse a request that would find the queue full; see `Plane.check_room`."""
-        self._batcher.check_room()
-
-    async def predict(self, served: Active, inputs: npt.NDArray[Any], *, deadline_s: float, **given: Any) -> Any:
-        """Answer a batch of inputs; see `Plane.predict`."""
-        waiting: asyncio.Future[Logged] = asyncio.get_running_loop().create_future()
-        began = time.perf_counter_ns()
-        self.begin(served, inputs, waiting, deadline_s=deadline_s, **given)
-        answer, written = await waiting
-        if written is not None:
-            await until_written(written, deadline_s - (time.perf_counter_ns() - began) / _NS)
-        return answer
-
-    def begin(
-        self,
-        served: Active,
-        inputs: npt.NDArray[Any],
-        waiting: Waiting[Logged],
-        *,
-        deadline_s: float,
-        alone: bool = False,
-        **given: Any,
-    ) -> None:
-        """Queue a batch of inputs; see `Plane.begin`."""
-        request = Request.of(served, inputs, max_rows=self._max_rows, deadline_s=deadline_s, **given)
-        self._batcher.put(request, waiting, deadline_s=deadline_s, alone=alone)
+    def __init__(self, **limits: Any) -> None:
+        super().__init__("labels", **limits)
 
     def failed(self, served: Active, began_ns: int) -> None:
         """Count a request without an answer, for each label."""
         for model, member in zip(served.models, served.members, strict=True):
             model.plane.failed(member, began_ns)
 
-    def close(self) -> None:
-        """Finish queued work, then stop."""
-        self._batcher.close()
-
     def _run(self, requests: list[Request]) -> list[Logged]:
         active: Active = requests[0].lane
         began = time.perf_counter_ns()
-        inputs = requests[0].inputs if len(requests) == 1 else np.concatenate([one.inputs for one in requests])
+        inputs = inputs_of(requests)
         before = sum(chain.calibrate_ns for chain, _ in active.runs)
         scores = self._infer(active, inputs, max(request.until_ns for request in requests))
         inferred = time.perf_counter_ns()
@@ -219,11 +164,7 @@ class LabelsPlane:
             decided.append((model.plane, served, wholes, logits if active.input.kind == "scores" else inputs))
         timing.ended_ns = time.perf_counter_ns()
         logged = [plane.log(served, wholes, given) for plane, served, wholes, given in decided]
-        for request in requests:
-            self.stages.queue.add((began - request.queued_ns) / _NS)
-        self.stages.infer.add((inferred - began - calibrate_ns) / _NS)
-        self.stages.calibrate.add(calibrate_ns / _NS)
-        self.stages.decide.add((timing.ended_ns - inferred) / _NS)
+        self._staged(requests, timing)
         answers: list[Logged] = []
         stop = 0
         for request, each in zip(requests, zip(*logged, strict=True), strict=True):

@@ -5,14 +5,13 @@ It knows no HTTP, no pydantic and no database; a `Plane` gets the log as a calla
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby, repeat
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,17 +23,16 @@ from service.decisions.decide import decide_rows
 from service.decisions.revision import Revision
 from service.decisions.sets import sets_of
 from service.decisions.solved import SolvedPolicy
-from service.errors import OverloadedError, StateUnavailableError, UnknownPolicyError
+from service.errors import UnknownPolicyError
 from service.ids import new_ids
-from service.inference.batcher import Batcher, LoopThread, Waiting
 from service.inference.chain import Chain, Scores
-from service.inference.inputs import Encoder, check_rows, conform
-from service.inference.per_row import NOTHING_SAID, PerRow, joined
+from service.inference.inputs import Encoder
+from service.inference.per_row import PerRow, joined
 from service.inference.runtimes import Runtime
-from service.inference.statistics import Stages, Statistics, Timing
+from service.inference.statistics import Statistics, Timing
+from service.serving.queued import Queued, Request, inputs_of
 from service.serving.sampling import Sample
 
-_NS = 1e9
 _HERE_S = 0.001  # a run this short may block the event loop
 
 
@@ -123,83 +121,11 @@ Logged = tuple[Answer, "Future[None] | None"]
 """An answer, and a future that is done when it is stored; None if nothing waits for that."""
 
 
-class Lane(Protocol):
-    """What answers a request from start to end: a `Served`, or the revisions of a multi-label model."""
-
-    @property
-    def input(self) -> InputSpec:
-        """Input of the model."""
-
-    @property
-    def encoder(self) -> Encoder | None:
-        """What makes it."""
-
-    def policy(self, name: str | None) -> Any:
-        """Return the policy `name`, or raise UnknownPolicyError."""
-
-
-@dataclass(slots=True, eq=False)
-class Request:
-    """A batch of inputs that waits for its answer; `policy` is what its lane returned."""
-
-    lane: Any
-    inputs: npt.NDArray[Any]
-    policy: Any
-    per_row: PerRow
-    queued_ns: int
-    until_ns: int
-
-    @property
-    def rows(self) -> int:
-        """Number of inputs."""
-        return len(self.inputs)
-
-    @classmethod
-    def of(
-        cls,
-        lane: Lane,
-        inputs: npt.NDArray[Any],
-        *,
-        max_rows: int,
-        deadline_s: float,
-        policy: str | None = None,
-        segment: str | None = None,
-        per_row: PerRow = NOTHING_SAID,
-        encoded: bool = False,
-    ) -> Request:
-        """Check a request.
-
-        Args:
-            lane: What answers it.
-            inputs: Inputs of the model (N, …), or one example without its batch axis, see `conform`.
-            max_rows: Maximum N.
-            deadline_s: Queueing deadline in seconds.
-            policy: Name of the policy to decide with.
-            segment: Segment of all rows, for requests that do not name one per row.
-            per_row: What else it says of the N rows.
-            encoded: Whether the revision's encoder made the inputs of table rows, see `conform`.
-
-        Raises:
-            UnknownPolicyError: The lane has no such policy.
-            InputError: The inputs do not fit the model.
-        """
-        fitting = conform(inputs, lane.input, lane.encoder, encoded=encoded)
-        check_rows(len(fitting), max_rows)
-        if per_row is not NOTHING_SAID:
-            per_row.check(len(fitting))
-        if segment is not None:
-            per_row = replace(per_row, segments=[segment] * len(fitting))
-        started = time.perf_counter_ns()
-        solved = lane.policy(policy)
-        until = started + int(deadline_s * _NS)
-        return cls(lane, fitting, solved, per_row, started, until)
-
-
 Decided = list[tuple[Answer, slice, list[Answer]]]
 """Answers of a run: of neighbours with the same policy, their rows, and the same by request."""
 
 
-class Plane:
+class Plane(Queued[Served, Logged]):
     """Answer predictions of one model with the active revision.
 
     Args:
@@ -207,132 +133,24 @@ class Plane:
             on the thread of the run: the worker, or the event loop for a quick batch. It must neither block nor
             raise. It returns None, or per request a future that the answer waits for, cancelled if the request is
             given up.
-        max_batch_size: Maximum rows per inference batch.
-        max_rows: Maximum rows per request.
-        max_queued_rows: Maximum queued rows.
-        delay_s: Time that a free session waits for a batch to fill.
-        loop_thread: Shared with the planes of the other models.
+        limits: See `Queued`.
 
     Attributes:
         served: Active revision, None before the first.
-        statistics: Statistics by revision.
-        stages: Durations of the stages.
-        refusals: Requests without an answer, by reason.
     """
 
-    def __init__(
-        self,
-        log: Log,
-        *,
-        max_batch_size: int,
-        max_rows: int,
-        max_queued_rows: int,
-        delay_s: float,
-        loop_thread: LoopThread | None = None,
-    ) -> None:
+    def __init__(self, log: Log, **limits: Any) -> None:
+        super().__init__("plane", **limits)
         self.served: Served | None = None
-        self.statistics: dict[str, Statistics] = {}
-        self.stages = Stages()
         self._log = log
-        self._max_rows = max_rows
-        self._max_batch_size = max_batch_size
         self._explore = random.Random()  # noqa: S311 — decides whose label is sought, keeps no secret
-        self._batcher: Batcher[Request, Logged] = Batcher(
-            self._run,
-            max_batch_size=max_batch_size,
-            max_queued_rows=max_queued_rows,
-            delay_s=delay_s,
-            name="plane",
-            loop_thread=loop_thread,
-        )
-        self.refusals = self._batcher.refusals
-
-    @property
-    def queued_rows(self) -> int:
-        """Number of queued rows."""
-        return self._batcher.queued_rows
-
-    def check_room(self, served: Served) -> None:
-        """Refuse a request that would find the queue full, before its body is read: a refusal must cost little.
-
-        Raises:
-            OverloadedError: The queue is full.
-        """
-        try:
-            self._batcher.check_room()
-        except OverloadedError:
-            self._statistics_of(served).failure.add(0)
-            raise
-
-    async def predict(self, served: Served, inputs: npt.NDArray[Any], *, deadline_s: float, **given: Any) -> Answer:
-        """Answer a batch of inputs, see `begin`.
-
-        Raises:
-            CandorError: See `begin`.
-            StateUnavailableError: The answer must be stored first, and was not stored in time.
-        """
-        waiting: asyncio.Future[Logged] = asyncio.get_running_loop().create_future()
-        began = time.perf_counter_ns()
-        self.begin(served, inputs, waiting, deadline_s=deadline_s, **given)
-        try:
-            answer, written = await waiting
-            if written is not None:
-                await until_written(written, deadline_s - (time.perf_counter_ns() - began) / _NS)
-        except Exception:
-            self.failed(served, began)
-            raise
-        return answer
-
-    def begin(
-        self,
-        served: Served,
-        inputs: npt.NDArray[Any],
-        waiting: Waiting[Logged],
-        *,
-        deadline_s: float,
-        alone: bool = False,
-        **given: Any,
-    ) -> None:
-        """Queue a batch of inputs (N, …), or one example without its batch axis; call on the event loop.
-
-        `waiting` gets the answer, or a DeadlineExceededError (the deadline passed in the queue), an InputError (the
-        model returns no finite scores for a row), an UpstreamError (the server of a remote model gives no usable
-        answer, or runs another model) or an UpstreamRejectedError (it cannot score an input). Its owner counts those,
-        see `failed`.
-
-        Args:
-            served: Revision that was active when the request arrived.
-            inputs: Inputs of the model, see `conform`.
-            waiting: Gets the answer.
-            deadline_s: Queueing deadline in seconds.
-            alone: Whether no other request can arrive together with this one, see `Batcher.put`.
-            given: What the request says of its rows, see `Request.of`.
-
-        Raises:
-            UnknownPolicyError: The revision has no such policy.
-            InputError: The inputs do not fit the model.
-            OverloadedError: The queue is full.
-        """
-        request = Request.of(served, inputs, max_rows=self._max_rows, deadline_s=deadline_s, **given)
-        here_s = _HERE_S if served.session.on_loop else 0.0
-        try:
-            self._batcher.put(request, waiting, deadline_s=deadline_s, here_s=here_s, alone=alone)
-        except OverloadedError:
-            self.failed(served, request.queued_ns)
-            raise
 
     def failed(self, served: Served, began_ns: int) -> None:
-        """Count a request that got no answer.
-
-        Args:
-            served: Its revision.
-            began_ns: When it began, on the clock of `time.perf_counter_ns`.
-        """
+        """Count a request that got no answer; see `Queued.failed`."""
         self._statistics_of(served).failure.add(time.perf_counter_ns() - began_ns)
 
-    def close(self) -> None:
-        """Finish queued work, then stop."""
-        self._batcher.close()
+    def _here_s(self, served: Served) -> float:
+        return _HERE_S if served.session.on_loop else 0.0
 
     def _statistics_of(self, served: Served) -> Statistics:
         found = self.statistics.get(served.revision.id)
@@ -342,7 +160,7 @@ class Plane:
         served = requests[0].lane
         statistics = self._statistics_of(served)
         began = time.perf_counter_ns()
-        inputs = requests[0].inputs if len(requests) == 1 else np.concatenate([r.inputs for r in requests])
+        inputs = inputs_of(requests)
         calibrated_before = served.chain.calibrate_ns
         until_ns = max(request.until_ns for request in requests)
         logits, probabilities = self._infer(served, inputs, until_ns, statistics)
@@ -358,12 +176,7 @@ class Plane:
         statistics.infer.add(count * (inferred - began), count)
         statistics.finish.add(count * (ended - inferred), count)
         statistics.last_at_ms = time.time_ns() // 1_000_000
-        stages = self.stages
-        for request in requests:
-            stages.queue.add((began - request.queued_ns) / _NS)
-        stages.infer.add((inferred - began - calibrate_ns) / _NS)
-        stages.calibrate.add(calibrate_ns / _NS)
-        stages.decide.add((ended - inferred) / _NS)
+        self._staged(requests, timing)
         return answers
 
     def _infer(self, served: Served, inputs: npt.NDArray[Any], until_ns: int, statistics: Statistics) -> Scores:
@@ -481,19 +294,6 @@ def decided(
         timing=timing,
         sets=sets_of(solved.sets, probabilities, segments) if solved is not None and solved.sets else None,
     )
-
-
-async def until_written(written: Future[None], deadline_s: float) -> None:
-    """Wait until an answer is stored. An answer given up is withdrawn, so it counts as never given."""
-    try:
-        await asyncio.wait_for(asyncio.wrap_future(written), deadline_s)
-    except TimeoutError:
-        raise StateUnavailableError(
-            "The prediction could not be stored in time, so it is withheld.",
-            expected="a state database that stores it before the deadline of the request",
-            remedy="Try again. If the error persists, check the state database. "
-            "CANDOR_LOG_MODE=background answers without waiting for the database.",
-        ) from None
 
 
 def _parts(whole: Answer, requests: list[Request]) -> list[Answer]:
