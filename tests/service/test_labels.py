@@ -136,9 +136,18 @@ def test_stages_and_refusals_of_all_labels_together_are_counted(served: Any) -> 
     predicted(served)
     assert count("candor_stage_seconds_count", stage="queue") == queued + 1
     several = served.runtime.models.multilabels.get("comments")
+
+    def failures() -> list[int]:  # with each label, as a request to its own model
+        planes = [
+            (model.plane, member) for model, member in zip(several.served.models, several.served.members, strict=True)
+        ]
+        return [plane._statistics_of(member).failure.count for plane, member in planes]
+
+    before = failures()
     with pytest.raises(DeadlineExceededError):
         asyncio.run(several.plane.predict(several.served, ROWS.astype(np.float32), deadline_s=0))
     assert count("candor_refused_requests_total", reason="deadline") == late + 1
+    assert failures() == [one + 1 for one in before]
 
 
 def test_requests_at_the_same_time_get_their_own_rows(served: Any) -> None:
