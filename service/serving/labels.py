@@ -134,7 +134,7 @@ class _Calibrators:
 
 
 class LabelsPlane(Queued[Active, Logged]):
-    """Answer predictions of all labels of a multi-label model; runs and answers count for the labels' own models."""
+    """Answer predictions of all labels of a multi-label model; failures count for the labels' own models."""
 
     def __init__(self, **limits: Any) -> None:
         super().__init__("labels", **limits)
