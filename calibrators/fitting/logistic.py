@@ -7,6 +7,7 @@ R = Σ (t − ½) φ, and summed up once.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -136,7 +137,7 @@ class Expansions:
         self.value = (apart - logs - pull) / total
         self.size = (apart + np.abs(pull)) / total
         self.gradient = (0.5 * self._sums[2 : 2 + size].T - targets) / total[:, None]
-        rows, columns = np.triu_indices(size)
+        rows, columns = _upper_triangle(size)
         self.hessian[:, rows, columns] = self.hessian[:, columns, rows] = (
             0.25 * self._sums[2 + size :].T / total[:, None]
         )
@@ -237,6 +238,12 @@ def fit_logistic(features: Doubles, targets: Doubles, weight: Doubles | None, *,
         return at.close(total, sums, 0.0, theta)
 
     return np.roll(minimum(expand, np.roll(start, -1)[None])[0], 1)
+
+
+@functools.cache
+def _upper_triangle(size: int) -> tuple[Indices, Indices]:
+    """Return rows and columns of a matrix's upper triangle; finding them costs more than a small pass over rows."""
+    return np.triu_indices(size)
 
 
 def _sum_logs(values: Doubles) -> Doubles:

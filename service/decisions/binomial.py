@@ -26,6 +26,9 @@ def critical_errors(n: NDArray[np.int64], tolerance: float, level: float) -> NDA
     """
     if not level > 0:
         return np.full(np.shape(n), -1.0)  # a part of delta may round to 0: no test rejects
+    n = np.asarray(n)
+    if n.size > 1 and (low := int(n.min())) + n.size > (high := int(n.max())) + 1:  # fewer numbers than entries
+        return critical_errors(np.arange(low, high + 1), tolerance, level)[n - low]
     z = float(scipy.special.ndtri(level))
     guess = n * tolerance + z * np.sqrt(n * tolerance * (1 - tolerance)) + (z**2 - 1) * (1 - 2 * tolerance) / 6 - 0.5
     critical: NDArray[np.float64] = np.clip(np.floor(guess), -1.0, n - 1.0)

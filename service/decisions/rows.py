@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 import numpy as np
@@ -19,6 +19,7 @@ NO_LABEL: Final = -1
 """In `label`: no label has come."""
 
 _SMALLEST, _LARGEST = float(np.finfo(np.float64).tiny), float(np.finfo(np.float64).max)
+_MOST_ROWS: Final = 2**40
 _UNSCORED: Final = (-math.inf, math.inf, "Leave out the rows that have no score.")
 
 
@@ -29,7 +30,9 @@ def _column(value: NDArray[Any] | None, within: tuple[float, float, str] | None 
         value: This value, of shape (1, …); None for a number of its own for each row.
         within: Smallest and largest value of the column where they are bounded, and the remedy for others.
     """
-    return field(default=None, metadata={"value": value, "within": within})
+    # Cut to size, since a view made for each of many small sets of rows costs more than what is done with them.
+    shared = None if value is None else np.broadcast_to(value, (_MOST_ROWS, *value.shape[1:]))
+    return field(default=None, metadata={"value": shared, "within": within})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -101,13 +104,12 @@ class Rows:
                     expected=(size,),
                     remedy="Give each column one value for each row.",
                 )
-        for declared in fields(self):
+        for declared in self.__dataclass_fields__.values():  # `fields` would make a tuple for each few rows
             if declared.name in given and declared.metadata.get("within") is not None:
                 _check_within(declared.name, given[declared.name], *declared.metadata["within"])
             elif declared.name not in given and "value" in declared.metadata:
                 value = declared.metadata["value"]
-                shared = np.arange(size) if value is None else np.broadcast_to(value, (size, *value.shape[1:]))
-                object.__setattr__(self, declared.name, shared)
+                object.__setattr__(self, declared.name, np.arange(size) if value is None else value[:size])
         self._check_sought()
 
     def __len__(self) -> int:
@@ -141,11 +143,7 @@ class Rows:
         """Return the rows that an index, mask or slice selects."""
         group = self.group[rows]
         columns: dict[str, Any] = {
-            name: column
-            if column is None
-            else np.broadcast_to(column[:1], (len(group), *column.shape[1:]))
-            if _shared(column)
-            else column[rows]
+            name: column if column is None else _repeated(column, len(group)) if _shared(column) else column[rows]
             for name, column in self.columns().items()
             if name != "group"
         }
@@ -201,7 +199,7 @@ class Rows:
 
     def columns(self) -> dict[str, NDArray[Any] | None]:
         """Return all columns by name."""
-        return {declared.name: getattr(self, declared.name) for declared in fields(self)}
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def _check_sought(self) -> None:
         impossible = self.known() & (self.propensity == 0)
@@ -259,6 +257,11 @@ def came(label: NDArray[np.int64], sought: NDArray[np.bool_], propensity: NDArra
 def _shared(column: NDArray[Any]) -> bool:
     """Return whether all rows of a column share one value in memory."""
     return column.strides[0] == 0
+
+
+def _repeated(column: NDArray[Any], size: int) -> NDArray[Any]:
+    """Return a shared column of another length."""
+    return column[:size] if size <= len(column) else np.broadcast_to(column[:1], (size, *column.shape[1:]))
 
 
 def _joined(columns: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:

@@ -29,11 +29,19 @@ def test_every_method_is_exported(name):
 
 
 @EVERY
-@pytest.mark.parametrize("classes", [2, 3, 10])
 @pytest.mark.parametrize(
-    ("dtype", "expected"), [(np.float16, np.float32), (np.float32, np.float32), (np.float64, np.float64)]
+    ("classes", "dtype"),
+    [
+        (2, np.float16),
+        (2, np.float32),
+        (2, np.float64),
+        (3, np.float16),
+        (3, np.float64),
+        (10, np.float32),
+    ],
 )
-def test_rows_are_distributions_of_the_promised_type(name, classes, dtype, expected, world):
+def test_rows_are_distributions_of_the_promised_type(name, classes, dtype, world):
+    expected = np.float64 if dtype == np.float64 else np.float32
     logits, labels = world(400, classes, 1.5, dtype=dtype)
     probabilities = fitted(name, logits, labels).predict_proba(logits)
     assert probabilities.shape == logits.shape
@@ -56,12 +64,12 @@ def test_learned_names_end_in_an_underscore_and_fit_returns_self(name, world):
 @EVERY
 @pytest.mark.parametrize("classes", [2, 5])
 def test_a_rows_result_does_not_depend_on_the_rows_beside_it(name, classes, world):
-    logits, labels = world(300, classes, 2.0, dtype=np.float32)
+    logits, labels = world(150, classes, 2.0, dtype=np.float32)
     calibrator = fitted(name, logits, labels)
     together = calibrator.predict_proba(logits)
     alone = np.concatenate([calibrator.predict_proba(logits[i : i + 1]) for i in range(len(logits))])
     np.testing.assert_array_equal(together, alone)
-    np.testing.assert_array_equal(calibrator.predict_proba(np.tile(logits, (70, 1)))[-300:], together)
+    np.testing.assert_array_equal(calibrator.predict_proba(np.tile(logits, (140, 1)))[-150:], together)
 
 
 @EVERY

@@ -99,13 +99,19 @@ WEIGHTS = {
 }
 
 
-def check(calibrator, logits):
+def check(calibrator, *inputs):
     """What holds for any input: distributions, what the method promises to keep, and an exact round trip."""
+    restored = from_dict(json.loads(json.dumps(calibrator.to_dict(), allow_nan=False)))
+    for logits in inputs:
+        check_one(calibrator, restored, logits)
+
+
+def check_one(calibrator, restored, logits):
     probabilities = calibrator.predict_proba(logits)
     assert probabilities.dtype == (np.float64 if logits.dtype == np.float64 else np.float32)
     assert ((probabilities >= 0) & (probabilities <= 1)).all()
     close = 1e-12 if probabilities.dtype == np.float64 else 1e-6
-    np.testing.assert_allclose(probabilities.sum(axis=1, dtype=np.float64), 1, atol=close)
+    assert np.abs(probabilities.sum(axis=1, dtype=np.float64) - 1).max() <= close
     impossible = logits == -np.inf
     if calibrator.top_label_only:
         # Where one class alone is possible, what is taken from it has to go somewhere.
@@ -115,30 +121,35 @@ def check(calibrator, logits):
     top, confidence = calibrator.top_label(logits, probabilities)
     if calibrator.name in KEEPS_ARG_MAX:
         largest = probabilities.max(axis=1)
-        np.testing.assert_array_equal(probabilities[np.arange(len(logits)), logits.argmax(axis=1)], largest)
+        assert np.array_equal(probabilities[np.arange(len(logits)), logits.argmax(axis=1)], largest)
     if calibrator.top_label_only:
-        np.testing.assert_array_equal(top, logits.argmax(axis=1))
-    np.testing.assert_array_equal(confidence, probabilities[np.arange(len(top)), top])
+        assert np.array_equal(top, logits.argmax(axis=1))
+    assert np.array_equal(confidence, probabilities[np.arange(len(top)), top])
     if calibrator.preserves_order and logits.shape[1] == 2:
         with np.errstate(over="ignore"):
             margins = logits[:, 1].astype(np.float64) - logits[:, 0].astype(np.float64)
         # Two units in the last place: rows of one margin at different heights round differently.
         assert (np.diff(probabilities[np.argsort(margins, kind="stable"), 1]) >= -2 * np.finfo(logits.dtype).eps).all()
-    restored = from_dict(json.loads(json.dumps(calibrator.to_dict(), allow_nan=False)))
-    np.testing.assert_array_equal(restored.predict_proba(logits), probabilities)
+    assert np.array_equal(restored.predict_proba(logits), probabilities)
 
 
 @EVERY
 @pytest.mark.parametrize("case", CASES)
 def test_extreme_rows(name, case, world):
-    for classes in (2, 3, 10):
+    for classes in (2, 5):
         logits, labels = world(ROWS, classes, 1.5)
         values, truth = CASES[case](logits, labels)
         calibrator = MAKERS[name]().fit(values, truth)
         if name == "prior_shift of platt":
             calibrator.adapt_to(np.arange(1, classes + 1) / (classes * (classes + 1) / 2))
-        for inputs in (values, logits, logits * 1e5, impossible_others(logits, labels), certain_rows(logits, labels)):
-            check(calibrator, inputs)
+        check(
+            calibrator,
+            values,
+            logits,
+            logits * 1e5,
+            impossible_others(logits, labels),
+            certain_rows(logits, labels),
+        )
 
 
 @EVERY
@@ -169,8 +180,8 @@ def test_extreme_weights(name, case, world):
 
 @EVERY
 def test_a_thousand_classes(name, world):
-    classes = 100 if name in ("matrix", "dirichlet") else 1000  # they have a parameter for each pair of classes
+    # Fewer where there is a parameter for each pair of classes, and where each class's curve tries dozens of binnings.
+    classes = {"matrix": 60, "dirichlet": 60, "structured_matrix": 300, "bbq": 300, "auto": 520}.get(name, 1000)
     logits, labels = world(40, classes, 1.5, dtype=np.float32)
     calibrator = MAKERS[name]().fit(logits, labels)
-    check(calibrator, logits)
-    check(calibrator, impossible_others(logits, labels))
+    check(calibrator, logits, impossible_others(logits, labels))

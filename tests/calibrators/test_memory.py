@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-ROWS, CLASSES = 65_536, 512
-ALLOWED_MB = 48
+ROWS, CLASSES = 32_768, 512
+ALLOWED_MB = 36
 
 FIT = textwrap.dedent(
     """
@@ -48,7 +48,7 @@ FIT = textwrap.dedent(
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory) -> Path:
-    """128 MB of logits, with labels and with weights of which some are zero."""
+    """64 MB of logits, with labels and with weights of which some are zero."""
     folder = tmp_path_factory.mktemp("large")
     rng = np.random.default_rng(0)
     block = rng.normal(0, 2, (1024, CLASSES)).astype(np.float32)

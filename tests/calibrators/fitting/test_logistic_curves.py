@@ -69,7 +69,7 @@ def rare(rows, seed=0):
 @METHODS
 @pytest.mark.parametrize("weighted", [False, True])
 def test_many_rows_reach_the_optimum_of_scikit_learn(method, weighted):
-    logits, labels = rare(200_000)
+    logits, labels = rare(140_000)
     weight = np.random.default_rng(1).uniform(0.2, 3, len(labels)) if weighted else None
     mass = np.ones(len(labels)) if weight is None else weight
     calibrator = method().fit(logits, labels, weight)
@@ -93,7 +93,7 @@ def test_a_sample_that_misleads_does_no_harm(method):
 
 @METHODS
 def test_each_of_many_curves_over_many_rows_reaches_its_optimum(method, world):
-    logits, labels = world(90_000, 4, 1.6, dtype=np.float32)
+    logits, labels = world(70_000, 4, 1.6, dtype=np.float32)
     labels[labels == 3] = 2  # a class that never happens
     calibrator = method().fit(logits, labels)
     mass = np.ones(len(labels))

@@ -77,15 +77,17 @@ def test_does_no_harm_and_finds_the_temperature(world):
 
 
 @pytest.mark.parametrize(
-    ("world_of", "setting", "accuracy"), [(sharp, 6, 0.95), (sharp, 7, 0.98), (sharp, 8, 0.99), (rare, -5, 0.99)]
+    ("world_of", "setting", "accuracy", "most_rows"),
+    # Of 200 rows with an accuracy of 95 %, each fold has enough wrong ones for anything.
+    [(sharp, 6, 0.95, 100), (sharp, 7, 0.98, 200), (sharp, 8, 0.99, 200), (rare, -5, 0.99, 200)],
 )
-def test_does_no_harm_where_nearly_all_rows_are_right(world_of, setting, accuracy):
-    fresh, truth = world_of(20_000, setting, 12345)
+def test_does_no_harm_where_nearly_all_rows_are_right(world_of, setting, accuracy, most_rows):
+    fresh, truth = world_of(5_000, setting, 12345)
     plain = metrics.negative_log_likelihood(CALIBRATORS["identity"]().predict_proba(fresh), truth)
     assert np.mean(fresh.argmax(axis=1) == truth) == pytest.approx(accuracy, abs=0.006)
-    for rows in (20, 50, 100, 200):
+    for rows in (n for n in (20, 50, 100, 200) if n <= most_rows):
         excess = []
-        for seed in range(25):
+        for seed in range(12):
             calibrator = Auto().fit(*world_of(rows, setting, seed))
             assert getattr(calibrator.calibrator_, "temperature_", 1) > 0.05
             excess.append(metrics.negative_log_likelihood(calibrator.predict_proba(fresh), truth) - plain)

@@ -36,14 +36,14 @@ def test_the_exact_null_of_one_bin():
 
 @pytest.mark.parametrize("kind", [None, "importance", "frequency"])
 def test_the_level_is_exact(kind, world):
-    # P(p ≤ α) for 99 draws is α exactly where α · 100 is whole and errors do not tie: counted over 1,500 calibrated
+    # P(p ≤ α) for 99 draws is α exactly where α · 100 is whole and errors do not tie: counted over 1,000 calibrated
     # worlds, within 3.5 standard errors, at three levels, and uniform by a Kolmogorov–Smirnov test.
-    rng, values = np.random.default_rng(0), []
+    rng, values, worlds = np.random.default_rng(0), [], 1_000
     logits, _ = world(200, 3, 1.0)
     stated = softmax(logits)
     predicted = np.zeros(200, int)
     weight = None if kind is None else rng.integers(1, 5, 200).astype(float)
-    for seed in range(1_500):
+    for seed in range(worlds):
         right = rng.random(200) < stated[:, 0]
         if kind == "frequency":  # each copy comes out on its own
             times = weight.astype(int)
@@ -56,8 +56,8 @@ def test_the_level_is_exact(kind, world):
         test = calibration_test(*rows[:2], 10, sample_weight=rows[2], predicted=chosen, **options)
         values.append(test.p_value)
     for level in (0.05, 0.2, 0.5):
-        assert np.mean(np.array(values) <= level + 1e-9) == pytest.approx(level, abs=3.5 * np.sqrt(level / 1_500))
-    assert stats.kstest(np.array(values) - rng.uniform(0, 0.01, 1_500), "uniform").pvalue > 0.001
+        assert np.mean(np.array(values) <= level + 1e-9) == pytest.approx(level, abs=3.5 * np.sqrt(level / worlds))
+    assert stats.kstest(np.array(values) - rng.uniform(0, 0.01, worlds), "uniform").pvalue > 0.001
 
 
 def test_miscalibration_is_found(world):

@@ -24,6 +24,12 @@ def test_critical_errors_are_exact() -> None:
             assert np.all((binom.cdf(critical + 1, n, tolerance) > level) | (n == 0))
 
 
+def test_many_tests_of_few_numbers_of_rows_are_as_each_alone() -> None:
+    n = np.random.default_rng(0).integers(50, 120, (20, 30))
+    alone = [float(critical_errors(np.array(rows), 0.05, 0.05)) for rows in n.ravel()]
+    assert critical_errors(n, 0.05, 0.05).ravel().tolist() == alone
+
+
 @pytest.mark.parametrize("level", [1e-12, 1e-300, 5e-324, 0.0])
 def test_the_smaller_the_level_the_fewer_errors_and_at_none_nothing_is_rejected(level: float) -> None:
     n = np.array([0, 1, 100, 13_282])

@@ -70,7 +70,7 @@ def even(tolerance: float) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("tolerance", [0.5, 0.05])
 def test_a_promise_that_is_just_kept_alarms_within_its_level_over_a_long_time(tolerance: float) -> None:
-    worlds = 2000
+    worlds = 1000
     alarms = fired(errors(tolerance, tolerance, worlds, 10_000, seed=5), even(tolerance), every=5)
     share = (alarms > 0).mean()
     assert (alarms > 0).sum() <= too_many(worlds)
@@ -139,7 +139,7 @@ def in_order_of_arrival(
 
 def test_labels_that_come_sooner_when_they_are_errors_do_not_fire_a_certificates_alarm() -> None:
     rng = np.random.default_rng(7)
-    worlds, n = 100, 3000
+    worlds, n = 60, 3000
     ordered = hasty = 0
     for _ in range(worlds):
         error = rng.random(n) < 0.1
@@ -158,7 +158,7 @@ def test_labels_that_come_sooner_when_they_are_errors_do_not_fire_a_certificates
 
 def test_labels_that_come_sooner_when_they_are_errors_do_not_fire_the_calibration_alarm() -> None:
     rng = np.random.default_rng(8)
-    worlds, n = 40, 2000
+    worlds, n = 25, 2000
     ordered = hasty = 0
     for _ in range(worlds):
         p = expit(rng.normal(1.5, 1.5, n)).astype(np.float32)
@@ -297,7 +297,7 @@ def test_a_monitor_counts_what_its_certificate_counts(  # type: ignore[no-untype
 ) -> None:
     """Groups with many rows, alike or not, and the same groups each day: both at the edge of the promise and beyond."""
     rng = np.random.default_rng(15)
-    worlds = 30
+    worlds = 18
     for per in (*kept, *broken):
         alarms = sum(fired_in_groups(world(rng), per, sought) > 0 for _ in range(worlds))
         assert alarms <= too_many(worlds) if per in kept else alarms >= 0.9 * worlds, (per, alarms)

@@ -70,7 +70,7 @@ def test_a_promise_per_row_keeps_its_level_on_thinned_rows() -> None:
     actual = truth("row", BUSY_WORSE)
     exact, easy = promise("row", actual + JUST_ABOVE), promise("row", actual - 0.25)
     rng = np.random.default_rng(15)
-    runs, false, found = 60, 0, 0
+    runs, false, found = 40, 0, 0
     for run in range(runs):
         division = sampled(world(rng, missing=0.0, right=BUSY_WORSE, together=True))
         false += certified(exact, division, seed=run)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -301,10 +303,11 @@ SAID = st.tuples(
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(requests=st.lists(st.lists(SAID, max_size=8), max_size=3))
 def test_the_current_label_is_the_one_that_the_rule_names(
-    tmp_path_factory: pytest.TempPathFactory, requests: list[Any]
+    tmp_path_factory: pytest.TempPathFactory, migrated: Path, requests: list[Any]
 ) -> None:
     """Against the rule applied by hand to all that was not a repetition."""
-    database = Database.open(f"sqlite:///{tmp_path_factory.mktemp('rule')}/state.db")
+    state = shutil.copy(migrated, tmp_path_factory.mktemp("rule") / "state.db")  # making the tables takes long
+    database = Database.open(f"sqlite:///{state}")
     log = PredictionLog(database, commit_interval_s=0)
     log.append(batch([A, B], references=["tx", "tx"]))
     log.close()
