@@ -135,6 +135,8 @@ build/ray/.made: pyproject.toml library/pyproject.toml requirements/lock.txt req
 	build/ray/bin/python requirements/install.py serve postgres cpu ray train search build
 	build/ray/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable library
 	build/ray/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@# jsonschema would build this package's grammar, which takes a second, in each of Ray's many processes.
+	build/ray/bin/python -m pip uninstall --quiet --yes rfc3987-syntax
 	touch $@
 
 magika: build/magika/.made  ## Install the model of magika into build/magika; `make test` then imports and serves it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -24,7 +25,9 @@ SETTINGS = {
     "PYTHONPATH": str(ROOT),
     "PYTHONDONTWRITEBYTECODE": "",
     "RAY_AUTH_MODE": "disabled",
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # an actor; nothing takes back a node of these
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_enable_metrics_collection": "0",  # nobody reads them
     "RAY_worker_niceness": "0",  # else the workers have the lowest priority
 }
 PATIENT = {  # for what starts a cluster: on busy machines the processes of Ray take long to start
@@ -56,9 +59,11 @@ class Cluster:
         pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | {"text": True}
         return subprocess.Popen([BIN / command, *map(str, typed)], cwd=folder, env=self.environment, **pipes)
 
-    def train(self, folder: Path, *typed: object) -> str:
-        """Run `candor-train`; return what it printed."""
-        return ended(self.start(folder, "candor-train", *typed))
+    def commands(self) -> subprocess.Popen[str]:
+        """Start what runs commands one after another; see `begin`."""
+        command = [BIN / "python", "-m", "tests.ray_commands"]
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        return subprocess.Popen(command, cwd=ROOT, env=self.environment, **pipes)
 
     def lose_node(self) -> None:
         """Kill the second raylet, once, with what works on it."""
@@ -77,6 +82,24 @@ class Cluster:
                     yield int(place.name)
 
 
+def begin(commands: subprocess.Popen[str], folder: Path, *typed: str) -> None:
+    """Begin a command of `candor-train`."""
+    assert commands.stdin is not None
+    commands.stdin.write(json.dumps([str(folder), typed]) + "\n")
+    commands.stdin.flush()
+
+
+def printed(commands: subprocess.Popen[str]) -> str:
+    """Return what the command printed that was begun, once it has ended well."""
+    assert commands.stdout is not None
+    said = next((line for line in commands.stdout if line.startswith("ended")), "")
+    assert said, "it ended itself"
+    status, stdout, stderr = json.loads(said.removeprefix("ended"))
+    assert status == 0, stderr
+    told: str = stdout
+    return told
+
+
 def ended(process: subprocess.Popen[str], given: str = "") -> str:
     """Return what a process printed, once it has read its input and ended well."""
     stdout, stderr = process.communicate(given, timeout=PATIENCE_S)
@@ -91,7 +114,7 @@ def two_nodes() -> Iterator[Cluster]:
     folder, mark = tempfile.mkdtemp(prefix="ray"), f"CANDOR_TEST={uuid.uuid4().hex}"  # short enough for a socket
     known = dict(os.environ) | SETTINGS
     process = subprocess.Popen(
-        [BIN / "python", ROOT / "tests" / "ray_nodes.py", folder, "2"],
+        [BIN / "python", ROOT / "tests" / "ray_nodes.py", folder, "1"],
         env=known | PATIENT | {"RAY_TMPDIR": folder} | dict([mark.split("=")]),
         start_new_session=True,
         stdin=subprocess.PIPE,

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ray._private import services
+from ray._private import services, utils
 from ray._raylet import get_port_filename
 from ray.cluster_utils import Cluster
 
@@ -36,8 +36,14 @@ def start_raylet(*given: Any, start: Any = services.start_raylet, **named: Any) 
 
 
 def one_node(cpus: int, folder: str) -> Cluster:
-    """Start a cluster of one raylet that keeps its files in a folder, which is RAY_TMPDIR, too."""
+    """Start a cluster of one raylet that keeps its files in a folder, which is RAY_TMPDIR, too.
+
+    Its agents are those of a Ray without the packages of the dashboard, and no server of the dashboard runs: nobody
+    looks, and each would take seconds of a processor.
+    """
     services.start_raylet = start_raylet
+    services.start_api_server = lambda *_, **__: (None, None)
+    utils.get_dashboard_dependency_error = lambda: ImportError("not asked for")
     Path(folder, "ray").mkdir(parents=True, exist_ok=True)
     return Cluster(initialize_head=True, head_node_args={**node(cpus), "include_dashboard": False})
 

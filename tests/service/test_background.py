@@ -94,7 +94,9 @@ def test_a_state_in_sqlite_is_refused(spawn: Spawn, command: list[str]) -> None:
     assert "Use PostgreSQL" in done.stderr
 
 
-def test_one_of_several_models_is_served_alone(spawn: Spawn, digits: Any, tmp_path: Path, postgresql_url: str) -> None:
+def test_one_of_several_models_is_served_alone(
+    start: Callable[..., InThread], spawn: Spawn, digits: Any, tmp_path: Path, postgresql_url: str
+) -> None:
     for name in ("a", "b"):
         bundles.write(tmp_path, contents(digits.bundle, model=name))
     shared = {"database_url": postgresql_url, "bundles": str(tmp_path), "policies": str(tmp_path)}
@@ -103,7 +105,8 @@ def test_one_of_several_models_is_served_alone(spawn: Spawn, digits: Any, tmp_pa
     assert "requires CANDOR_BACKGROUND=false" in refused.stderr
     worker = spawn("worker", **shared, background="false", models="a")  # its jobs are of all models
     service = spawn(**shared, background="false", models="a")
-    mistyped = spawn(**shared, background="false", models="a,bb")
+    state = postgresql_url.replace("postgresql://", "postgresql+psycopg://")
+    mistyped = start(state=state, bundles=tmp_path, policies=tmp_path, background=False, models="a,bb")
     answer = mistyped.http.get("/readyz")
     assert answer.status_code == 503
     assert answer.json()["problems"] == {"bb": f"no bundle in {tmp_path}"}

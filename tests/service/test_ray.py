@@ -32,6 +32,7 @@ from .payments import folders_of, payments, written
 from .rest.test_direct import REQUESTS
 
 OTHERS = {
+    "another model": ("POST", "/v1/models/payments/predict", b'{"inputs": [[1, 2], [300, 1]]}'),
     "ready": ("GET", "/v2/health/ready", b""),
     "metadata": ("GET", "/v2/models/digits", b""),
     "revisions": ("GET", "/v1/models/payments/revisions", b""),
@@ -200,24 +201,24 @@ def test_a_replica_joins_under_load_and_its_stop_loses_nothing(
 ) -> None:
     """Requests go on meanwhile: none fails, and all predictions are in the state."""
     ids: list[str] = []
-    many, one = threading.Event(), threading.Event()
+    many, few = threading.Event(), threading.Event()
 
     def ask(stopped: threading.Event) -> None:
         with httpx.Client(base_url=on_ray.caller.url, timeout=PATIENCE_S) as client:
             while not stopped.is_set():
-                answer = client.post("/predict", json={"inputs": digits.images[:40].tolist()})
+                answer = client.post("/predict", json={"inputs": digits.images[:4].tolist()})
                 assert answer.status_code == 200, answer.text
                 ids.extend(row["prediction_id"] for row in answer.json()["predictions"])
 
-    with ThreadPoolExecutor(17) as pool:
-        asking = [pool.submit(ask, many) for _ in range(16)] + [pool.submit(ask, one)]
+    with ThreadPoolExecutor(12) as pool:
+        asking = [pool.submit(ask, many) for _ in range(10)] + [pool.submit(ask, few) for _ in range(2)]
         try:
             until(lambda: on_ray.replicas().get("RUNNING") == 2, on_ray.replicas)
             many.set()
             until(lambda: on_ray.replicas() == {"RUNNING": 1}, on_ray.replicas)
         finally:
             many.set()
-            one.set()
+            few.set()
         for each in asking:
             each.result()
 

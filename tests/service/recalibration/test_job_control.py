@@ -127,6 +127,7 @@ def test_progress_counts_its_steps(used: Any) -> None:
     assert (seen[-1].steps, seen[-1].looks is not None) == (6, True)
 
 
+@pytest.mark.usefixtures("refits_here")
 def test_a_dry_run_becomes_a_proposal_without_another_look(used: Any) -> None:
     dry = used.recalibrate().json()
     Recalibration.model_validate(dry, extra="forbid")
@@ -147,6 +148,7 @@ def test_a_dry_run_becomes_a_proposal_without_another_look(used: Any) -> None:
     assert (last["action"], last["subject"]) == ("propose", revision["id"])
 
 
+@pytest.mark.usefixtures("refits_here")
 def test_what_is_no_dry_run_or_stands_on_old_ground_is_not_kept(used: Any) -> None:
     proposed = used.recalibrate(mode="propose").json()
     refused = used.http.post(f"/v1/jobs/{proposed['job']}/propose")
@@ -159,6 +161,7 @@ def test_what_is_no_dry_run_or_stands_on_old_ground_is_not_kept(used: Any) -> No
     used.rollback()
 
 
+@pytest.mark.usefixtures("refits_here")
 def test_a_replica_that_lags_proposes_on_what_is_in_service(
     start: Callable[..., Any], digits: Any, postgresql_url: str
 ) -> None:
@@ -176,6 +179,7 @@ def test_a_replica_that_lags_proposes_on_what_is_in_service(
     assert (found["parent"], dry["base"]) == ("r2", "r2")
 
 
+@pytest.mark.usefixtures("refits_here")
 def test_jobs_on_the_command_line(used: Any, spawn: Any) -> None:
     candor = partial(spawn.run, url=used.url)
     dry = used.recalibrate().json()
@@ -228,6 +232,7 @@ def test_an_alarm_while_a_recalibration_runs_leaves_it_to_a_person(
     assert "before the alarm" in service.move(path, epoch).json()["detail"]
 
 
+@pytest.mark.usefixtures("refits_here")
 def test_a_cap_that_breaks_takes_a_person_with_a_reason(start: Callable[..., Any], digits: Any) -> None:
     service = start(limit_flipped=0.9)
     service.teach(digits.dimmed, digits.labels)
