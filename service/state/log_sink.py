@@ -19,7 +19,6 @@ import numpy as np
 import structlog
 from sqlalchemy import func, select
 
-from bundle.remote import file_system
 from service.errors import ConfigurationError, StateUnavailableError
 from service.state.database import Database, now_us
 from service.state.partitions import first_id, time_of_id
@@ -246,6 +245,8 @@ class Place:
             file.replace(file.with_name(name))
 
     def _attempt(self, do: Any) -> Any:
+        from bundle.remote import file_system  # with httpx: a tenth of the start of each recalibration
+
         try:
             files, path = file_system(self._address)
             files.invalidate_cache()

@@ -242,9 +242,9 @@ class TestErrors:
         with pytest.raises(ConflictError):
             client.feedback([{**item, "label": "8"}], idempotency_key="k")
 
-    def test_keys(self, spawn: Any) -> None:
-        service = spawn()
-        made = spawn.run("keys", "create", "--name", "reader", "--scope", "predict")
+    def test_keys(self, service: Any, spawn: Any) -> None:
+        state = service.runtime.settings.database_url
+        made = spawn.run("keys", "create", "--name", "reader", "--scope", "predict", database_url=state)
         key = made.stdout.strip()
         until(lambda: service.http.get("/v1/models").status_code == 401)
         with Client(service.url) as stranger, pytest.raises(UnauthenticatedError):

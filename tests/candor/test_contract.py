@@ -52,6 +52,7 @@ from candor.contract.recalibration import Recalibration, RecalibrationReport
 from candor.contract.revisions import Pointer, PolicyProposal, Rejection, Revision, RevisionPage
 from candor.contract.simulation import Simulation, SimulationRequest
 from candor.contract.traffic import TrafficChange
+from service.serving.child import child
 from service.state.database import now_us
 from service.times import iso
 from tests.service import imported_models, labels_of_comments
@@ -248,8 +249,15 @@ def teach(ask: Checked, images: npt.NDArray[np.uint8], labels: list[str], segmen
     return ids
 
 
+@pytest.mark.usefixtures("checks_here", "refits_here")
 def test_every_operation_answers_as_the_contract_says(
-    start: Callable[..., Any], launch: Callable[..., Any], reviewing: Any, digits: Any, slow: Any, tmp_path: Path
+    start: Callable[..., Any],
+    launch_many: Callable[..., Any],
+    reviewing: Any,
+    digits: Any,
+    slow: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     service = start(keep_inputs="all", monitor_maturity_s=3600.0, monitor_interval_s=1e6)
     service.runtime.monitors.clock = lambda: now_us() + int(3600e6)
@@ -263,7 +271,7 @@ def test_every_operation_answers_as_the_contract_says(
     other.mkdir()
     imported_models.payments(other / "bundles")
     imported_models.drivers(other / "bundles")
-    tables = launch(other, bundles=other / "bundles", default_model="payments", policies=None)
+    tables = launch_many(other, bundles=other / "bundles", default_model="payments", policies=None)
     ask.note(exactly(ModelPage, tables.http.get("/v1/models").json()))
     body = {"inputs": imported_models.driver_rows(600).tolist()}
     assert tables.http.post("/v1/models/drivers/predict", json=body).status_code == 200
@@ -278,7 +286,7 @@ def test_every_operation_answers_as_the_contract_says(
     ask.note(exactly(Monitoring, tables.http.get("/v1/models/drivers/monitoring").json()))
     tables.close()
     assert ask.revision("r1").report == digits.bundle.report
-    ask_of_labels(ask, launch, tmp_path / "labels")
+    ask_of_labels(ask, launch_many, tmp_path / "labels")
     by_lamp = {"policy": "by-lamp"}
     proposed = ask("PUT", f"{MODEL}/policies/{{policy}}", 201, by_lamp, json=BY_LAMP)
     assert proposed.warnings
@@ -411,6 +419,7 @@ def test_every_operation_answers_as_the_contract_says(
     # What is refused; a job that is cancelled, a model that goes and comes back
     for path, body in (("/predict", {"inputs": [[[1, 2], [3, 4]]]}), ("/v1/models/digits/rollback", {})):
         ask.note(exactly(Problem, service.http.post(path, json=body).json()))
+    monkeypatch.setattr("service.recalibration.execution.child", child)  # a process, which can be cancelled
     slow()
     running = ask("POST", "/recalibrate", 202)
     assert ask("DELETE", "/v1/jobs/{job}", 200, {"job": running.job}).summary

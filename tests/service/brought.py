@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sysconfig
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +173,7 @@ def file_types(folder: Path, package: Path) -> Brought:
     """The published model of magika: int32 (N, 2048) of bytes in, 214 probabilities out; files of this machine."""
     (model,) = package.glob("models/standard_v*")
     config = json.loads((model / "config.min.json").read_text())
-    endings = {"python": "*.py", "pythonbytecode": "*.pyc", "elf": "*.so"}
+    endings = {"python": ".py", "pythonbytecode": ".pyc", "elf": ".so"}
     kinds, files = zip(*((kind, file) for kind, ending in endings.items() for file in found(ending)), strict=True)
     order = RANDOM.permutation(len(files))
     rows = np.stack([beginning_and_end(files[at], config) for at in order])
@@ -188,8 +190,15 @@ def file_types(folder: Path, package: Path) -> Brought:
 def found(ending: str) -> list[Path]:
     """Return files of at least as many bytes as the model reads."""
     places = (Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib"))
-    large = (file for place in places for file in sorted(place.rglob(ending)) if file.stat().st_size > 5_000)
-    return [file for file, _ in zip(large, range(60), strict=False)]
+    large = (file for place in places for file in in_order(place, ending) if file.stat().st_size > 5_000)
+    return list(islice(large, 60))
+
+
+def in_order(folder: Path, ending: str) -> Iterator[Path]:
+    """Yield the files of a folder, then of those in it: a sorted list of all would take seconds."""
+    for place, folders, files in os.walk(folder):
+        folders.sort()
+        yield from (Path(place, name) for name in sorted(files) if name.endswith(ending))
 
 
 def beginning_and_end(file: Path, config: dict[str, int]) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import math
 import os
@@ -30,7 +31,11 @@ import pytest
 import structlog
 from fastapi import routing
 from fastapi.dependencies import models as fastapi_caches
+from httpx._config import create_ssl_context
+from httpx._transports import default as transports
 from sqlalchemy import delete
+from typer import testing
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import bundle as bundles
@@ -60,6 +65,7 @@ POLICIES = Path(__file__).parents[2] / "examples" / "policies"
 collect_ignore = ["generated", "on_ray.py"]  # programs of other environments: a generated client's, Ray's
 _NUMBERS = itertools.count()
 _TLS = ssl.create_default_context()  # once: each reads all certificates of the machine
+_PROVEN: set[str] = set()  # ids of bundles
 ROWS_PER_REQUEST = 256
 _OF_A_FIRST_REVISION = {"bundles", "policies"}  # settings that it depends on
 # In the child's place: one that asks for a look, and then takes its time.
@@ -249,6 +255,26 @@ def read_endpoints_once() -> None:
 read_endpoints_once()
 
 
+def read_certificates_once() -> None:
+    """Let httpx read the certificates that it trusts once, not again for every client: 30 ms of each."""
+    found: dict[Any, ssl.SSLContext] = {}
+
+    def create(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ssl.SSLContext:
+        if verify is not True or cert is not None:
+            return create_ssl_context(verify, cert, trust_env)
+        key = (trust_env, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+        if key not in found:
+            found[key] = create_ssl_context(trust_env=trust_env)
+        return found[key]
+
+    transports.create_ssl_context = create  # type: ignore[attr-defined]
+
+
+read_certificates_once()
+# The tree of an app's commands, once and not again for every command that is run here: four fifths of what most take.
+testing._get_command = functools.cache(get_command)  # type: ignore[attr-defined]
+
+
 class InThread(Caller):
     """A service behind uvicorn in a thread of this process.
 
@@ -372,12 +398,13 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _proven_once(digits: Digits) -> Iterator[None]:
     """Prove each first bundle once: a child process takes a second, and most services of tests have an empty state."""
-    proven, prove = {digits.bundle.id}, Proofs.run
+    _PROVEN.add(digits.bundle.id)
+    prove = Proofs.run
 
     def run(self: Proofs, found: bundles.Bundle, until: float = math.inf) -> None:
-        if found.id not in proven:
+        if found.id not in _PROVEN:
             prove(self, found, until)
-            proven.add(found.id)
+            _PROVEN.add(found.id)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Proofs, "run", run)
@@ -421,6 +448,23 @@ def launch(digits: Digits, migrated: Path, first_revision: Path) -> Callable[...
         if isinstance(state, Path) and not (state / "state.db").exists():
             shutil.copy(first_revision if _OF_A_FIRST_REVISION.isdisjoint(changes) else migrated, state / "state.db")
         return InThread(settings_of(digits, state, **changes), port=port)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def launch_many(launch: Callable[..., InThread]) -> Callable[..., InThread]:
+    """As `launch`, for a service of many bundles, which it proves in this process: a child takes half a second each."""
+
+    def prove(self: Proofs, found: Bundle, until: float = math.inf) -> None:
+        if found.id not in _PROVEN:
+            open_runtime(found, **self._options)
+            _PROVEN.add(found.id)
+
+    def run(state: Path, **changes: Any) -> InThread:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Proofs, "run", prove)
+            return launch(state, **changes)
 
     return run
 

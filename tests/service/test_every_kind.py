@@ -38,7 +38,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Brought]:
 
 
 @pytest.fixture(scope="module")
-def served(launch: Any, models: dict[str, Brought], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def served(launch_many: Any, models: dict[str, Brought], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One service with a bundle of each model, none of them calibrated, and a policy that sends all to review."""
     root, policies = tmp_path_factory.mktemp("bundles"), tmp_path_factory.mktemp("policies")
     for name, model in models.items():
@@ -47,7 +47,7 @@ def served(launch: Any, models: dict[str, Brought], tmp_path_factory: pytest.Tem
         assert result.exit_code == 0, f"{name}: {result.output}"
         (policies / name).mkdir()
         (policies / name / "look.yaml").write_text("{id: look, positive: top, bands: [{action: review}]}")
-    running = launch(
+    running = launch_many(
         tmp_path_factory.mktemp("state"), bundles=root, default_model="sklearn", policies=policies, log_mode="sync"
     )
     yield running

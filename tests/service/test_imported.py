@@ -288,6 +288,7 @@ def test_what_a_model_takes_is_told(served: Any) -> None:
     ]
 
 
+@pytest.mark.usefixtures("refits_here")
 def test_labels_recalibrate_scores(served: Any) -> None:
     rng = np.random.default_rng(3)
     policy = {"id": "look", "positive": "top", "bands": [{"action": "review"}]}

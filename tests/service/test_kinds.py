@@ -23,6 +23,7 @@ from bundle import Bundle
 from bundle.images import decode_image, encode_png
 from candor import Client
 from service.rest.payloads import MEDIA_TYPES
+from tests.conftest import MadeOnce
 from training import TrainConfig, train_bundle
 from training.data.newsgroups20 import GROUPS
 
@@ -50,39 +51,46 @@ def write_claims(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def trained(digits: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Bundle]:
+def trained(digits: Any, made_once: MadeOnce) -> dict[str, Bundle]:
     """A bundle of each kind, all below one folder; the photos are digits whose images may be of any size."""
-    data, root = tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("kinds")
-    write_posts(data)
-    write_claims(data)
-    posts = TrainConfig(
-        dataset="newsgroups20",
-        model="text_cnn",
-        name="posts",
-        data=data,
-        data_settings={"length": 12, "vocabulary_size": 60},
-        train_rows=60,
-        reference_rows=40,
-        test_rows=20,
-        stratified=True,
-        epochs=1,
-        calibrator="identity",
-    )
-    claims = TrainConfig(
-        dataset="table",
-        model="table_cnn",
-        name="claims",
-        data=data,
-        data_settings={"file": "claims.csv", "label": "fraud"},
-        train_rows=0,
-        reference_rows=60,
-        epochs=1,
-        calibrator="identity",
-    )
-    own = digits.bundle
-    photos = contents(own, model=PHOTOS, input=own.manifest.input.model_copy(update={"resize": True}))
-    paths = [*(train_bundle(each, root, allow_poor=True) for each in (posts, claims)), bundles.write(root, photos)]
-    return {path.parent.name: bundles.verify(path) for path in paths}
+
+    def make(root: Path) -> None:
+        data = root / "data"
+        data.mkdir()
+        write_posts(data)
+        write_claims(data)
+        posts = TrainConfig(
+            dataset="newsgroups20",
+            model="text_cnn",
+            name="posts",
+            data=data,
+            data_settings={"length": 12, "vocabulary_size": 60},
+            train_rows=60,
+            reference_rows=40,
+            test_rows=20,
+            stratified=True,
+            epochs=1,
+            calibrator="identity",
+        )
+        claims = TrainConfig(
+            dataset="table",
+            model="table_cnn",
+            name="claims",
+            data=data,
+            data_settings={"file": "claims.csv", "label": "fraud"},
+            train_rows=0,
+            reference_rows=60,
+            epochs=1,
+            calibrator="identity",
+        )
+        own = digits.bundle
+        photos = contents(own, model=PHOTOS, input=own.manifest.input.model_copy(update={"resize": True}))
+        for each in (posts, claims):
+            train_bundle(each, root / "kinds", allow_poor=True)
+        bundles.write(root / "kinds", photos)
+
+    root = made_once("kinds", make) / "kinds"
+    return {name: bundles.verify(root / name / "1") for name in ("posts", "claims", PHOTOS)}
 
 
 @pytest.fixture(scope="module")

@@ -42,9 +42,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", params=["background", "sync"])
-def served(launch: Launch, root: Path, tmp_path_factory: pytest.TempPathFactory, request: Any) -> Iterator[Any]:
+def served(launch_many: Launch, root: Path, tmp_path_factory: pytest.TempPathFactory, request: Any) -> Iterator[Any]:
     folders = {"bundles": root / "bundles", "policies": root / "policies"}
-    running = launch(tmp_path_factory.mktemp("state"), **folders, log_mode=request.param)
+    running = launch_many(tmp_path_factory.mktemp("state"), **folders, log_mode=request.param)
     yield running
     running.close()
 
@@ -268,6 +268,7 @@ def recalibrated(caller: Any, model: str, mode: str) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.usefixtures("refits_here")
 def test_one_label_drifts_is_recalibrated_activated_and_rolled_back(own: Any) -> None:
     rows, marks = drawn(1500, 3)
     marks[:, 0] = drawn(1500, 3, shift=2.0)[1][:, 0]  # toxic alone
@@ -320,6 +321,7 @@ def test_a_label_that_is_unloaded_is_named_and_policies_share_delta(own: Any) ->
     predicted(own)
 
 
+@pytest.mark.usefixtures("proofs_here")
 def test_labels_move_to_a_new_model_file_one_by_one(start: Launch, tmp_path: Path) -> None:
     imported(tmp_path, sigmoids(), "--calibrator", "temperature", count=600)
     caller = start(bundles=tmp_path / "bundles", policies=tmp_path / "policies", state=tmp_path)

@@ -116,10 +116,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def taught(launch: Any, folders: dict[str, Path], tmp_path_factory: Any) -> Iterator[Taught]:
+def taught(launch_many: Any, folders: dict[str, Path], tmp_path_factory: Any) -> Iterator[Taught]:
     state = tmp_path_factory.mktemp("state")
     settings = {"keep_inputs": "all", "log_mode": "sync", "monitor_interval_s": 1.0, "monitor_maturity_s": 1.0}
-    service = launch(state, **folders, **settings, alarm_refit="off", default_model="drivers")
+    service = launch_many(state, **folders, **settings, alarm_refit="off", default_model="drivers")
     teach(service, *world(1, 6_000))
     answer = post(service, "/recalibrate", mode="propose", **ASKED)
     assert answer.status_code == 200, answer.text
@@ -207,6 +207,7 @@ def test_pages_estimates_and_monitors_read_the_columns_too(taught: Taught) -> No
     assert until(counted, "no monitor counts")["estimates"]["revision"] == taught.report["revision"]
 
 
+@pytest.mark.usefixtures("refits_here")
 def test_a_recalibration_without_a_name_keeps_method_and_columns(taught: Taught) -> None:
     document = taught.service.http.get(f"{MODEL}/revisions/{taught.report['revision']}").json()["calibrator"]
     teach(taught.service, *world(4, 1_500))
@@ -234,6 +235,7 @@ def rows_in(part: Path) -> list[dict[str, Any]]:
     return read(part) if part.suffix == ".csv" else [json.loads(line) for line in part.read_text().splitlines()]
 
 
+@pytest.mark.usefixtures("checks_here", "refits_here")
 def test_a_labelled_set_of_inputs_fits_and_one_of_logits_is_refused(
     taught: Taught, spawn: Spawn, tmp_path: Path
 ) -> None:

@@ -31,8 +31,8 @@ def folders(digits: Digits, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 
 
 @pytest.fixture(scope="module")
-def served(launch: Callable[..., InThread], folders: dict[str, Path], tmp_path_factory: Any) -> Iterator[InThread]:
-    running = launch(tmp_path_factory.mktemp("state"), **folders)
+def served(launch_many: Callable[..., InThread], folders: dict[str, Path], tmp_path_factory: Any) -> Iterator[InThread]:
+    running = launch_many(tmp_path_factory.mktemp("state"), **folders)
     yield running
     running.close()
 

@@ -83,7 +83,7 @@ def check(name: str, logits: np.ndarray) -> None:
     expected = fitted(name, logits.shape[1]).predict_proba(logits)
     found = graph(name, logits.shape[1]).run(None, {"logits": logits})[0]
     assert found.dtype == np.float32
-    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE, err_msg=name)
 
 
 @EVERY
@@ -122,14 +122,15 @@ def test_it_agrees_on_extremes(name, classes):
 LOGITS = st.floats(-60, 60, width=32) | st.sampled_from([-np.inf, 0.0, 1.0, -1.0, 1e-30])
 
 
-@EVERY
 @pytest.mark.parametrize("classes", [2, 3])
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
-def test_it_agrees_on_any_logits(name, classes, data):
+@settings(max_examples=60, deadline=None)
+def test_it_agrees_on_any_logits(classes, data):
+    """Every calibrator on the same logits: to draw them takes several times as long as to check them."""
     logits = data.draw(arrays.arrays(np.float32, (4, classes), elements=LOGITS))
     logits[np.isneginf(logits).all(axis=1), 0] = 0
-    check(name, logits)
+    for name in VARIANTS:
+        check(name, logits)
 
 
 @pytest.mark.parametrize("rows", [0, 1])

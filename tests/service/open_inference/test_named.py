@@ -34,9 +34,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def served(launch: Any, made: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def served(launch_many: Any, made: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     state = tmp_path_factory.mktemp("state")
-    running = launch(state, bundles=made["root"], default_model="payments", policies=None, grpc_port=free_port())
+    running = launch_many(state, bundles=made["root"], default_model="payments", policies=None, grpc_port=free_port())
     yield running
     running.close()
 

@@ -39,6 +39,7 @@ def test_what_a_subject_left_is_erased_over_http(on_both: Any, digits: Any) -> N
         assert list(connection.scalars(select(predictions.c.id))) == [ids[3]]
 
 
+@pytest.mark.usefixtures("checks_here")
 def test_labelled_sets_with_rows_of_the_group_are_named(on_both: Any) -> None:
     with Client(on_both.url) as client:
         sets = {}

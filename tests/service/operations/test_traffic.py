@@ -18,7 +18,7 @@ from candor.contract.traffic import TrafficChange
 
 from ..conftest import Digits, contents
 
-pytestmark = pytest.mark.usefixtures("refits_here")
+pytestmark = pytest.mark.usefixtures("proofs_here", "refits_here")
 LAST = {"action": "review"}
 REVISIONS = "/v1/models/digits/revisions"
 

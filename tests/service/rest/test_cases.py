@@ -47,8 +47,8 @@ def waiting(reviewing: Any, digits: Any) -> list[str]:
     rows.sort(key=lambda row: row["confidence"])
     assert {row["decision"]["action"] for row in rows[:3]} == {"review"}
     assert reviewing.runtime.log.flush()
-    for row in rows[3:]:
-        reviewing.http.post("/feedback", json={"items": [{"prediction_id": row["prediction_id"], "label": "1"}]})
+    items = [{"prediction_id": row["prediction_id"], "label": "1"} for row in rows[3:]]
+    assert reviewing.http.post("/feedback", json={"items": items}).json()["stored"] == len(items)
     return [row["prediction_id"] for row in rows[:3]]
 
 
