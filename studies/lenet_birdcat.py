@@ -266,8 +266,8 @@ STUDY = Study(
     reduced=(
         "ResNet-18: one seed, bfloat16.",
         "LeNet-5 is not reduced: both classes in full (9,000 training, 1,000 calibration, 2,000 test images; "
-        "in one variant 9,500 and 500), 10 epochs, 5 seeds, and 20 of the report's own loop. The report does not give its "
-        "number of calibration images.",
+        "in one variant 9,500 and 500), 10 epochs, 5 seeds, and 20 of the report's own loop. The report does not give "
+        "its number of calibration images.",
         "The report draws LeNet-5 as three blocks of convolution and max-pool without stating their padding: "
         "`lenet5_padded` is that reading, `lenet5` has LeCun's sizes.",
         "LeNet-5's recipe (centred and mirrored images, batches of 64, AdamW, cosine schedule) and its padded reading "

@@ -245,7 +245,7 @@ class Place:
             file.replace(file.with_name(name))
 
     def _attempt(self, do: Any) -> Any:
-        from bundle.remote import file_system  # with httpx: a tenth of the start of each recalibration
+        from bundle.remote import file_system  # with httpx, which recalibrations do without
 
         try:
             files, path = file_system(self._address)

@@ -35,6 +35,7 @@ IN_TURN = """
 import json, os, sys
 from service.__main__ import main
 
+this = os.getpid()
 for words, settings in json.loads(sys.argv[1]):
     sys.argv[1:], status = words, 0
     os.environ.update(settings)
@@ -44,6 +45,8 @@ for words, settings in json.loads(sys.argv[1]):
         status = end.code
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
+    if os.getpid() != this:  # an import forks
+        os._exit(status)
     print("\\nended with", status, flush=True)
 """
 
