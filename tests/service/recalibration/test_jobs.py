@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 import pytest
 from sqlalchemy import func, select, update
@@ -76,6 +77,13 @@ def test_of_more_labels_than_a_refit_reads_the_newest_are_taken_and_it_says_so(t
     assert rows["left_out_before"] is not None
     assert next(iter(result["took"]["seconds"])) == "reading rows"
     assert result["took"]["peak_memory_mib"] > 0
+
+
+def test_the_peak_memory_is_not_that_of_the_service() -> None:
+    told = "from service.recalibration import refit_process as it; print(it._took([('', 0.0)])['peak_memory_mib'])"
+    held = np.ones(100 << 20, dtype=np.float64)
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert 20 < int(done.stdout) < held.nbytes >> 20
 
 
 @pytest.mark.parametrize(
