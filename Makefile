@@ -186,12 +186,13 @@ gpu: setup  ## Test and measure a GPU: benchmarks/GPU.md; GPU_FLAGS=--fresh star
 	$(BIN)/python -m benchmarks.gpu $(GPU_FLAGS)
 
 studies: setup  ## Run the cells that studies lack and report on them: hours, resumes. STUDY_SCALE=full for a GPU.
-	@# Results of before are in the history, to which a shallow clone has no access; they are of the small scale.
+	@# Results of before are of the small scale. Some are in the history, to which a shallow clone has no access.
 	@for study in $(STUDIES); do \
 		out=var/studies-$(STUDY_SCALE); known=$$out/$$study/earlier.jsonl; report=$$out/$$study/report; mkdir -p $$out/$$study; \
 		if [ $(STUDY_SCALE) = small ]; then \
 			report=docs/explanation/studies/$$study; \
-			git show 6da210a^:docs/studies/$$study/results.jsonl > $$known 2>/dev/null || rm -f $$known; \
+			{ git show 6da210a^:docs/studies/$$study/results.jsonl; gzip -dc studies/stored/$$study.jsonl.gz; } > $$known 2>/dev/null; \
+			test -s $$known || rm -f $$known; \
 		fi; \
 		if [ -f $$known ]; then known="--from $$known"; else known=; fi; \
 		$(BIN)/candor-train study $$study --scale $(STUDY_SCALE) --workers $(STUDY_WORKERS) --out $$out $$known \
