@@ -24,6 +24,7 @@ from service.decisions.policy import parse_policy
 from service.decisions.revision import Revision
 from service.decisions.rows import Rows
 from service.decisions.solve import solve_on_reference
+from service.decisions.unattended import Limits
 from service.errors import TooFewLabelsError
 from service.recalibration.refit import refit
 from service.recalibration.task import RefitRequest, RefitTask
@@ -107,6 +108,7 @@ class Reading:
 
     class manifest:  # noqa: N801, D106 — an attribute of that name
         labels = NAMES
+        sharing = 1
 
     def __init__(self, reference: Reference) -> None:
         self.reference = reference
@@ -151,8 +153,11 @@ def deployed(rng: np.random.Generator, method: str) -> tuple[Any, Revision]:
     return bundle, revision
 
 
-def recalibrated(scenario: Scenario, rows: int, seed: int, method: str) -> Gate | None:
-    """Recalibrate once, and return the verdict with its caps, without limits on them; None with too few labels."""
+UNLIMITED: Final = Limits(flipped=None, flag_rate_ratio=None, probability_change=None)
+
+
+def recalibrated(scenario: Scenario, rows: int, seed: int, method: str, limits: Limits = UNLIMITED) -> Gate | None:
+    """Recalibrate once, and return the verdict with its caps; None with too few labels."""
     rng = np.random.default_rng(seed)
     bundle, revision = deployed(rng, method)
     found = scores(rng, rows)
@@ -180,6 +185,7 @@ def recalibrated(scenario: Scenario, rows: int, seed: int, method: str) -> Gate 
         max_labels=10**6,
         run_timeout_s=60.0,
         request=RefitRequest(mode="activate", window_by_rule=True),
+        limits=limits,
     )
 
     def show(looks: dict[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def _names(given: object) -> object:
 class Settings(BaseSettings):
     """Settings of one service (frozen)."""
 
-    model_config = SettingsConfigDict(env_prefix="CANDOR_", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="CANDOR_", env_parse_none_str="none", frozen=True)
 
     host: str = Field("127.0.0.1", description="Address to listen on. An address beyond loopback requires an API key.")
     port: int = Field(8000, ge=1, le=65535, description="Port to listen on.")
@@ -442,26 +442,30 @@ class Settings(BaseSettings):
         description="Largest share of sought labels still missing at which automatic activation is allowed.",
     )
     limit_flipped: float | None = Field(
-        None,
+        0.1,
         ge=0,
         le=1,
-        description="Maximum share of a policy's decisions that a recalibration may change. Unset: no limit.",
+        description="Largest share of a policy's decisions that automatic activation may change; `none`: no limit.",
     )
     limit_flag_rate: float | None = Field(
         None,
         ge=0,
         le=1,
-        description="Maximum share of rows that may get a policy's first action after a recalibration. Unset: no "
+        description="Largest share of rows that may get a policy's first action after automatic activation. Unset: no "
         "limit.",
     )
     limit_flag_rate_ratio: float | None = Field(
-        None, gt=0, description="Maximum growth factor of that share in a recalibration. Unset: no limit."
+        3.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Largest factor by which that share may grow in automatic activation; `none`: no limit.",
     )
     limit_probability_change: float | None = Field(
-        None,
+        0.1,
         ge=0,
         le=1,
-        description="Maximum change of a probability in 99 % of the rows in a recalibration. Unset: no limit.",
+        description="Largest change of a probability, in 99 % of the rows, at which automatic activation is allowed; "
+        "`none`: no limit.",
     )
     limit_calibration_error: float | None = Field(
         None,

@@ -24,7 +24,7 @@ class Limits:
     Attributes:
         unidentified: Share of the rows that no label represents.
         missing: Share of the sought labels of gate rows that have not arrived, or that the model lacks.
-        flipped: Share of decisions that change, for each policy; None for no limit. After a drift, most should change.
+        flipped: Share of decisions that change, for each policy; None for no limit.
         flag_rate: Share of rows that get the action of a policy's first band; None for no limit.
         flag_rate_ratio: That share after divided by the share before, above 0; None for no limit.
         probability_change: Largest change of a probability in 99 % of the rows; None for no limit.
@@ -33,10 +33,10 @@ class Limits:
 
     unidentified: float = 0.05
     missing: float = 0.05
-    flipped: float | None = None
+    flipped: float | None = 0.1
     flag_rate: float | None = None
-    flag_rate_ratio: float | None = None
-    probability_change: float | None = None
+    flag_rate_ratio: float | None = 3.0
+    probability_change: float | None = 0.1
     calibration_error: float | None = None
 
     def tightened(self, wanted: Mapping[str, float]) -> Limits:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from asyncio.subprocess import Process
-from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -21,7 +19,7 @@ from service.decisions.solved import SolvedPolicy
 from service.decisions.unattended import Limits
 from service.errors import CandorError, EpochStaleError, JobStateError, error_document, error_from_document
 from service.recalibration.task import STEPS, RefitRequest, RefitTask, Started, unpacked
-from service.serving.child import child
+from service.serving.child import Child, child
 from service.serving.models import Models
 from service.serving.proposals import EVERY_ROW_SEEN
 from service.serving.replay import replay
@@ -253,22 +251,19 @@ class Execution:
                 "On a host that is always busy, set CANDOR_REFIT_CPU=low.",
             ) from None
 
-    async def _spoken(self, process: Process, job: Job, task: RefitTask) -> dict[str, Any]:
+    async def _spoken(self, process: Child, job: Job, task: RefitTask) -> dict[str, Any]:
         """Send a child its task, answer its requests, and return its outcome."""
-        stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
-        assert stdin is not None and stdout is not None and stderr is not None  # noqa: S101, PT018 — there are pipes
-        complaints = asyncio.create_task(stderr.read())
+        complaints = asyncio.create_task(process.stderr.read())
         try:
-            with suppress(RuntimeError):  # uvloop's word for a child that has ended; its output says why
-                stdin.write(orjson.dumps(asdict(task)) + b"\n")
-            while line := await stdout.readline():
+            await process.write(orjson.dumps(asdict(task)) + b"\n")
+            while line := await process.stdout.readline():
                 message = orjson.loads(line)
                 if "progress" in message:
                     said = {"progress": message["progress"], "step": message.get("step")}
                     await asyncio.to_thread(self._store.update, job.id, **said)
                 elif "show" in message:
                     shown = await asyncio.to_thread(self._record_looks, job, task, message["show"])
-                    stdin.write(orjson.dumps(shown) + b"\n")
+                    await process.write(orjson.dumps(shown) + b"\n")
                 elif "error" in message:
                     raise error_from_document(message["error"])
                 else:

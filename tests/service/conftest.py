@@ -369,8 +369,10 @@ def settings_of(digits: Digits, state: Path | str, **changes: Any) -> Settings:
     fields: dict[str, Any] = {"bundles": digits.root, "policies": POLICIES, "database_url": url, "uploads": uploads}
     # Tests keep every processor busy: refits would wait for their end, and predictions beyond their deadline. Polling
     # 20 times a second, a service took a sixteenth of a processor for as long as it lived.
-    fields |= {"poll_interval_s": 0.25, "refit_cpu": "low", "deadline_s": PATIENCE_S} | changes
-    return Settings(**fields)
+    fields |= {"poll_interval_s": 0.25, "refit_cpu": "low", "deadline_s": PATIENCE_S}
+    # A dimmed digit's probability changes by up to 0.7, which would leave every recalibration to a person.
+    fields |= dict.fromkeys(("limit_flipped", "limit_flag_rate_ratio", "limit_probability_change"))
+    return Settings(**fields | changes)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -578,9 +580,13 @@ def refits_here(monkeypatch: pytest.MonkeyPatch) -> None:
         reader, writer = await asyncio.open_connection(sock=ours, limit=2**26)
         complaints = asyncio.StreamReader()
         complaints.feed_eof()
+
+        async def write(data: bytes) -> None:
+            writer.write(data)
+
         running = asyncio.create_task(asyncio.to_thread(recalibrate, theirs))
         try:
-            yield SimpleNamespace(stdin=writer, stdout=reader, stderr=complaints)
+            yield SimpleNamespace(write=write, stdout=reader, stderr=complaints)
             await running
         finally:
             writer.close()

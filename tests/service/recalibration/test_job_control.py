@@ -15,7 +15,9 @@ from candor import Client, ConflictError, JobFailedError
 from candor.contract.jobs import Job, JobPage, ProposedJob
 from candor.contract.recalibration import Recalibration
 from candor.contract.revisions import Revision
-from service.recalibration.execution import Execution
+from service.decisions.unattended import Limits
+from service.recalibration.execution import Execution, limits_of
+from service.settings import Settings
 from service.state import audit
 from service.state.keys import KeyStore
 from service.state.monitors import ALARM
@@ -230,6 +232,13 @@ def test_an_alarm_while_a_recalibration_runs_leaves_it_to_a_person(
     assert "was made before the alarm" in done["summary"]
     path, epoch = f"revisions/{done['revision']}/activate", service.revisions()["epoch"]
     assert "before the alarm" in service.move(path, epoch).json()["detail"]
+
+
+def test_caps_hold_unless_they_are_lifted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert limits_of(Settings()) == Limits() == Limits(flipped=0.1, flag_rate_ratio=3.0, probability_change=0.1)
+    for name in ("FLIPPED", "FLAG_RATE_RATIO", "PROBABILITY_CHANGE"):
+        monkeypatch.setenv(f"CANDOR_LIMIT_{name}", "none")
+    assert limits_of(Settings()) == Limits(flipped=None, flag_rate_ratio=None, probability_change=None)
 
 
 @pytest.mark.usefixtures("refits_here")

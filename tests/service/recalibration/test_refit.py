@@ -132,13 +132,16 @@ def revision(bundle: Any) -> Revision:
     )
 
 
+NO_CAPS = Limits(flipped=None, flag_rate_ratio=None, probability_change=None)
+
+
 def run(
     revision: Revision,
     bundle: Any,
     rows: Rows,
     *,
     shown: list[dict[str, Any]] | None = None,
-    limits: Limits | None = None,
+    limits: Limits = NO_CAPS,
     numbers: dict[str, int] | None = None,
     spent: int = 1,
     pairs: LabelPairs | None = None,
@@ -154,9 +157,9 @@ def run(
         margin=0.002,
         max_labels=10**6,
         run_timeout_s=60.0,
+        limits=limits,
         request=RefitRequest(**request),
     )
-    task = task if limits is None else replace(task, limits=limits)
 
     def show(looks: dict[str, Any]) -> dict[str, Any]:
         if shown is not None:
@@ -707,7 +710,7 @@ def test_changes_are_bounded_on_all_recent_rows_one_of_each_group(revision: Revi
         assert cap["of"] == int((roles(groups) == GATE).sum())
         assert cap["count"] / cap["of"] < cap["upper"] < cap["count"] / cap["of"] + 0.03
     assert gate["unattended"]
-    allowed = Limits(flipped=caps["flipped"]["upper"], flag_rate=caps["flag_rate"]["upper"])
+    allowed = replace(NO_CAPS, flipped=caps["flipped"]["upper"], flag_rate=caps["flag_rate"]["upper"])
     assert run(revision, bundle, rows, limits=allowed)["report"]["gate"]["unattended"]
     tight = Limits(flipped=caps["flipped"]["count"] / caps["flipped"]["of"], flag_rate=0.1)
     held = run(revision, bundle, rows, limits=tight)["report"]["gate"]

@@ -156,6 +156,8 @@ def guarded(
     _, key = KeyStore(running.runtime.database).create("ops", ["admin"])
     running.application._access.refresh()
     running.http.get("/dashboard/login")  # what the first page takes is taken once
+    gc.collect()
+    gc.freeze()  # as `candor serve` does once it has started
     yield running, key
     running.close()
 

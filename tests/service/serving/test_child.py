@@ -35,7 +35,6 @@ def test_a_child_takes_only_what_is_left_over_and_ends_with_its_block(
 
     async def run() -> tuple[str, int | None]:
         async with child("worker", "idle") as process:
-            assert process.stdout is not None
             line = (await process.stdout.readline()).decode()
             assert process.returncode is None
         return line, process.returncode
