@@ -8,8 +8,10 @@ certify rows, and delta is shared among bands, segments and looks.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -28,6 +30,10 @@ from service.decisions.sequence import BAND_POINTS, band, choose_in_band, choose
 from service.decisions.solved import SolvedPolicy
 from service.decisions.standing import Standing
 from service.decisions.wrong_labels import WrongLabels
+
+# Short calls into NumPy give Python's lock back and take it again before a thread that waits for it has woken: the
+# event loop of a service that solves many segments would wait for all of them.
+_TURN_S: Final = 1e-5
 
 
 def solve(
@@ -110,6 +116,7 @@ def solve(
         return SolvedPolicy(policy, version, bands, _uncertified(bands))
     segments = {}
     for value in policy.segments.values:
+        time.sleep(_TURN_S)
         of_it = replace(shown, segment=value)
         rows = fit.of_segment(value), certify.of_segment(value)
         bands = _solve_part(policy, *rows, of_it, seed, kept_bands(keep, value), stays or {})
