@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 python -m benchmarks.calibrators --write benchmarks/RESULTS.md
 
 Each peer has its own virtual environment in a cache folder, created on the first run; the report lists peers that could
-not be installed. All packages run in turns, each in a separate process with one thread; the table shows the fastest
-call of all turns.
+not be installed. All packages run in turns, each in a separate process with one thread, or `--threads`; the table shows
+the fastest call of all turns.
 
 Data sets, all float32 logits with a true temperature of 1.5: (a) 5,000 × 10, (b) 25,000 × 1,000, (c) 1,000,000 × 2 with
 4 % positives. `PIP_CONSTRAINT` may hold pip to CPU builds of torch and torchvision.
@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument(
         "--clock", choices=("wall", "processor"), default="wall", help="processor: CPU time, for a busy machine"
     )
+    parser.add_argument("--threads", type=int, default=1, help="threads of each package")
     parser.add_argument("--only", action="append", default=[], help="part of a row's key, such as temperature/b")
     parser.add_argument(
         "--packages", nargs="*", choices=list(PACKAGES), default=list(PACKAGES), help="packages to compare"
@@ -46,7 +47,7 @@ def main() -> None:
     parser.add_argument("--resume", type=Path, help="JSON file of finished turns: read first, then updated")
     parser.add_argument("--write", type=Path, help="Markdown file whose table is replaced")
     chosen = parser.parse_args()
-    options = turns.Options(chosen.rounds, chosen.seconds, chosen.limit, chosen.clock)
+    options = turns.Options(chosen.rounds, chosen.seconds, chosen.limit, chosen.clock, chosen.threads)
     rows = [row for row in ROWS if not chosen.only or any(part in row.key for part in chosen.only)]
     pythons, skipped = interpreters(chosen.cache, chosen.packages)
     cells = turns.load(chosen.resume)

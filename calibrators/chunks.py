@@ -143,17 +143,27 @@ def logit_chunks(
 _SUM_TOLERANCE = {np.dtype(np.float16): 2e-2, np.dtype(np.float32): 1e-4, np.dtype(np.float64): 1e-4}
 
 
-def probability_chunks(probabilities: Floats) -> Iterator[tuple[slice, Floats]]:
+def probability_chunks(
+    probabilities: Floats, span: range | None = None, entries: int = CHUNK_ENTRIES
+) -> Iterator[tuple[slice, Floats]]:
     """Yield row slices and views (n, K) of their probabilities, after checking that each row is a distribution.
+
+    Args:
+        probabilities: (N, K) probabilities.
+        span: Consecutive rows to read; None for all.
+        entries: Entries of a chunk, about.
 
     Raises:
         CalibrationDataError: NaN, an entry outside [0, 1], or a row that does not sum to 1 within 1e-4 (0.02 for
             float16).
     """
     tolerance = _SUM_TOLERANCE[probabilities.dtype]
-    classes = probabilities.shape[1]
+    count, classes = probabilities.shape
+    span = range(count) if span is None else span
+    step = max(1, entries // classes)
     ones = np.ones(classes, np.float64 if probabilities.dtype == np.float64 else np.float32)
-    for rows in row_chunks(*probabilities.shape):
+    for start in span[::step]:
+        rows = slice(start, min(start + step, span.stop))
         chunk = probabilities[rows]
         with np.errstate(invalid="ignore", over="ignore"):
             numbers = chunk.astype(np.float32) if chunk.dtype == np.float16 else chunk

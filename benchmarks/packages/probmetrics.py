@@ -17,7 +17,6 @@ def fit_tensors(name: str) -> Maker:
         from probmetrics import calibrators
         from probmetrics.distributions import CategoricalLogits
 
-        torch.set_num_threads(1)
         values, truth = CategoricalLogits(torch.from_numpy(logits)), torch.from_numpy(labels)
         return Job(
             lambda: getattr(calibrators, name)().fit_torch(values, truth),
@@ -31,10 +30,8 @@ def fit_arrays(name: str, kind: type[np.floating] = np.float32, **options: Any) 
     """Methods written for arrays take probabilities."""
 
     def make(logits: Floats, labels: Labels) -> Job:
-        import torch
         from probmetrics import calibrators
 
-        torch.set_num_threads(1)
         values = softmax(logits, kind)
         return Job(
             lambda: getattr(calibrators, name)(**options).fit(values, labels),
@@ -49,7 +46,6 @@ def ece(logits: Floats, labels: Labels) -> Job:
     import torch
     from torchmetrics.functional.classification import multiclass_calibration_error
 
-    torch.set_num_threads(1)
     values, truth = torch.from_numpy(softmax(logits, np.float32)), torch.from_numpy(labels)
     return Job(lambda: multiclass_calibration_error(values, truth, num_classes=values.shape[1], n_bins=15), float)
 
@@ -62,7 +58,6 @@ def predict(rows: int | None = None) -> Maker:
         from probmetrics.calibrators import TemperatureScalingCalibrator
         from probmetrics.distributions import CategoricalLogits
 
-        torch.set_num_threads(1)
         some = CategoricalLogits(torch.from_numpy(logits[:1_000]))
         fitted = TemperatureScalingCalibrator().fit_torch(some, torch.from_numpy(labels[:1_000]))
         fitted.invtemp_ = 1 / TEMPERATURE
@@ -81,7 +76,6 @@ def bare_softmax(logits: Floats, labels: Labels) -> Job:  # noqa: ARG001
     """Write to a prepared tensor, as ours writes to a prepared array."""
     import torch
 
-    torch.set_num_threads(1)
     values = torch.from_numpy(logits)
     scaled, result = torch.empty_like(values), torch.empty_like(values)
 
@@ -96,7 +90,6 @@ def bare_row(logits: Floats, labels: Labels) -> Job:  # noqa: ARG001
     """Convert from array to array, as a server does."""
     import torch
 
-    torch.set_num_threads(1)
     row = logits[:1].copy()
     return Job(lambda: torch.softmax(torch.from_numpy(row) / TEMPERATURE, dim=1).numpy(), other=BARE)
 

@@ -17,7 +17,6 @@ def fit(name: str, classes: bool = False, other: str = "", **options: Any) -> Ma
         from torch_uncertainty import post_processing
 
         logging.disable(logging.WARNING)
-        torch.set_num_threads(1)
         values, truth = torch.from_numpy(logits), torch.from_numpy(labels)
         chosen = {**options, **({"num_classes": logits.shape[1]} if classes else {})}
 
@@ -38,7 +37,6 @@ def predict(rows: int | None = None) -> Maker:
         import torch
         from torch_uncertainty.post_processing import TemperatureScaler
 
-        torch.set_num_threads(1)
         scaler = TemperatureScaler(model=torch.nn.Identity(), init_temperature=TEMPERATURE)
         scaler.trained = True
         values = logits[:rows].copy()
@@ -52,7 +50,6 @@ def metric(name: str, **options: Any) -> Maker:
         import torch
         from torch_uncertainty import metrics
 
-        torch.set_num_threads(1)
         values, truth = torch.from_numpy(softmax(logits, np.float32)), torch.from_numpy(labels)
         chosen = {key: logits.shape[1] if value is None else value for key, value in options.items()}
         return Job(lambda: getattr(metrics, name)(**chosen)(values, truth), float)

@@ -83,7 +83,7 @@ def table(
             *everyone,
             "",
             f"- Command: `{command}`; {options.rounds} turns of about {options.seconds:g} s, one process each, "
-            f"one thread; {options.clock} time; one turn if a call takes longer than 10 s",
+            f"threads of each: {options.threads}; {options.clock} time; one turn if a call takes longer than 10 s",
             f"- Hardware: {processor()}, {os.cpu_count()} cores; {platform.system()}. Load when the run ended: "
             f"{os.getloadavg()[0]:.1f}, including 1 of the run itself",
             f"- Ours: Python {platform.python_version()}, "

@@ -15,7 +15,7 @@ from benchmarks.packages import PACKAGES
 from benchmarks.side_by_side.rows import Row
 
 ROOT = Path(__file__).resolve().parents[2]
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 # A package with longer calls, in milliseconds, has one turn.
 LONG = 10_000.0
 _FAILED = "failed: "
@@ -62,12 +62,14 @@ class Options:
         seconds: Approximate length of a turn.
         limit: Maximum seconds of a turn, with the start of the process and the preparation.
         clock: ``"wall"``, or ``"processor"`` for CPU time, which other work on the machine disturbs less.
+        threads: Threads of each package.
     """
 
     rounds: int
     seconds: float
     limit: float
     clock: str
+    threads: int = 1
 
 
 def cell_key(row: Row, package: str, variant: str) -> str:
@@ -99,10 +101,15 @@ def run(
                         kept.write_text(json.dumps({k: asdict(c) for k, c in cells.items()}, indent=1), "utf-8")
 
 
+def environment_of(threads: int) -> dict[str, str]:
+    """Return the environment of a process that uses so many threads."""
+    return {**os.environ, **dict.fromkeys(_LIMITS, str(threads)), "PYTHONPATH": ""}
+
+
 def take_turn(cell: Cell, who: Sequence[str], folder: Path, options: Options) -> None:
     python, *task = who
     command = [python, "-m", "benchmarks.side_by_side.worker", *task, str(folder), str(options.seconds), options.clock]
-    environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": ""}
+    environment = environment_of(options.threads)
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=True, timeout=options.limit, env=environment, cwd=ROOT

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -25,7 +24,7 @@ import numpy as np
 from benchmarks.calibrators import CACHE
 from benchmarks.packages.job import Floats, Labels
 from benchmarks.side_by_side.environments import interpreters
-from benchmarks.side_by_side.turns import ONE_THREAD, ROOT
+from benchmarks.side_by_side.turns import ROOT, environment_of
 from benchmarks.suite.data_sets import DataSet, data_sets, held_out
 from benchmarks.suite.peers import METHODS
 from calibrators import CALIBRATORS, CalibrationError, metrics
@@ -105,7 +104,7 @@ def _of_peers(
         np.savez(file, logits=logits, labels=labels, orders=orders)
         for package, python in pythons.items():
             command = [python, "-m", "benchmarks.suite.peers", package, file]
-            environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": ""}
+            environment = environment_of(1)
             try:
                 done = subprocess.run(
                     command, stdout=subprocess.PIPE, text=True, check=True, timeout=limit, env=environment, cwd=ROOT

@@ -14,6 +14,7 @@ from calibrators.chunks import class_columns as columns
 from calibrators.chunks import probability_chunks
 from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, check_frequencies
 from calibrators.errors import CalibrationDataError
+from calibrators.threads import by_rows
 from calibrators.validation import as_labels, check_choice, check_count, checked_rows
 
 
@@ -35,6 +36,9 @@ class TopLabels:
         """Return the weights (N,), ones if there are none."""
         return np.ones(len(self.correct)) if self.weight is None else self.weight
 
+
+# Threads that give Python's lock back more often would wait for each other.
+_TOP_ENTRIES = 1_048_576
 
 Statistic: TypeAlias = Callable[[Doubles], Doubles]
 """A metric as a function of the rows' weights (…, n), of shape (…), with all that they do not change done once."""
@@ -62,18 +66,22 @@ def top_labels(
     chosen = None if predicted is None else as_labels(predicted, rows, classes, "predicted")
     confidence = np.empty(rows, matrix.dtype)
     correct = np.empty(rows, np.bool_)
-    for part, chunk in probability_chunks(matrix):
-        if positive is not None:
-            confidence[part] = chunk[:, positive]
-            np.equal(truth[part], positive, out=correct[part])
-            continue
-        if chosen is None and classes == 2:
-            np.maximum(chunk[:, 0], chunk[:, 1], out=confidence[part])
-            np.equal(chunk[:, 1] > chunk[:, 0], truth[part] == 1, out=correct[part])
-            continue
-        index = np.argmax(chunk, axis=1) if chosen is None else chosen[part]
-        confidence[part] = chunk[np.arange(len(index)), index]
-        correct[part] = index == truth[part]
+
+    def read(span: range) -> None:
+        for part, chunk in probability_chunks(matrix, span, _TOP_ENTRIES):
+            if positive is not None:
+                confidence[part] = chunk[:, positive]
+                np.equal(truth[part], positive, out=correct[part])
+                continue
+            if chosen is None and classes == 2:
+                np.maximum(chunk[:, 0], chunk[:, 1], out=confidence[part])
+                np.equal(chunk[:, 1] > chunk[:, 0], truth[part] == 1, out=correct[part])
+                continue
+            index = np.argmax(chunk, axis=1) if chosen is None else chosen[part]
+            confidence[part] = chunk[np.arange(len(index)), index]
+            correct[part] = index == truth[part]
+
+    by_rows(rows, classes, read)
     np.minimum(confidence, 1, out=confidence)
     if weight is not None and not weight.all():
         kept = weight > 0
