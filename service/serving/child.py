@@ -39,7 +39,8 @@ class Child:
     """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
+        assert process.stdin is not None  # noqa: S101 — there is a pipe
+        self._process, self._stdin = process, process.stdin
         self._transports: list[asyncio.ReadTransport] = []
         self.stdout, self.stderr = asyncio.StreamReader(_LINE_LIMIT), asyncio.StreamReader(_LINE_LIMIT)
 
@@ -60,9 +61,8 @@ class Child:
 
     async def write(self, data: bytes) -> None:
         """Write to its standard input; what one that has ended does not read is lost."""
-        assert self._process.stdin is not None  # noqa: S101 — there is a pipe
         with contextlib.suppress(BrokenPipeError):
-            await asyncio.to_thread(self._process.stdin.write, data)
+            await asyncio.to_thread(self._stdin.write, data)
 
     async def communicate(self, data: bytes) -> tuple[bytes, bytes]:
         """Write all of its input, and return all of its output and complaints once it has ended."""
@@ -78,9 +78,9 @@ class Child:
         """Kill it if it still runs, and close its pipes."""
         self._process.kill()
         await self.wait()
-        for pipe in (*self._transports, self._process.stdin):
-            assert pipe is not None  # noqa: S101 — there is a pipe
-            pipe.close()
+        self._stdin.close()
+        for transport in self._transports:
+            transport.close()
 
 
 @contextlib.asynccontextmanager
@@ -100,7 +100,7 @@ async def child(module: str, priority: Priority) -> AsyncIterator[Child]:
 
 
 def _popen(module: str, priority: Priority) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603
+    return subprocess.Popen(  # noqa: S603 — this interpreter, and modules of the service
         [sys.executable, "-m", "service.serving.child", priority, module],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
