@@ -14,7 +14,7 @@ from training.config import TrainConfig
 from training.errors import ConfigurationError
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,@-]{0,149}")
-_OF_THE_MACHINE = ("data",)  # the location of the data does not change what a cell is
+_NOT_OF_A_CELL = ("data", "by_data")  # the location of its data; nothing in a cell follows them
 _BY_THE_DATA = {"calibrator": "temperature"}  # what a study's data sets get where a cell names none
 
 
@@ -57,7 +57,7 @@ class Cell:
         config = {
             entry.name: _plain(getattr(self.config, entry.name))
             for entry in fields(self.config)
-            if entry.name not in _OF_THE_MACHINE
+            if entry.name not in _NOT_OF_A_CELL
         }
         config |= {name: value for name, value in _BY_THE_DATA.items() if config[name] is None}
         return {"study": self.study, "key": self.key, "config": config, "extras": _plain(self.extras)}
@@ -111,5 +111,5 @@ def _plain(value: Any) -> Any:
 _DEFAULTS = {
     entry.name: _plain(getattr(TrainConfig(), entry.name))
     for entry in fields(TrainConfig)
-    if entry.name not in _OF_THE_MACHINE
+    if entry.name not in _NOT_OF_A_CELL
 }

@@ -28,6 +28,7 @@ from training.epochs import Epoch, OnEpoch
 from training.errors import ConfigurationError
 from training.options import with_options
 from training.own import GROUPS, offered
+from training.photographs import BY_DATA
 from training.tracking import track_to
 
 _RUNS = Path("runs")
@@ -122,7 +123,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, for
 
 
 @app.command("train")
-@with_options(TrainConfig, PANELS)
+@with_options(TrainConfig, PANELS, by_data=BY_DATA)
 def train_command(
     config: Callable[[], TrainConfig],
     out: Out,
@@ -156,6 +157,10 @@ def train_command(
             show_default=False,
         ),
     ] = None,
+    plain: Annotated[
+        bool,
+        typer.Option("--plain", help="Let no setting follow the data for photographs.", rich_help_panel="Training"),
+    ] = False,
     allow_poor: AllowPoor = False,
     as_json: Json = False,
 ) -> None:
@@ -166,7 +171,7 @@ def train_command(
     `torchrun`, the processes train one network together.
     """
     with reported_errors(keep):
-        given = config()
+        given = replace(config(), by_data=()) if plain else config()
         train = _trainer(ray, workers)
         what = "the default model" if given.model == "auto" else given.model
         folder = None if no_log or not leads() else log or _run_folder(given, keep)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 from bundle.manifest import MODEL_NAME
-from training import trees
+from training import photographs, trees
 from training.data import DataOptions, Dataset, Splits, load, split
 from training.data.sizes import Sizes, sizes
 from training.errors import ConfigurationError
@@ -67,6 +67,8 @@ class TrainConfig(Recipe):
             data set's own images were resized (an image folder with `size`).
         centred: Whether to subtract the mean over the training images from each channel. Helps with photographs;
             without it, black stays zero and a dimmer image is a smaller input.
+        by_data: Settings of `training.photographs` that follow the data instead of what they are here. The command line
+            names those that were not typed.
 
     Raises:
         ConfigurationError: A value is out of range.
@@ -98,10 +100,12 @@ class TrainConfig(Recipe):
     logit_adjustment: float = 0.0
     resize: bool = False
     centred: bool = False
+    by_data: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "class_weights", tuple(self.class_weights))  # a list, where read from JSON
+        for name in ("class_weights", "by_data"):  # lists, where read from JSON
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         minima = {
             "rows": 1,
             "image_size": 1,
@@ -187,8 +191,12 @@ class TrainConfig(Recipe):
             chosen = self._sizes(data)
         else:
             chosen = Sizes(len(parts.train), len(parts.validation), len(parts.reference()))
+        follows, note = photographs.suited(self, data, data.outside_test() if parts is None else parts.train)
+        notes += [note] if note else []
         suited = replace(
             self,
+            **follows,
+            by_data=(),
             model=model,
             calibrator=calibrator,
             train_rows=chosen.train or 0,

@@ -19,7 +19,7 @@ Config = TypeVar("Config")
 
 
 def with_options(
-    config: type[Config], panels: Mapping[str, Sequence[str]], *, some: bool = False
+    config: type[Config], panels: Mapping[str, Sequence[str]], *, some: bool = False, by_data: Sequence[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each field of a dataclass.
 
@@ -29,6 +29,7 @@ def with_options(
         config: The dataclass; its docstring, or those of its bases, describe each field.
         panels: Fields under each heading of the help.
         some: Whether fields without a heading keep their defaults.
+        by_data: Fields that follow the data unless they are named; the field `by_data` lists those that are not.
 
     Raises:
         ValueError: A field lacks a required heading or a description.
@@ -36,13 +37,15 @@ def with_options(
     hints = get_type_hints(config)
     help_texts = _described(config)
     panel_of = {name: panel for panel, names in panels.items() for name in names}
-    needed = panel_of if some else [field.name for field in fields(config)]  # type: ignore[arg-type]
+    needed = panel_of if some else [field.name for field in fields(config) if field.name != "by_data"]  # type: ignore[arg-type]
     missing = [name for name in needed if name not in panel_of.keys() & help_texts.keys()]
     if missing:
         raise ValueError(f"heading or description missing for {', '.join(missing)}")
     given = {field.name: field for field in fields(config)}  # type: ignore[arg-type]
     options = [
-        _parameter(given[name], hints[name], help_texts[name], panel) for panel in panels for name in panels[panel]
+        _parameter(given[name], hints[name], help_texts[name], panel, follows=name in by_data)
+        for panel in panels
+        for name in panels[panel]
     ]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -51,7 +54,10 @@ def with_options(
         @functools.wraps(command)
         def wrapped(**arguments: Any) -> None:
             settings = {option.name: arguments.pop(option.name) for option in options}
-            command(lambda: config(**_converted(settings, hints)), **arguments)
+            open_ones = [name for name in by_data if settings[name] is None]
+            named = {name: value for name, value in settings.items() if name not in open_ones}
+            more = {"by_data": tuple(open_ones)} if by_data else {}
+            command(lambda: config(**_converted(named, hints), **more), **arguments)
 
         parameters = sorted([*others, *options], key=lambda entry: entry.default is not inspect.Parameter.empty)
         wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -93,7 +99,7 @@ def typed(config: object) -> list[str]:
     return told
 
 
-def _parameter(field: Field[Any], hint: Any, text: str, panel: str) -> inspect.Parameter:
+def _parameter(field: Field[Any], hint: Any, text: str, panel: str, *, follows: bool) -> inspect.Parameter:
     names: list[str] = []
     annotation, default = hint, None if field.default is MISSING else field.default
     if _is_mapping(hint):
@@ -102,10 +108,17 @@ def _parameter(field: Field[Any], hint: Any, text: str, panel: str) -> inspect.P
     elif get_origin(hint) is tuple:
         names = ["--" + field.name.removesuffix("s").replace("_", "-")]
         annotation, default, text = list[get_args(hint)[0]], [], f"{text} Repeatable."  # type: ignore[misc]
+    if follows:
+        text = f"{text} Default: by the data for photographs, otherwise {_shown(default)}."
+        annotation, default = annotation | None, None
     option = typer.Option(*names, help=text, rich_help_panel=panel, show_default=default not in (None, []))
     return inspect.Parameter(
         field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, option]
     )
+
+
+def _shown(default: Any) -> str:
+    return ("yes" if default else "no") if isinstance(default, bool) else str(default)
 
 
 def _converted(settings: Mapping[str, Any], hints: Mapping[str, Any]) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class Following:
 def show_trials(search: Search, trials: Sequence[Trial], *, as_json: bool) -> None:
     """Print the best trials and the command that trains the best, or one JSON document."""
     best = configured(search.base, trials[0].settings)
-    command = shlex.join(["candor-train", "train", "--out", "bundles", *typed(best)])
+    command = shlex.join(["candor-train", "train", "--out", "bundles", *typed(best), "--plain"])
     if as_json:
         told = [{"number": each.number, search.objective: each.value, "settings": each.settings} for each in trials]
         sys.stdout.write(json.dumps({"study": search.name, "trials": told, "command": command}) + "\n")
