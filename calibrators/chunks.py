@@ -21,11 +21,12 @@ _MOST_ENTRIES = 2_097_152
 _FEW_CLASSES, _MANY_ROWS = 32, 64
 
 
-def row_chunks(rows: int, classes: int) -> Iterator[slice]:
-    """Yield slices that cover ``rows`` rows of ``classes`` entries, in order."""
-    step = max(1, CHUNK_ENTRIES // classes)
-    for start in range(0, rows, step):
-        yield slice(start, min(start + step, rows))
+def row_chunks(rows: int | range, classes: int, entries: int = CHUNK_ENTRIES) -> Iterator[slice]:
+    """Yield slices of about ``entries`` entries that cover these rows, or so many, of ``classes`` entries, in order."""
+    span = range(rows) if isinstance(rows, int) else rows
+    step = max(1, entries // classes)
+    for start in span[::step]:
+        yield slice(start, min(start + step, span.stop))
 
 
 def row_maxima(chunk: AnyFloats) -> AnyFloats:
@@ -159,11 +160,8 @@ def probability_chunks(
     """
     tolerance = _SUM_TOLERANCE[probabilities.dtype]
     count, classes = probabilities.shape
-    span = range(count) if span is None else span
-    step = max(1, entries // classes)
     ones = np.ones(classes, np.float64 if probabilities.dtype == np.float64 else np.float32)
-    for start in span[::step]:
-        rows = slice(start, min(start + step, span.stop))
+    for rows in row_chunks(count if span is None else span, classes, entries):
         chunk = probabilities[rows]
         with np.errstate(invalid="ignore", over="ignore"):
             numbers = chunk.astype(np.float32) if chunk.dtype == np.float16 else chunk

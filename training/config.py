@@ -100,7 +100,7 @@ class TrainConfig(Recipe):
     logit_adjustment: float = 0.0
     resize: bool = False
     centred: bool = False
-    by_data: tuple[str, ...] = ()
+    by_data: tuple[str, ...] = field(default=(), metadata={"option": False})
 
     def __post_init__(self) -> None:
         super().__post_init__()

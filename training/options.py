@@ -37,11 +37,11 @@ def with_options(
     hints = get_type_hints(config)
     help_texts = _described(config)
     panel_of = {name: panel for panel, names in panels.items() for name in names}
-    needed = panel_of if some else [field.name for field in fields(config) if field.name != "by_data"]  # type: ignore[arg-type]
+    given = {field.name: field for field in fields(config) if field.metadata.get("option", True)}  # type: ignore[arg-type]
+    needed = panel_of if some else given
     missing = [name for name in needed if name not in panel_of.keys() & help_texts.keys()]
     if missing:
         raise ValueError(f"heading or description missing for {', '.join(missing)}")
-    given = {field.name: field for field in fields(config)}  # type: ignore[arg-type]
     options = [
         _parameter(given[name], hints[name], help_texts[name], panel, follows=name in by_data)
         for panel in panels

@@ -60,7 +60,7 @@ class Child:
         return self._process.returncode
 
     async def write(self, data: bytes) -> None:
-        """Write to its standard input; what one that has ended does not read is lost."""
+        """Write to its standard input. A process that has ended loses what it has not read."""
         with contextlib.suppress(BrokenPipeError):
             await asyncio.to_thread(self._stdin.write, data)
 

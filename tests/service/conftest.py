@@ -362,6 +362,11 @@ class Process(Caller):
         self.popen.stderr.close()
 
 
+# A dimmed digit's probability changes by up to 0.7, which would leave every recalibration to a person with a reason.
+_CAPS = ("limit_flipped", "limit_flag_rate_ratio", "limit_probability_change")
+NO_CAPS = {f"CANDOR_{name.upper()}": "none" for name in _CAPS}
+
+
 def settings_of(digits: Digits, state: Path | str, **changes: Any) -> Settings:
     """Settings of a service on the trained bundle with its own state."""
     url = state if isinstance(state, str) else f"sqlite:///{state}/state.db"
@@ -370,8 +375,7 @@ def settings_of(digits: Digits, state: Path | str, **changes: Any) -> Settings:
     # Tests keep every processor busy: refits would wait for their end, and predictions beyond their deadline. Polling
     # 20 times a second, a service took a sixteenth of a processor for as long as it lived.
     fields |= {"poll_interval_s": 0.25, "refit_cpu": "low", "deadline_s": PATIENCE_S}
-    # A dimmed digit's probability changes by up to 0.7, which would leave every recalibration to a person.
-    fields |= dict.fromkeys(("limit_flipped", "limit_flag_rate_ratio", "limit_probability_change"))
+    fields |= dict.fromkeys(_CAPS)
     return Settings(**fields | changes)
 
 
@@ -690,6 +694,7 @@ def spawning(digits: Digits, state: Path, first_revision: Path) -> Iterator[Spaw
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("CANDOR_", "COLUMNS"))}
     starter = Spawn(
         environment
+        | NO_CAPS
         | {
             "CANDOR_BUNDLES": str(digits.root),
             "CANDOR_POLICIES": str(POLICIES),

@@ -21,7 +21,7 @@ from selenium.webdriver.support.ui import Select
 
 from service.state.database import Database
 from service.state.keys import KeyStore
-from tests.service.conftest import POLICIES, Digits, Process
+from tests.service.conftest import NO_CAPS, POLICIES, Digits, Process
 from tests.waiting import PATIENCE_S, PROMPT_REFITS, until
 
 DESKTOP, PHONE = (1280, 900), (390, 844)
@@ -189,6 +189,7 @@ def operated(digits: Digits, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     running = Operated(
         environment
         | PROMPT_REFITS
+        | NO_CAPS
         | {
             "CANDOR_BUNDLES": str(digits.root),
             "CANDOR_POLICIES": str(POLICIES),
