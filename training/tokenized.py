@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bundle import BundleFormatError, InputSpec, RowError, TensorSpec, Tokenizer
 from training.errors import ConfigurationError
+from training.scratch import empty
 
 TENSORS = ("input_ids", "attention_mask")
 _LONGEST = 512
@@ -56,7 +57,7 @@ def tokenizer_of(model: str, max_length: int | None = None) -> Tokenizer:
 def encoded(tokenizer: Tokenizer, texts: NDArray[np.object_]) -> NDArray[np.int32]:
     """Return ids and mask of N texts, int32 (N, 2, L); raises ConfigurationError for a text that is too long."""
     length = tokenizer.input.tensors[0].shape[0]
-    pairs = np.empty((len(texts), len(TENSORS), length), np.int32)
+    pairs = empty((len(texts), len(TENSORS), length), np.int32)
     for start in range(0, len(texts), _CHUNK):
         try:
             pairs[start : start + _CHUNK] = as_pairs(tokenizer.encode(texts[start : start + _CHUNK].tolist()))

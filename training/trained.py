@@ -66,7 +66,7 @@ class Trained:
         """Return the network's logits for these rows, int64 (n,), with their labels, groups and weights."""
         data = self.data
         return LabelledLogits(
-            logits_of(self.module, data.inputs[rows]),
+            logits_of(self.module, data.inputs_of(rows)),
             data.labels[rows],
             group=None if data.groups is None else data.groups[rows],
             weight=None if data.weights is None else data.weights[rows],
@@ -172,13 +172,13 @@ def learn(
             module,
             criterion,
             Rows(
-                data.inputs[parts.train],
+                data.inputs_of(parts.train),
                 data.labels[parts.train],
                 row_weights(config, data, parts.train),
                 chances(config, data, parts.train),
             ),
             config,
-            validation=Rows(data.inputs[parts.validation], data.labels[parts.validation])
+            validation=Rows(data.inputs_of(parts.validation), data.labels[parts.validation])
             if len(parts.validation)
             else None,
             keep=keep,

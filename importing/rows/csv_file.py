@@ -16,6 +16,7 @@ from importing.rows.block import Block
 from importing.rows.stream import MAX_LINE, lines_of
 
 _BLOCK = 20_000
+_CELLS = 1_000_000  # of a block at most, some 60 MB
 
 
 def blocks(
@@ -44,7 +45,7 @@ def blocks(
     while True:
         rows: list[list[str]] = []
         try:
-            rows.extend(islice(reader, _BLOCK if names else 1))
+            rows.extend(islice(reader, max(1, min(_BLOCK, _CELLS // len(names))) if names else 1))
         except csv.Error as error:
             where = f"{path}, line {line + sum(map(_height, rows))}"
             raise RowsError(f"The line is not valid CSV: {error}.", where=where) from None

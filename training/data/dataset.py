@@ -1,8 +1,8 @@
-"""A data set: its inputs in memory or, for images, in files."""
+"""A data set: its inputs in memory, in a temporary file or, for images, in the files that they came in."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
@@ -16,6 +16,7 @@ from bundle.text import PAD, SPECIAL, UNKNOWN, Vocabulary
 from bundle.tokenizer import Tokenizer
 from training.errors import ConfigurationError, DataError
 from training.inputs import ImageShape, InputShape, TableShape, TextShape, TokenShape
+from training.scratch import changed, chunks, taken
 from training.stored import Stored
 from training.tokenized import encoded
 
@@ -29,6 +30,7 @@ _DTYPES: dict[Kind, tuple[type[np.generic], int]] = {
     "tensors": (np.int32, 3),
 }
 _MEASURED = 4096  # images in files whose scale is measured
+_MEASURED_ROWS = 2**18  # rows of a table whose means and quantiles are measured
 
 
 @dataclass(frozen=True)
@@ -113,10 +115,14 @@ class Dataset:
 
     @property
     def array(self) -> NDArray[Any]:
-        """The inputs, in memory; raises ConfigurationError if they are not."""
+        """The inputs as an array; raises ConfigurationError for images in files."""
         if isinstance(self.inputs, Stored):
             raise ConfigurationError(f"{self.name} stays in its files, which only networks of images can learn from")
         return self.inputs
+
+    def inputs_of(self, rows: Rows) -> NDArray[Any] | Stored:
+        """Return the inputs of these rows, as `inputs[rows]`; those of large data sets in a temporary file again."""
+        return self.inputs[rows] if isinstance(self.inputs, Stored) else taken(self.inputs, rows)
 
     def outside_test(self) -> Rows:
         """Return the rows outside `test`, ascending."""
@@ -129,7 +135,7 @@ class Dataset:
         start, stop = np.searchsorted(rows, [self.test.start, self.test.stop]).tolist() if len(self.test) else (0, 0)
         return replace(
             self,
-            inputs=self.inputs[rows],
+            inputs=self.inputs_of(rows),
             labels=self.labels[rows],
             weights=None if self.weights is None else self.weights[rows],
             groups=None if self.groups is None else self.groups[rows],
@@ -161,7 +167,10 @@ class Dataset:
         if self.columns is not None:
             categories = [column.categories for column in self.columns.columns]
             counts = [None if values is None else len(values) for values in categories]
-            return TableShape.measured(self.array[train], counts)
+            some = train
+            if len(some) > _MEASURED_ROWS:
+                some = some[np.linspace(0, len(some) - 1, _MEASURED_ROWS).astype(np.int64)]
+            return TableShape.measured(taken(self.array, some), counts)
         raise DataError(f"{self.name}: {self.kind} without a vocabulary or columns")
 
     def tokenized(self, tokenizer: Tokenizer) -> Dataset:
@@ -197,7 +206,10 @@ class Dataset:
         return self
 
     def _with_words_of(self, vocabulary: Vocabulary, train: Rows) -> Dataset:
-        counts = np.bincount(self.array[train].ravel(), minlength=len(vocabulary)).tolist()
+        total = np.zeros(len(vocabulary), np.int64)
+        for rows in self._blocks_of(train):
+            total += np.bincount(rows.ravel(), minlength=len(vocabulary))
+        counts = total.tolist()
         seen = (token for token in range(len(SPECIAL), len(vocabulary)) if counts[token] > 0)
         ranked = sorted(seen, key=lambda token: (-counts[token], vocabulary.words[token]))
         if self.vocabulary_size is not None:
@@ -206,18 +218,34 @@ class Dataset:
         recoded[PAD] = PAD
         recoded[ranked] = np.arange(len(SPECIAL), len(SPECIAL) + len(ranked), dtype=np.int32)
         words = SPECIAL + tuple(vocabulary.words[token] for token in ranked)
-        return replace(self, inputs=recoded[self.array], vocabulary=Vocabulary(words, vocabulary.length))
+        inputs = changed(self.array, recoded.__getitem__)
+        return replace(self, inputs=inputs, vocabulary=Vocabulary(words, vocabulary.length))
 
     def _with_categories_of(self, columns: Columns, train: Rows) -> Dataset:
-        inputs, kept = self.array.copy(), []
-        for place, column in enumerate(columns.columns):
-            if column.categories is not None:
-                codes = inputs[:, place].astype(np.int64)
-                seen = np.unique(codes[train])
-                seen = seen[seen > 0]
-                recoded = np.zeros(len(column.categories) + 1, np.float32)
-                recoded[seen] = np.arange(1, len(seen) + 1, dtype=np.float32)
-                inputs[:, place] = recoded[codes]
-                column = Column(column.name, tuple(column.categories[code - 1] for code in seen))
-            kept.append(column)
-        return replace(self, inputs=inputs, columns=Columns(tuple(kept)))
+        seen = {
+            place: np.zeros(len(column.categories) + 1, np.bool_)
+            for place, column in enumerate(columns.columns)
+            if column.categories is not None
+        }
+        for rows in self._blocks_of(train):
+            for place, found in seen.items():
+                found[rows[:, place].astype(np.int64)] = True
+        kept, recoded = list(columns.columns), dict[int, NDArray[np.float32]]()
+        for place, found in seen.items():
+            column, codes = kept[place], np.flatnonzero(found[1:]) + 1
+            recoded[place] = order = np.zeros(len(found), np.float32)
+            order[codes] = np.arange(1, len(codes) + 1, dtype=np.float32)
+            kept[place] = Column(column.name, tuple((column.categories or ())[code - 1] for code in codes))
+
+        def change(rows: NDArray[Any]) -> NDArray[Any]:
+            for place, order in recoded.items():
+                rows[:, place] = order[rows[:, place].astype(np.int64)]
+            return rows
+
+        return replace(self, inputs=changed(self.array, change), columns=Columns(tuple(kept)))
+
+    def _blocks_of(self, rows: Rows) -> Iterator[NDArray[Any]]:
+        """Yield the inputs of these rows in blocks, in ascending order, as they lie in a file."""
+        chosen = np.zeros(len(self), np.bool_)
+        chosen[rows] = True
+        return (self.array[part][chosen[part]] for part in chunks(self.array))

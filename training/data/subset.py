@@ -62,7 +62,7 @@ def with_test_rows(data: Dataset, rows: int, *, seed: int) -> Dataset:
     rows_in_order = np.concatenate([kept, apart])
     return replace(
         data,
-        inputs=data.inputs[rows_in_order],
+        inputs=data.inputs_of(rows_in_order),
         labels=data.labels[rows_in_order],
         weights=None if data.weights is None else data.weights[rows_in_order],
         groups=None if data.groups is None else data.groups[rows_in_order],

@@ -8,8 +8,9 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle.text import SPECIAL, Vocabulary, words_of
+from bundle.text import PAD, SPECIAL, Vocabulary, words_of
 from training.errors import ConfigurationError
+from training.scratch import empty
 
 
 def require_sizes(length: int, vocabulary_size: int) -> None:
@@ -34,8 +35,8 @@ def tokens_of(texts: Sequence[str], length: int) -> tuple[NDArray[np.int32], Voc
         ([[2, 3, 4, 5], [5, 2, 3, 0]], ('to', 'be', 'or', 'not'))
     """
     ids: dict[str, int] = {word: number for number, word in enumerate(SPECIAL)}
-    tokens = np.zeros((len(texts), length), np.int32)
+    tokens = empty((len(texts), length), np.int32)
     for row, text in zip(tokens, texts, strict=True):
         known = [ids.setdefault(word, len(ids)) for word in islice(words_of(text), length)]
-        row[: len(known)] = known
+        row[: len(known)], row[len(known) :] = known, PAD
     return tokens, Vocabulary(tuple(ids), length)

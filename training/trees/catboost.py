@@ -39,7 +39,7 @@ def fit(rows: Table, validation: Table | None, task: Task, on_round: OnRound) ->
             return True
 
     def pool(table: Table) -> Any:
-        return catboost.Pool(table.inputs.astype("float32"), table.labels, weight=table.weights)
+        return catboost.Pool(table.inputs(), table.labels, weight=table.weights)
 
     model = catboost.CatBoostClassifier(**settings)
     model.fit(

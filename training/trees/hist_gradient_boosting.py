@@ -34,7 +34,8 @@ def fit(rows: Table, validation: Table | None, task: Task, on_round: OnRound) ->
         **task.settings,
         "max_iter": task.rounds,
     }
-    sets = [place for place in task.categorical if np.nanmax(rows.inputs[:, place], initial=0) < MOST_CATEGORIES]
+    inputs = rows.inputs().astype(np.float64)
+    sets = [place for place in task.categorical if np.nanmax(inputs[:, place], initial=0) < MOST_CATEGORIES]
     model = ensemble.HistGradientBoostingClassifier(
         **settings,
         categorical_features=sets or None,
@@ -45,12 +46,12 @@ def fit(rows: Table, validation: Table | None, task: Task, on_round: OnRound) ->
     against = {}
     if validation is not None:
         against = {
-            "X_val": validation.inputs,
+            "X_val": validation.inputs().astype(np.float64),
             "y_val": validation.labels,
             "sample_weight_val": validation.weights,
         }
     with threads.threadpool_limits(task.threads, user_api="openmp"):
-        model.fit(rows.inputs, rows.labels, sample_weight=rows.weights, **against)
+        model.fit(inputs, rows.labels, sample_weight=rows.weights, **against)
     if validation is None:
         on_round(task.rounds, math.nan)
         return Grown(model, task.rounds, [], settings)

@@ -62,7 +62,7 @@ class GrownTrees:
         """Return the graph's logits for these rows, int64 (n,), with their labels, groups and weights."""
         data = self.data
         return LabelledLogits(
-            _logits(self.converted, data.array[rows]),
+            _logits(self.converted, data.array, rows),
             data.labels[rows],
             group=None if data.groups is None else data.groups[rows],
             weight=None if data.weights is None else data.weights[rows],
@@ -166,7 +166,7 @@ def learn(
         evaluation = None
         if len(validation):
             before = _converted(config, data, parts, grown, table.columns)
-            evaluation = evaluate(_logits(before, table.array[parts.validation]), validation.labels)
+            evaluation = evaluate(_logits(before, table.array, parts.validation), validation.labels)
             both = np.concatenate([parts.train, parts.validation])
             whole = _rows(table, both, row_weights(config, data, both, like=parts.train))
             again = fit(whole, None, replace(task, rounds=grown.rounds), lambda *_: None)
@@ -222,7 +222,7 @@ def _check(config: TrainConfig, data: Dataset, parts: Splits) -> None:
 
 
 def _rows(table: Dataset, rows: NDArray[np.int64], weights: NDArray[np.float64] | None) -> Table:
-    return Table(table.array[rows].astype(np.float64), table.labels[rows], weights)
+    return Table(table.array, rows, table.labels[rows], weights)
 
 
 def _converted(config: TrainConfig, data: Dataset, parts: Splits, grown: Grown, columns: Columns) -> Converted:
@@ -231,7 +231,8 @@ def _converted(config: TrainConfig, data: Dataset, parts: Splits, grown: Grown, 
     return replace(converted if shift is None else shifted(converted, shift), columns=columns, labels=data.label_names)
 
 
-def _logits(converted: Converted, inputs: NDArray[Any]) -> NDArray[np.float32]:
+def _logits(converted: Converted, inputs: NDArray[Any], rows: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
+    """Return the graph's logits of these rows of the inputs; None for all."""
     try:
         from importing.model import OnnxModel
     except ImportError as error:
@@ -239,10 +240,10 @@ def _logits(converted: Converted, inputs: NDArray[Any]) -> NDArray[np.float32]:
 
     graph: Graph = converted.graph
     model = OnnxModel(converted.model, converted.library)
-    chunks = [inputs[start : start + 4096] for start in range(0, len(inputs), 4096)]
-    if not chunks:
-        return np.empty((0, converted.classes), np.float32)
-    return np.concatenate([graph.run(model.run, chunk, converted.classes) for chunk in chunks])
+    parts = (slice(start, start + 4096) for start in range(0, len(inputs if rows is None else rows), 4096))
+    chunks = (inputs[part] if rows is None else inputs[rows[part]] for part in parts)
+    logits = [graph.run(model.run, chunk, converted.classes) for chunk in chunks]
+    return np.concatenate(logits) if logits else np.empty((0, converted.classes), np.float32)
 
 
 def _leaves(model: bytes) -> int:

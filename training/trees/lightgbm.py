@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 from importing.libraries import library
 from training.trees.table import SMALL, Grown, OnRound, Table, Task
 
@@ -15,7 +20,7 @@ def fit(rows: Table, validation: Table | None, task: Task, on_round: OnRound) ->
         task: What to train.
         on_round: Called after each round.
     """
-    lightgbm = library("lightgbm")
+    lightgbm: Any = library("lightgbm")
     small = len(rows) < SMALL
     settings = {
         "objective": "binary" if task.classes == 2 else "multiclass",
@@ -33,9 +38,21 @@ def fit(rows: Table, validation: Table | None, task: Task, on_round: OnRound) ->
         **task.settings,
     }
 
+    class Read(lightgbm.Sequence):  # type: ignore[misc]
+        """Rows that LightGBM reads a few at a time and keeps as bins."""
+
+        def __init__(self, table: Table) -> None:
+            self._table = table
+
+        def __len__(self) -> int:
+            return len(self._table)
+
+        def __getitem__(self, rows: Any) -> NDArray[np.float64]:
+            return self._table.inputs(rows).astype(np.float64)
+
     def data(table: Table, reference: object = None) -> object:
         return lightgbm.Dataset(
-            table.inputs,
+            Read(table),
             table.labels,
             weight=table.weights,
             categorical_feature=list(task.categorical),

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bundle.table import UNKNOWN, Column, Columns
 from training.data import Dataset
+from training.scratch import changed
 
 ROUNDS = 2000
 """Maximum rounds with early stopping."""
@@ -28,17 +29,29 @@ class Table:
     """Rows for trees.
 
     Attributes:
-        inputs: float64 (N, F): numbers, and codes of categories from 0; NaN where a value is missing or unknown.
+        whole: float32 (M, F), maybe in a file: numbers, and codes of categories from 0; NaN where a value is missing or
+            unknown.
+        rows: Which of them these are, int64 (N,).
         labels: int64 (N,), in 0 … K − 1.
         weights: float64 (N,), above 0, or None.
     """
 
-    inputs: NDArray[np.float64]
+    whole: NDArray[np.float32]
+    rows: NDArray[np.int64]
     labels: NDArray[np.int64]
     weights: NDArray[np.float64] | None
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def columns(self) -> int:
+        """Number F of columns."""
+        return int(self.whole.shape[1])
+
+    def inputs(self, part: slice = slice(None)) -> NDArray[np.float32]:
+        """Return some rows in memory, float32 (n, F); by default all, which LightGBM and XGBoost do without."""
+        return self.whole[self.rows[part]]
 
 
 @dataclass(frozen=True)
@@ -97,25 +110,27 @@ def encoded(data: Dataset, train: NDArray[np.int64], *, ordered: Callable[[int],
     """
     if data.columns is None:
         raise TypeError(f"{data.name} is not a table")
-    inputs = np.empty(data.array.shape, np.float32)
-    columns = []
+    columns, recoded = [], dict[int, NDArray[np.float32]]()
     rare = data.labels[train] == np.bincount(data.labels[train], minlength=len(data.label_names)).argmin()
     for place, column in enumerate(data.columns.columns):
-        values = data.array[:, place]
         if column.categories is None:
-            inputs[:, place] = values
             columns.append(column)
             continue
         order = np.arange(len(column.categories))
-        codes = values.astype(np.int64)
         if ordered(len(order)):
-            own = codes[train]
+            own = data.array[train, place].astype(np.int64)
             counts = np.bincount(own, minlength=len(order) + 1)[1:]
             rates = np.bincount(own, rare, minlength=len(order) + 1)[1:]
             order = np.argsort((rates + 20 * rare.mean()) / (counts + 20), kind="stable")
         to = np.full(len(order) + 1, np.nan, np.float32)
         to[order + 1] = np.arange(len(order), dtype=np.float32)
-        inputs[:, place] = to[codes]
+        recoded[place] = to
         names = tuple(column.categories[code] for code in order)
         columns.append(Column(column.name, names, first_code=UNKNOWN, absent=np.nan))
-    return replace(data, inputs=inputs, columns=Columns(tuple(columns)))
+
+    def change(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        for place, to in recoded.items():
+            rows[:, place] = to[rows[:, place].astype(np.int64)]
+        return rows
+
+    return replace(data, inputs=changed(data.array, change), columns=Columns(tuple(columns)))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from importing.libraries import library
 from training.trees.table import SMALL, Grown, OnRound, Table, Task
+
+_PART = 2**16  # rows read at a time
 
 
 def fit(rows: Table, validation: Table | None, task: Task, on_round: OnRound) -> Grown:
@@ -32,13 +35,39 @@ def fit(rows: Table, validation: Table | None, task: Task, on_round: OnRound) ->
         **({} if task.classes == 2 else {"num_class": task.classes}),
         **task.settings,
     }
-    kinds = ["c" if place in task.categorical else "q" for place in range(rows.inputs.shape[1])]
+    kinds = ["c" if place in task.categorical else "q" for place in range(rows.columns)]
 
-    def data(table: Table) -> object:
-        return xgboost.DMatrix(
-            table.inputs.astype("float32"), table.labels, weight=table.weights, feature_types=kinds,
-            enable_categorical=True,
-        )  # fmt: skip
+    class Read(xgboost.DataIter):  # type: ignore[misc]
+        """Rows that XGBoost reads in parts and keeps as bins."""
+
+        def __init__(self, table: Table) -> None:
+            self._table, self._start = table, 0
+            super().__init__()
+
+        def reset(self) -> None:
+            self._start = 0
+
+        def next(self, input_data: Callable[..., None]) -> bool:
+            if self._start >= len(self._table):
+                return False
+            part = slice(self._start, self._start + _PART)
+            weights = self._table.weights
+            input_data(
+                data=self._table.inputs(part),
+                label=self._table.labels[part],
+                weight=None if weights is None else weights[part],
+                feature_types=kinds,
+            )
+            self._start += _PART
+            return True
+
+    def data(table: Table, reference: object = None) -> object:
+        if settings["tree_method"] != "hist":
+            return xgboost.DMatrix(
+                table.inputs(), table.labels, weight=table.weights, feature_types=kinds, enable_categorical=True
+            )
+        bins = settings.get("max_bin", 256)
+        return xgboost.QuantileDMatrix(Read(table), ref=reference, enable_categorical=True, max_bin=bins)
 
     losses: list[float] = []
 
@@ -49,11 +78,12 @@ def fit(rows: Table, validation: Table | None, task: Task, on_round: OnRound) ->
             on_round(epoch + 1, losses[-1] if found else float("nan"))
             return False
 
+    first = data(rows)
     booster = xgboost.train(
         settings,
-        data(rows),
+        first,
         task.rounds,
-        evals=[] if validation is None else [(data(validation), "validation")],
+        evals=[] if validation is None else [(data(validation, first), "validation")],
         early_stopping_rounds=None if validation is None else task.patience,
         verbose_eval=False,
         callbacks=[Told()],

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from training import ConfigurationError, DataError
-from training.data import DATASETS, Dataset
+from importing.rows import csv_file
+from training import ConfigurationError, DataError, scratch
+from training.data import DATASETS, Dataset, table_rows
 
 TEXT = """id,age,colour,zip,outcome
 1,40,red,1010,yes
@@ -63,16 +65,16 @@ def test_the_training_rows_alone_teach_the_categories(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "is empty"),
-        ("age;outcome\n1;a\n2;b\n", "only one column, .*separated by commas"),
-        ("age,outcome\n", "no rows"),
-        ("age,age,outcome\n1,2,a\n", "'age' twice"),
-        ("age,outcome\n1,a\n2\n", "row 3: 1 cells, not 2"),
-        ("age,outcome\n1,a\n2,b,c\n", "row 3: 3 cells, not 2"),
-        ("age,outcome\n1,a\n2,\n", "row 3: the label is missing"),
+        ("", "has no rows"),
+        ("age;outcome\n1;a\n2;b\n", "has one column.*separated by commas"),
+        ("age,outcome\n", "has no rows"),
+        ("age,age,outcome\n1,2,a\n", "Duplicate column `age`"),
+        ("age,outcome\n1,a\n2\n", "line 3: .*1 cells"),
+        ("age,outcome\n1,a\n2,b,c\n", "line 3: .*3 cells"),
+        ("age,outcome\n1,a\n2,\n", "line 3, column outcome: The label is missing"),
         ("age,outcome\n1,a\n2,a\n", "expected two or more"),
-        ('age,outcome\n1,"a\n', "not a valid table"),
-        ("age,outcome\n1e99,a\n2,b\n", "'age' is not a number"),
+        ('age,outcome\n1,"a\n', "line 2: .*not valid CSV"),
+        ("age,outcome\n1e99,a\n2,b\n", "line 2, column age: The number is too large"),
     ],
 )
 def test_what_is_no_table_is_refused(tmp_path: Path, text: str, told: str) -> None:
@@ -82,7 +84,7 @@ def test_what_is_no_table_is_refused(tmp_path: Path, text: str, told: str) -> No
 
 def test_other_bytes_and_no_file(tmp_path: Path) -> None:
     (tmp_path / "latin.csv").write_bytes("age,outcome\n1,grün\n2,b\n".encode("latin-1"))
-    for file, told in (("latin.csv", "not a valid table"), ("none.csv", "none.csv is missing")):
+    for file, told in (("latin.csv", "line 2: The file is not UTF-8"), ("none.csv", "none.csv is missing")):
         with pytest.raises(DataError, match=told):
             DATASETS["table"](tmp_path, file=file, label="outcome")
 
@@ -115,3 +117,98 @@ def test_vehicle_claims(tmp_path: Path) -> None:
     (folder / "fraud_oracle.csv").unlink()
     with pytest.raises(DataError, match="vehicle-claim-fraud-detection"):
         DATASETS["vehicle_fraud"](tmp_path)
+
+
+def parquet(path: Path, columns: dict[str, list[Any]]) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("arro3.io")
+    from pyarrow import parquet as files
+
+    files.write_table(arrow.table(columns), path)
+
+
+def test_parquet_and_csv_are_read_alike(tmp_path: Path) -> None:
+    columns: dict[str, list[Any]] = {
+        "age": [40, None, 35, 20],
+        "share": [0.5, 2.0, float("nan"), 1e-3],
+        "colour": ["red", "blue", None, " red "],
+        "code": ["1", "2", "1", None],
+        "outcome": ["yes", "no", "no", "yes"],
+        "weight": [1.0, 2.0, 1.0, 0.5],
+        "card": ["a", None, "a", "b"],
+    }
+    parquet(tmp_path / "own.parquet", columns)
+    lines = [",".join("" if cell is None else str(cell) for cell in row) for row in zip(*columns.values(), strict=True)]
+    settings: dict[str, Any] = {"drop": [], "weight": "weight", "group": "card", "categorical": ["code"]}
+    spelled = read(tmp_path, "\n".join([",".join(columns), *lines]), **settings)
+    typed = DATASETS["table"](tmp_path, file="own.parquet", label="outcome", weight="weight", group="card")
+    assert typed.columns == spelled.columns
+    np.testing.assert_array_equal(typed.inputs, spelled.inputs)
+    for name in ("labels", "weights", "groups"):
+        np.testing.assert_array_equal(getattr(typed, name), getattr(spelled, name))
+    assert typed.label_names == spelled.label_names
+
+
+@pytest.mark.parametrize("block", [1, 2, 20_000])
+def test_texts_that_come_late_make_a_column_of_categories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(csv_file, "_BLOCK", block)
+    data = read(tmp_path, "size,shop,outcome\n1,2,a\n,10,b\n3,x,a\n1e99,02,b\n? ,inf,b\ntall,2,a\n", drop=[])
+    assert categories(data) == {"size": ("1", "1e99", "3", "tall"), "shop": ("02", "10", "2", "inf", "x")}
+    assert np.asarray(data.inputs).tolist() == [[1, 3], [0, 2], [3, 5], [2, 1], [0, 4], [4, 3]]
+
+
+def test_many_files_are_one_table(tmp_path: Path) -> None:
+    folder = tmp_path / "months"
+    folder.mkdir()
+    (folder / "_SUCCESS").touch()
+    (folder / "b.csv").write_text("x,kind,outcome\n3,old,a\n")
+    (folder / "a.csv").write_text("x,kind,outcome\n1,new,a\n2,,b\n")
+    for file, root in (("months", tmp_path), ("months/*.csv", tmp_path), (str(folder / "?.csv"), None)):
+        data = DATASETS["table"](root, file=file, label="outcome")
+        assert np.asarray(data.inputs).tolist() == [[1, 1], [2, 0], [3, 2]]
+        assert [Path(name).name for name in data.sources] == ["a.csv", "b.csv"]
+    (folder / "c.csv").write_text("x,sort,outcome\n3,old,a\n")
+    with pytest.raises(DataError, match=r"c\.csv: The columns are not those of the first file: `kind`"):
+        DATASETS["table"](tmp_path, file="months", label="outcome")
+    (folder / "c.csv").unlink()
+    parquet(folder / "d.parquet", {"x": [1], "kind": ["new"], "outcome": ["a"]})
+    with pytest.raises(DataError, match="Some files are Parquet and some are not"):
+        DATASETS["table"](tmp_path, file="months", label="outcome")
+    with pytest.raises(DataError, match="is missing"):
+        DATASETS["table"](tmp_path, file="months/*.tsv", label="outcome")
+
+
+def test_parquet_that_is_no_table(tmp_path: Path) -> None:
+
+    day = datetime(2026, 1, 1)  # noqa: DTZ001 — as Parquet files have them
+    for columns, told in (
+        ({"x": [1.0, 1e300], "outcome": ["a", "b"]}, "row 2, column x: The number is too large"),
+        ({"x": [day, day], "outcome": ["a", "b"]}, "column x: The column holds times"),
+        ({"x": [1, 2], "outcome": ["a", None]}, "row 2, column outcome: The label is missing"),
+        ({"x": [1, 2], "outcome": ["a", "b"], "weight": [1.0, 0.0]}, "row 2, column weight: The weight is not valid"),
+    ):
+        parquet(tmp_path / "own.parquet", columns)
+        weight = "weight" if "weight" in columns else None
+        with pytest.raises(DataError, match=told):
+            DATASETS["table"](tmp_path, file="own.parquet", label="outcome", weight=weight)
+
+
+def test_too_many_categories_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_rows, "MOST_CATEGORIES", 2)
+    with pytest.raises(DataError, match="column id: The column has too many categories"):
+        read(tmp_path, "id,outcome\na,1\nb,2\nc,1\n", drop=[])
+
+
+def test_a_table_in_a_file_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[str, Any] = {"categorical": ["zip"]}
+    train, wanted = np.array([0, 2]), read(tmp_path, **settings)
+    monkeypatch.setattr(scratch, "LARGE", 0)
+    found = read(tmp_path, **settings)
+    assert scratch.in_file(found.array)
+    for change in (lambda data: data, lambda data: data.learned_from(train), lambda data: data.select(train)):
+        before, after = change(wanted), change(found)
+        assert scratch.in_file(after.array)
+        assert after.columns == before.columns
+        np.testing.assert_array_equal(after.array, before.array)
