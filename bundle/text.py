@@ -28,7 +28,7 @@ PAD, UNKNOWN = 0, 1
 SPECIAL = ("<pad>", "<unknown>")
 _SCHEMA_VERSION = 1
 _TOKENISER = "lower-case words"
-_MAX_WORDS = 1_000_000
+MAX_WORDS = 1_000_000
 _MAX_LENGTH = 1_000_000
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
@@ -69,8 +69,8 @@ class Vocabulary:
     def __post_init__(self) -> None:
         if not (isinstance(self.length, int) and 1 <= self.length <= _MAX_LENGTH):
             raise _wrong("the number of tokens is out of bounds", repr(self.length), f"1 … {_MAX_LENGTH}")
-        if not len(SPECIAL) <= len(self.words) <= _MAX_WORDS:
-            raise _wrong("the number of words is out of bounds", str(len(self.words)), f"2 … {_MAX_WORDS}")
+        if not len(SPECIAL) <= len(self.words) <= MAX_WORDS:
+            raise _wrong("the number of words is out of bounds", str(len(self.words)), f"2 … {MAX_WORDS}")
         if self.words[: len(SPECIAL)] != SPECIAL:
             raise _wrong("the first two words are wrong", ", ".join(map(repr, self.words[:2])), "<pad>, <unknown>")
         ids = {word: number for number, word in enumerate(self.words)}

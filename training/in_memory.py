@@ -15,7 +15,7 @@ from bundle.table import Column, Columns
 from training.config import TrainConfig
 from training.data import Dataset, Splits, split, split_held_out
 from training.data.sizes import sizes
-from training.data.tokens import tokens_of
+from training.data.tokens import TextsAndTokens
 from training.epochs import OnEpoch
 from training.errors import ConfigurationError
 
@@ -133,9 +133,10 @@ def _joined(
     sources: dict[str, str] = {}
     more: dict[str, Any] = {}
     if all(isinstance(text, str) for text in parts["train"][0]):
-        texts = [str(text) for given, _ in parts.values() for text in given]
-        inputs, more["vocabulary"] = tokens_of(texts, length)
-        more |= {"kind": "tokens", "vocabulary_size": 20_000, "texts": np.array(texts, np.object_)}
+        content = TextsAndTokens(length)
+        content.add([str(text) for given, _ in parts.values() for text in given])
+        inputs, more["vocabulary"], more["texts"] = content.finish()
+        more |= {"kind": "tokens", "vocabulary_size": 20_000}
     else:
         arrays = [np.asarray(given) for given, _ in parts.values()]
         if len({array.shape[1:] for array in arrays}) > 1:

@@ -251,15 +251,16 @@ def size_of(data: bytes) -> tuple[int, int]:
     return (width, height) if turned else (height, width)
 
 
-def progress(doing: str, count: int, things: str) -> Callable[[int], None]:
-    """Return a function that logs how many things of a long work are done, every few seconds."""
+def progress(doing: str, count: int | None, things: str) -> Callable[[int], None]:
+    """Return a function that logs how many things of a long work are done, every few seconds; of how many if known."""
+    of = "" if count is None else f" of {count:,}"
     said = time.monotonic()
 
     def tell(done: int) -> None:
         nonlocal said
         if time.monotonic() - said >= _BETWEEN_LINES_S:
             said = time.monotonic()
-            _LOG.info("%s: %s of %s %s", doing, f"{done:,}", f"{count:,}", things)
+            _LOG.info("%s: %s%s %s", doing, f"{done:,}", of, things)
 
     return tell
 

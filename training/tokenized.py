@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bundle import BundleFormatError, InputSpec, RowError, TensorSpec, Tokenizer
 from training.errors import ConfigurationError
+from training.kept_texts import KeptTexts
 from training.scratch import empty
 
 TENSORS = ("input_ids", "attention_mask")
@@ -54,7 +55,7 @@ def tokenizer_of(model: str, max_length: int | None = None) -> Tokenizer:
         raise ConfigurationError(f"{folder}: {error}") from error
 
 
-def encoded(tokenizer: Tokenizer, texts: NDArray[np.object_]) -> NDArray[np.int32]:
+def encoded(tokenizer: Tokenizer, texts: KeptTexts) -> NDArray[np.int32]:
     """Return ids and mask of N texts, int32 (N, 2, L); raises ConfigurationError for a text that is too long."""
     length = tokenizer.input.tensors[0].shape[0]
     pairs = empty((len(texts), len(TENSORS), length), np.int32)

@@ -21,7 +21,7 @@ from importing.rows.image_folder import read_folder
 from importing.rows.result import Rows
 from importing.rows.roles import Roles
 from importing.rows.stream import COMPRESSED, Hashed, readable
-from importing.rows.table import Table, gather
+from importing.rows.table import Received, Table, gather
 from importing.rows.values import Where
 
 _LINES: Final = {".csv": csv_file.blocks, ".tsv": csv_file.blocks, ".ndjson": ndjson.blocks, ".jsonl": ndjson.blocks}
@@ -49,6 +49,7 @@ def read_rows(
     literal: Sequence[str] | None = (),
     named: Collection[str] = (),
     images: Path | None = None,
+    received: Mapping[str, Received] = MappingProxyType({}),
 ) -> Rows:
     r"""Read labelled rows from a file, or from a folder of images.
 
@@ -76,6 +77,8 @@ def read_rows(
         named: Names that the model gives to its inputs.
         images: Table (CSV, NDJSON, Parquet) of the images of a folder: its column `file` has the path of each image in
             the folder, such as `cat/1.png`; other columns have a role.
+        received: Functions that get the texts of an input block by block, object (n,) of str, None for missing, by its
+            name: it is not kept among the features. Not of `.npz`.
 
     Raises:
         RowsError: The file cannot be read or used; `where` names file, line and column.
@@ -116,7 +119,7 @@ def read_rows(
             literal=None if literal is None else tuple(literal),
             named=frozenset(named),
         )
-        rows = _read_file(path, roles)
+        rows = _read_file(path, roles, received)
     if rows.marks is None:
         rows.check_classes()
     return rows
@@ -158,10 +161,10 @@ def _described(images: Rows, table: Rows) -> Rows:
     )
 
 
-def _read_file(path: Path, roles: Roles) -> Rows:
+def _read_file(path: Path, roles: Roles, received: Mapping[str, Received] = MappingProxyType({})) -> Rows:
     ending = _ending(path)
     with readable(path), path.open("rb", buffering=0) as file:
-        sha256, table = _read_once(path, ending, file, roles)
+        sha256, table = _read_once(path, ending, file, roles, received=received)
         if table.turned:
             file.seek(0)
             digest, again = _read_once(path, ending, file, Roles(roles.label, marks=roles.marks), table.turned)
@@ -190,10 +193,16 @@ def _read_file(path: Path, roles: Roles) -> Rows:
 
 
 def _read_once(
-    path: Path, ending: str, file: io.FileIO, roles: Roles, again: frozenset[str] = frozenset()
+    path: Path,
+    ending: str,
+    file: io.FileIO,
+    roles: Roles,
+    again: frozenset[str] = frozenset(),
+    received: Mapping[str, Received] = MappingProxyType({}),
 ) -> tuple[str, Table]:
     """Return the file's sha256 and its columns."""
-    gathered = partial(gather, path, again=again, spelled=ending in (".csv", ".tsv"), unit=_unit(ending))
+    spelled = ending in (".csv", ".tsv")
+    gathered = partial(gather, path, again=again, spelled=spelled, unit=_unit(ending), received=received)
     if ending in _LINES:
         hashed = Hashed(file)
         table = gathered(_LINES[ending](path, hashed, roles.check), roles)
@@ -202,6 +211,8 @@ def _read_once(
     file.seek(0)
     if ending == ".parquet":
         return digest, gathered(parquet.blocks(path, file, roles), roles)
+    if received:
+        raise RowsError("Texts cannot be read from .npz.", where=str(path), expected=f"{', '.join(_ENDINGS[:-1])}")
     inputs, block = npz.arrays(path, file, roles)
     table = gathered([block] if len(block.lines) else [], dataclasses.replace(roles, columns=()))
     return digest, dataclasses.replace(table, features=inputs)

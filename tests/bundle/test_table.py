@@ -210,13 +210,16 @@ def test_rows_of_numbers_alone_are_encoded_as_columns_are(value: Any) -> None:
 
 @pytest.mark.parametrize("text", ["1_000", "\u0967\u0968", "\uff11\uff12", "-nan", "1e400"])
 @pytest.mark.parametrize("others", [0, 20])
-def test_training_import_and_service_agree_on_what_spells_a_number(text: str, others: int) -> None:
+def test_training_import_and_service_agree_on_what_spells_a_number(text: str, others: int, tmp_path: Path) -> None:
     cells = ["5"] * others + [text]
     with pytest.raises(RowError, match="not a number"):
         Column("age", on_missing="refuse").encode(cells)
     assert values.numbers(cells, spelled=True) is None
     if text not in ("-nan", "1e400"):  # a column of such is one of numbers, in which they are refused
-        assert table._column("age", cells, forced=False).kind == "category"
+        (tmp_path / "people.csv").write_text("age,label\n" + "".join(f"{age},{age == '5'}\n" for age in ["5", *cells]))
+        data = table.load(tmp_path, file="people.csv", label="label")
+        assert data.columns is not None
+        assert data.columns.columns[0].kind == "category"
     assert Column("age").encode([*cells[:-1], " 1e3 "])[-1] == 1000
 
 

@@ -1,4 +1,4 @@
-"""Tables in temporary files: the models of tables in memory, within a bounded memory, and nothing left behind."""
+"""Data in temporary files: the models of data in memory, within a bounded memory, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -54,6 +54,29 @@ def test_a_table_in_a_file_gives_the_same_model(model: str, tmp_path: Path, monk
         np.testing.assert_array_equal(in_file.scored(rows).logits, in_memory.scored(rows).logits)
 
 
+def test_texts_in_a_file_give_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [f"bill {row % 7} is {'late' if row % 3 else 'paid'} {row},{row % 3 > 0},{row // 2}" for row in range(300)]
+    (tmp_path / "texts.csv").write_text("body,late,person\n" + "\n".join(lines) + "\n")
+    config = TrainConfig(
+        dataset="texts",
+        data=tmp_path,
+        data_settings={"file": "texts.csv", "text": "body", "label": "late", "group": "person", "length": 6},
+        model="text_cnn",
+        test_rows=30,
+        reference_rows=60,
+        epochs=1,
+        threads=1,
+    )
+    in_memory = trained(config)
+    monkeypatch.setattr(scratch, "LARGE", 0)
+    in_file = trained(config)
+    assert scratch.in_file(in_file.data.array)
+    assert not scratch.in_file(in_memory.data.array)
+    assert in_file.data.vocabulary == in_memory.data.vocabulary
+    for rows in (in_memory.parts.certify, in_memory.parts.test):
+        np.testing.assert_array_equal(in_file.scored(rows).logits, in_memory.scored(rows).logits)
+
+
 def test_no_file_is_left_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scratch, "LARGE", 0)
     folder = tmp_path / "scratch"
@@ -69,7 +92,12 @@ def test_no_file_is_left_after_an_error(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 LIMITED = """
-import resource, sys
+import resource
+used = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmData")) * 1024
+resource.setrlimit(resource.RLIMIT_DATA, (used + {} * 2**20,) * 2)
+"""
+TABLE = """
+import sys
 from pathlib import Path
 import lightgbm
 from training import TrainConfig, scratch
@@ -81,12 +109,23 @@ config = TrainConfig(
     train_rows=20_000, validation_rows=1_000, reference_rows=2_000, patience=1, threads=1,
 )
 scratch.LARGE = 2**22
-used = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmData")) * 1024
-resource.setrlimit(resource.RLIMIT_DATA, (used + 200 * 2**20,) * 2)
+LIMIT
 whole = config.read()
 suited, notes = config.suited(whole)
 print(fit(suited, Given(*suited.cut(whole), notes=notes)).scored(whole.outside_test()).logits.shape)
-"""
+""".replace("LIMIT", LIMITED.format(200))
+TEXTS = """
+import sys
+from pathlib import Path
+from training import scratch
+from training.data import DATASETS
+
+scratch.LARGE = 2**22
+LIMIT
+data = DATASETS["texts"](Path(sys.argv[1]), file="large.csv", text="body", label="y", length=200)
+chosen = data.select(data.outside_test()[::7]).learned_from(data.outside_test()[:100])
+print(data.inputs.shape, len(chosen.vocabulary), sum(map(len, chosen.texts[:10].tolist())))
+""".replace("LIMIT", LIMITED.format(80))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA counts what Linux counts")
@@ -100,7 +139,24 @@ def test_a_table_is_read_within_a_bounded_memory(tmp_path: Path) -> None:
         stream.write(",".join([*(f"x{place}" for place in range(columns)), "y"]) + "\n")
         for start in range(0, rows, len(lines)):
             stream.writelines(f"{line},{(start + row) * 7 // 3 % 2}\n" for row, line in enumerate(lines))
+    assert run(TABLE, tmp_path) == f"({rows}, 2)"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA counts what Linux counts")
+def test_texts_are_read_within_a_bounded_memory(tmp_path: Path) -> None:
+    """Their tokens take more than twice the limit."""
+    rows, text = 250_000, " ".join(f"word{number}" for number in range(40))
+    with (tmp_path / "large.csv").open("w") as stream:
+        stream.write("body,y\n")
+        stream.writelines(f"{text} row {row % 1000},{row % 2}\n" for row in range(rows))
+    sizes = sum(len(f"{text} row {row}") for row in range(0, 70, 7))
+    assert run(TEXTS, tmp_path) == f"({rows}, 200) {40 + 1 + 100 + 2} {sizes}"
+
+
+def run(script: str, folder: Path) -> str:
+    """Return the last line that a script prints."""
     done = subprocess.run(
-        [sys.executable, "-c", LIMITED, tmp_path], capture_output=True, text=True, check=False, timeout=300
+        [sys.executable, "-c", script, folder], capture_output=True, text=True, check=False, timeout=300
     )
-    assert done.stdout.splitlines()[-1:] == [f"({rows}, 2)"], done.stderr[-2000:]
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.splitlines()[-1]

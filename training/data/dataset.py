@@ -16,6 +16,7 @@ from bundle.text import PAD, SPECIAL, UNKNOWN, Vocabulary
 from bundle.tokenizer import Tokenizer
 from training.errors import ConfigurationError, DataError
 from training.inputs import ImageShape, InputShape, TableShape, TextShape, TokenShape
+from training.kept_texts import KeptTexts
 from training.scratch import changed, chunks, taken
 from training.stored import Stored
 from training.tokenized import encoded
@@ -53,7 +54,7 @@ class Dataset:
         weights: Weight of each example, float64 (N,), finite and above 0; None where all are equal.
         groups: Group of each example, int64 (N,): rows that belong together, of a patient or a card, which no two parts
             share; None where each row is its own.
-        texts: The texts themselves, object (N,), where a tokenizer could encode them.
+        texts: The texts themselves, where a tokenizer could encode them.
         tokenizer: What encoded the texts, for `tensors`.
         sizes: `train_rows`, `validation_rows` and `reference_rows` of a run that does not name them.
 
@@ -74,7 +75,7 @@ class Dataset:
     vocabulary_size: int | None = None
     weights: NDArray[np.float64] | None = None
     groups: NDArray[np.int64] | None = None
-    texts: NDArray[np.object_] | None = None
+    texts: KeptTexts | None = None
     tokenizer: Tokenizer | None = None
     sizes: Mapping[str, int] | None = None
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-import numpy as np
-
 from training.data.class_folders import class_folders
 from training.data.dataset import Dataset
 from training.data.distribution import Distribution, Files, digest_of_many
-from training.data.tokens import require_sizes, tokens_of
+from training.data.tokens import TextsAndTokens, require_sizes
 
 ENDINGS = (".txt",)
 
@@ -26,8 +24,8 @@ TEXT_FOLDER = Distribution(
 def load(root: Path | None = None, *, folder: str = ".", length: int = 1000, vocabulary_size: int = 20_000) -> Dataset:
     """Texts of your own: a folder for each class, with .txt files in UTF-8; train/ and test/ above them if any.
 
-    Names that begin with a dot are ignored. The vocabulary contains all words until `Dataset.learned_from` keeps those
-    of the training rows.
+    Names that begin with a dot are ignored. The vocabulary contains all words, up to a million, until
+    `Dataset.learned_from` keeps those of the training rows. The texts may be more than memory holds.
 
     Args:
         root: Folder that `folder` begins at; None for CANDOR_DATA, else the current folder.
@@ -46,16 +44,19 @@ def load(root: Path | None = None, *, folder: str = ".", length: int = 1000, voc
     start = TEXT_FOLDER.root(root)
     files = Files(TEXT_FOLDER, start / folder, start)
     found = class_folders(files, ENDINGS)
-    texts, digests = [], {}
-    for path in found.paths:
+    content, digests = TextsAndTokens(length), dict[str, str]()
+
+    def text_of(path: Path) -> str:
         data = path.read_bytes()
+        digests[path.relative_to(files.folder).as_posix()] = hashlib.sha256(data).hexdigest()
         try:
-            texts.append(data.decode("utf-8-sig"))
+            return data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise files.problem(f"{path} is not UTF-8 text: {error}") from error
-        digests[path.relative_to(files.folder).as_posix()] = hashlib.sha256(data).hexdigest()
+
+    content.add(map(text_of, found.paths))
     files.note(".", digest_of_many(digests))
-    tokens, vocabulary = tokens_of(texts, length)
+    tokens, vocabulary, texts = content.finish()
     return Dataset(
         "text_folder",
         tokens,
@@ -66,5 +67,5 @@ def load(root: Path | None = None, *, folder: str = ".", length: int = 1000, voc
         sources=files.digests,
         vocabulary=vocabulary,
         vocabulary_size=vocabulary_size,
-        texts=np.array(texts, np.object_),
+        texts=texts,
     )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from importing.errors import ImportRefusedError
 from importing.rows import read_rows
 from training.data.dataset import Dataset
 from training.data.distribution import Distribution
 from training.data.groups import numbered
-from training.data.tokens import require_sizes, tokens_of
+from training.data.tokens import TextsAndTokens, require_sizes
 from training.errors import ConfigurationError, DataError
 
 TEXTS = Distribution(
@@ -35,8 +36,9 @@ def load(
 ) -> Dataset:
     """Texts of your own: a CSV, TSV, NDJSON or Parquet file with a text and a label column.
 
-    A missing text counts as an empty one. The vocabulary contains all words until `Dataset.learned_from` keeps those of
-    the training rows; a model with a tokenizer of its own (`hf:FOLDER`) takes the texts instead.
+    A missing text counts as an empty one. The texts may be more than memory holds. The vocabulary contains all words,
+    up to a million, until `Dataset.learned_from` keeps those of the training rows; a model with a tokenizer of its own
+    (`hf:FOLDER`) takes the texts instead.
 
     Args:
         root: Folder that `file` begins at; None for CANDOR_DATA, else the current folder.
@@ -62,13 +64,17 @@ def load(
     path = files.folder / Path(file).name
     if not path.is_file():
         raise files.problem(f"{path.name} is missing in {files.folder.absolute()}")
+    content = TextsAndTokens(length)
+
+    def receive(values: NDArray[np.object_]) -> None:
+        content.add(value or "" for value in values)
+
     try:
-        rows = read_rows(path, label=label, columns=(text,), text=(text,), weight=weight, group=group)
+        rows = read_rows(path, label=label, columns=(text,), weight=weight, group=group, received={text: receive})
     except ImportRefusedError as error:
         raise DataError(str(error)) from error
     files.note(path.name, rows.sha256)
-    texts = np.array([value or "" for value in rows.features[text]], np.object_)
-    tokens, vocabulary = tokens_of(texts.tolist(), length)
+    tokens, vocabulary, texts = content.finish()
     return Dataset(
         "texts",
         tokens,
