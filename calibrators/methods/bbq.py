@@ -12,6 +12,7 @@ import scipy
 from calibrators.arrays import Doubles
 from calibrators.documents import Document, written
 from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, counting_weight
+from calibrators.fitting.curves import StackedSteps
 from calibrators.fitting.sorted_scores import sort_scores
 from calibrators.methods.one_vs_rest import OneVsRest
 from calibrators.validation import check_choice
@@ -98,6 +99,16 @@ class BBQ(OneVsRest):
         edges, values = self.edges_[curve], self.values_[curve]
         chance = values[np.searchsorted(edges[1:-1], scipy.special.expit(scores), side="left")]
         return chance, 1 - chance
+
+    def _points(self) -> int:
+        return sum(map(len, self.edges_))
+
+    def _stack(self) -> StackedSteps:
+        return StackedSteps([edges[1:-1] for edges in self.edges_], self.values_, "left")
+
+    def _evaluate_stacked(self, scores: Doubles) -> Doubles:
+        steps: StackedSteps = self._stacked
+        return steps(scipy.special.expit(scores))
 
     def _keep(self, curves: list[Doubles]) -> None:
         self.edges_ = [curve[0] for curve in curves]

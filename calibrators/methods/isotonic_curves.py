@@ -12,7 +12,7 @@ import scipy
 
 from calibrators.arrays import Doubles
 from calibrators.documents import Document, written
-from calibrators.fitting.curves import interpolate
+from calibrators.fitting.curves import StackedLines, interpolate
 from calibrators.fitting.sorted_scores import SortedScores, Starts, sort_scores
 from calibrators.methods.one_vs_rest import OneVsRest
 
@@ -39,6 +39,16 @@ class LinearCurves(OneVsRest):
             chance, above = np.full(len(scores), outputs[0]), np.flatnonzero(rising)
             chance[above] = interpolate(scipy.special.expit(scores[above]), inputs, outputs)
         return chance, 1 - chance
+
+    def _points(self) -> int:
+        return sum(map(len, self.inputs_))
+
+    def _stack(self) -> StackedLines:
+        return StackedLines(self.inputs_, self.outputs_)
+
+    def _evaluate_stacked(self, scores: Doubles) -> Doubles | None:
+        lines: StackedLines = self._stacked
+        return lines(scipy.special.expit(scores))
 
     def _keep(self, curves: list[Doubles]) -> None:
         self.inputs_ = [curve[0] for curve in curves]

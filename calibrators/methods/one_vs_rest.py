@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,11 @@ from calibrators.chunks import check_label_logits, class_columns, logit_chunks, 
 from calibrators.fitting.log_odds import log_odds_against_rest, row_totals
 from calibrators.softmax import normalise_in_place
 from calibrators.validation import LabelledRows
+
+# Up to so many rows, all curves are searched together.
+_FEW_ROWS = 64
+# A search of all curves together takes 16 bytes a point.
+_MOST_STACKED = 4_194_304
 
 
 class OneVsRest(Calibrator):
@@ -28,6 +33,7 @@ class OneVsRest(Calibrator):
 
     # Curves are evaluated class by class: with a thousand classes, a call for few rows costs more than its work.
     _rows_at_once: ClassVar[int] = 2048
+    _stacked: Any = None  # made by the first call for few rows
 
     def _fit(self, rows: LabelledRows) -> None:
         classes = rows.logits.shape[1]
@@ -40,9 +46,14 @@ class OneVsRest(Calibrator):
                 weight = None if weight is None else weight[open_rows]
             curves.append(self._fit_curve(scores, hits, weight))
         self._keep(curves)
+        vars(self).pop("_stacked", None)  # of the fit before
         self.classes_ = classes
 
     def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
+        if self.classes_ > 2 and len(logits) <= _FEW_ROWS:
+            chances = self._together(log_odds_against_rest(logits.copy(), maxima))
+            if chances is not None:
+                return normalise_in_place(chances, logits, maxima)
         result = np.empty_like(logits)
         for curve, (k, scores) in enumerate(chunk_log_odds(logits, maxima)):
             result[:, k], rest = self._curve(scores, curve)
@@ -50,6 +61,18 @@ class OneVsRest(Calibrator):
             result[:, 0] = rest
             return result
         return normalise_in_place(result, logits, maxima)
+
+    def _together(self, scores: Doubles) -> Doubles | None:
+        """Return probabilities (n, K) of log-odds (n, K), to the last bit those of `_curve`; None to ask that."""
+        if self._stacked is None:
+            if self._points() > _MOST_STACKED:
+                return None
+            self._stacked = self._stack()
+        finite = np.isfinite(scores)
+        if finite.all():
+            return self._evaluate_stacked(scores)
+        found = self._evaluate_stacked(np.where(finite, scores, 0.0))
+        return None if found is None else np.where(finite, found, scores > 0)
 
     def _curve(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
         with np.errstate(over="ignore", invalid="ignore"):
@@ -69,6 +92,18 @@ class OneVsRest(Calibrator):
     @abstractmethod
     def _evaluate(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
         """Return probabilities p (n,) of finite log-odds (n,) under a curve, and 1 − p, exact if p rounds to 1."""
+
+    @abstractmethod
+    def _points(self) -> int:
+        """Return how many points all curves have together."""
+
+    @abstractmethod
+    def _stack(self) -> Any:
+        """Return all K curves in the form that `_evaluate_stacked` needs, which is kept as `_stacked`."""
+
+    @abstractmethod
+    def _evaluate_stacked(self, scores: Doubles) -> Doubles | None:
+        """Return probabilities (n, K) of finite log-odds (n, K), as `_evaluate` does; None where only that can."""
 
     @abstractmethod
     def _keep(self, curves: list[Doubles]) -> None:

@@ -12,6 +12,7 @@ from calibrators.arrays import ArrayLike, Doubles
 from calibrators.chunks import logit_chunks, row_chunks
 from calibrators.documents import Document, written
 from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, counting_weight
+from calibrators.fitting.curves import StackedSteps
 from calibrators.fitting.sorted_scores import sort_scores
 from calibrators.methods.one_vs_rest import OneVsRest, chunk_log_odds
 from calibrators.validation import as_matrix, check_choice
@@ -112,6 +113,18 @@ class VennAbers(OneVsRest):
         kept = (np.diff(zeros, prepend=0.0) > 0) | (np.diff(ones, append=1.0) > 0)
         return np.stack([inputs[kept], zeros[kept], ones[kept]])
 
+    def _points(self) -> int:
+        return sum(curve.shape[1] for curve in (*self.zeros_, *self.ones_))
+
+    def _stack(self) -> tuple[StackedSteps, StackedSteps]:
+        zeros = StackedSteps([x for x, _ in self.zeros_], [np.append(0.0, y) for _, y in self.zeros_], "right")
+        ones = StackedSteps([x for x, _ in self.ones_], [np.append(y, 1.0) for _, y in self.ones_], "left")
+        return zeros, ones
+
+    def _evaluate_stacked(self, scores: Doubles) -> Doubles:
+        zeros, ones = self._stacked
+        return _merged(zeros(scores), ones(scores))[0]
+
     def _both(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
         zeros, ones = self.zeros_[curve], self.ones_[curve]
         first = np.concatenate([[0.0], zeros[1]])[np.searchsorted(zeros[0], scores, side="right")]
@@ -119,9 +132,7 @@ class VennAbers(OneVsRest):
         return first, second
 
     def _evaluate(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
-        first, second = self._both(scores, curve)
-        odds = second / (1 - first)
-        return 1 / (1 + 1 / odds), 1 / (1 + odds)
+        return _merged(*self._both(scores, curve))
 
     def _keep(self, curves: list[Doubles]) -> None:
         self.zeros_ = [c[:2, np.diff(c[1], prepend=0.0) > 0] for c in curves]
@@ -152,6 +163,12 @@ class VennAbers(OneVsRest):
             if (zeros[1] > calibrator._both(zeros[0], i)[1]).any():
                 document.refuse(f"zero_outputs[{i}]", "a probability above that of one_outputs", "p0 ≤ p1 everywhere")
         return calibrator
+
+
+def _merged(first: Doubles, second: Doubles) -> tuple[Doubles, Doubles]:
+    """Return the probability of p0 and p1 with the least regret in log loss, and 1 minus it."""
+    odds = second / (1 - first)
+    return 1 / (1 + 1 / odds), 1 / (1 + odds)
 
 
 def _curves(document: Document, inputs: str, outputs: str, count: int) -> list[Doubles]:
