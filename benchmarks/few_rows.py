@@ -37,9 +37,9 @@ def main() -> None:
                 timer = timeit.Timer(lambda calibrator=calibrator, some=some: calibrator.predict_proba(some))
                 together, alone = np.inf, np.inf
                 for _ in range(TURNS):
-                    one_vs_rest._FEW_ROWS = 64
+                    one_vs_rest.FEW_ROWS = 64
                     together = min(together, fastest(timer))
-                    one_vs_rest._FEW_ROWS = 0
+                    one_vs_rest.FEW_ROWS = 0
                     alone = min(alone, fastest(timer))
                 cells = f"`{method}` | {classes:,} | {rows} | {1e6 * together:,.0f} | {1e6 * alone:,.0f}"
                 print(f"| {cells} | {alone / together:.1f}× |", flush=True)

@@ -18,7 +18,7 @@ from calibrators.softmax import normalise_in_place
 from calibrators.validation import LabelledRows
 
 # Up to so many rows, all curves are searched together.
-_FEW_ROWS = 64
+FEW_ROWS = 64
 # A search of all curves together takes 16 bytes a point.
 _MOST_STACKED = 4_194_304
 
@@ -50,7 +50,7 @@ class OneVsRest(Calibrator):
         self.classes_ = classes
 
     def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
-        if self.classes_ > 2 and len(logits) <= _FEW_ROWS:
+        if self.classes_ > 2 and len(logits) <= FEW_ROWS:
             chances = self._together(log_odds_against_rest(logits.copy(), maxima))
             if chances is not None:
                 return normalise_in_place(chances, logits, maxima)
