@@ -30,7 +30,7 @@ MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
 UNKNOWN = 0
 _SCHEMA_VERSION = 2
 _MAX_COLUMNS = 100_000
-_MAX_CATEGORIES = 1_000_000
+MAX_CATEGORIES = 1_000_000
 _LARGEST = float(np.finfo(np.float32).max)
 _FEW = 16  # cells, for which array operations cost more than they save
 _MANY = 4096  # cells, for which a product may take several threads
@@ -77,7 +77,7 @@ class Column:
             object.__setattr__(self, "kind", "number" if self.categories is None else "category")
         if (self.kind == "category" and self.categories is None) or (self.kind == "number" and given):
             raise _wrong(f"the column {self.name!r} has the wrong kind", str(self.kind), "categories, or none")
-        if len(given) > _MAX_CATEGORIES or len(set(given)) != len(given):
+        if len(given) > MAX_CATEGORIES or len(set(given)) != len(given):
             raise _wrong(f"the categories of {self.name!r} are not distinct", str(given), "distinct values")
         object.__setattr__(self, "codes", {value: float(code) for code, value in enumerate(given, self.first_code)})
 

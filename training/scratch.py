@@ -5,6 +5,8 @@ The file has no name: it disappears with the last array in it, or with the proce
 
 from __future__ import annotations
 
+import errno
+import io
 import mmap
 import os
 import tempfile
@@ -12,7 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -23,6 +25,7 @@ LARGE = 2**28
 """Bytes above which an array is in a file."""
 
 _CHUNK = 2**24  # bytes
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Growing:
@@ -40,7 +43,7 @@ class Growing:
         self._example, self._dtype = example, np.dtype(dtype)
         self._rows = 0
         self._parts: list[NDArray[Any]] = []
-        self._file: IO[bytes] | None = None
+        self._file: io.FileIO | None = None
 
     def __len__(self) -> int:
         return self._rows
@@ -52,18 +55,18 @@ class Growing:
         if self._file is not None or self._bytes() > LARGE:
             with _disk():
                 if self._file is None:
-                    self._file = tempfile.TemporaryFile()  # noqa: SIM115 — closed with this object
+                    self._file = _temporary()
                     weakref.finalize(self, self._file.close)
                 for part in self._parts:
-                    self._file.write(part.data)
+                    left = part.reshape(-1).view(np.uint8).data
+                    while left:
+                        left = left[self._file.write(left) :]
             self._parts.clear()
 
     def array(self) -> NDArray[Any]:
         """Return all rows (N, *example)."""
         if self._file is None:
             return np.concatenate([np.empty((0, *self._example), self._dtype), *self._parts])
-        with _disk():
-            self._file.flush()
         return _mapped(self._file, (self._rows, *self._example), self._dtype)
 
     def _bytes(self) -> int:
@@ -75,11 +78,10 @@ def empty(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
     size = prod(shape) * np.dtype(dtype).itemsize
     if size <= LARGE or size == 0:
         return np.empty(shape, dtype)
-    with tempfile.TemporaryFile() as file:
-        with _disk():
-            os.ftruncate(file.fileno(), size)
-            if hasattr(os, "posix_fallocate"):  # a full disk would kill the process later
-                os.posix_fallocate(file.fileno(), 0, size)
+    with _disk(), _temporary() as file:
+        os.ftruncate(file.fileno(), size)
+        if hasattr(os, "posix_fallocate"):  # a full disk would kill the process later
+            os.posix_fallocate(file.fileno(), 0, size)
         return _mapped(file, shape, np.dtype(dtype))
 
 
@@ -115,8 +117,17 @@ def in_file(array: NDArray[Any]) -> bool:
     return isinstance(base, memoryview) and isinstance(base.obj, mmap.mmap)
 
 
-def _mapped(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    return np.frombuffer(mmap.mmap(file.fileno(), 0), dtype).reshape(shape)
+def _temporary() -> io.FileIO:
+    """Return a new temporary file, without a buffer: what a failed write left there would be written once more."""
+    named = os.environ.get("TMPDIR")
+    if named and not os.access(named, os.W_OK | os.X_OK):  # tempfile would take another folder, without a word
+        raise DataError(f"TMPDIR is {named}, expected a folder that can be written.")
+    return tempfile.TemporaryFile(buffering=0)
+
+
+def _mapped(file: io.FileIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    with _disk():
+        return np.frombuffer(mmap.mmap(file.fileno(), 0), dtype).reshape(shape)
 
 
 @contextmanager
@@ -124,7 +135,8 @@ def _disk() -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        remedy = " Free disk space there, or set TMPDIR to a folder with more." if error.errno in _FULL else ""
         raise DataError(
-            f"A temporary file of the data cannot be written in {tempfile.gettempdir()}: {error.strerror}. Free disk "
-            "space there, or set TMPDIR to a folder with more."
+            f"A temporary file of the data cannot be written in {tempfile.tempdir or 'any folder'}: "
+            f"{error.strerror}.{remedy}"
         ) from error

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
-import logging
 import math
-import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +17,7 @@ from numpy.typing import NDArray
 
 from bundle import ImageError, InputSpec
 from training.errors import DataError
+from training.progress import progress
 from training.threads import available_threads
 
 MAX_PIXELS = 2**27
@@ -29,8 +28,6 @@ _CHUNK = 8  # images of one task of the pool
 _LISTED = 5  # unusable images to report before giving up
 _PASS = 64  # images of one task where all are decoded once
 _ON_ITS_SIDE = range(5, 9)  # EXIF orientations
-_BETWEEN_LINES_S = 5.0
-_LOG = logging.getLogger(__name__)
 
 Numbers = NDArray[np.int64]
 
@@ -249,20 +246,6 @@ def size_of(data: bytes) -> tuple[int, int]:
         width, height = image.size
         turned = image.getexif().get(ExifTags.Base.Orientation, 1) in _ON_ITS_SIDE
     return (width, height) if turned else (height, width)
-
-
-def progress(doing: str, count: int | None, things: str) -> Callable[[int], None]:
-    """Return a function that logs how many things of a long work are done, every few seconds; of how many if known."""
-    of = "" if count is None else f" of {count:,}"
-    said = time.monotonic()
-
-    def tell(done: int) -> None:
-        nonlocal said
-        if time.monotonic() - said >= _BETWEEN_LINES_S:
-            said = time.monotonic()
-            _LOG.info("%s: %s%s %s", doing, f"{done:,}", of, things)
-
-    return tell
 
 
 def _done(images: NDArray[np.uint8], tasks: list[Future[None]]) -> NDArray[np.uint8]:

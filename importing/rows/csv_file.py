@@ -7,6 +7,7 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,12 @@ from importing.rows.block import Block
 from importing.rows.stream import MAX_LINE, lines_of
 
 _BLOCK = 20_000
+# In place of what the module `csv` says.
+_REASONS: Final = {
+    "unexpected end of data": "A quote is opened and not closed.",
+    "new-line character seen in unquoted field - do you need to open the file in universal-newline mode?": "The line "
+    "contains a carriage return (CR) alone. Save the file with LF or CRLF at the end of each line.",
+}
 _CELLS = 1_000_000  # of a block at most, some 60 MB
 
 
@@ -48,7 +55,7 @@ def blocks(
             rows.extend(islice(reader, max(1, min(_BLOCK, _CELLS // len(names))) if names else 1))
         except csv.Error as error:
             where = f"{path}, line {line + sum(map(_height, rows))}"
-            raise RowsError(f"The line is not valid CSV: {error}.", where=where) from None
+            raise RowsError(_REASONS.get(str(error), f"The line is not valid CSV: {error}."), where=where) from None
         if not rows:
             return
         lines = _lines(rows, line, start + reader.line_num)

@@ -64,7 +64,10 @@ def _row(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
         row = _DECODER.decode(line)
         if "\\u" in line:
-            json.dumps(row, ensure_ascii=False).encode()  # refuses half of a surrogate pair
+            json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(error.object[error.start]):04x}"
+        raise RowsError("The text has half of a surrogate pair.", where=where, found=half) from None
     except (ValueError, RecursionError) as error:
         raise RowsError(f"The line is not valid JSON: {error}.", where=where) from None
     if not isinstance(row, dict):

@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import io
-import re
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from importing.errors import RowsError
-from importing.rows import csv_file, ndjson, npz, parquet
+from importing.rows import npz
+from importing.rows.class_names import class_names
 from importing.rows.image_folder import read_folder
+from importing.rows.opened import ENDINGS, ending_of, opened
 from importing.rows.result import Rows
 from importing.rows.roles import Roles
-from importing.rows.stream import COMPRESSED, Hashed, readable
-from importing.rows.table import Received, Table, gather
-from importing.rows.values import Where
+from importing.rows.stream import readable
+from importing.rows.table import Table, gather
 
-_LINES: Final = {".csv": csv_file.blocks, ".tsv": csv_file.blocks, ".ndjson": ndjson.blocks, ".jsonl": ndjson.blocks}
-_ENDINGS: Final = (*_LINES, ".parquet", ".npz")
+_ENDINGS: Final = (*ENDINGS, ".npz")
 _FILE: Final = "file"  # column of `images`
-_MAX_LABEL = 256
-_WHOLE = re.compile(r"(-?\d+)\.0+")
 
 
 def read_rows(
@@ -49,7 +43,6 @@ def read_rows(
     literal: Sequence[str] | None = (),
     named: Collection[str] = (),
     images: Path | None = None,
-    received: Mapping[str, Received] = MappingProxyType({}),
 ) -> Rows:
     r"""Read labelled rows from a file, or from a folder of images.
 
@@ -77,8 +70,6 @@ def read_rows(
         named: Names that the model gives to its inputs.
         images: Table (CSV, NDJSON, Parquet) of the images of a folder: its column `file` has the path of each image in
             the folder, such as `cat/1.png`; other columns have a role.
-        received: Functions that get the texts of an input block by block, object (n,) of str, None for missing, by its
-            name: it is not kept among the features. Not of `.npz`.
 
     Raises:
         RowsError: The file cannot be read or used; `where` names file, line and column.
@@ -119,7 +110,7 @@ def read_rows(
             literal=None if literal is None else tuple(literal),
             named=frozenset(named),
         )
-        rows = _read_file(path, roles, received)
+        rows = _read_file(path, roles)
     if rows.marks is None:
         rows.check_classes()
     return rows
@@ -161,16 +152,17 @@ def _described(images: Rows, table: Rows) -> Rows:
     )
 
 
-def _read_file(path: Path, roles: Roles, received: Mapping[str, Received] = MappingProxyType({})) -> Rows:
-    ending = _ending(path)
-    with readable(path), path.open("rb", buffering=0) as file:
-        sha256, table = _read_once(path, ending, file, roles, received=received)
-        if table.turned:
-            file.seek(0)
-            digest, again = _read_once(path, ending, file, Roles(roles.label, marks=roles.marks), table.turned)
-            if digest != sha256:
-                raise RowsError("The file changed while it was read.", where=str(path))
-            table = dataclasses.replace(table, features=table.features | again.features)
+def _read_file(path: Path, roles: Roles) -> Rows:
+    ending = ending_of(path)
+    if ending not in _ENDINGS:
+        expected = f"{', '.join(_ENDINGS)}, or a folder with one sub-folder of images per class"
+        raise RowsError("The file has an unknown ending.", where=str(path), found=path.name, expected=expected)
+    unit, sha256, table = _read_npz(path, roles) if ending == ".npz" else _read_once(path, roles)
+    if table.turned:
+        _, digest, again = _read_once(path, Roles(roles.label, marks=roles.marks), table.turned)
+        if digest != sha256:
+            raise RowsError("The file changed while it was read.", where=str(path))
+        table = dataclasses.replace(table, features=table.features | again.features)
     others = table.others
     return Rows(
         path=path,
@@ -178,7 +170,7 @@ def _read_file(path: Path, roles: Roles, received: Mapping[str, Received] = Mapp
         features=table.features,
         label=np.full(len(table.lines), "", object)
         if roles.marks
-        else _classes(others["label"], lambda row: f"{path}, {_unit(ending)} {table.lines[row]}, column {roles.label}"),
+        else class_names(others["label"], lambda row: f"{path}, {unit} {table.lines[row]}, column {roles.label}"),
         label_name=roles.label,
         group=others.get("group"),
         segment=others.get("segment"),
@@ -187,60 +179,23 @@ def _read_file(path: Path, roles: Roles, received: Mapping[str, Received] = Mapp
         weight=others.get("weight"),
         scores=others.get("scores"),
         lines=table.lines,
-        unit=_unit(ending),
+        unit=unit,
         marks=others.get("marks"),
     )
 
 
-def _read_once(
-    path: Path,
-    ending: str,
-    file: io.FileIO,
-    roles: Roles,
-    again: frozenset[str] = frozenset(),
-    received: Mapping[str, Received] = MappingProxyType({}),
-) -> tuple[str, Table]:
-    """Return the file's sha256 and its columns."""
-    spelled = ending in (".csv", ".tsv")
-    gathered = partial(gather, path, again=again, spelled=spelled, unit=_unit(ending), received=received)
-    if ending in _LINES:
-        hashed = Hashed(file)
-        table = gathered(_LINES[ending](path, hashed, roles.check), roles)
-        return hashed.sha256(), table
-    digest = hashlib.file_digest(file, "sha256").hexdigest()
-    file.seek(0)
-    if ending == ".parquet":
-        return digest, gathered(parquet.blocks(path, file, roles), roles)
-    if received:
-        raise RowsError("Texts cannot be read from .npz.", where=str(path), expected=f"{', '.join(_ENDINGS[:-1])}")
-    inputs, block = npz.arrays(path, file, roles)
-    table = gathered([block] if len(block.lines) else [], dataclasses.replace(roles, columns=()))
-    return digest, dataclasses.replace(table, features=inputs)
+def _read_once(path: Path, roles: Roles, again: frozenset[str] = frozenset()) -> tuple[str, str, Table]:
+    """Return what the file's line numbers count, its sha256, and its columns."""
+    with opened(path, roles) as file:
+        table = gather(path, file.blocks, roles, again=again, spelled=file.spelled, unit=file.unit)
+        return file.unit, file.sha256(), table
 
 
-def _ending(path: Path) -> str:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    ending = suffixes[-2] if len(suffixes) > 1 and suffixes[-1] in COMPRESSED else "".join(suffixes[-1:])
-    if ending not in _ENDINGS or (suffixes[-1] in COMPRESSED and ending not in _LINES):
-        expected = f"{', '.join(_ENDINGS)}, or a folder with one sub-folder of images per class"
-        raise RowsError("The file has an unknown ending.", where=str(path), found=path.name, expected=expected)
-    return ending
-
-
-def _unit(ending: str) -> str:
-    return "line" if ending in _LINES else "row"
-
-
-def _classes(label: NDArray[np.object_], where: Where) -> NDArray[np.object_]:
-    """Return the labels; whole numbers that are all written as floats (1.0) lose their decimals."""
-    names = dict.fromkeys(label.tolist())
-    for name in names:
-        if len(name) > _MAX_LABEL:
-            row = label.tolist().index(name)
-            raise RowsError("The label is too long.", where=where(row), expected=f"at most {_MAX_LABEL} characters")
-    whole = {name: match[1] for name in names if (match := _WHOLE.fullmatch(name)) is not None}
-    if len(whole) < len(names):
-        return label
-    shorter = np.empty(len(label), np.object_)
-    shorter[:] = [whole[name] for name in label]
-    return shorter
+def _read_npz(path: Path, roles: Roles) -> tuple[str, str, Table]:
+    with readable(path), path.open("rb", buffering=0) as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        file.seek(0)
+        inputs, block = npz.arrays(path, file, roles)
+    blocks = [block] if len(block.lines) else []
+    table = gather(path, blocks, dataclasses.replace(roles, columns=()), again=frozenset(), spelled=False, unit="row")
+    return "row", digest, dataclasses.replace(table, features=inputs)

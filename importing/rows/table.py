@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,6 @@ from importing.rows.block import Block
 from importing.rows.roles import Roles
 from importing.rows.times import Times
 from importing.rows.values import Feature, Marks, Measures, Texts, Where
-
-Received = Callable[[NDArray[np.object_]], None]
-_NONE: Mapping[str, Received] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,6 @@ def gather(
     again: Collection[str],
     spelled: bool,
     unit: str,
-    received: Mapping[str, Received] = _NONE,
 ) -> Table:
     """Gather the columns of a table.
 
@@ -57,7 +52,6 @@ def gather(
         again: Inputs in which texts came after numbers: gather these alone, as texts; empty to gather all inputs.
         spelled: Whether numbers are written as text.
         unit: What the blocks' line numbers count.
-        received: Functions that get the values of an input block by block, by its name; the table lacks it then.
 
     Raises:
         RowsError: A value does not fit its column's role, or there are no rows.
@@ -68,11 +62,6 @@ def gather(
     for block in blocks:
         for name in roles.inputs(tuple(block.columns)):
             if again and name not in again:
-                continue
-            if name in received:
-                texts = Feature(text=True, spelled=spelled)
-                texts.add(block.columns[name], _where(path, unit, block, name))
-                received[name](texts.finish())
                 continue
             if name not in features:
                 features[name] = feature = Feature(

@@ -42,7 +42,7 @@ class Texts:
         chunk = self._cleaned.all(values)
         if self._required is not None and None in set(chunk):
             row = chunk.tolist().index(None)
-            raise RowsError(f"The {self._required} is missing.", where=where(row), found=_shown(values[row]))
+            raise RowsError(f"The {self._required} is missing.", where=where(row), found=shown(values[row]))
         self._chunks.append(chunk)
 
     def finish(self) -> NDArray[np.object_]:
@@ -65,7 +65,7 @@ class Marks:
                 raise RowsError(
                     "The label is neither 0 nor 1.",
                     where=where(row),
-                    found=_shown(values[row]),
+                    found=shown(values[row]),
                     expected="1 (present), 0 (absent), or an empty cell (unknown)",
                 )
         self._chunks.append(np.fromiter(map(_MARKS.__getitem__, texts), np.int8, len(texts)))
@@ -97,7 +97,7 @@ class Measures:
             row = next(row for row in range(len(values)) if not self._alone(values[row : row + 1]))
             expected = "a finite number above 0" if self._positive else "a finite number"
             raise RowsError(
-                f"The {self._name} is not valid.", where=where(row), found=_shown(values[row]), expected=expected
+                f"The {self._name} is not valid.", where=where(row), found=shown(values[row]), expected=expected
             )
         self._chunks.append(chunk)
 
@@ -159,7 +159,7 @@ class Feature:
             return False
         if np.isinf(chunk).any():
             row = int(np.isinf(chunk).argmax())
-            raise RowsError("The number is not finite.", where=where(row), found=_shown(values[row]))
+            raise RowsError("The number is not finite.", where=where(row), found=shown(values[row]))
         if not np.isnan(chunk).all():
             if self._kind not in ("empty", kind):
                 return False
@@ -234,7 +234,8 @@ def _spelling(value: Any) -> str | None:
     return None if is_missing(value) else str(value)
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return a value as an error shows it."""
     return repr(value.item() if isinstance(value, np.generic) else value)[:100]
 
 

@@ -56,6 +56,19 @@ def test_a_file_has_no_name_and_goes_with_the_array(monkeypatch: pytest.MonkeyPa
     assert mapped(tmp_path) == 0
 
 
+def test_a_folder_that_cannot_be_used_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(scratch, "LARGE", 0)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
+    growing = scratch.Growing((), np.uint8)
+    for attempt in (lambda: scratch.empty((3,), np.uint8), lambda: growing.add(np.zeros(3, np.uint8))):
+        with pytest.raises(DataError, match=r"TMPDIR is .*none, expected a folder that can be written"):
+            attempt()
+    monkeypatch.delenv("TMPDIR")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(DataError, match=r"cannot be written in .*gone: No such file or directory\.$"):
+        scratch.empty((3,), np.uint8)
+
+
 def test_a_full_disk_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: int) -> None:
         raise OSError(28, "No space left on device")

@@ -97,11 +97,11 @@ def test_no_two_parts_share_a_group(tmp_path: Path) -> None:
 
 
 def test_progress_is_told_within_an_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from training import console, stored
+    from training import console, progress
 
     as_tar(tmp_path)
     monkeypatch.setattr(console, "_BETWEEN_STEPS_S", 0.0)
-    monkeypatch.setattr(stored, "_BETWEEN_LINES_S", 0.0)
+    monkeypatch.setattr(progress, "_BETWEEN_LINES_S", 0.0)
     typed = ["train", "--out", str(tmp_path / "out"), "--dataset", "image_shards", "--no-log", "--allow-poor"]
     typed += ["--data-setting", f"files={tmp_path}/*.tar", "--epochs", "1", "--reference-rows", "12"]
     done = CliRunner().invoke(app, typed)

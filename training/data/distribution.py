@@ -116,11 +116,17 @@ class Files:
                 return name
         raise self.problem(f"{' or '.join(names)} is missing in {self.folder.absolute()}")
 
-    def note(self, name: str, digest: str) -> None:
-        """Record the sha256 of a file, or of many under one name; outside the folder of data sets by name alone."""
+    def note(self, name: str, digest: str) -> str:
+        """Record the sha256 of a file, or of many under one name; outside the folder of data sets by name alone.
+
+        Returns:
+            What was recorded first under that name.
+        """
         # Not `resolve`: a folder of data sets may be made of links.
         path, root = (Path(os.path.abspath(place)) for place in (self.folder / name, self._root))  # noqa: PTH100
-        self.digests[path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name] = digest
+        return self.digests.setdefault(
+            path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name, digest
+        )
 
     def problem(self, message: str) -> DataError:
         """See `Distribution.problem`."""

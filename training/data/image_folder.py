@@ -18,8 +18,9 @@ from training.data.class_folders import class_folders
 from training.data.dataset import Dataset
 from training.data.distribution import Distribution, Files, digest_of_many
 from training.errors import ConfigurationError
+from training.progress import progress
 from training.recipe import require
-from training.stored import FileRecords, Records, Stored, progress, size_of
+from training.stored import FileRecords, Records, Stored, size_of
 from training.threads import available_threads
 
 _PHYSICAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # bytes of this machine's memory

@@ -20,8 +20,9 @@ from training.data.groups import numbered
 from training.data.image_folder import checked_size, first_size, opened
 from training.data.shard import Fields, Shard
 from training.errors import ConfigurationError
+from training.progress import progress
 from training.recipe import require
-from training.stored import Stored, progress
+from training.stored import Stored
 from training.threads import available_threads
 
 IMAGE_SHARDS = Distribution(

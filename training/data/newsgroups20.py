@@ -11,7 +11,7 @@ import numpy as np
 
 from training.data.dataset import Dataset
 from training.data.distribution import Distribution, Files, digest_of_many
-from training.data.tokens import require_sizes, tokens_of
+from training.data.tokens import TextsAndTokens, require_sizes
 from training.errors import ConfigurationError
 
 GROUPS = (
@@ -70,7 +70,9 @@ def load(
             f"{files.folder} holds posts of {len(found)} groups; {strange[0]!r} is "
             + ("not one of the twenty" if found - set(GROUPS) else "missing")
         )
-    tokens, vocabulary = tokens_of([_text(post, headers) for _, _, post in posts], length)
+    content = TextsAndTokens(length)
+    content.add(_text(post, headers) for _, _, post in posts)
+    tokens, vocabulary, _ = content.finish()
     return Dataset(
         "newsgroups20",
         tokens,

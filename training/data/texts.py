@@ -1,17 +1,15 @@
-"""Your own texts in one file: a column of texts and a column of labels."""
+"""Your own texts in files: a column of texts and a column of labels."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
-from importing.errors import ImportRefusedError
-from importing.rows import read_rows
+from importing.errors import RowsError
+from importing.rows.roles import Roles
+from importing.rows.values import spellings
 from training.data.dataset import Dataset
-from training.data.distribution import Distribution
-from training.data.groups import numbered
+from training.data.distribution import Distribution, Files
+from training.data.row_files import RoleColumns, RowFiles
 from training.data.tokens import TextsAndTokens, require_sizes
 from training.errors import ConfigurationError, DataError
 
@@ -34,7 +32,7 @@ def load(
     length: int = 1000,
     vocabulary_size: int = 20_000,
 ) -> Dataset:
-    """Texts of your own: a CSV, TSV, NDJSON or Parquet file with a text and a label column.
+    """Texts of your own: CSV, TSV, NDJSON or Parquet files with a text and a label column.
 
     A missing text counts as an empty one. The texts may be more than memory holds. The vocabulary contains all words,
     up to a million, until `Dataset.learned_from` keeps those of the training rows; a model with a tokenizer of its own
@@ -42,7 +40,7 @@ def load(
 
     Args:
         root: Folder that `file` begins at; None for CANDOR_DATA, else the current folder.
-        file: Path of the file.
+        file: Path of the file, of a folder of files, or a pattern of their paths with `*` and `?`.
         text: Column of the text.
         label: Column of the label.
         weight: Column of row weights, positive numbers; no input of the model.
@@ -51,7 +49,7 @@ def load(
         vocabulary_size: Maximum vocabulary after the training rows are known, including padding and unknown.
 
     Returns:
-        Tokens int32 (N, length) in the order of the file; classes in the order of their names, or numbers.
+        Tokens int32 (N, length) in the order of the files; classes in the order of their names, or numbers.
 
     Raises:
         ConfigurationError: A setting is missing or out of range.
@@ -59,32 +57,33 @@ def load(
     """
     if file is None or text is None or label is None:
         raise ConfigurationError("texts require the settings `file` (its path), `text` and `label` (its columns)")
+    if text in (label, weight, group):
+        raise ConfigurationError(f"column {text!r} is the text and has another role, expected one role a column")
     require_sizes(length, vocabulary_size)
-    files = TEXTS.own(root, file)
-    path = files.folder / Path(file).name
-    if not path.is_file():
-        raise files.problem(f"{path.name} is missing in {files.folder.absolute()}")
+    start = TEXTS.root(root)
+    files = Files(TEXTS, start, start)
     content = TextsAndTokens(length)
-
-    def receive(values: NDArray[np.object_]) -> None:
-        content.add(value or "" for value in values)
-
     try:
-        rows = read_rows(path, label=label, columns=(text,), weight=weight, group=group, received={text: receive})
-    except ImportRefusedError as error:
+        roles = Roles(label, group=group, weight=weight, columns=(text,))
+        found = RowFiles(files, file)
+        others = RoleColumns(roles, found)
+        for rows in found.blocks(roles):
+            others.add(rows)
+            content.add(value or "" for value in spellings(rows.block.columns[text]))
+        labels, names = others.labels(())
+    except RowsError as error:
         raise DataError(str(error)) from error
-    files.note(path.name, rows.sha256)
     tokens, vocabulary, texts = content.finish()
     return Dataset(
         "texts",
         tokens,
-        rows.codes,
-        rows.classes,
+        labels,
+        names,
         kind="tokens",
         sources=files.digests,
         vocabulary=vocabulary,
         vocabulary_size=vocabulary_size,
-        weights=rows.weight,
-        groups=None if rows.group is None else numbered(rows.group.tolist()),
+        weights=others.weights(),
+        groups=others.groups(),
         texts=texts,
     )

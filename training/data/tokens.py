@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle.text import MAX_WORDS, PAD, SPECIAL, UNKNOWN, Vocabulary, words_of
+from bundle.text import MAX_WORDS, PAD, SPECIAL, Vocabulary, words_of
 from training.errors import ConfigurationError
 from training.kept_texts import GrowingTexts, KeptTexts
-from training.scratch import Growing, changed
-from training.stored import progress
+from training.progress import progress
+from training.scratch import Growing, empty
 
 _BLOCK = 1024  # texts
+_LOG = logging.getLogger(__name__)
 
 
 def require_sizes(length: int, vocabulary_size: int) -> None:
@@ -23,109 +25,116 @@ def require_sizes(length: int, vocabulary_size: int) -> None:
         raise ConfigurationError(f"length is {length} and vocabulary_size {vocabulary_size}, expected at least 1 and 2")
 
 
-def tokens_of(texts: Iterable[str], length: int) -> tuple[NDArray[np.int32], Vocabulary]:
-    """Number the words of texts in order of appearance.
+class TextsAndTokens:
+    """Texts that are read: themselves, for a tokenizer, and their tokens.
+
+    Words are numbered in order of appearance. A vocabulary holds a million; where there are more, the texts are encoded
+    once more at the end, with the most frequent words.
 
     Args:
-        texts: N texts.
         length: Words to read from the beginning of a text.
 
-    Returns:
-        Tokens int32 (N, length), and the vocabulary of all words, or of the most frequent ones as far as a vocabulary
-        holds them.
+    Raises:
+        DataError: A temporary file cannot be written.
 
     Example:
-        >>> tokens, vocabulary = tokens_of(["To be, or not", "Not to be"], 4)
+        >>> texts = TextsAndTokens(4)
+        >>> texts.add(["To be, or not", "Not to be"])
+        >>> tokens, vocabulary, _ = texts.finish()
         >>> tokens.tolist(), vocabulary.words[2:]
         ([[2, 3, 4, 5], [5, 2, 3, 0]], ('to', 'be', 'or', 'not'))
-    """
-    tokens = Tokens(length)
-    for some in _blocks(texts):
-        tokens.add(some)
-    return tokens.finish()
-
-
-class Tokens:
-    """Tokens of texts that are still being read.
-
-    Words are numbered in order of appearance. Wherever there are twice as many as a vocabulary holds, the rarer half is
-    forgotten; a word that returns counts from there on (as in lossy counting).
-
-    Args:
-        length: Words to read from the beginning of a text.
-
-    References:
-        Manku and Motwani 2002, Approximate frequency counts over data streams.
     """
 
     def __init__(self, length: int) -> None:
         self._length = length
-        self._ids: dict[str, int] = {word: number for number, word in enumerate(SPECIAL)}
-        self._counts = np.zeros(len(SPECIAL), np.int64)  # of all words so far, also of those that are forgotten
-        self._tokens = Growing((length,), np.int32)
-
-    def add(self, texts: Sequence[str]) -> None:
-        """Append texts; raises DataError if a temporary file cannot be written."""
-        ids, unused = self._ids, len(self._counts)
-        rows = np.full((len(texts), self._length), PAD, np.int32)
-        for row, text in zip(rows, texts, strict=True):
-            known = []
-            for word in islice(words_of(text), self._length):
-                number = ids.get(word)
-                if number is None:
-                    number = ids[word] = unused
-                    unused += 1
-                known.append(number)
-            row[: len(known)] = known
-        counts = np.bincount(rows.ravel(), minlength=unused)
-        counts[: len(self._counts)] += self._counts
-        self._counts = counts
-        self._tokens.add(rows)
-        if len(ids) > 2 * MAX_WORDS:
-            self._forget()
-
-    def finish(self) -> tuple[NDArray[np.int32], Vocabulary]:
-        """Return tokens int32 (N, length) and their vocabulary."""
-        if len(self._ids) > MAX_WORDS:
-            self._forget()
-        tokens = self._tokens.array()
-        if len(self._ids) < len(self._counts):
-            recoded = np.full(len(self._counts), UNKNOWN, np.int32)
-            recoded[list(self._ids.values())] = np.arange(len(self._ids))
-            tokens = changed(tokens, recoded.__getitem__)
-        return tokens, Vocabulary(tuple(self._ids), self._length)
-
-    def _forget(self) -> None:
-        """Keep the most frequent words; of equally frequent ones those that appeared first."""
-        words = list(self._ids)
-        numbers = np.fromiter(self._ids.values(), np.int64, len(words))
-        order = np.argsort(-self._counts[numbers[len(SPECIAL) :]], kind="stable")[: MAX_WORDS - len(SPECIAL)]
-        kept = [*range(len(SPECIAL)), *(np.sort(order) + len(SPECIAL)).tolist()]
-        self._ids = {words[place]: int(numbers[place]) for place in kept}
-
-
-class TextsAndTokens:
-    """Texts that are read: themselves, for a tokenizer, and their tokens.
-
-    Args:
-        length: Words to read from the beginning of a text.
-    """
-
-    def __init__(self, length: int) -> None:
-        self._texts, self._tokens = GrowingTexts(), Tokens(length)
+        self._words, self._texts = _Words(), GrowingTexts()
+        self._tokens: Growing | None = Growing((length,), np.int32)
         self._read, self._told = 0, progress("Reading", None, "texts")
 
     def add(self, texts: Iterable[str]) -> None:
-        """Append texts; raises DataError if a temporary file cannot be written."""
+        """Append texts."""
         for some in _blocks(texts):
             self._texts.add(some)
-            self._tokens.add(some)
+            rows = self._words.numbers(some, self._length)
+            if self._words.lowest:
+                self._tokens = None
+            if self._tokens is not None:
+                self._tokens.add(rows)
             self._read += len(some)
             self._told(self._read)
 
     def finish(self) -> tuple[NDArray[np.int32], Vocabulary, KeptTexts]:
         """Return tokens int32 (N, length), their vocabulary, and the texts."""
-        return *self._tokens.finish(), self._texts.finish()
+        texts = self._texts.finish()
+        vocabulary = Vocabulary(self._words.most_frequent(), self._length)
+        if self._tokens is not None and len(self._words) <= MAX_WORDS:
+            return self._tokens.array(), vocabulary, texts
+        _LOG.info("There are more than %s different words; the most frequent ones stay.", f"{MAX_WORDS:,}")
+        tokens, told = empty((len(texts), self._length), np.int32), progress("Encoding", len(texts), "texts")
+        for start in range(0, len(texts), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            tokens[part] = vocabulary.encode(texts[part].tolist())
+            told(start)
+        return tokens, vocabulary, texts
+
+
+class _Words:
+    """Numbers and counts of words, of at most twice as many as a vocabulary holds.
+
+    Where there are more, those that may have occurred least are forgotten: a word is forgotten with an upper bound of
+    its count, and none that is forgotten has occurred more often than `lowest`, from which a word that comes (back) is
+    bounded. So each word that occurs more often than `lowest` is counted, too low by `lowest` at most.
+
+    Attributes:
+        lowest: Largest possible count of a word that was forgotten; 0 if none was.
+
+    References:
+        Manku and Motwani 2002, Approximate frequency counts over data streams, section 4.2 (lossy counting); here
+        memory decides when to forget, not a given error.
+    """
+
+    def __init__(self) -> None:
+        self.lowest = 0
+        self._numbers: dict[str, int] = {word: number for number, word in enumerate(SPECIAL)}
+        self._counts = np.zeros(2 * MAX_WORDS + _BLOCK, np.int64)
+        self._missed = np.zeros_like(self._counts)  # at most so many occurrences of each word were not counted
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def numbers(self, texts: Sequence[str], length: int) -> NDArray[np.int32]:
+        """Count the first words of each text, and return their numbers, int32 (n, length); until some are forgotten."""
+        numbers, before = self._numbers, len(self._numbers)
+        rows = np.full((len(texts), length), PAD, np.int32)
+        for row, text in zip(rows, texts, strict=True):
+            found = [numbers.setdefault(word, len(numbers)) for word in islice(words_of(text), length)]
+            row[: len(found)] = found
+        if len(numbers) > len(self._counts):
+            self._counts = np.append(self._counts, np.zeros(len(numbers), np.int64))
+            self._missed = np.append(self._missed, np.zeros(len(numbers), np.int64))
+        self._missed[before : len(numbers)] = self.lowest
+        counts = np.bincount(rows.ravel(), minlength=len(SPECIAL))
+        self._counts[: len(counts)] += counts
+        if len(numbers) > 2 * MAX_WORDS:
+            self._forget()
+        return rows
+
+    def most_frequent(self) -> tuple[str, ...]:
+        """Return the words of a vocabulary: the most frequent ones, of equals the first, in order of appearance."""
+        words = list(self._numbers)
+        order = np.argsort(-self._counts[len(SPECIAL) : len(words)], kind="stable")[: MAX_WORDS - len(SPECIAL)]
+        return SPECIAL + tuple(words[place + len(SPECIAL)] for place in np.sort(order).tolist())
+
+    def _forget(self) -> None:
+        """Forget the rarer half, all that may have occurred as often as one of them too, and number the others anew."""
+        words, size = list(self._numbers), len(self._numbers)
+        most = self._counts[:size] + self._missed[:size]
+        self.lowest = int(np.partition(most[len(SPECIAL) :], -MAX_WORDS)[-MAX_WORDS])
+        kept = np.append(np.arange(len(SPECIAL)), np.flatnonzero(most[len(SPECIAL) :] > self.lowest) + len(SPECIAL))
+        self._numbers = {words[place]: number for number, place in enumerate(kept.tolist())}
+        for values in (self._counts, self._missed):
+            values[: len(kept)] = values[kept]
+            values[len(kept) :] = 0
 
 
 def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:

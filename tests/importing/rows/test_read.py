@@ -306,13 +306,12 @@ def test_a_file_that_changes_between_two_readings_is_refused(tmp_path: Path, mon
     monkeypatch.setattr(csv_file, "_BLOCK", 1)
     path = written(tmp_path / "rows.csv", "a,y\n1,p\nx,q\n")
     blocks = csv_file.blocks
-    from importing.rows import read
 
     def edited(*args: Any) -> Any:
         yield from blocks(*args)
         path.write_text("a,y\n1,p\nz,q\n")
 
-    monkeypatch.setitem(read._LINES, ".csv", edited)
+    monkeypatch.setattr(csv_file, "blocks", edited)
     with pytest.raises(RowsError, match="changed while it was read"):
         read_rows(path, label="y")
 

@@ -30,7 +30,7 @@ def test_what_nobody_complained_of_enters_a_fit_when_it_is_old_enough(on_both: A
     assert young["rows"]["implicit"] == 0
     grow_old(service, days=31)
     old = service.recalibrate(source=source).json()
-    assert old["rows"]["implicit"] > 50
+    assert old["rows"]["implicit"] > 20, "about a quarter of those that were allowed: ids are random"
     assert old["rows"]["fit"] == young["rows"]["fit"] + old["rows"]["implicit"]
     assert {part: old["rows"][part] for part in ("certify", "gate")} == {
         part: young["rows"][part] for part in ("certify", "gate")

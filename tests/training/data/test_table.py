@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import json
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,10 @@ TEXT = """id,age,colour,zip,outcome
 def read(tmp_path: Path, text: str = TEXT, **settings: Any) -> Dataset:
     (tmp_path / "own.csv").write_text(text, encoding="utf-8")
     return DATASETS["table"](tmp_path, **({"file": "own.csv", "label": "outcome", "drop": ["id"]} | settings))
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def categories(data: Dataset) -> dict[str, tuple[str, ...] | None]:
@@ -65,15 +72,17 @@ def test_the_training_rows_alone_teach_the_categories(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "has no rows"),
+        ("", "The file is empty"),
         ("age;outcome\n1;a\n2;b\n", "has one column.*separated by commas"),
         ("age,outcome\n", "has no rows"),
         ("age,age,outcome\n1,2,a\n", "Duplicate column `age`"),
         ("age,outcome\n1,a\n2\n", "line 3: .*1 cells"),
         ("age,outcome\n1,a\n2,b,c\n", "line 3: .*3 cells"),
         ("age,outcome\n1,a\n2,\n", "line 3, column outcome: The label is missing"),
-        ("age,outcome\n1,a\n2,a\n", "expected two or more"),
-        ('age,outcome\n1,"a\n', "line 2: .*not valid CSV"),
+        ("age,outcome\n1,a\n2,a\n", "column outcome: All rows have the same label"),
+        ('age,outcome\n1,"a\n', "line 2: A quote is opened and not closed"),
+        ("age,outcome\r1,a\r", "line 1: The line contains a carriage return"),
+        ("age,outcome\n1,a\ninf,b\n", "line 3, column age: The number is not finite. Found: 'inf'"),
         ("age,outcome\n1e99,a\n2,b\n", "line 2, column age: The number is too large"),
     ],
 )
@@ -168,16 +177,61 @@ def test_many_files_are_one_table(tmp_path: Path) -> None:
     for file, root in (("months", tmp_path), ("months/*.csv", tmp_path), (str(folder / "?.csv"), None)):
         data = DATASETS["table"](root, file=file, label="outcome")
         assert np.asarray(data.inputs).tolist() == [[1, 1], [2, 0], [3, 2]]
-        assert [Path(name).name for name in data.sources] == ["a.csv", "b.csv"]
-    (folder / "c.csv").write_text("x,sort,outcome\n3,old,a\n")
-    with pytest.raises(DataError, match=r"c\.csv: The columns are not those of the first file: `kind`"):
-        DATASETS["table"](tmp_path, file="months", label="outcome")
+        lines = "".join(f"{digest(folder / name)}  {name}\n" for name in ("a.csv", "b.csv"))
+        assert list(data.sources.values()) == [hashlib.sha256(lines.encode()).hexdigest()]
+    (folder / "README.md").write_text("About these files")
+    (folder / "empty.tsv").mkdir()
+    (tmp_path / "months [2]").mkdir()
+    (tmp_path / "months [2]" / "a.csv").write_text("x,kind,outcome\n1,new,a\n2,,b\n")
+    for file in ("months", "m*/?.csv", "months [[]*/a.csv", "months [2]/*.csv"):
+        if file == "months [[]*/a.csv":
+            with pytest.raises(DataError, match=r"no file that ends in \.csv.* is at .*months \[\[\]"):
+                DATASETS["table"](tmp_path, file=file, label="outcome")
+        else:
+            data = DATASETS["table"](tmp_path, file=file, label="outcome")
+            assert len(data) == {"months": 3, "m*/?.csv": 5, "months [2]/*.csv": 2}[file]
+            assert list(data.sources) == [file]
+    for text, told in (
+        ("x,sort,outcome\n3,old,a\n", r"c\.csv: The file has no column `kind`, which the first rows have"),
+        ("x,kind,sort,outcome\n3,old,1,a\n", r"c\.csv: The file has column `sort`, which the first rows lack"),
+        ("", r"c\.csv: The file is empty"),
+    ):
+        (folder / "c.csv").write_text(text)
+        with pytest.raises(DataError, match=told):
+            DATASETS["table"](tmp_path, file="months", label="outcome")
     (folder / "c.csv").unlink()
     parquet(folder / "d.parquet", {"x": [1], "kind": ["new"], "outcome": ["a"]})
-    with pytest.raises(DataError, match="Some files are Parquet and some are not"):
+    with pytest.raises(DataError, match=r"has files that end in \.csv and in \.parquet"):
         DATASETS["table"](tmp_path, file="months", label="outcome")
-    with pytest.raises(DataError, match="is missing"):
+    with pytest.raises(DataError, match="no file that ends in"):
         DATASETS["table"](tmp_path, file="months/*.tsv", label="outcome")
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".tsv", ".ndjson", ".parquet"])
+def test_each_format_gives_the_same_table_and_its_digest(tmp_path: Path, ending: str) -> None:
+    columns: dict[str, list[Any]] = {"x": [1.5, None, 3.0], "kind": ["new", None, "old"], "outcome": ["a", "b", "a"]}
+    rows = list(zip(*columns.values(), strict=True))
+    path, mark = tmp_path / f"own{ending}", "\t" if ending == ".tsv" else ","
+    if ending == ".parquet":
+        parquet(path, columns)
+    elif ending == ".ndjson":
+        path.write_text("".join(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in rows))
+    else:
+        lines = [mark.join("" if cell is None else str(cell) for cell in row) for row in [tuple(columns), *rows]]
+        text = "\n".join(lines).encode()
+        path.write_bytes(gzip.compress(text) if ending == ".csv.gz" else text)
+    data = DATASETS["table"](tmp_path, file=path.name, label="outcome")
+    np.testing.assert_array_equal(data.array, np.array([[1.5, 1], [np.nan, 0], [3, 2]], np.float32))
+    assert categories(data) == {"x": None, "kind": ("new", "old")}
+    assert data.sources == {path.name: digest(path)}
+
+
+def test_labels_of_files_with_other_types_are_the_same_classes(tmp_path: Path) -> None:
+    parquet(tmp_path / "1.parquet", {"x": [1, 2], "outcome": [0, 1]})
+    parquet(tmp_path / "2.parquet", {"x": [3, 4], "outcome": [0.0, 1.0]})
+    data = DATASETS["table"](tmp_path, file="*.parquet", label="outcome")
+    assert data.label_names == ("0", "1")
+    assert data.labels.tolist() == [0, 1, 0, 1]
 
 
 def test_parquet_that_is_no_table(tmp_path: Path) -> None:
@@ -196,7 +250,7 @@ def test_parquet_that_is_no_table(tmp_path: Path) -> None:
 
 
 def test_too_many_categories_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_rows, "MOST_CATEGORIES", 2)
+    monkeypatch.setattr(table_rows, "MAX_CATEGORIES", 2)
     with pytest.raises(DataError, match="column id: The column has too many categories"):
         read(tmp_path, "id,outcome\na,1\nb,2\nc,1\n", drop=[])
 

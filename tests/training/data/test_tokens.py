@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundle.text import UNKNOWN
+from bundle.text import SPECIAL, UNKNOWN
 from training import scratch
 from training.data import tokens
 from training.kept_texts import GrowingTexts
@@ -17,37 +18,58 @@ from training.kept_texts import GrowingTexts
 TEXTS = ["a b c", "", "d a b", "a b b", "e a f", "c a b"]
 
 
+def read(texts: Iterable[str], length: int) -> tuple[list[list[int]], tuple[str, ...]]:
+    """Return tokens and words of texts."""
+    content = tokens.TextsAndTokens(length)
+    content.add(texts)
+    found, vocabulary, kept = content.finish()
+    np.testing.assert_array_equal(vocabulary.encode(kept.tolist()), found)
+    return found.tolist(), vocabulary.words[len(SPECIAL) :]
+
+
+def limit(monkeypatch: pytest.MonkeyPatch, words: int, block: int) -> None:
+    monkeypatch.setattr(tokens, "MAX_WORDS", words)
+    monkeypatch.setattr("bundle.text.MAX_WORDS", words)
+    monkeypatch.setattr(tokens, "_BLOCK", block)
+
+
 @pytest.mark.parametrize("block", [1, 2, 1024])
 def test_words_are_numbered_as_they_appear_whatever_the_blocks(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     monkeypatch.setattr(tokens, "_BLOCK", block)
-    found, vocabulary = tokens.tokens_of(iter(TEXTS), 3)
-    assert vocabulary.words[2:] == tuple("abcdef")
-    assert found.tolist() == [[2, 3, 4], [0, 0, 0], [5, 2, 3], [2, 3, 3], [6, 2, 7], [4, 2, 3]]
+    found, words = read(iter(TEXTS), 3)
+    assert words == tuple("abcdef")
+    assert found == [[2, 3, 4], [0, 0, 0], [5, 2, 3], [2, 3, 3], [6, 2, 7], [4, 2, 3]]
 
 
 @pytest.mark.parametrize("large", [0, scratch.LARGE])
 def test_the_most_frequent_words_stay_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch, large: int) -> None:
     monkeypatch.setattr(scratch, "LARGE", large)
-    monkeypatch.setattr(tokens, "MAX_WORDS", 5)
-    monkeypatch.setattr("bundle.text.MAX_WORDS", 5)
-    found, vocabulary = tokens.tokens_of(TEXTS, 3)
-    assert vocabulary.words[2:] == tuple("abc"), "each at least twice"
-    assert found.tolist() == [[2, 3, 4], [0, 0, 0], [UNKNOWN, 2, 3], [2, 3, 3], [UNKNOWN, 2, UNKNOWN], [4, 2, 3]]
+    limit(monkeypatch, words=5, block=1024)
+    found, words = read(TEXTS, 3)
+    assert words == tuple("abc"), "each at least twice"
+    assert found == [[2, 3, 4], [0, 0, 0], [UNKNOWN, 2, 3], [2, 3, 3], [UNKNOWN, 2, UNKNOWN], [4, 2, 3]]
 
 
-def test_frequent_words_survive_many_rare_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "MAX_WORDS", 50)
-    monkeypatch.setattr("bundle.text.MAX_WORDS", 50)
-    monkeypatch.setattr(tokens, "_BLOCK", 16)
-    draw = np.random.default_rng(0)
-    texts = [f"rare{row} often{draw.integers(20)} rare{row}b often{draw.integers(20)}" for row in range(2000)]
-    found, vocabulary = tokens.tokens_of(texts, 4)
-    words = Counter(word for text in texts for word in text.split())
-    counts = np.bincount(found.ravel())
-    for word in (f"often{number}" for number in range(20)):
-        lost = words[word] - counts[vocabulary.words.index(word)]
-        assert 0 <= lost <= 1, "only where it was as rare as the others, before they were forgotten for the first time"
-    assert len(vocabulary) == 50
+@pytest.mark.parametrize("seed", range(5))
+def test_no_frequent_word_is_forgotten(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """The bound of the class `_Words`, on words as frequent as in a language whose topics change."""
+    limit(monkeypatch, words=100, block=8)
+    draw = np.random.default_rng(seed)
+    topics = draw.permutation(np.repeat(np.arange(4), 500)) if seed % 2 else np.repeat(np.arange(4), 500)
+    texts = [" ".join(f"w{number + 37 * topic}" for number in draw.zipf(1.3, 6) % 5000) for topic in topics]
+    counter = tokens._Words()
+    for start in range(0, len(texts), 8):
+        counter.numbers(texts[start : start + 8], 6)
+        assert len(counter) <= 2 * 100
+    counts = Counter(word for text in texts for word in text.split())
+    assert 0 < counter.lowest < 100
+    held = dict(zip(counter._numbers, counter._counts, strict=False))
+    for word, count in counts.items():
+        if count > counter.lowest:
+            assert 0 <= count - held[word] <= counter.lowest
+    found, words = read(texts, 6)
+    assert set(words) >= {word for word, count in counts.most_common(20)}
+    assert (np.array(found) != 0).all()
 
 
 @given(st.lists(st.text(st.characters(), max_size=8), max_size=20))
