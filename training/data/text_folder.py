@@ -9,6 +9,7 @@ from training.data.class_folders import class_folders
 from training.data.dataset import Dataset
 from training.data.distribution import Distribution, Files, digest_of_many
 from training.data.tokens import TextsAndTokens, require_sizes
+from training.progress import progress
 
 ENDINGS = (".txt",)
 
@@ -45,8 +46,10 @@ def load(root: Path | None = None, *, folder: str = ".", length: int = 1000, voc
     files = Files(TEXT_FOLDER, start / folder, start)
     found = class_folders(files, ENDINGS)
     content, digests = TextsAndTokens(length), dict[str, str]()
+    told = progress("Reading", len(found.paths), "texts")
 
     def text_of(path: Path) -> str:
+        told(len(digests))
         data = path.read_bytes()
         digests[path.relative_to(files.folder).as_posix()] = hashlib.sha256(data).hexdigest()
         try:

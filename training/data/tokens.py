@@ -49,7 +49,6 @@ class TextsAndTokens:
         self._length = length
         self._words, self._texts = _Words(), GrowingTexts()
         self._tokens: Growing | None = Growing((length,), np.int32)
-        self._read, self._told = 0, progress("Reading", None, "texts")
 
     def add(self, texts: Iterable[str]) -> None:
         """Append texts."""
@@ -60,8 +59,6 @@ class TextsAndTokens:
                 self._tokens = None
             if self._tokens is not None:
                 self._tokens.add(rows)
-            self._read += len(some)
-            self._told(self._read)
 
     def finish(self) -> tuple[NDArray[np.int32], Vocabulary, KeptTexts]:
         """Return tokens int32 (N, length), their vocabulary, and the texts."""
