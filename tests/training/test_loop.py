@@ -459,6 +459,21 @@ def test_half_precision_and_layout_change_little() -> None:
     assert half.epochs != plain.epochs
 
 
+@pytest.mark.parametrize(
+    ("machine", "capability", "slow"),
+    [("x86_64", "AVX2", True), ("x86_64", "AVX512", False), ("arm64", "DEFAULT", False)],
+)
+def test_a_processor_that_emulates_half_precision_is_said(
+    machine: str, capability: str, slow: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    run(replace(RECIPE, epochs=1, device="cpu"))
+    assert not caplog.messages
+    run(replace(RECIPE, epochs=1, device="cpu", precision="bfloat16"))
+    assert any("float32 is several times faster here" in line for line in caplog.messages) == slow
+
+
 def test_determinism_leaves_the_process_as_it_was() -> None:
     torch.manual_seed(7)
     expected = torch.rand(1)
