@@ -468,7 +468,7 @@ def device_of(recipe: Recipe) -> torch.device:
 
 
 def emulates_bfloat16() -> bool:
-    """Return whether the processor computes bfloat16 by way of float32, which took 8 times as long on an AMD EPYC."""
+    """Return whether the processor computes bfloat16 by way of float32, 8 times slower on an AMD EPYC."""
     return platform.machine() in ("x86_64", "AMD64") and not torch.backends.cpu.get_cpu_capability().startswith(
         "AVX512"
     )
