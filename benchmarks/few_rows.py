@@ -24,7 +24,7 @@ def main() -> None:
     options.add_argument("--classes", type=int, nargs="+", default=[10, 100, 1000])
     options.add_argument("--rows", type=int, nargs="+", default=[1, 32])
     options.add_argument("--fitted", type=int, default=5000, help="rows of the fit")
-    given = options.parse_args()
+    given, few = options.parse_args(), one_vs_rest.FEW_ROWS
     print("| method | classes | rows | together | class by class | ratio |\n|---|---|---|---|---|---|", flush=True)
     for classes in given.classes:
         draw = np.random.default_rng(0)
@@ -37,7 +37,7 @@ def main() -> None:
                 timer = timeit.Timer(lambda calibrator=calibrator, some=some: calibrator.predict_proba(some))
                 together, alone = np.inf, np.inf
                 for _ in range(TURNS):
-                    one_vs_rest.FEW_ROWS = 64
+                    one_vs_rest.FEW_ROWS = few
                     together = min(together, fastest(timer))
                     one_vs_rest.FEW_ROWS = 0
                     alone = min(alone, fastest(timer))

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from bundle.manifest import MODEL_NAME
 from training import photographs, trees
-from training.data import DataOptions, Dataset, Splits, load, split
+from training.data import DataOptions, Dataset, Splits, load, settings_of, split
 from training.data.sizes import Sizes, sizes
 from training.errors import ConfigurationError
 from training.recipe import Recipe, require
@@ -135,7 +135,10 @@ class TrainConfig(Recipe):
 
     def read(self) -> Dataset:
         """Read the data set, before it is cut into parts; raises as `load` does."""
-        options = DataOptions(self.data, rows=self.rows, test_rows=self.test_rows, settings=self.data_settings)
+        settings = dict(self.data_settings)
+        if self.model.startswith("hf:") and "words" in settings_of(self.dataset):
+            settings["words"] = False
+        options = DataOptions(self.data, rows=self.rows, test_rows=self.test_rows, settings=settings)
         return self.encoded(load(self.dataset, options))
 
     def encoded(self, data: Dataset) -> Dataset:

@@ -18,9 +18,9 @@ from calibrators.softmax import normalise_in_place
 from calibrators.validation import LabelledRows
 
 # Up to so many rows, all curves are searched together.
-FEW_ROWS = 64
+FEW_ROWS = 32
 # A search of all curves together takes 16 bytes a point.
-_MOST_STACKED = 4_194_304
+_MOST_STACKED = 8_388_608
 
 
 class OneVsRest(Calibrator):

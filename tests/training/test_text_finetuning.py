@@ -16,7 +16,7 @@ import torch
 import bundle
 from tests import complaints
 from training import ConfigurationError, TrainConfig, candor_train, train_bundle
-from training.data import DataOptions
+from training.data import DATASETS, DataOptions
 from training.data import load as load_data
 from training.inputs import TextShape
 from training.models import pretrained
@@ -178,6 +178,9 @@ def test_formats_and_folders_give_the_same_texts(config: TrainConfig, tmp_path: 
         dataset = "text_folder" if settings is None else "texts"
         data = replace(config, dataset=dataset, data=tmp_path, data_settings=told).read()
         np.testing.assert_array_equal(data.inputs[:, 0], expected)
+        unread = DATASETS[dataset](tmp_path, **told, words=False)
+        assert unread.inputs.shape == (len(rows), 0)
+        assert unread.vocabulary is None
         assert data.label_names == ("complaint", "praise")
     (tmp_path / "authors.csv").write_text("body,kind,author\na,praise,x\nb,complaint,y\nc,praise,y\n")
     settings = {**COLUMNS, "file": "authors.csv", "group": "author"}

@@ -111,8 +111,9 @@ def describe() -> dict[str, str]:
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """Return the settings of a data set's reader with their defaults, by name."""
-    keywords = inspect.signature((DATASETS | SHIFTED)[name]).parameters.values()
+    """Return the settings of a data set's reader with their defaults, by name; none for an unknown data set."""
+    reader = (DATASETS | SHIFTED).get(name.partition(":")[0])
+    keywords = () if reader is None else inspect.signature(reader).parameters.values()
     return {keyword.name: keyword.default for keyword in keywords if keyword.kind is keyword.KEYWORD_ONLY}
 
 

@@ -22,7 +22,14 @@ TEXT_FOLDER = Distribution(
 )
 
 
-def load(root: Path | None = None, *, folder: str = ".", length: int = 1000, vocabulary_size: int = 20_000) -> Dataset:
+def load(
+    root: Path | None = None,
+    *,
+    folder: str = ".",
+    length: int = 1000,
+    vocabulary_size: int = 20_000,
+    words: bool = True,
+) -> Dataset:
     """Texts of your own: a folder for each class, with .txt files in UTF-8; train/ and test/ above them if any.
 
     Names that begin with a dot are ignored. The vocabulary contains all words, up to a million, until
@@ -33,6 +40,7 @@ def load(root: Path | None = None, *, folder: str = ".", length: int = 1000, voc
         folder: Path of the texts' folder.
         length: Words to read from the beginning of a text.
         vocabulary_size: Maximum vocabulary after the training rows are known, including padding and unknown.
+        words: Whether to number words; no for a model with a tokenizer of its own.
 
     Returns:
         Tokens int32 (N, length) in the order of the texts' paths, those of test/ last; classes by name.
@@ -45,7 +53,7 @@ def load(root: Path | None = None, *, folder: str = ".", length: int = 1000, voc
     start = TEXT_FOLDER.root(root)
     files = Files(TEXT_FOLDER, start / folder, start)
     found = class_folders(files, ENDINGS)
-    content, digests = TextsAndTokens(length), dict[str, str]()
+    content, digests = TextsAndTokens(length, words=words), dict[str, str]()
     told = progress("Reading", len(found.paths), "texts")
 
     def text_of(path: Path) -> str:

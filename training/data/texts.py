@@ -31,6 +31,7 @@ def load(
     group: str | None = None,
     length: int = 1000,
     vocabulary_size: int = 20_000,
+    words: bool = True,
 ) -> Dataset:
     """Texts of your own: CSV, TSV, NDJSON or Parquet files with a text and a label column.
 
@@ -47,6 +48,7 @@ def load(
         group: Column of groups: rows that belong together, which no two parts share; no input of the model.
         length: Words to read from the beginning of a text.
         vocabulary_size: Maximum vocabulary after the training rows are known, including padding and unknown.
+        words: Whether to number words; no for a model with a tokenizer of its own.
 
     Returns:
         Tokens int32 (N, length) in the order of the files; classes in the order of their names, or numbers.
@@ -62,7 +64,7 @@ def load(
     require_sizes(length, vocabulary_size)
     start = TEXTS.root(root)
     files = Files(TEXTS, start, start)
-    content = TextsAndTokens(length)
+    content = TextsAndTokens(length, words=words)
     try:
         roles = Roles(label, group=group, weight=weight, columns=(text,))
         found = RowFiles(files, file)

@@ -33,6 +33,7 @@ class TextsAndTokens:
 
     Args:
         length: Words to read from the beginning of a text.
+        words: Whether to number words; a model with a tokenizer of its own needs none.
 
     Raises:
         DataError: A temporary file cannot be written.
@@ -45,8 +46,8 @@ class TextsAndTokens:
         ([[2, 3, 4, 5], [5, 2, 3, 0]], ('to', 'be', 'or', 'not'))
     """
 
-    def __init__(self, length: int) -> None:
-        self._length = length
+    def __init__(self, length: int, *, words: bool = True) -> None:
+        self._length, self._numbering = length, words
         self._words, self._texts = _Words(), GrowingTexts()
         self._tokens: Growing | None = Growing((length,), np.int32)
 
@@ -54,15 +55,19 @@ class TextsAndTokens:
         """Append texts."""
         for some in _blocks(texts):
             self._texts.add(some)
+            if not self._numbering:
+                continue
             rows = self._words.numbers(some, self._length)
             if self._words.lowest:
                 self._tokens = None
             if self._tokens is not None:
                 self._tokens.add(rows)
 
-    def finish(self) -> tuple[NDArray[np.int32], Vocabulary, KeptTexts]:
-        """Return tokens int32 (N, length), their vocabulary, and the texts."""
+    def finish(self) -> tuple[NDArray[np.int32], Vocabulary | None, KeptTexts]:
+        """Return tokens int32 (N, length), their vocabulary, and the texts; without words int32 (N, 0) and None."""
         texts = self._texts.finish()
+        if not self._numbering:
+            return np.empty((len(texts), 0), np.int32), None, texts
         vocabulary = Vocabulary(self._words.most_frequent(), self._length)
         if self._tokens is not None and len(self._words) <= MAX_WORDS:
             return self._tokens.array(), vocabulary, texts

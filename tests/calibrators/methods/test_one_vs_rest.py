@@ -40,7 +40,7 @@ def test_a_row_is_calibrated_the_same_alone_and_among_others(method: str, rows: 
     alone = np.concatenate([calibrator.predict_proba(row[None]) for row in seen])
     assert calibrator._stacked is not None
     np.testing.assert_array_equal(alone, expected)
-    together = [calibrator.predict_proba(seen[start : start + 50]) for start in range(0, len(seen), 50)]
+    together = [calibrator.predict_proba(seen[start : start + 30]) for start in range(0, len(seen), 30)]
     np.testing.assert_array_equal(np.concatenate(together), expected)
     again = pickle.loads(pickle.dumps(calibrator))
     np.testing.assert_array_equal(again.predict_proba(seen[:9]), expected[:9])
