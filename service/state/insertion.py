@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final
 
 from sqlalchemy import Connection, Dialect, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
 _COPIED: Final = 128  # rows from which COPY costs less than INSERT
+# Most rows of a statement on SQLite, whose driver gives Python's lock back for each one and then waits for it: for each
+# row, where it executes a statement many times. Powers of two, so that few statements are compiled.
+_TOGETHER: Final = 256
 
 
 def insert_for(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
@@ -37,9 +41,13 @@ def insert_new(
     """
     existing = "ON CONFLICT DO NOTHING" if skip else ""  # S608 below: names of our own tables and columns alone
     if connection.dialect.name != "postgresql":
-        marks = ", ".join("?" for _ in columns)
-        sql = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({marks}) {existing}"  # noqa: S608
-        connection.exec_driver_sql(sql, list(rows))
+        marks, start = f"({', '.join('?' for _ in columns)})", 0
+        while start < len(rows):
+            count = min(_TOGETHER, 1 << (len(rows) - start).bit_length() - 1)
+            values = ", ".join([marks] * count)
+            sql = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES {values} {existing}"  # noqa: S608
+            connection.exec_driver_sql(sql, tuple(chain.from_iterable(rows[start : start + count])))
+            start += count
         return
     types = _types(connection.dialect, table, tuple(columns))
     if len(rows) >= _COPIED and _copied(connection, table, columns, types, rows):
