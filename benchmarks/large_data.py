@@ -77,9 +77,10 @@ def write(file: Path, rows: int, some: Callable[[np.random.Generator], tuple[dic
     from pyarrow import csv, parquet
 
     draw, writer, size = np.random.default_rng(0), None, 0
-    for _ in range(0, rows, PART):
+    for start in range(0, rows, PART):
         columns, more = some(draw)
-        part, size = pa.table(columns), size + more
+        part = pa.table(columns)[: rows - start]
+        size += more * len(part) // PART
         if writer is None:
             make = parquet.ParquetWriter if file.suffix == ".parquet" else csv.CSVWriter
             writer = make(file, part.schema)

@@ -136,8 +136,10 @@ class TrainConfig(Recipe):
     def read(self) -> Dataset:
         """Read the data set, before it is cut into parts; raises as `load` does."""
         settings = dict(self.data_settings)
-        if self.model.startswith("hf:") and "words" in settings_of(self.dataset):
-            settings["words"] = False
+        if "words" in settings_of(self.dataset):
+            tokenized = self.model.startswith("hf:")
+            require("words", settings.get("words"), tokenized or settings.get("words") is not False, "true")
+            settings["words"] = not tokenized
         options = DataOptions(self.data, rows=self.rows, test_rows=self.test_rows, settings=settings)
         return self.encoded(load(self.dataset, options))
 

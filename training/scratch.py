@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -120,7 +121,7 @@ def in_file(array: NDArray[Any]) -> bool:
 def _temporary() -> io.FileIO:
     """Return a new temporary file, without a buffer: what a failed write left there would be written once more."""
     named = os.environ.get("TMPDIR")
-    if named and not os.access(named, os.W_OK | os.X_OK):  # tempfile would take another folder, without a word
+    if named and not (Path(named).is_dir() and os.access(named, os.W_OK | os.X_OK)):  # tempfile would take another
         raise DataError(f"TMPDIR is {named}, expected a folder that can be written.")
     return tempfile.TemporaryFile(buffering=0)
 

@@ -106,9 +106,8 @@ class BBQ(OneVsRest):
     def _stack(self) -> StackedSteps:
         return StackedSteps([edges[1:-1] for edges in self.edges_], self.values_, "left")
 
-    def _evaluate_stacked(self, scores: Doubles) -> Doubles:
-        steps: StackedSteps = self._stacked
-        return steps(scipy.special.expit(scores))
+    def _evaluate_stacked(self, stack: StackedSteps, scores: Doubles) -> Doubles:
+        return stack(scipy.special.expit(scores))
 
     def _keep(self, curves: list[Doubles]) -> None:
         self.edges_ = [curve[0] for curve in curves]

@@ -12,7 +12,7 @@ import scipy
 
 from calibrators.arrays import Doubles
 from calibrators.documents import Document, written
-from calibrators.fitting.curves import StackedLines, interpolate
+from calibrators.fitting.curves import INTERP_ROUNDS_EACH_STEP, StackedLines, interpolate
 from calibrators.fitting.sorted_scores import SortedScores, Starts, sort_scores
 from calibrators.methods.one_vs_rest import OneVsRest
 
@@ -41,14 +41,13 @@ class LinearCurves(OneVsRest):
         return chance, 1 - chance
 
     def _points(self) -> int:
-        return sum(map(len, self.inputs_))
+        return sum(map(len, self.inputs_)) if INTERP_ROUNDS_EACH_STEP else 0
 
     def _stack(self) -> StackedLines:
         return StackedLines(self.inputs_, self.outputs_)
 
-    def _evaluate_stacked(self, scores: Doubles) -> Doubles | None:
-        lines: StackedLines = self._stacked
-        return lines(scipy.special.expit(scores))
+    def _evaluate_stacked(self, stack: StackedLines, scores: Doubles) -> Doubles | None:
+        return stack(scipy.special.expit(scores))
 
     def _keep(self, curves: list[Doubles]) -> None:
         self.inputs_ = [curve[0] for curve in curves]

@@ -19,7 +19,7 @@ from calibrators.validation import LabelledRows
 
 # Up to so many rows, all curves are searched together.
 FEW_ROWS = 32
-# A search of all curves together takes 16 bytes a point.
+# Points of all curves up to which they are: a stack takes up to 40 bytes a point.
 _MOST_STACKED = 8_388_608
 
 
@@ -31,7 +31,7 @@ class OneVsRest(Calibrator):
     −inf) keeps it, and such rows teach the curves nothing.
     """
 
-    # Curves are evaluated class by class: with a thousand classes, a call for few rows costs more than its work.
+    # Of more than a few rows, curves are evaluated class by class: each call should have some work to do.
     _rows_at_once: ClassVar[int] = 2048
     _stacked: Any = None  # made by the first call for few rows
 
@@ -49,8 +49,12 @@ class OneVsRest(Calibrator):
         vars(self).pop("_stacked", None)  # of the fit before
         self.classes_ = classes
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what the first call for few rows makes again."""
+        return {name: value for name, value in vars(self).items() if name != "_stacked"}
+
     def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
-        if self.classes_ > 2 and len(logits) <= FEW_ROWS:
+        if self.classes_ > 2 and len(logits) <= FEW_ROWS and 0 < self._points() <= _MOST_STACKED:
             chances = self._together(log_odds_against_rest(logits.copy(), maxima))
             if chances is not None:
                 return normalise_in_place(chances, logits, maxima)
@@ -65,13 +69,11 @@ class OneVsRest(Calibrator):
     def _together(self, scores: Doubles) -> Doubles | None:
         """Return probabilities (n, K) of log-odds (n, K), to the last bit those of `_curve`; None to ask that."""
         if self._stacked is None:
-            if self._points() > _MOST_STACKED:
-                return None
             self._stacked = self._stack()
         finite = np.isfinite(scores)
         if finite.all():
-            return self._evaluate_stacked(scores)
-        found = self._evaluate_stacked(np.where(finite, scores, 0.0))
+            return self._evaluate_stacked(self._stacked, scores)
+        found = self._evaluate_stacked(self._stacked, np.where(finite, scores, 0.0))
         return None if found is None else np.where(finite, found, scores > 0)
 
     def _curve(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:
@@ -95,14 +97,14 @@ class OneVsRest(Calibrator):
 
     @abstractmethod
     def _points(self) -> int:
-        """Return how many points all curves have together."""
+        """Return how many points all curves have together; 0 if they cannot be searched together."""
 
     @abstractmethod
     def _stack(self) -> Any:
-        """Return all K curves in the form that `_evaluate_stacked` needs, which is kept as `_stacked`."""
+        """Return all K curves in the form that `_evaluate_stacked` needs."""
 
     @abstractmethod
-    def _evaluate_stacked(self, scores: Doubles) -> Doubles | None:
+    def _evaluate_stacked(self, stack: Any, scores: Doubles) -> Doubles | None:
         """Return probabilities (n, K) of finite log-odds (n, K), as `_evaluate` does; None where only that can."""
 
     @abstractmethod

@@ -121,8 +121,8 @@ class VennAbers(OneVsRest):
         ones = StackedSteps([x for x, _ in self.ones_], [np.append(y, 1.0) for _, y in self.ones_], "left")
         return zeros, ones
 
-    def _evaluate_stacked(self, scores: Doubles) -> Doubles:
-        zeros, ones = self._stacked
+    def _evaluate_stacked(self, stack: tuple[StackedSteps, StackedSteps], scores: Doubles) -> Doubles:
+        zeros, ones = stack
         return _merged(zeros(scores), ones(scores))[0]
 
     def _both(self, scores: Doubles, curve: int) -> tuple[Doubles, Doubles]:

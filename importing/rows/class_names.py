@@ -11,7 +11,8 @@ from importing.errors import RowsError
 from importing.rows.values import Where
 
 _LONGEST = 256
-_WHOLE = re.compile(r"(-?\d+)(?:\.0+)?")
+WHOLE = re.compile(r"(-?\d+)(?:\.0+)?")
+"""A whole number, written as an integer or as a float."""
 
 
 def class_names(label: NDArray[np.object_], where: Where) -> NDArray[np.object_]:
@@ -23,15 +24,17 @@ def class_names(label: NDArray[np.object_], where: Where) -> NDArray[np.object_]
         RowsError: A label is too long.
 
     Example:
-        >>> class_names(np.array(["1.0", "0"], object), str).tolist(), class_names(np.array(["1.0", "a"], object), str)
-        (['1', '0'], array(['1.0', 'a'], dtype=object))
+        >>> class_names(np.array(["1.0", "0"], object), "row {}".format).tolist()
+        ['1', '0']
+        >>> class_names(np.array(["1.0", "a"], object), "row {}".format).tolist()
+        ['1.0', 'a']
     """
     names = dict.fromkeys(label.tolist())
     for name in names:
         if len(name) > _LONGEST:
             row = label.tolist().index(name)
             raise RowsError("The label is too long.", where=where(row), expected=f"at most {_LONGEST} characters")
-    whole = {name: match[1] for name in names if (match := _WHOLE.fullmatch(name)) is not None}
+    whole = {name: match[1] for name in names if (match := WHOLE.fullmatch(name)) is not None}
     if len(whole) < len(names):
         return label
     shorter = np.empty(len(label), np.object_)

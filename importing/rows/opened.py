@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,7 +54,8 @@ def opened(path: Path, roles: Roles) -> Iterator[Opened]:
     if ending not in ENDINGS:
         raise RowsError("The file has an unknown ending.", where=str(path), expected=", ".join(ENDINGS))
     with readable(path), path.open("rb", buffering=0) as file:
-        if not os.fstat(file.fileno()).st_size:
+        status = os.fstat(file.fileno())
+        if stat.S_ISREG(status.st_mode) and not status.st_size:
             raise RowsError("The file is empty.", where=str(path))
         if ending == ".parquet":
             digest = hashlib.file_digest(file, "sha256").hexdigest()

@@ -50,8 +50,6 @@ class Chain:
         self._graph: _Graph | None = None
         if isinstance(session, Session) and session.bound and with_inputs is None:
             self._graph = _Graph(session, calibrator)
-        # Some calibrators sort what few rows need in their first call: 0.3 s for millions of points.
-        calibrator.predict_proba(np.zeros((1, session.classes), np.float32))
         self._calibrate_ns = 0
 
     @property

@@ -11,8 +11,9 @@ from sqlalchemy import Connection, Dialect, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
 _COPIED: Final = 128  # rows from which COPY costs less than INSERT
-# Most rows of a statement on SQLite, whose driver gives Python's lock back for each one and then waits for it: for each
-# row, where it executes a statement many times. Powers of two, so that few statements are compiled.
+# Most rows of a statement on SQLite. Its driver releases Python's lock once for each statement, in `executemany` once
+# for each row, and may wait to get it back. Powers of two, so that few statements are compiled. SQLite takes 32,766
+# values: up to 127 columns.
 _TOGETHER: Final = 256
 
 
@@ -43,7 +44,7 @@ def insert_new(
     if connection.dialect.name != "postgresql":
         marks, start = f"({', '.join('?' for _ in columns)})", 0
         while start < len(rows):
-            count = min(_TOGETHER, 1 << (len(rows) - start).bit_length() - 1)
+            count = min(_TOGETHER, 1 << ((len(rows) - start).bit_length() - 1))
             values = ", ".join([marks] * count)
             sql = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES {values} {existing}"  # noqa: S608
             connection.exec_driver_sql(sql, tuple(chain.from_iterable(rows[start : start + count])))

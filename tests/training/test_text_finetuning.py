@@ -240,6 +240,7 @@ def test_what_cannot_work_is_refused(config: TrainConfig, language: Path, tmp_pa
         (trained(image_size=32), "expected none for texts"),
         (trained(mixup=0.2), "mixup: inputs are several tensors"),
         (trained(model="text_cnn", max_length=8), "it belongs to hf:FOLDER"),
+        (trained(model="text_cnn", data_settings={**COLUMNS, "words": False}), "words is False, expected true"),
         (trained(model="timm:test_vit"), "requires images"),
         (read(file="none.csv"), r"none\.csv is missing"),
         (read(text="subject"), "subject"),

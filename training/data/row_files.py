@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bundle.table import parse_number
 from importing.errors import RowsError
 from importing.rows.block import Block
-from importing.rows.class_names import class_names
+from importing.rows.class_names import WHOLE, class_names
 from importing.rows.opened import ENDINGS, SPELLED, ending_of, opened
 from importing.rows.roles import Roles
 from importing.rows.values import Measures, Texts, Where
@@ -48,7 +48,9 @@ class RowFiles:
 
     Args:
         files: Their data set, with the folder that `file` begins at.
-        file: Path of the file or folder; or a pattern of paths, in which `*` and `?` stand for any characters.
+        file: Path of the file or folder; or a pattern of paths, in which `*` and `?` stand for any characters
+            of a name. Of folders and patterns, other endings are left out, and names that begin with a dot or an
+            underscore.
 
     Attributes:
         where: The file, or the folder or pattern of several.
@@ -60,12 +62,17 @@ class RowFiles:
 
     def __init__(self, files: Files, file: str) -> None:
         self._files, self._file = files, file
+        if not file:
+            raise files.problem("the path of the file is empty")
         where = files.folder / file
         self.where = str(where)
-        if where.is_file():
+        self._file_alone = where.is_file()
+        if self._file_alone:
             self._paths = [where]
         elif where.exists() or set("*?") & set(file):
             self._paths = sorted(_found(where, files.folder, file))
+            if len({path.resolve() for path in self._paths}) < len(self._paths):
+                raise files.problem(f"{where.absolute()} has links to a file that is there as well")
         else:
             raise files.problem(f"{where.name} is missing in {where.parent.absolute()}")
         formats = sorted({ending_of(path) for path in self._paths})
@@ -73,7 +80,8 @@ class RowFiles:
             raise files.problem(
                 f"{where.absolute()} has files that end in {' and in '.join(formats)}"
                 if formats
-                else f"no file that ends in {', '.join(ENDINGS)} is at {where.absolute()}"
+                else f"no file that ends in {', '.join(ENDINGS)} is at {where.absolute()} (names with a dot or an "
+                "underscore at the beginning do not count)"
             )
         self.spelled = formats[0] in SPELLED
         self._common = os.path.commonpath([path.parent for path in self._paths])
@@ -93,7 +101,7 @@ class RowFiles:
                 digests[path.relative_to(self._common).as_posix()] = file.sha256()
         if not count:
             raise RowsError(f"The {'file has' if len(digests) == 1 else 'files have'} no rows.", where=self.where)
-        of_all = digest_of_many(digests) if len(digests) > 1 else digests.popitem()[1]
+        of_all = digests.popitem()[1] if self._file_alone else digest_of_many(digests)
         if self._files.note(self._file, of_all) != of_all:
             raise RowsError("A file changed while it was read.", where=self.where)
 
@@ -103,7 +111,7 @@ def _found(where: Path, start: Path, file: str) -> Iterator[Path]:
     paths: Iterable[Path] = (
         where.iterdir()
         if where.is_dir()
-        else (start / path for path in glob.glob(file.replace("[", "[[]"), root_dir=start, recursive=True))  # noqa: PTH207 — may be absolute
+        else (start / path for path in glob.glob(file.replace("[", "[[]"), root_dir=start))  # noqa: PTH207 — may be absolute
     )
     for path in paths:
         if path.is_file() and not path.name.startswith((".", "_")) and ending_of(path) in ENDINGS:
@@ -132,7 +140,7 @@ class RoleColumns:
         if roles.group is not None:
             names = Texts()
             names.add(columns[roles.group], rows.where(roles.group))
-            self._groups.add(names.finish())
+            self._groups.add(map(_whole, names.finish().tolist()))
 
     def labels(self, names: Sequence[str]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
         """Return each row's class (N,) and the names of the classes: in the order of numbers if all are, else of texts.
@@ -166,6 +174,11 @@ class RoleColumns:
     def groups(self) -> NDArray[np.int64] | None:
         """Return the number of each row's group (N,), None without such a column."""
         return None if self._roles.group is None else self._groups.finish()
+
+
+def _whole(name: str | None) -> str | None:
+    """Return the name of a group; a whole number written as a float without its decimals, as in other files."""
+    return name if name is None or (match := WHOLE.fullmatch(name)) is None else match[1]
 
 
 def is_number(text: str) -> bool:

@@ -81,11 +81,11 @@ class TextsAndTokens:
 
 
 class _Words:
-    """Numbers and counts of words, of at most twice as many as a vocabulary holds.
+    """Numbers and counts of words: of twice as many as a vocabulary holds, and those of a block of texts, at most.
 
-    Where there are more, those that may have occurred least are forgotten: a word is forgotten with an upper bound of
-    its count, and none that is forgotten has occurred more often than `lowest`, from which a word that comes (back) is
-    bounded. So each word that occurs more often than `lowest` is counted, too low by `lowest` at most.
+    Where there are more after a block, all that may have occurred as seldom as the rarer half are forgotten. None of
+    these has occurred more often than `lowest`, so a word that comes (back) has been missed as often at most. Each word
+    that occurs more often than `lowest` is therefore counted, too low by `lowest` at most.
 
     Attributes:
         lowest: Largest possible count of a word that was forgotten; 0 if none was.
@@ -128,7 +128,7 @@ class _Words:
         return SPECIAL + tuple(words[place + len(SPECIAL)] for place in np.sort(order).tolist())
 
     def _forget(self) -> None:
-        """Forget the rarer half, all that may have occurred as often as one of them too, and number the others anew."""
+        """Forget the rarer half and all others that may have occurred as seldom; number the rest anew."""
         words, size = list(self._numbers), len(self._numbers)
         most = self._counts[:size] + self._missed[:size]
         self.lowest = int(np.partition(most[len(SPECIAL) :], -MAX_WORDS)[-MAX_WORDS])

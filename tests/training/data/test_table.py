@@ -183,14 +183,12 @@ def test_many_files_are_one_table(tmp_path: Path) -> None:
     (folder / "empty.tsv").mkdir()
     (tmp_path / "months [2]").mkdir()
     (tmp_path / "months [2]" / "a.csv").write_text("x,kind,outcome\n1,new,a\n2,,b\n")
-    for file in ("months", "m*/?.csv", "months [[]*/a.csv", "months [2]/*.csv"):
-        if file == "months [[]*/a.csv":
-            with pytest.raises(DataError, match=r"no file that ends in \.csv.* is at .*months \[\[\]"):
-                DATASETS["table"](tmp_path, file=file, label="outcome")
-        else:
-            data = DATASETS["table"](tmp_path, file=file, label="outcome")
-            assert len(data) == {"months": 3, "m*/?.csv": 5, "months [2]/*.csv": 2}[file]
-            assert list(data.sources) == [file]
+    for file, count in (("months", 3), ("m*/?.csv", 5), ("months [2]/*.csv", 2)):
+        data = DATASETS["table"](tmp_path, file=file, label="outcome")
+        assert len(data) == count
+        assert list(data.sources) == [file]
+    with pytest.raises(DataError, match=r"no file that ends in \.csv.* is at .*months \[\[\]"):
+        DATASETS["table"](tmp_path, file="months [[]*/a.csv", label="outcome")
     for text, told in (
         ("x,sort,outcome\n3,old,a\n", r"c\.csv: The file has no column `kind`, which the first rows have"),
         ("x,kind,sort,outcome\n3,old,1,a\n", r"c\.csv: The file has column `sort`, which the first rows lack"),
@@ -205,6 +203,12 @@ def test_many_files_are_one_table(tmp_path: Path) -> None:
         DATASETS["table"](tmp_path, file="months", label="outcome")
     with pytest.raises(DataError, match="no file that ends in"):
         DATASETS["table"](tmp_path, file="months/*.tsv", label="outcome")
+    (folder / "d.parquet").unlink()
+    (folder / "c.csv").symlink_to("a.csv")
+    with pytest.raises(DataError, match="months has links to a file that is there as well"):
+        DATASETS["table"](tmp_path, file="months", label="outcome")
+    with pytest.raises(DataError, match="the path of the file is empty"):
+        DATASETS["table"](tmp_path, file="", label="outcome")
 
 
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".tsv", ".ndjson", ".parquet"])
@@ -227,11 +231,14 @@ def test_each_format_gives_the_same_table_and_its_digest(tmp_path: Path, ending:
 
 
 def test_labels_of_files_with_other_types_are_the_same_classes(tmp_path: Path) -> None:
-    parquet(tmp_path / "1.parquet", {"x": [1, 2], "outcome": [0, 1]})
-    parquet(tmp_path / "2.parquet", {"x": [3, 4], "outcome": [0.0, 1.0]})
+    parquet(tmp_path / "1.parquet", {"x": [1, 2], "y": [3, 4], "outcome": [0, 1]})
+    parquet(tmp_path / "2.parquet", {"x": [3, 4], "y": [3, 4], "outcome": [0.0, 1.0]})
     data = DATASETS["table"](tmp_path, file="*.parquet", label="outcome")
     assert data.label_names == ("0", "1")
     assert data.labels.tolist() == [0, 1, 0, 1]
+    grouped = DATASETS["table"](tmp_path, file="*.parquet", label="y", group="outcome")
+    assert grouped.groups is not None
+    assert grouped.groups.tolist() == [0, 1, 0, 1]
 
 
 def test_parquet_that_is_no_table(tmp_path: Path) -> None:
