@@ -54,7 +54,8 @@ class OneVsRest(Calibrator):
         return {name: value for name, value in vars(self).items() if name != "_stacked"}
 
     def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
-        if self.classes_ > 2 and len(logits) <= FEW_ROWS and 0 < self._points() <= _MOST_STACKED:
+        few = self.classes_ > 2 and len(logits) <= FEW_ROWS
+        if few and (self._stacked is not None or 0 < self._points() <= _MOST_STACKED):
             chances = self._together(log_odds_against_rest(logits.copy(), maxima))
             if chances is not None:
                 return normalise_in_place(chances, logits, maxima)
