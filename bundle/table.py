@@ -31,7 +31,8 @@ UNKNOWN = 0
 _SCHEMA_VERSION = 2
 _MAX_COLUMNS = 100_000
 MAX_CATEGORIES = 1_000_000
-_LARGEST = float(np.finfo(np.float32).max)
+LARGEST = float(np.finfo(np.float32).max)
+"""The largest number of a column: rows are float32."""
 _FEW = 16  # cells, for which array operations cost more than they save
 _MANY = 4096  # cells, for which a product may take several threads
 _TEXTS = frozenset({str, type(None)})
@@ -119,7 +120,7 @@ class Column:
                 numbers = _many_numbers(values) if len(values) >= _FEW else None
         except (TypeError, ValueError, OverflowError):
             return None
-        if numbers is None or (np.abs(numbers) > _LARGEST).any():
+        if numbers is None or (np.abs(numbers) > LARGEST).any():
             return None
         missing = int(np.isnan(numbers).sum())
         if missing and (self.on_missing == "refuse" or not isinstance(values, np.ndarray)):
@@ -168,7 +169,7 @@ class Column:
             number = float(value) if not isinstance(value, str) else parse_number(value)  # type: ignore[arg-type]
         except (TypeError, ValueError):
             number = _BOOLEANS.get(str(value).strip().lower(), math.inf)
-        if not abs(number) <= _LARGEST:  # a text such as -nan is neither a number nor a missing value
+        if not abs(number) <= LARGEST:  # a text such as -nan is neither a number nor a missing value
             raise RowError(
                 f"a value in column {self.name!r} is not a number",
                 found=repr(value)[:100],
@@ -301,8 +302,8 @@ class Columns:
         except (KeyError, TypeError, OverflowError):  # a value is missing, a text, or too large
             return None
         # The product costs a third, and only the squares of large numbers exceed that; NaN exceeds both.
-        usual = flat.size <= _MANY and np.vdot(flat, flat) <= _LARGEST
-        return flat.reshape(len(table), -1) if usual or np.abs(flat).max() <= _LARGEST else None
+        usual = flat.size <= _MANY and np.vdot(flat, flat) <= LARGEST
+        return flat.reshape(len(table), -1) if usual or np.abs(flat).max() <= LARGEST else None
 
     def encode_columns(
         self,

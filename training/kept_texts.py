@@ -1,4 +1,4 @@
-"""Texts as many as a data set has: in memory, or beyond a size in a temporary file."""
+"""All texts of a data set: in memory, or beyond a size in a temporary file."""
 
 from __future__ import annotations
 

@@ -26,6 +26,20 @@ def trained(config: TrainConfig) -> Trained | GrownTrees:
     return fit(suited, Given(*suited.cut(whole), notes=notes))
 
 
+def the_same_both_ways(
+    config: TrainConfig, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Trained | GrownTrees, Trained | GrownTrees]:
+    """Train with the data in memory and in a file, and compare the logits."""
+    in_memory = trained(config)
+    monkeypatch.setattr(scratch, "LARGE", 0)
+    in_file = trained(config)
+    assert scratch.in_file(in_file.data.array)
+    assert not scratch.in_file(in_memory.data.array)
+    for rows in (in_memory.parts.certify, in_memory.parts.test):
+        np.testing.assert_array_equal(in_file.scored(rows).logits, in_memory.scored(rows).logits)
+    return in_memory, in_file
+
+
 @pytest.mark.parametrize("model", ["lightgbm", "xgboost", "catboost", "hist_gradient_boosting", "table_cnn"])
 def test_a_table_in_a_file_gives_the_same_model(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if model in ("lightgbm", "xgboost", "catboost"):
@@ -43,15 +57,9 @@ def test_a_table_in_a_file_gives_the_same_model(model: str, tmp_path: Path, monk
     )
     if model == "table_cnn":
         config = replace(config, epochs=2)
-    in_memory = trained(config)
-    monkeypatch.setattr(scratch, "LARGE", 0)
-    in_file = trained(config)
-    assert scratch.in_file(in_file.data.array)
-    assert not scratch.in_file(in_memory.data.array)
+    in_memory, in_file = the_same_both_ways(config, monkeypatch)
     assert in_file.data.columns == in_memory.data.columns
     assert in_file.exported().model == in_memory.exported().model
-    for rows in (in_memory.parts.certify, in_memory.parts.test):
-        np.testing.assert_array_equal(in_file.scored(rows).logits, in_memory.scored(rows).logits)
 
 
 def test_texts_in_a_file_give_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,14 +75,8 @@ def test_texts_in_a_file_give_the_same_model(tmp_path: Path, monkeypatch: pytest
         epochs=1,
         threads=1,
     )
-    in_memory = trained(config)
-    monkeypatch.setattr(scratch, "LARGE", 0)
-    in_file = trained(config)
-    assert scratch.in_file(in_file.data.array)
-    assert not scratch.in_file(in_memory.data.array)
+    in_memory, in_file = the_same_both_ways(config, monkeypatch)
     assert in_file.data.vocabulary == in_memory.data.vocabulary
-    for rows in (in_memory.parts.certify, in_memory.parts.test):
-        np.testing.assert_array_equal(in_file.scored(rows).logits, in_memory.scored(rows).logits)
 
 
 def test_no_file_is_left_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

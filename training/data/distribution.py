@@ -64,6 +64,11 @@ class Distribution:
             raise self.problem(f"{root} is not a folder")
         return root
 
+    def anywhere(self, root: Path | None) -> Files:
+        """Return the folder that paths of your own files begin at: that of data sets (`root`), or the current one."""
+        start = self.root(root)
+        return Files(self, start, start)
+
     def own(self, root: Path | None, path: str) -> Files:
         """Return the folder of your own file; its path is absolute or relative to the folder of data sets (`root`)."""
         start = self.root(root)

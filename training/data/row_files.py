@@ -1,4 +1,4 @@
-"""Files of rows, read block by block: which ones, and the columns that are no input of the model."""
+"""Files of rows: finding them, and reading them block by block."""
 
 from __future__ import annotations
 

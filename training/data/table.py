@@ -63,9 +63,9 @@ def load(
     """
     if file is None or label is None:
         raise ConfigurationError("a table requires the settings `file` (its path) and `label` (the label column)")
-    start = TABLE.root(root)
-    files = Files(TABLE, start, start)
-    return read_table("table", files, file, label, drop, categorical, label_names, weight=weight, group=group)
+    return read_table(
+        "table", TABLE.anywhere(root), file, label, drop, categorical, label_names, weight=weight, group=group
+    )
 
 
 def read_table(

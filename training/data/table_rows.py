@@ -8,15 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bundle.table import MAX_CATEGORIES, Column, Columns, is_missing
+from bundle.table import LARGEST, MAX_CATEGORIES, Column, Columns, is_missing
 from importing.errors import RowsError
 from importing.rows.block import Values
 from importing.rows.roles import Roles
 from importing.rows.values import Where, numbers, shown, spellings
 from training.data.row_files import RoleColumns, RowBlock, RowFiles, is_number
 from training.scratch import Growing, chunks
-
-_LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -123,7 +121,7 @@ class _Table:
         """Return a column of a block; 0 if it has to be read again, or is refused later."""
         if name not in self._codes:
             found = numbers(values, spelled=self._files.spelled)
-            if found is not None and not (np.abs(found) > _LARGEST).any():
+            if found is not None and not (np.abs(found) > LARGEST).any():
                 return found
             if isinstance(values, np.ndarray) and values.dtype.kind == "M":
                 raise RowsError(
@@ -132,7 +130,7 @@ class _Table:
             strange = next((row for row, value in enumerate(values) if self._is_text(value)), None)
             if strange is None:
                 row = next(row for row, value in enumerate(values) if not is_missing(value) and not _fits(value))
-                expected = f"a number from −{_LARGEST:.3g} to {_LARGEST:.3g}, or nothing"
+                expected = f"a number from −{LARGEST:.3g} to {LARGEST:.3g}, or nothing"
                 what = "not finite" if math.isinf(float(values[row])) else "too large"
                 problem = RowsError(
                     f"The number is {what}.", where=where(row), found=shown(values[row]), expected=expected
@@ -164,4 +162,4 @@ class _Table:
 
 
 def _fits(value: str | float) -> bool:
-    return abs(float(value)) <= _LARGEST
+    return abs(float(value)) <= LARGEST

@@ -8,7 +8,7 @@ from importing.errors import RowsError
 from importing.rows.roles import Roles
 from importing.rows.values import spellings
 from training.data.dataset import Dataset
-from training.data.distribution import Distribution, Files
+from training.data.distribution import Distribution
 from training.data.row_files import RoleColumns, RowFiles
 from training.data.tokens import TextsAndTokens, require_sizes
 from training.errors import ConfigurationError, DataError
@@ -62,8 +62,7 @@ def load(
     if text in (label, weight, group):
         raise ConfigurationError(f"column {text!r} is the text and has another role, expected one role a column")
     require_sizes(length, vocabulary_size)
-    start = TEXTS.root(root)
-    files = Files(TEXTS, start, start)
+    files = TEXTS.anywhere(root)
     content = TextsAndTokens(length, words=words)
     try:
         roles = Roles(label, group=group, weight=weight, columns=(text,))
