@@ -68,9 +68,12 @@ def opened(path: Path, roles: Roles) -> Iterator[Opened]:
 
 
 def ending_of(path: Path) -> str:
-    """Return the ending of a file that says its format, in lower case; "" if another one is compressed."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in COMPRESSED:
-        ending = suffixes[-2] if len(suffixes) > 1 else ""
-        return ending if ending in _LINES else ""
-    return suffixes[-1] if suffixes else ""
+    """Return the ending of a file that says its format, in lower case; "" if another one is compressed.
+
+    >>> ending_of(Path("rows.CSV.gz")), ending_of(Path("rows.jsonl")), ending_of(Path("rows.parquet.gz"))
+    ('.csv', '.ndjson', '')
+    """
+    *others, ending = "", *(suffix.lower() for suffix in path.suffixes)
+    if ending in COMPRESSED:
+        ending = others[-1] if others[-1] in _LINES else ""
+    return ".ndjson" if ending == ".jsonl" else ending

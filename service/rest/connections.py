@@ -10,7 +10,7 @@ import socket
 import struct
 from abc import ABC, abstractmethod
 from collections import Counter
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -32,6 +32,7 @@ KEEP_ALIVE_S: Final = 75
 most), so that none sends a request just then. Such a request would get no answer."""
 
 _MOST_DIRECT_BYTES: Final = 256 * 1024  # of a body that is kept here until it is complete
+_MOST_KNOWN_BYTES: Final = 4 * 1024  # of a head that a connection remembers
 _UNUSUAL: Final = frozenset((b"transfer-encoding", b"content-encoding", b"expect", b"upgrade"))
 
 _CLOSE: Final = b"connection", b"close"
@@ -139,6 +140,22 @@ class Cycle(ABC):
         self.connection.reply(self, status, headers, lines, content)
 
 
+class Known(NamedTuple):
+    """The head of a request that was answered without ASGI. Clients repeat it for as long as they keep the connection.
+
+    Attributes:
+        head: The head, up to the body.
+        size: Bytes of head and body.
+        target: What it asks for.
+        scope: Its scope.
+    """
+
+    head: bytes
+    size: int
+    target: Target
+    scope: Scope
+
+
 class Direct(Protocol):
     """Answers predictions and labels without ASGI."""
 
@@ -183,6 +200,8 @@ class Connection(HttpToolsProtocol):
         self._stopping = False
         self._address: str | None = None  # where connections are counted by address
         self._own: Cycle | None = None  # the last request that was answered without ASGI
+        self._asked: tuple[Target, Scope, int] | None = None  # its target, scope and length, as its head says
+        self._known: Known | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, or refuse it if there are too many."""
@@ -214,6 +233,8 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Continue a request, or begin the next."""
         self._idle_since = None
+        if self._since is None and self._is_repeated(data):
+            return
         if self._since is None or not self._received:
             self._begin()
         self._received += len(data)
@@ -221,6 +242,11 @@ class Connection(HttpToolsProtocol):
         self._chunk = len(data)
         self._head_at_most += len(data)
         super().data_received(data)
+        if self._asked is not None:
+            target, scope, length = self._asked
+            self._asked = None
+            if self._since is None and self._received == len(data) <= length + _MOST_KNOWN_BYTES:  # one request, whole
+                self._known = Known(data[: len(data) - length], len(data), target, scope)
         if self._loose > _MOST_LOOSE_BYTES and self._since is not None:
             self._refuse(*_HEAD_TOO_LARGE)
 
@@ -242,10 +268,7 @@ class Connection(HttpToolsProtocol):
             return
         own = self._own_cycle()
         if own is not None:
-            own.connection = self
-            own.keep_alive = self.parser.should_keep_alive() and not self._stopping
-            self._own = self.cycle = own  # type: ignore[assignment]  # uvicorn reads the attributes that it has
-            own.begin()
+            self._own_begins(own, keep_alive=self.parser.should_keep_alive() and not self._stopping)
             self.headers = []
             return
         super().on_headers_complete()
@@ -273,10 +296,9 @@ class Connection(HttpToolsProtocol):
             return  # its head was refused
         if not isinstance(cycle, Cycle):
             super().on_message_complete()
-        elif not cycle.response_complete and not self.transport.is_closing():
-            cycle.more_body = False
+        else:
             pieces, cycle.pieces = cycle.pieces, []
-            cycle.answer(pieces[0] if len(pieces) == 1 else b"".join(pieces), alone=len(self.connections) == 1)
+            self._own_goes_on(cycle, pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def on_response_complete(self) -> None:
         """Go on with the next request, or note since when the connection is idle: uvicorn would set a timer for it."""
@@ -343,10 +365,41 @@ class Connection(HttpToolsProtocol):
                 return None
         if length is None or not length.isdigit() or len(length) > 9 or int(length) > self.largest_direct:
             return None
-        scope = self.scope
+        scope: Scope = self.scope  # type: ignore[assignment]  # uvicorn's type of a scope is a TypedDict
         scope["method"], scope["path"], scope["raw_path"] = "POST", target.path, target.raw_path
         scope["query_string"] = target.query
-        return self.direct(target, scope)  # type: ignore[arg-type]  # uvicorn's type of a scope is a TypedDict
+        self._asked = target, dict(scope), int(length)
+        return self.direct(target, scope)
+
+    def _is_repeated(self, data: bytes) -> bool:
+        """Answer a request whose head is that of the last one, byte for byte; return False if it is another one.
+
+        To parse the head again would find the same. Who sends it, and what is there to be asked, is looked at again.
+        """
+        known = self._known
+        if known is None or len(data) != known.size or not data.startswith(known.head):
+            return False
+        if not self.cycle.response_complete or self.flow.write_paused or self._stopping or self.transport.is_closing():
+            return False
+        own = self.direct(known.target, dict(known.scope)) if self.direct is not None else None
+        if own is None:
+            return False
+        self._own_begins(own, keep_alive=True)
+        self._own_goes_on(own, data[len(known.head) :])
+        return True
+
+    def _own_begins(self, own: Cycle, *, keep_alive: bool) -> None:
+        """Begin a request that is answered without ASGI: its head has arrived."""
+        own.connection = self
+        own.keep_alive = keep_alive
+        self._own = self.cycle = own  # type: ignore[assignment]  # uvicorn reads the attributes that it has
+        own.begin()
+
+    def _own_goes_on(self, own: Cycle, body: bytes) -> None:
+        """Answer such a request, if that is still to be done: its body has arrived."""
+        if not own.response_complete and not self.transport.is_closing():
+            own.more_body = False
+            own.answer(body, alone=len(self.connections) == 1)
 
     def shutdown(self) -> None:
         """Answer the request in hand with `connection: close`; close in a moment if none has arrived completely."""

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from bundle.images import encode_png
-from service.rest.connections import Cycle
+from service.rest.connections import Connection, Cycle
 from service.rest.direct import Direct
 from service.rest.paths import Target
 from service.state.keys import KeyStore
@@ -236,6 +236,97 @@ def test_a_body_may_come_in_pieces(connected: Connected, taken: list[str]) -> No
         client.sendall(sent[start : start + 40])
     assert answer_in(stream) == whole
     assert taken == [PREDICT] * 2
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Targets of the requests whose head was parsed, on connections that are opened later."""
+    targets: list[bytes] = []
+    complete = Connection.on_headers_complete
+
+    def noting(self: Connection) -> None:
+        targets.append(self.url)
+        complete(self)
+
+    monkeypatch.setattr(Connection, "on_headers_complete", noting)
+    return targets
+
+
+@pytest.mark.parametrize("name", ["npy", "V2 JSON", "V2 binary", "shape", "model", "unknown label"])
+def test_a_head_that_a_client_repeats_is_parsed_once(
+    name: str, parsed: list[bytes], connected: Connected, taken: list[str]
+) -> None:
+    client, stream = connected
+    sent = with_length(REQUESTS[name])
+    answers = []
+    for _ in range(3):
+        client.sendall(sent)
+        answers.append(answer_in(stream))
+    assert answers[0] == answers[1] == answers[2]
+    assert len(taken) == 3
+    assert len(parsed) == 1
+
+
+def test_what_only_starts_like_the_last_request_is_parsed(
+    shared: Any, parsed: list[bytes], connected: Connected
+) -> None:
+    def has_begun() -> bool:
+        """Return whether the connection is in the middle of a request."""
+        port = connected[0].getsockname()[1]
+        return any(one.client[1] == port and one._since is not None for one in connections)
+
+    connections = shared._server.server_state.connections
+    client, stream = connected
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    asked = REQUESTS["npy"]
+    other = asked._replace(body=npy(IMAGES[::-1]))
+    third = REQUESTS["V2 JSON"]
+    sent, before = with_length(asked), with_length(third)
+    expected = []
+    for one in (asked, other, third):
+        client.sendall(with_length(one))
+        expected.append(answer_in(stream))
+    assert len({*expected}) == 3
+    for pieces, answers, heads in (
+        ([sent], [0], 1),
+        ([sent[:100], sent[100:]], [0], 1),
+        ([sent[:-1], sent[-1:]], [0], 1),
+        ([sent + sent], [0, 0], 2),
+        ([sent + before[:50], before[50:]], [0, 2], 2),
+        ([sent], [0], 1),
+        ([with_length(other)], [1], 0),
+        ([b"\r\n" + sent], [0], 1),
+        ([chunked(asked)], [0], 1),
+        ([sent], [0], 1),
+        ([sent], [0], 0),
+        ([sent.replace(b"mine", b"your", 1)], [0], 1),
+    ):
+        parsed.clear()
+        for piece in pieces:
+            if piece is not pieces[0]:  # else they may arrive together
+                until(has_begun)
+            client.sendall(piece)
+        for place in answers:
+            assert answer_in(stream).replace(b"x-request-id: your", b"x-request-id: mine") == expected[place]
+        assert len(parsed) == heads, pieces
+
+
+def test_who_repeats_a_head_is_looked_at_again(start: Callable[..., Any], parsed: list[bytes]) -> None:
+    service = start()
+    keys = KeyStore(service.runtime.database)
+    key, secret = keys.create("mine", ["predict"])
+    service.application.follow()
+    sent = with_length(REQUESTS["npy"]._replace(more=f"authorization: Bearer {secret}\r\n"))
+    with closing(connect(service)) as client, client.makefile("rb") as stream:
+        for _ in range(2):
+            client.sendall(sent)
+            assert answer_in(stream)[9:12] == b"200"
+        assert parsed.count(PREDICT.encode()) == 1
+        keys.revoke(key.prefix)
+        service.application.follow()
+        client.sendall(sent)
+        assert answer_in(stream)[9:12] == b"401"
+    assert parsed.count(PREDICT.encode()) == 2
 
 
 def test_what_needs_no_body_to_be_refused_is_refused_without_it(connected: Connected, taken: list[str]) -> None:

@@ -204,6 +204,9 @@ def test_many_files_are_one_table(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no file that ends in"):
         DATASETS["table"](tmp_path, file="months/*.tsv", label="outcome")
     (folder / "d.parquet").unlink()
+    (tmp_path / "a.ndjson").write_text('{"x": 1, "outcome": "a"}')
+    (tmp_path / "b.jsonl").write_text('{"x": 2, "outcome": "b"}')  # the same format under another name
+    assert len(DATASETS["table"](tmp_path, file="*.*", label="outcome")) == 2
     (folder / "c.csv").symlink_to("a.csv")
     with pytest.raises(DataError, match="months has links to a file that is there as well"):
         DATASETS["table"](tmp_path, file="months", label="outcome")
