@@ -40,7 +40,9 @@ def label_times(connection: Connection, model: str, *, at_most: int) -> Times:
     about = predictions.c.id, predictions.c.origin, predictions.c.created_at, labels.c.source, labels.c.received_at
     found = union_all(
         *(
-            looked_up(connection, select(*about), labels, labels.c.target, by=name).where(labels.c.by_reference == kind)
+            looked_up(
+                connection, select(*about), labels, labels.c.target, by=name, among=[labels.c.by_reference == kind]
+            )
             for kind, name in enumerate((predictions.c.id, predictions.c.reference))
         )
     ).subquery()

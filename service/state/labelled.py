@@ -201,8 +201,8 @@ class _Reading:
         queries: list[Select[Any]] = []
         for start in range(0, len(ids), TARGETS_PER_QUERY):
             some = ids[start : start + TARGETS_PER_QUERY]
-            found = looked_up(connection, self._reader.query(), feedback, feedback.c.target)
-            queries.append(found.where(feedback.c.target.in_(some), *by_id))
+            among = feedback.c.target.in_(some), *by_id
+            queries.append(looked_up(connection, self._reader.query(), feedback, feedback.c.target, among=among))
             here = predictions.c.id.in_(some)
             reference = predictions.c.reference
             names = list(connection.scalars(select(reference).where(here, reference.is_not(None))))
@@ -234,25 +234,22 @@ class _Reading:
         again = self._again
         made_here = window.origins(connection) if again is None else again.origins(connection, window)
         by_id, by_reference = ([feedback.c.model == window.model, feedback.c.by_reference == kind] for kind in (0, 1))
-        origin = FOUND_OTHERWISE if window.since_us is None else predictions.c.origin
         by_id += window.spans(feedback.c.target)
-        named = (
-            self._reader.query()
-            .join_from(feedback, predictions, predictions.c.reference == feedback.c.target)
-            .where(*by_reference, origin.in_(made_here), *window.times())
-        )
+        kinds = (predictions.c.id, by_id), (predictions.c.reference, by_reference)
         if again is None and connection.dialect.name == "postgresql":
-            here = FOUND_OTHERWISE.in_(made_here), *window.times()
-            identified = looked_up(connection, self._reader.query(), feedback, feedback.c.target, *here).where(*by_id)
             if window.since_us is not None:  # nobody knows an id before its prediction is answered
-                identified = identified.where(feedback.c.received_at >= window.since_us - SET_BACK_US)
-        else:
-            identified = (
-                self._reader.query()
-                .join_from(feedback, predictions, predictions.c.id == feedback.c.target)
-                .where(*by_id, origin.in_(made_here), *window.times())
-            )
-        queries = [identified, named]
+                by_id.append(feedback.c.received_at >= window.since_us - SET_BACK_US)
+            here = FOUND_OTHERWISE.in_(made_here), *window.times()
+            return [
+                looked_up(connection, self._reader.query(), feedback, feedback.c.target, *here, by=name, among=labels)
+                for name, labels in kinds
+            ]
+        origin = FOUND_OTHERWISE if window.since_us is None else predictions.c.origin
+        here = origin.in_(made_here), *window.times()
+        queries = [
+            self._reader.query().join_from(feedback, predictions, name == feedback.c.target).where(*labels, *here)
+            for name, labels in kinds
+        ]
         return queries if again is None else [with_inputs(query) for query in queries]
 
     def resolved(

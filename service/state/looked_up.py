@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Exists, FromClause, Select, select, true
@@ -17,6 +18,8 @@ def looked_up(
     key: ColumnElement[str],
     *where: ColumnElement[bool],
     by: ColumnElement[Any] = predictions.c.id,
+    among: Sequence[ColumnElement[bool]] = (),
+    ordered: bool = True,
 ) -> Select[Any]:
     """Join rows with their predictions: the former are read once, each prediction by an index.
 
@@ -27,13 +30,20 @@ def looked_up(
         key: Their column with the prediction's id or reference.
         where: Conditions on predictions.
         by: The column of predictions that it names.
+        among: Conditions on the rows.
+        ordered: Whether to look predictions up in the order of the key, so that many look-ups read the pages of an
+            index once and in their order. Without it the first rows come at once.
     """
     if connection.dialect.name != "postgresql":  # SQLite joins in this order by itself
-        return query.join_from(names, predictions, by == key).where(*where)
+        return query.join_from(names, predictions, by == key).where(*where, *among)
+    rows = select(names).where(*among)
+    read = (rows.order_by(key) if ordered else rows).subquery("names")
+    in_read = ClauseAdapter(read)
     # OFFSET 0 keeps the planner from joining otherwise, say by a scan of all predictions.
-    found = select(predictions).where(by == key, *where).offset(0).lateral("found")
+    found = select(predictions).where(by == in_read.traverse(key), *where).offset(0).lateral("found")
     columns = ClauseAdapter(found)
-    return select(*(columns.traverse(column) for column in query.selected_columns)).join_from(names, found, true())
+    told = (in_read.traverse(columns.traverse(column)) for column in query.selected_columns)
+    return select(*told).join_from(read, found, true())
 
 
 def by_look_up(connection: Connection, query: Select[Any]) -> Exists:

@@ -20,6 +20,8 @@ from service.state.window import FOUND_OTHERWISE, Window, labels_of
 MOST_ROWS = 500_000
 """Number of unlabelled rows above which a recalibration reads those of a sample of the groups."""
 
+_AT_ONCE = 500
+
 
 def load_unlabelled_rows(
     connection: Connection, window: Window, *, classes: int, bits: int = 0, ids: bool = False
@@ -134,21 +136,23 @@ def count_labelled(connection: Connection, window: Window, *, at_most: int, inpu
     """
     origin: ColumnElement[int] = predictions.c.origin
     target: ColumnElement[str] = feedback.c.target
-    if window.since_us is None:  # from labels to predictions: `|| ''` makes SQLite choose this order
-        origin, target = FOUND_OTHERWISE, target + ""
-    made_here, found = window.origins(connection), set[str]()
+    ids, found = select(predictions.c.id), set[str]()
+    made_here = window.origins(connection)
     if input_spec is not None:
         made_here += other_origins(connection, window, input_spec)
+    if window.since_us is None:  # from labels to predictions: `|| ''` makes SQLite choose this order
+        origin, target = FOUND_OTHERWISE, target + ""
     for by_reference, name in enumerate((predictions.c.id, predictions.c.reference)):
-        query = (
-            select(predictions.c.id)
-            .join(feedback, name == target)
-            .where(feedback.c.model == window.model, feedback.c.by_reference == by_reference)
-            .where(origin.in_(made_here), *window.times())
-            .distinct()
-            .limit(at_most)
-        )
-        found.update(connection.scalars(query))
-        if len(found) >= at_most:
-            break
-    return min(len(found), at_most)
+        among = feedback.c.model == window.model, feedback.c.by_reference == by_reference
+        if connection.dialect.name == "postgresql":
+            here = FOUND_OTHERWISE.in_(made_here), *window.times()
+            query = looked_up(connection, ids, feedback, feedback.c.target, *here, by=name, among=among, ordered=False)
+        else:
+            query = ids.join(feedback, name == target).where(*among, origin.in_(made_here), *window.times())
+        # Row by row: DISTINCT would look all labels up before the first is returned.
+        with connection.execute(query.execution_options(yield_per=_AT_ONCE)) as rows:
+            for id_ in rows.scalars():
+                found.add(id_)
+                if len(found) >= at_most:
+                    return at_most
+    return len(found)

@@ -233,3 +233,35 @@ def test_without_statistics_postgresql_looks_labels_and_drawn_rows_up(
     assert "Index Scan using predictions_before_pkey on predictions_before" in others, others
     assert "Seq Scan" not in others, others
     assert "feedback_pkey" in others, others
+
+
+def test_postgresql_looks_references_up_in_their_order(just_loaded: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would make a hash of all predictions, or compare all with each label: it expects few of an origin."""
+    with just_loaded.begin() as connection:
+        connection.exec_driver_sql("UPDATE predictions SET reference = 'tx-' || created_at WHERE id >= '01J1'")
+        connection.exec_driver_sql(
+            "UPDATE feedback SET by_reference = 1, target = 'tx-' || received_at WHERE mod(received_at, 2) = 0"
+        )
+        connection.exec_driver_sql("ANALYZE")
+    asked: list[str] = []
+    real = postgresql.stream
+
+    def noted(connection: Any, query: Any, at_once: int) -> Any:
+        asked.append(str(query.compile(connection, compile_kwargs={"literal_binds": True})).replace("%%", "%"))
+        return real(connection, query, at_once)
+
+    monkeypatch.setattr(postgresql, "stream", noted)
+    with just_loaded.connect() as connection:
+        found = load_labelled_rows(connection, WINDOW, label_names=LABELS)
+        assert len(found.rows.label) == MANY // 4
+        with statements(just_loaded) as sent:
+            assert count_labelled(connection, WINDOW, at_most=MANY) == MANY // 4
+            assert count_labelled(connection, WINDOW, at_most=MANY // 8 + 30) == MANY // 8 + 30
+        counts = [(sql, parameters) for sql, parameters in sent if "predictions" in sql]
+        for number, (sql, parameters) in enumerate([*((sql, None) for sql in asked), *counts]):
+            plan = "\n".join(connection.exec_driver_sql(f"EXPLAIN {sql}", parameters).scalars())
+            assert "Seq Scan on predictions" not in plan, plan
+            assert f"Index Scan using predictions_before_{('pkey', 'by_reference')[number % 2]} on" in plan, plan
+            assert ("Sort Key" in plan or "using feedback_pkey" in plan) == (number < len(asked)), plan
+    assert len(asked) == 2
+    assert len(counts) == 4
