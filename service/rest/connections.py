@@ -33,6 +33,7 @@ most), so that none sends a request just then. Such a request would get no answe
 
 _MOST_DIRECT_BYTES: Final = 256 * 1024  # of a body that is kept here until it is complete
 _MOST_KNOWN_BYTES: Final = 4 * 1024  # of a head that a connection remembers
+_MOST_KNOWN_HEADERS: Final = 64
 _UNUSUAL: Final = frozenset((b"transfer-encoding", b"content-encoding", b"expect", b"upgrade"))
 
 _CLOSE: Final = b"connection", b"close"
@@ -140,20 +141,20 @@ class Cycle(ABC):
         self.connection.reply(self, status, headers, lines, content)
 
 
-class Known(NamedTuple):
-    """The head of a request that was answered without ASGI. Clients repeat it for as long as they keep the connection.
+class _Head(NamedTuple):
+    """The head of a request that is answered without ASGI; clients repeat it for as long as they keep the connection.
 
     Attributes:
-        head: The head, up to the body.
-        size: Bytes of head and body.
         target: What it asks for.
         scope: Its scope.
+        length: Bytes of the body.
+        text: The head, up to the body; empty where it is not remembered.
     """
 
-    head: bytes
-    size: int
     target: Target
     scope: Scope
+    length: int
+    text: bytes = b""
 
 
 class Direct(Protocol):
@@ -200,8 +201,8 @@ class Connection(HttpToolsProtocol):
         self._stopping = False
         self._address: str | None = None  # where connections are counted by address
         self._own: Cycle | None = None  # the last request that was answered without ASGI
-        self._asked: tuple[Target, Scope, int] | None = None  # its target, scope and length, as its head says
-        self._known: Known | None = None
+        self._head: _Head | None = None  # of the request in hand, if it may be remembered
+        self._known: _Head | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, or refuse it if there are too many."""
@@ -233,8 +234,9 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Continue a request, or begin the next."""
         self._idle_since = None
-        if self._since is None and self._is_repeated(data):
+        if self._since is None and self._answer_repeated(data):
             return
+        between = self._since is None or (self.cycle is None and not self._received)
         if self._since is None or not self._received:
             self._begin()
         self._received += len(data)
@@ -242,11 +244,10 @@ class Connection(HttpToolsProtocol):
         self._chunk = len(data)
         self._head_at_most += len(data)
         super().data_received(data)
-        if self._asked is not None:
-            target, scope, length = self._asked
-            self._asked = None
-            if self._since is None and self._received == len(data) <= length + _MOST_KNOWN_BYTES:  # one request, whole
-                self._known = Known(data[: len(data) - length], len(data), target, scope)
+        if self._head is not None:
+            if between and self._since is None and self._received == len(data):
+                self._remember(self._head, data)
+            self._head = None
         if self._loose > _MOST_LOOSE_BYTES and self._since is not None:
             self._refuse(*_HEAD_TOO_LARGE)
 
@@ -268,7 +269,7 @@ class Connection(HttpToolsProtocol):
             return
         own = self._own_cycle()
         if own is not None:
-            self._own_begins(own, keep_alive=self.parser.should_keep_alive() and not self._stopping)
+            self._begin_own(own, keep_alive=self.parser.should_keep_alive() and not self._stopping)
             self.headers = []
             return
         super().on_headers_complete()
@@ -298,7 +299,7 @@ class Connection(HttpToolsProtocol):
             super().on_message_complete()
         else:
             pieces, cycle.pieces = cycle.pieces, []
-            self._own_goes_on(cycle, pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            self._answer_own(cycle, pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def on_response_complete(self) -> None:
         """Go on with the next request, or note since when the connection is idle: uvicorn would set a timer for it."""
@@ -368,34 +369,43 @@ class Connection(HttpToolsProtocol):
         scope: Scope = self.scope  # type: ignore[assignment]  # uvicorn's type of a scope is a TypedDict
         scope["method"], scope["path"], scope["raw_path"] = "POST", target.path, target.raw_path
         scope["query_string"] = target.query
-        self._asked = target, dict(scope), int(length)
-        return self.direct(target, scope)
+        before = dict(scope)  # what answers it adds to the scope
+        own = self.direct(target, scope)
+        if own is not None and self.parser.should_keep_alive() and len(self.headers) <= _MOST_KNOWN_HEADERS:
+            self._head = _Head(target, before, int(length))
+        return own
 
-    def _is_repeated(self, data: bytes) -> bool:
-        """Answer a request whose head is that of the last one, byte for byte; return False if it is another one.
+    def _remember(self, head: _Head, data: bytes) -> None:
+        """Keep the head of a request, if `data` is this request and nothing else. The parser passes over line ends."""
+        end = data.find(b"\r\n\r\n", 0, _MOST_KNOWN_BYTES) + 4
+        if end + head.length == len(data):
+            self._known = head._replace(text=data[:end])
 
-        To parse the head again would find the same. Who sends it, and what is there to be asked, is looked at again.
+    def _answer_repeated(self, data: bytes) -> bool:
+        """Answer a request whose head is the remembered one, byte for byte; return False if it is another one.
+
+        To parse the head again would find the same. The key, its rate and the model are checked again.
         """
         known = self._known
-        if known is None or len(data) != known.size or not data.startswith(known.head):
+        if known is None or len(data) != len(known.text) + known.length or not data.startswith(known.text):
             return False
         if not self.cycle.response_complete or self.flow.write_paused or self._stopping or self.transport.is_closing():
             return False
         own = self.direct(known.target, dict(known.scope)) if self.direct is not None else None
         if own is None:
             return False
-        self._own_begins(own, keep_alive=True)
-        self._own_goes_on(own, data[len(known.head) :])
+        self._begin_own(own, keep_alive=True)
+        self._answer_own(own, data[len(known.text) :])
         return True
 
-    def _own_begins(self, own: Cycle, *, keep_alive: bool) -> None:
+    def _begin_own(self, own: Cycle, *, keep_alive: bool) -> None:
         """Begin a request that is answered without ASGI: its head has arrived."""
         own.connection = self
         own.keep_alive = keep_alive
         self._own = self.cycle = own  # type: ignore[assignment]  # uvicorn reads the attributes that it has
         own.begin()
 
-    def _own_goes_on(self, own: Cycle, body: bytes) -> None:
+    def _answer_own(self, own: Cycle, body: bytes) -> None:
         """Answer such a request, if that is still to be done: its body has arrived."""
         if not own.response_complete and not self.transport.is_closing():
             own.more_body = False

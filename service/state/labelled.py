@@ -15,6 +15,7 @@ from service.decisions.rows import NO_LABEL, Rows
 from service.state.columns import Codes, integers
 from service.state.database import SET_BACK_US
 from service.state.feedback import TARGETS_PER_QUERY
+from service.state.label_joins import joined_with_labels
 from service.state.log_files import LogFiles
 from service.state.looked_up import by_look_up, looked_up
 from service.state.partitions import first_id, time_of_id
@@ -233,23 +234,8 @@ class _Reading:
         """Return the queries for labels by prediction id and by reference."""
         again = self._again
         made_here = window.origins(connection) if again is None else again.origins(connection, window)
-        by_id, by_reference = ([feedback.c.model == window.model, feedback.c.by_reference == kind] for kind in (0, 1))
-        by_id += window.spans(feedback.c.target)
-        kinds = (predictions.c.id, by_id), (predictions.c.reference, by_reference)
-        if again is None and connection.dialect.name == "postgresql":
-            if window.since_us is not None:  # nobody knows an id before its prediction is answered
-                by_id.append(feedback.c.received_at >= window.since_us - SET_BACK_US)
-            here = FOUND_OTHERWISE.in_(made_here), *window.times()
-            return [
-                looked_up(connection, self._reader.query(), feedback, feedback.c.target, *here, by=name, among=labels)
-                for name, labels in kinds
-            ]
-        origin = FOUND_OTHERWISE if window.since_us is None else predictions.c.origin
-        here = origin.in_(made_here), *window.times()
-        queries = [
-            self._reader.query().join_from(feedback, predictions, name == feedback.c.target).where(*labels, *here)
-            for name, labels in kinds
-        ]
+        query = self._reader.query()
+        queries = joined_with_labels(connection, query, window, made_here, look_up=again is None)
         return queries if again is None else [with_inputs(query) for query in queries]
 
     def resolved(

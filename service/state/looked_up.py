@@ -36,14 +36,14 @@ def looked_up(
     """
     if connection.dialect.name != "postgresql":  # SQLite joins in this order by itself
         return query.join_from(names, predictions, by == key).where(*where, *among)
-    rows = select(names).where(*among)
-    read = (rows.order_by(key) if ordered else rows).subquery("names")
-    in_read = ClauseAdapter(read)
+    chosen = select(names).where(*among)
+    rows = (chosen.order_by(key) if ordered else chosen).subquery("names")
+    of_rows = ClauseAdapter(rows)
     # OFFSET 0 keeps the planner from joining otherwise, say by a scan of all predictions.
-    found = select(predictions).where(by == in_read.traverse(key), *where).offset(0).lateral("found")
-    columns = ClauseAdapter(found)
-    told = (in_read.traverse(columns.traverse(column)) for column in query.selected_columns)
-    return select(*told).join_from(read, found, true())
+    found = select(predictions).where(by == of_rows.traverse(key), *where).offset(0).lateral("found")
+    of_found = ClauseAdapter(found)
+    columns = (of_rows.traverse(of_found.traverse(column)) for column in query.selected_columns)
+    return select(*columns).join_from(rows, found, true())
 
 
 def by_look_up(connection: Connection, query: Select[Any]) -> Exists:

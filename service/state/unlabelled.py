@@ -6,16 +6,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Connection, Exists, Select, select
+from sqlalchemy import Connection, Exists, Select, select
 
 from service.decisions.rows import Rows
+from service.state.label_joins import joined_with_labels
 from service.state.log_files import LogFiles, thinner
 from service.state.looked_up import by_look_up, looked_up
 from service.state.rescoring import Rescoring, other_origins, with_inputs
 from service.state.rows import RowReader, joined
 from service.state.tables import feedback, predictions
 from service.state.thinning import INDEXED_BITS, bits_for, in_draw
-from service.state.window import FOUND_OTHERWISE, Window, labels_of
+from service.state.window import Window, labels_of
 
 MOST_ROWS = 500_000
 """Number of unlabelled rows above which a recalibration reads those of a sample of the groups."""
@@ -134,21 +135,11 @@ def count_labelled(connection: Connection, window: Window, *, at_most: int, inpu
         at_most: Maximum count.
         input_spec: Include earlier models with these inputs, even if the inputs were not stored.
     """
-    origin: ColumnElement[int] = predictions.c.origin
-    target: ColumnElement[str] = feedback.c.target
-    ids, found = select(predictions.c.id), set[str]()
+    found = set[str]()
     made_here = window.origins(connection)
     if input_spec is not None:
         made_here += other_origins(connection, window, input_spec)
-    if window.since_us is None:  # from labels to predictions: `|| ''` makes SQLite choose this order
-        origin, target = FOUND_OTHERWISE, target + ""
-    for by_reference, name in enumerate((predictions.c.id, predictions.c.reference)):
-        among = feedback.c.model == window.model, feedback.c.by_reference == by_reference
-        if connection.dialect.name == "postgresql":
-            here = FOUND_OTHERWISE.in_(made_here), *window.times()
-            query = looked_up(connection, ids, feedback, feedback.c.target, *here, by=name, among=among, ordered=False)
-        else:
-            query = ids.join(feedback, name == target).where(*among, origin.in_(made_here), *window.times())
+    for query in joined_with_labels(connection, select(predictions.c.id), window, made_here, ordered=False):
         # Row by row: DISTINCT would look all labels up before the first is returned.
         with connection.execute(query.execution_options(yield_per=_AT_ONCE)) as rows:
             for id_ in rows.scalars():

@@ -173,6 +173,12 @@ def connect(service: Any) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=PATIENCE_S)
 
 
+def has_begun(service: Any, client: socket.socket) -> bool:
+    """Return whether a connection is in the middle of a request."""
+    port, connections = client.getsockname()[1], service._server.server_state.connections
+    return any(one.client[1] == port and one._since is not None for one in connections)
+
+
 def answer_in(stream: BinaryIO, *, to_head: bool = False) -> bytes:
     """Return the next answer as it came, without what varies."""
     lines = [stream.readline()]
@@ -270,12 +276,6 @@ def test_a_head_that_a_client_repeats_is_parsed_once(
 def test_what_only_starts_like_the_last_request_is_parsed(
     shared: Any, parsed: list[bytes], connected: Connected
 ) -> None:
-    def has_begun() -> bool:
-        """Return whether the connection is in the middle of a request."""
-        port = connected[0].getsockname()[1]
-        return any(one.client[1] == port and one._since is not None for one in connections)
-
-    connections = shared._server.server_state.connections
     client, stream = connected
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     asked = REQUESTS["npy"]
@@ -293,6 +293,11 @@ def test_what_only_starts_like_the_last_request_is_parsed(
         ([sent[:-1], sent[-1:]], [0], 1),
         ([sent + sent], [0, 0], 2),
         ([sent + before[:50], before[50:]], [0, 2], 2),
+        ([sent], [0], 0),  # what came last of another one is no head
+        ([before + b"\r\n"], [2], 1),  # the parser passes over line ends
+        ([before + b"\n"], [2], 1),
+        ([before], [2], 1),
+        ([before], [2], 0),
         ([sent], [0], 1),
         ([with_length(other)], [1], 0),
         ([b"\r\n" + sent], [0], 1),
@@ -304,11 +309,26 @@ def test_what_only_starts_like_the_last_request_is_parsed(
         parsed.clear()
         for piece in pieces:
             if piece is not pieces[0]:  # else they may arrive together
-                until(has_begun)
+                until(lambda: has_begun(shared, client))
             client.sendall(piece)
         for place in answers:
             assert answer_in(stream).replace(b"x-request-id: your", b"x-request-id: mine") == expected[place]
         assert len(parsed) == heads, pieces
+
+
+def test_the_end_of_a_head_is_no_head(shared: Any, parsed: list[bytes], connected: Connected) -> None:
+    """Else it would be answered as the request that it came from."""
+    client, stream = connected
+    first, second = with_length(REQUESTS["npy"]), with_length(REQUESTS["V2 JSON"])
+    cut = second.index(b"content-type") + 3
+    client.sendall(first + second[:cut])
+    assert answer_in(stream)[9:12] == b"200"
+    until(lambda: has_begun(shared, client))
+    client.sendall(second[cut:])
+    assert answer_in(stream)[9:12] == b"200"
+    assert len(parsed) == 2
+    client.sendall(second[cut:])
+    assert answer_in(stream)[9:12] == b"400"
 
 
 def test_who_repeats_a_head_is_looked_at_again(start: Callable[..., Any], parsed: list[bytes]) -> None:
