@@ -34,7 +34,7 @@ def make_engine(url: URL, *, readonly: bool) -> Engine:
     """
     settings = {
         "lock_timeout": f"{ANSWER_TIMEOUT_S}s",
-        "cursor_tuple_fraction": "1",  # cursors are fetched to the end
+        "cursor_tuple_fraction": "1",  # nearly all cursors are fetched to the end
         "jit": "off",  # to compile a plan over 30 partitions takes a second, and saves less
         # Locks of a dead machine are released after a minute, not after two hours.
         "tcp_keepalives_idle": "30",

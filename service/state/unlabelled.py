@@ -21,7 +21,7 @@ from service.state.window import Window, labels_of
 MOST_ROWS = 500_000
 """Number of unlabelled rows above which a recalibration reads those of a sample of the groups."""
 
-_AT_ONCE = 500
+_AT_ONCE = 500  # ids of labelled predictions that are fetched together
 
 
 def load_unlabelled_rows(

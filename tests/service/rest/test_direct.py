@@ -293,7 +293,7 @@ def test_what_only_starts_like_the_last_request_is_parsed(
         ([sent[:-1], sent[-1:]], [0], 1),
         ([sent + sent], [0, 0], 2),
         ([sent + before[:50], before[50:]], [0, 2], 2),
-        ([sent], [0], 0),  # what came last of another one is no head
+        ([sent], [0], 0),  # the end of the other head was not remembered
         ([before + b"\r\n"], [2], 1),  # the parser passes over line ends
         ([before + b"\n"], [2], 1),
         ([before], [2], 1),

@@ -138,6 +138,25 @@ def test_sqlite_takes_labels_back_along_their_requests(tmp_path: Path, labels: L
 
 
 @pytest.fixture
+def streamed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What PostgreSQL is asked for as streams."""
+    asked: list[str] = []
+    real = postgresql.stream
+
+    def noted(connection: Any, query: Any, at_once: int) -> Any:
+        asked.append(str(query.compile(connection, compile_kwargs={"literal_binds": True})).replace("%%", "%"))
+        return real(connection, query, at_once)
+
+    monkeypatch.setattr(postgresql, "stream", noted)
+    return asked
+
+
+def explained(connection: Any, sql: str, parameters: Any = None) -> str:
+    """Return PostgreSQL's plan."""
+    return "\n".join(connection.exec_driver_sql(f"EXPLAIN {sql}", parameters).scalars())
+
+
+@pytest.fixture
 def just_loaded(postgresql_url: str) -> Iterator[Database]:
     """Many predictions, a quarter of them labelled, of which PostgreSQL has no statistics yet."""
     state = Database.open(postgresql_url)
@@ -161,21 +180,13 @@ def just_loaded(postgresql_url: str) -> Iterator[Database]:
     state.close()
 
 
-def test_postgresql_reads_samples_along_indexes(just_loaded: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_postgresql_reads_samples_along_indexes(just_loaded: Database, streamed: list[str]) -> None:
     """Also for an origin without predictions in the window."""
     log = PredictionLog(just_loaded)
     log.append(batch([prediction_id(1)], revision="r2", created_at=1))
     log.close()
     with just_loaded.begin() as connection:
         connection.exec_driver_sql("ANALYZE")
-    asked: list[str] = []
-    real = postgresql.stream
-
-    def noted(connection: Any, query: Any, at_once: int) -> Any:
-        asked.append(str(query.compile(connection, compile_kwargs={"literal_binds": True})).replace("%%", "%"))
-        return real(connection, query, at_once)
-
-    monkeypatch.setattr(postgresql, "stream", noted)
     window = Window(WINDOW.model, WINDOW.model_digest, MANY // 2)
     spans = [(MANY // 2, MANY // 4 * 3), (MANY // 4 * 3, MANY)]
     with statements(just_loaded) as sent, just_loaded.connect() as connection:
@@ -183,8 +194,8 @@ def test_postgresql_reads_samples_along_indexes(just_loaded: Database, monkeypat
         load_sought_sample(connection, window, spans, label_names=LABELS, at_most=40)
     assert set(found.revision.tolist()) == {"r1"}
     with just_loaded.connect() as connection:
-        for sql, parameters in [*sent, *((sql, None) for sql in asked)]:
-            plan = "\n".join(connection.exec_driver_sql(f"EXPLAIN {sql}", parameters).scalars())
+        for sql, parameters in [*sent, *((sql, None) for sql in streamed)]:
+            plan = explained(connection, sql, parameters)
             assert "Seq Scan on predictions" not in plan, (sql, plan)
 
 
@@ -204,29 +215,20 @@ def test_postgresql_counts_a_large_day_by_slices_and_shows_no_page_more_than_a_l
         counts = [(sql, parameters) for sql, parameters in sent if "FROM predictions" in sql]
         assert len(counts) > 4
         for sql, parameters in counts:
-            plan = "\n".join(connection.exec_driver_sql(f"EXPLAIN {sql}", parameters).scalars())
+            plan = explained(connection, sql, parameters)
             assert "LIMIT" in sql or ("predictions_before_by_time" in plan and "Seq Scan" not in plan), (sql, plan)
 
 
 def test_without_statistics_postgresql_looks_labels_and_drawn_rows_up(
-    just_loaded: Database, monkeypatch: pytest.MonkeyPatch
+    just_loaded: Database, streamed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the first recalibration after a first bulk of labels would take minutes."""
     monkeypatch.setattr("service.state.unlabelled.MOST_ROWS", MANY // 64)
-    plans: list[str] = []
-    real = postgresql.stream
-
-    def explained(connection: Any, query: Any, at_once: int) -> Any:
-        sql = str(query.compile(connection, compile_kwargs={"literal_binds": True})).replace("%%", "%")
-        plans.append("\n".join(connection.exec_driver_sql(f"EXPLAIN {sql}").scalars()))
-        return real(connection, query, at_once)
-
-    monkeypatch.setattr(postgresql, "stream", explained)
     with just_loaded.connect() as connection:
         found = load_window_rows(connection, WINDOW, label_names=LABELS, at_most=MANY)
+        labelled, _, others = (explained(connection, sql) for sql in streamed)
     assert int((found.rows.label == 0).sum()) == MANY // 4
     assert found.bits >= 4
-    labelled, _, others = plans
     assert "Index Scan using predictions_before_pkey on predictions_before" in labelled, labelled
     assert "Seq Scan on predictions" not in labelled, labelled
     assert "predictions_before_drawn" in others, others
@@ -235,7 +237,7 @@ def test_without_statistics_postgresql_looks_labels_and_drawn_rows_up(
     assert "feedback_pkey" in others, others
 
 
-def test_postgresql_looks_references_up_in_their_order(just_loaded: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_postgresql_looks_references_up_in_their_order(just_loaded: Database, streamed: list[str]) -> None:
     """Else it would make a hash of all predictions, or compare all with each label: it expects few of an origin."""
     with just_loaded.begin() as connection:
         connection.exec_driver_sql("UPDATE predictions SET reference = 'tx-' || created_at WHERE id >= '01J1'")
@@ -243,14 +245,6 @@ def test_postgresql_looks_references_up_in_their_order(just_loaded: Database, mo
             "UPDATE feedback SET by_reference = 1, target = 'tx-' || received_at WHERE mod(received_at, 2) = 0"
         )
         connection.exec_driver_sql("ANALYZE")
-    asked: list[str] = []
-    real = postgresql.stream
-
-    def noted(connection: Any, query: Any, at_once: int) -> Any:
-        asked.append(str(query.compile(connection, compile_kwargs={"literal_binds": True})).replace("%%", "%"))
-        return real(connection, query, at_once)
-
-    monkeypatch.setattr(postgresql, "stream", noted)
     with just_loaded.connect() as connection:
         found = load_labelled_rows(connection, WINDOW, label_names=LABELS)
         assert len(found.rows.label) == MANY // 4
@@ -258,10 +252,10 @@ def test_postgresql_looks_references_up_in_their_order(just_loaded: Database, mo
             assert count_labelled(connection, WINDOW, at_most=MANY) == MANY // 4
             assert count_labelled(connection, WINDOW, at_most=MANY // 8 + 30) == MANY // 8 + 30
         counts = [(sql, parameters) for sql, parameters in sent if "predictions" in sql]
-        for number, (sql, parameters) in enumerate([*((sql, None) for sql in asked), *counts]):
-            plan = "\n".join(connection.exec_driver_sql(f"EXPLAIN {sql}", parameters).scalars())
+        for number, (sql, parameters) in enumerate([*((sql, None) for sql in streamed), *counts]):
+            plan = explained(connection, sql, parameters)
             assert "Seq Scan on predictions" not in plan, plan
             assert f"Index Scan using predictions_before_{('pkey', 'by_reference')[number % 2]} on" in plan, plan
-            assert ("Sort Key" in plan or "using feedback_pkey" in plan) == (number < len(asked)), plan
-    assert len(asked) == 2
+            assert ("Sort Key" in plan or "using feedback_pkey" in plan) == (number < len(streamed)), plan
+    assert len(streamed) == 2
     assert len(counts) == 4
