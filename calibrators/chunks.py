@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TypeVar, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from calibrators.arrays import Doubles, Floats, Labels
 from calibrators.errors import CalibrationDataError
@@ -158,7 +159,28 @@ def probability_chunks(
         CalibrationDataError: NaN, an entry outside [0, 1], or a row that does not sum to 1 within 1e-4 (0.02 for
             float16).
     """
-    tolerance = _SUM_TOLERANCE[probabilities.dtype]
+    for rows, chunk, sums in _with_sums(probabilities, span, entries):
+        _check(chunk, sums, rows.start)
+        yield rows, chunk
+
+
+def top_class_chunks(
+    probabilities: Floats, span: range, entries: int
+) -> Iterator[tuple[slice, Floats, npt.NDArray[np.intp]]]:
+    """Yield what `probability_chunks` yields, and each row's first class of largest probability (n,)."""
+    unsigned = np.dtype(f"u{probabilities.itemsize}")
+    for rows, chunk, sums in _with_sums(probabilities, span, entries):
+        # The bits of a float, read as a whole number, order floats from 0 as their values do, and any with a sign or
+        # NaN above them: one pass finds the largest and shows that no entry is negative.
+        top = np.argmax(chunk.view(unsigned), axis=1)
+        if not (chunk[np.arange(len(top)), top].min() > 0 and _sum_to_one(chunk, sums)):
+            _check(chunk, sums, rows.start)
+            top = np.argmax(chunk, axis=1)  # a row has a zero with a sign
+        yield rows, chunk, top
+
+
+def _with_sums(probabilities: Floats, span: range | None, entries: int) -> Iterator[tuple[slice, Floats, Floats]]:
+    """Yield row slices, views (n, K) of their probabilities and the rows' sums (n,)."""
     count, classes = probabilities.shape
     ones = np.ones(classes, np.float64 if probabilities.dtype == np.float64 else np.float32)
     for rows in row_chunks(count if span is None else span, classes, entries):
@@ -167,25 +189,33 @@ def probability_chunks(
             numbers = chunk.astype(np.float32) if chunk.dtype == np.float16 else chunk
             # A product with ones takes half the time of a sum over long rows.
             sums = row_sums(numbers)[:, 0] if classes < _FEW_CLASSES else np.vecdot(numbers, ones)
-            usable = np.minimum.reduce(chunk, axis=None) >= 0 and np.abs(sums - 1).max() <= tolerance
-        if not usable:
-            bad = ~((chunk >= 0) & (chunk <= 1))
-            if bad.any():
-                row, column = divmod(int(np.argmax(bad)), classes)
-                raise CalibrationDataError(
-                    "Bad probability",
-                    where=f"probabilities[{rows.start + row}, {column}]",
-                    found=str(chunk[row, column]),
-                    expected="a number from 0 to 1",
-                )
-            row = int(np.argmax(np.abs(sums - 1)))
-            raise CalibrationDataError(
-                "Not a distribution",
-                where=f"probabilities[{rows.start + row}]",
-                found=f"a row that sums to {sums[row]:.6g}",
-                expected="a sum of 1",
-            )
-        yield rows, chunk
+        yield rows, chunk, sums
+
+
+def _sum_to_one(chunk: Floats, sums: Floats) -> bool:
+    return bool(np.abs(sums - 1).max() <= _SUM_TOLERANCE[chunk.dtype])
+
+
+def _check(chunk: Floats, sums: Floats, start: int) -> None:
+    """Refuse rows that are no distributions, naming the first entry or row at fault."""
+    if np.minimum.reduce(chunk, axis=None) >= 0 and _sum_to_one(chunk, sums):
+        return
+    bad = ~((chunk >= 0) & (chunk <= 1))
+    if bad.any():
+        row, column = divmod(int(np.argmax(bad)), chunk.shape[1])
+        raise CalibrationDataError(
+            "Bad probability",
+            where=f"probabilities[{start + row}, {column}]",
+            found=str(chunk[row, column]),
+            expected="a number from 0 to 1",
+        )
+    row = int(np.argmax(np.abs(sums - 1)))
+    raise CalibrationDataError(
+        "Not a distribution",
+        where=f"probabilities[{start + row}]",
+        found=f"a row that sums to {sums[row]:.6g}",
+        expected="a sum of 1",
+    )
 
 
 # Size of the columns held at once; a memory map of K classes is read N · K · itemsize / 32 MiB times.

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from calibrators.arrays import ArrayLike, Doubles, Floats, Labels
 from calibrators.chunks import class_columns as columns
-from calibrators.chunks import probability_chunks
+from calibrators.chunks import probability_chunks, top_class_chunks
 from calibrators.effective_rows import WEIGHT_KINDS, WeightKind, check_frequencies
 from calibrators.errors import CalibrationDataError
 from calibrators.threads import by_rows
@@ -67,19 +67,24 @@ def top_labels(
     confidence = np.empty(rows, matrix.dtype)
     correct = np.empty(rows, np.bool_)
 
+    def judge(part: slice, chunk: Floats, index: npt.NDArray[np.integer]) -> None:
+        confidence[part] = chunk[np.arange(len(index)), index]
+        correct[part] = index == truth[part]
+
     def read(span: range) -> None:
+        if positive is None and chosen is None and classes > 2:
+            for part, chunk, top in top_class_chunks(matrix, span, _TOP_ENTRIES):
+                judge(part, chunk, top)
+            return
         for part, chunk in probability_chunks(matrix, span, _TOP_ENTRIES):
             if positive is not None:
                 confidence[part] = chunk[:, positive]
                 np.equal(truth[part], positive, out=correct[part])
-                continue
-            if chosen is None and classes == 2:
+            elif chosen is not None:
+                judge(part, chunk, chosen[part])
+            else:
                 np.maximum(chunk[:, 0], chunk[:, 1], out=confidence[part])
                 np.equal(chunk[:, 1] > chunk[:, 0], truth[part] == 1, out=correct[part])
-                continue
-            index = np.argmax(chunk, axis=1) if chosen is None else chosen[part]
-            confidence[part] = chunk[np.arange(len(index)), index]
-            correct[part] = index == truth[part]
 
     by_rows(rows, classes, read)
     np.minimum(confidence, 1, out=confidence)
