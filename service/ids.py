@@ -25,7 +25,8 @@ def new_ids(count: int) -> list[str]:
     (2, 26)
     """
     rest = os.urandom(16 * count).translate(_OF_BYTE).decode("ascii")
-    return _joined(time.time_ns() // 1_000_000, rest)
+    first = _time(time.time_ns() // 1_000_000)
+    return [first + rest[start : start + 16] for start in range(0, len(rest), 16)]
 
 
 def ids_of(milliseconds: int, randomness: bytes) -> list[str]:
@@ -37,12 +38,15 @@ def ids_of(milliseconds: int, randomness: bytes) -> list[str]:
     numbers = np.zeros((len(randomness) // 5, 8), np.uint8)
     numbers[:, 3:] = np.frombuffer(randomness, np.uint8).reshape(-1, 5)
     pairs = _PAIRS[numbers.view(">i8").astype(np.int64) >> _PAIR_SHIFTS & 1023]
-    return _joined(milliseconds, pairs.tobytes().decode("ascii"))
+    lines = np.empty((len(randomness) // 10, 27), np.uint8)
+    lines[:, :10] = np.frombuffer(_time(milliseconds).encode(), np.uint8)
+    lines[:, 10:26] = pairs.view(np.uint8).reshape(-1, 16)
+    lines[:, 26] = ord("\n")
+    return lines.tobytes().decode("ascii").split("\n")[:-1]
 
 
-def _joined(milliseconds: int, rest: str) -> list[str]:
-    first = "".join([_ALPHABET[(milliseconds >> shift) & 31] for shift in _TIME_SHIFTS])
-    return [first + rest[start : start + 16] for start in range(0, len(rest), 16)]
+def _time(milliseconds: int) -> str:
+    return "".join([_ALPHABET[(milliseconds >> shift) & 31] for shift in _TIME_SHIFTS])
 
 
 def id_of(prediction_id: str, model: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from service.errors import InputValueError
 NAME: Final = "manifest.json"
 _FORMAT: Final = 1
 _PAUSE_S: Final = 1.0
+_PART: Final = re.compile(r"(?:part|rejects)-(\d+)\.")
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,8 @@ class Manifest:
         run: What its content depends on.
         seed: Hexadecimal; the source of prediction ids and of the labels that are sought.
         started_at: Start of the run in microseconds since the epoch, UTC: the time of its predictions.
-        inputs: Digest of each file that was opened, by name.
-        done: Finished parts by number.
+        inputs: Digest of each file that was opened, by name, once it is known.
+        done: Finished parts by number. On disk are those of files with a digest.
         finished: Whether all parts are done.
     """
 
@@ -101,10 +103,15 @@ class Manifest:
                 expected={name: known.run.get(name) for name in differs},
                 remedy="Go on with the same files, model, policy and options, or choose another folder.",
             )
+        for name in place.names():
+            number = _PART.match(name)
+            # What is not recorded may be of a file that has changed before its digest was known.
+            if number is not None and int(number[1]) not in known.done:
+                place.remove(name)
         return known
 
     def check_input(self, name: str, digest: str) -> None:
-        """Record the digest of a file before its parts are read.
+        """Record the digest of a file, or compare it with the recorded one.
 
         Raises:
             InputValueError: The file has changed since the run began.
@@ -133,7 +140,7 @@ class Manifest:
             "seed": self.seed,
             "run": self.run,
             "inputs": self.inputs,
-            "parts": [asdict(self.done[number]) for number in sorted(self.done)],
+            "parts": [asdict(done) for _, done in sorted(self.done.items()) if done.input in self.inputs],
         }
         with self.place.new(NAME) as file:
             file.write(orjson.dumps(document, option=orjson.OPT_INDENT_2))

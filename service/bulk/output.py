@@ -16,6 +16,7 @@ from typing import IO, Any, Final, Literal, Protocol
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from bundle import RemoteError
 from bundle.remote import file_system
@@ -24,9 +25,27 @@ from service.errors import ConfigurationError
 
 Written = Literal["csv", "ndjson", "parquet"]
 Added = Mapping[str, Any]
-"""Columns to add: lists of texts or None, and arrays float32 (N,)."""
+"""Columns to add: lists of texts or None, arrays float32 (N,), and `Coded`."""
 
 _UNFINISHED: Final = ".unfinished-"
+_BUFFER: Final = 1 << 20  # Parquet comes in pieces of 8 kB
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A column of few different texts.
+
+    Attributes:
+        texts: The texts.
+        codes: Index of each row's text, int64 (N,).
+    """
+
+    texts: Sequence[str]
+    codes: NDArray[np.int64]
+
+    def cells(self) -> list[str]:
+        """Return the text of each row."""
+        return [self.texts[code] for code in self.codes.tolist()]
 
 
 class Place(Protocol):
@@ -37,6 +56,9 @@ class Place(Protocol):
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file; None without it."""
+
+    def remove(self, name: str) -> None:
+        """Delete a file."""
 
     def new(self, name: str) -> Any:
         """Return a context manager that gives a binary file, which gets its name at the end, or is deleted."""
@@ -62,6 +84,11 @@ class Folder:
         except FileNotFoundError:
             return None
 
+    def remove(self, name: str) -> None:
+        """Delete a file."""
+        with self._refused():
+            (self.path / name).unlink()
+
     @contextmanager
     def new(self, name: str) -> Iterator[IO[bytes]]:
         """Give a file under a temporary name, written to disk and renamed at the end."""
@@ -69,7 +96,7 @@ class Folder:
             # Of this process: one whose run was killed may still write the same part.
             unfinished = self.path / f"{_UNFINISHED}{os.getpid()}-{name}"
             try:
-                with unfinished.open("wb") as file:
+                with unfinished.open("wb", _BUFFER) as file:
                     yield file
                     file.flush()
                     os.fsync(file.fileno())
@@ -130,6 +157,11 @@ class Remote:
             found: bytes = files.cat_file(f"{path}/{name}")
             return found
         return None
+
+    def remove(self, name: str) -> None:
+        """Delete a file."""
+        with self._refused() as (files, path):
+            files.rm_file(f"{path}/{name}")
 
     @contextmanager
     def new(self, name: str) -> Iterator[IO[bytes]]:
@@ -196,7 +228,8 @@ def _csv(file: IO[bytes], names: Sequence[str], blocks: Iterable[tuple[Any, Adde
 
 def _ndjson(file: IO[bytes], _: Sequence[str], blocks: Iterable[tuple[Any, Added]], __: Any) -> None:
     for kept, added in blocks:
-        cells = list(zip(*(orjson.loads(_json(column)) for column in added.values()), strict=True))
+        columns = (column.cells() if isinstance(column, Coded) else column for column in added.values())
+        cells = list(zip(*(orjson.loads(_json(column)) for column in columns), strict=True))
         records = kept if isinstance(kept, list) else _records(_columns(kept), len(cells))
         for record, values in zip(records, cells, strict=True):
             file.write(orjson.dumps({**record, **dict(zip(added, values, strict=True))}, default=str) + b"\n")
@@ -214,6 +247,8 @@ def _parquet(file: IO[bytes], names: Sequence[str], blocks: Iterable[tuple[Any, 
     whole = Schema(fields)
 
     def array(cells: Any) -> Any:
+        if isinstance(cells, Coded):
+            return Array(cells.texts, type=DataType.string()).take(Array.from_numpy(cells.codes))
         return Array.from_numpy(cells) if isinstance(cells, np.ndarray) else Array(cells, type=DataType.string())
 
     def batches() -> Iterator[Any]:
@@ -267,6 +302,8 @@ def _json(column: Any) -> bytes:
 
 def _texts(cells: Any) -> Sequence[Any]:
     """Return cells of a CSV: numbers as the shortest text that gives the same float32."""
+    if isinstance(cells, Coded):
+        return cells.cells()
     if isinstance(cells, np.ndarray):
         return _json(cells).decode()[1:-1].split(",")
     return ["" if cell is None else cell if isinstance(cell, str | int | float) else str(cell) for cell in cells]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, Self
 
+from service.bulk import fork_server
 from service.bulk.inputs import Part
 from service.bulk.manifest import Done
 from service.bulk.worker import Task, Worker
@@ -18,7 +18,7 @@ Parts = Iterator[tuple[Part, str]]
 
 
 class Team:
-    """Processes that score, started at once: they import modules while the caller loads the model and reads the files.
+    """Processes that score, copies of one that imports modules while the caller loads the model and reads the files.
 
     Args:
         processes: Number of processes; with one, the caller's process scores.
@@ -30,13 +30,8 @@ class Team:
     def __init__(self, processes: int) -> None:
         self.processes = processes
         self._members: dict[Connection, Any] = {}
-        context = multiprocessing.get_context("spawn")  # a copy of this process would copy its threads
-        for _ in range(processes if processes > 1 else 0):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs,), daemon=True)
-            process.start()
-            theirs.close()
-            self._members[ours] = process
+        if processes > 1:
+            self._context = fork_server.begin(Worker.__module__)
 
     def __enter__(self) -> Self:
         return self
@@ -59,14 +54,22 @@ class Team:
         Raises:
             CandorError: A part cannot be scored, or a process ended.
         """
-        if not self._members:
+        if self.processes == 1:
             with Worker(task, found) as worker:
                 for part, name in parts:
                     finished(worker.score(part, name))
             return
-        for connection in self._members:
-            _send(connection, (task, tuple(found)))
+        for _ in range(self.processes):
+            self._start((task, tuple(found)))
         _share_out(self._members, parts, finished)
+
+    def _start(self, message: Any) -> None:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=_serve, args=(theirs,), daemon=True)
+        process.start()
+        theirs.close()
+        self._members[ours] = process
+        _send(ours, message)
 
 
 def _send(connection: Connection, message: Any) -> None:

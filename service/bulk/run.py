@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final, Literal
 
 import orjson
@@ -214,10 +217,36 @@ def _score(
 
 
 def _checked(sources: Sequence[Source], manifest: Manifest) -> Iterator[Source]:
-    """Yield the files, each once its digest is compared with that of the beginning."""
+    """Yield the files, and compare the digest of each with that of the beginning.
+
+    That of a file which the run has not opened before is computed while the file is scored, unless its rows are logged:
+    their ids must stay those of the same rows.
+    """
     for source in sources:
-        manifest.check_input(source.name, source.digest())
+        checked = _begun(partial(_check, source, manifest))
+        if source.name in manifest.inputs or manifest.run["log"]:
+            checked.result()
         yield source
+        checked.result()
+
+
+def _check(source: Source, manifest: Manifest) -> None:
+    manifest.check_input(source.name, source.digest())
+
+
+def _begun(work: Callable[[], None]) -> Future[None]:
+    """Begin work on a thread that does not keep the process from ending."""
+    found: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            work()
+            found.set_result(None)
+        except Exception as error:  # noqa: BLE001 — raised where the result is read
+            found.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return found
 
 
 def _chosen(settings: Settings, model: str | None, database_url: str | None) -> Served:

@@ -21,7 +21,7 @@ from service.bulk.blocks import Block, blocks_of
 from service.bulk.columns import Reader, Refused, RowColumns, accepted
 from service.bulk.inputs import Part
 from service.bulk.manifest import Done
-from service.bulk.output import Place, Written, place_of, rows_as_json, taking, write
+from service.bulk.output import Coded, Place, Written, place_of, rows_as_json, taking, write
 from service.decisions.revision import Revision
 from service.decisions.solved import SolvedPolicy
 from service.errors import CandorError, InputValueError
@@ -155,8 +155,7 @@ class Worker:
         if isinstance(kept, dict):
             names = [*kept]
         schema = None if isinstance(kept, dict | list) else kept.schema
-        stem = f"part-{part.number:05d}"
-        with self._place.new(f"{stem}.{self.task.format}") as file:
+        with self._place.new(f"part-{part.number:05d}.{self.task.format}") as file:
             try:
                 write(self.task.format, file, names, scoring.blocks(chain([first], blocks)), schema)
             except Exception:
@@ -272,12 +271,12 @@ class _Scoring:
         served = answer.served
         first: dict[str, Any] = {
             "prediction_id": answer.ids,
-            "label": [served.labels[label] for label in answer.labels.tolist()],
+            "label": Coded(served.labels, answer.labels),
             "confidence": answer.confidence,
         }
         columns = np.ascontiguousarray(answer.probabilities.T)
         each = {f"p_{label}": columns[place] for place, label in enumerate(served.labels)}
-        last = {"action": answer.actions, "revision": [served.revision.id] * len(answer.ids)}
+        last = {"action": answer.actions, "revision": Coded([served.revision.id], np.zeros(len(answer.ids), np.int64))}
         if answer.sets is not None:
             last["set"] = [
                 orjson.dumps([served.labels[place] for place in row.nonzero()[0]]).decode() for row in answer.sets

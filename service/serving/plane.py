@@ -271,10 +271,10 @@ def decided(
     if solved is not None:
         bands = decide_rows(solved, served.labels, logits, probabilities, labels, confidence, segments, per_row.amounts)
         actions = [solved.actions[band] for band in bands.tolist()]
-        shares = solved.propensities[bands].tolist()
-        # Drawn here, before any label exists, and independently of the role of the row in a recalibration.
-        sought = [share > 0 and explore.random() < share for share in shares]
-        propensities = shares
+        propensities = shares = solved.propensities[bands].tolist()
+        if any(shares):
+            # Drawn here, before any label exists, and independently of the role of the row in a recalibration.
+            sought = [share > 0 and explore.random() < share for share in shares]
         if solved.selects_reviews:  # the log does, which alone knows the rows of all processes
             for row, action in enumerate(actions):
                 if action == REVIEW:

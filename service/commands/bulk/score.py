@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from service.bulk import fork_server
 from service.commands.local import settings_of
 from service.commands.output import INTERRUPTED, REFUSED, complaints, console, print_json, reporting
 from service.commands.remote import AsJson
@@ -86,6 +87,8 @@ def score(
     Writes parts with the columns of the input and prediction_id, label, confidence, p_LABEL, action, revision and,
     if the policy has prediction sets, set; and manifest.json. Exits 1 when rows were refused.
     """
+    if processes != 1 and ray is None:
+        fork_server.begin("service.bulk.worker")  # which imports modules while this process does
     from service.bulk import Options
     from service.bulk import score as score_files
     from service.commands.bulk.progress import progress_bar

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import fsspec
@@ -22,6 +23,7 @@ from sqlalchemy import select
 from typer.testing import CliRunner
 
 from service.bulk import Options, Summary, score
+from service.bulk.inputs import Source
 from service.bulk.output import Folder
 from service.cli import app
 from service.errors import CandorError, ConfigurationError, InputValueError
@@ -502,17 +504,55 @@ class TestInterruptedRuns:
         with pytest.raises(InputValueError, match=r"rows\.csv has changed"):
             scored(settings, file, out, **options)
 
+    def test_parts_of_a_file_without_a_digest_are_scored_again(self, settings: Settings, tmp_path: Path) -> None:
+        """As when the run was killed before it had read the file to its end."""
+        rows = payments(40)
+        file, out = written(tmp_path / "rows.csv", rows), tmp_path / "out"
+        scored(settings, file, out, part_rows=10)
+        document = json.loads((out / "manifest.json").read_text())
+        (out / "manifest.json").write_text(json.dumps(document | {"finished": False, "parts": [], "inputs": {}}))
+        written(file, rows[:25])
+        summary = scored(settings, file, out, part_rows=10, resume=True)
+        assert (summary.rows, summary.kept) == (25, 0)
+        assert len(rows_of(out)) == 25
+
+    def test_a_part_is_recorded_once_the_digest_of_its_file_is_known(
+        self, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        file, out = written(tmp_path / "rows.csv", payments(40)), tmp_path / "out"
+        recorded: list[tuple[int, int]] = []
+        read, digest = Event(), Source.digest
+
+        def slow(source: Source) -> str:
+            assert read.wait(PATIENCE_S)
+            return digest(source)
+
+        def progress(rows: int, *_: Any) -> None:
+            until_now = json.loads((out / "manifest.json").read_text())
+            recorded.append((rows, len(until_now["parts"])))
+            if rows == 30:
+                read.set()
+
+        monkeypatch.setattr(Source, "digest", slow)
+        monkeypatch.setattr("service.bulk.manifest._PAUSE_S", 0.0)
+        score(file, out, Options(model="payments", processes=1, part_rows=10), settings=settings, progress=progress)
+        assert recorded[:4] == [(0, 0), (10, 0), (20, 0), (30, 0)]
+        assert len(json.loads((out / "manifest.json").read_text())["parts"]) == 4
+
     def test_a_process_that_is_killed_is_said(self, folders: dict[str, Path], tmp_path: Path) -> None:
         file, out = written(tmp_path / "rows.csv", payments(20_000)), tmp_path / "out"
         run = self.spawned(folders, file, out)
         until(lambda: len(list(out.glob("part-*"))) > 1)
-        children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
-        workers = [int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-        os.kill(workers[0], signal.SIGKILL)
+        (server,) = (pid for pid in children_of(run.pid) if b"forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        os.kill(children_of(server)[0], signal.SIGKILL)
         _, said = run.communicate(timeout=PATIENCE_S)
         assert run.returncode == 2, said
         assert "ended unexpectedly" in said
         assert "exit code -9" in said
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 # `ru_maxrss` would be that of the process which started this one, where that is larger.

@@ -1,0 +1,30 @@
+"""A process that imports modules once and of which others are copies, so that they start at once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext
+from typing import Final
+
+_THREADS: Final = "OMP_NUM_THREADS"
+
+
+def begin(module: str) -> ForkServerContext:
+    """Let the process import a module while the caller goes on; return the context whose processes are its copies.
+
+    They are not copies of the caller, which has threads and locks. Numerical libraries have one thread in them.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([module])
+    before = os.environ.get(_THREADS)
+    os.environ[_THREADS] = "1"
+    try:
+        forkserver.ensure_running()
+    finally:
+        if before is None:
+            del os.environ[_THREADS]
+        else:
+            os.environ[_THREADS] = before
+    return context
