@@ -18,6 +18,7 @@ _COARSEST, _FINEST = 2**14, 2**20
 # The grid is invisible to a kernel of at least this many cells: spreading a row over two neighbours adds less than
 # 1 / (8 · 64²) = 3e-5 of the error, and most of that is removed again.
 _CELLS_PER_WIDTH = 64
+_STEP = 4
 
 
 def smooth_calibration_error(
@@ -72,13 +73,17 @@ def _cosine_transform(rows: TopLabels, cells: int) -> Doubles:
 
 def _fixed_point(transform: Doubles) -> float:
     """Return the σ at which the smoothed error equals σ; 0 if that lies below the grid's resolution."""
-    least = 1 / len(transform)
-    if _smoothed_error(transform, least) <= least:
-        return _smoothed_error(transform, least)
-    if _smoothed_error(transform, 1.0) >= 1.0:
-        return 1.0
-    width = scipy.optimize.brentq(lambda width: _smoothed_error(transform, width) - width, least, 1.0, xtol=1e-9)
-    return float(width)
+    least, high = 1 / len(transform), 1.0
+    if _smoothed_error(transform, high) >= high:
+        return high
+    while high > least:  # narrow widths need many points, so they are tried last
+        low = max(high / _STEP, least)
+        error = _smoothed_error(transform, low)
+        if error > low:
+            found = scipy.optimize.brentq(lambda width: _smoothed_error(transform, width) - width, low, high, xtol=1e-9)
+            return float(found)
+        high = low
+    return error
 
 
 def _smoothed_error(transform: Doubles, width: float) -> float:
