@@ -55,7 +55,7 @@ class Auto(Calibrator):
     own out-of-fold losses come from weights that never saw the row's fold. It replaces `identity` or `temperature` if
     its loss is smaller, and any other choice unless its loss is larger by more than one standard error. Then
     `isotonic`, `centred_isotonic`, `enir` and `isotonic_multiclass` are mixed in and never chosen alone, and 1 % or
-    more of a pool is `temperature`.
+    more of a pool is `temperature`. What has a larger loss than `temperature` gives way to it, except `identity`.
 
     Large folds are not copied, so the logits may be a memory map.
 
@@ -193,6 +193,10 @@ class Auto(Calibrator):
                 worse = (pool.difference or 0.0) - (single.difference or 0.0)
                 if worse >= 0 if name in ("identity", "temperature") else worse > (pool.standard_error or 0.0):
                     weights = {name: 1.0}
+                else:
+                    name = Pool.name
+            if _worse_than_temperature(name, report):
+                weights = {"temperature": 1.0}
             try:
                 fitted = []
                 for one in weights:
@@ -299,6 +303,12 @@ class Auto(Calibrator):
         calibrator.calibrator_, calibrator.classes_ = fitted, classes
         calibrator.top_label_only = fitted.top_label_only
         return calibrator
+
+
+def _worse_than_temperature(name: str, report: list[Candidate]) -> bool:
+    """Return whether a method that is less simple has a larger loss than temperature scaling."""
+    losses = {one.name: one.loss for one in report if one.loss is not None}
+    return name not in ("identity", "temperature") and losses[name] > losses.get("temperature", math.inf)
 
 
 def _pooled(
