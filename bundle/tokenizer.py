@@ -145,6 +145,9 @@ class Tokenizer:
             encoded = self._tokenizer.encode_batch_fast(list(texts))
             for name, role in self._roles.items():
                 self._padding.fill(records[name], [getattr(each, role) for each in encoded], role)
+        if self.mask is not None:
+            # Of a text without tokens one is kept: attention to nothing differs from library to library.
+            records[self.mask][~records[self.mask].any(axis=1), 0] = 1
         return records
 
     def decode(self, record: NDArray[Any]) -> str:

@@ -97,7 +97,11 @@ def study(
             _list(grid, wanted)
             return
         if power:
-            _print(HEADER, known_power(chosen, grid))
+            stated = known_power(chosen, grid)
+            if stated:
+                _print(HEADER, stated)
+            else:
+                typer.echo("Power is not known: it needs finished cells of at least three seeds, or a stored report.")
             _print(PLAN, plan(wanted, grid))
             return
         work, ended = Grid(wanted, out, data), True
@@ -121,13 +125,19 @@ def study(
             raise typer.Exit(FAILED)
 
 
+_WIDEST_NUMBER, _UNLIMITED = 8, 10_000
+
+
 def _print(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     table = Table(show_edge=False, pad_edge=False, header_style="bold")
     for place, heading in enumerate(header):
-        table.add_column(heading, no_wrap=place == 0)
+        widest = max((len(row[place]) for row in rows), default=0)
+        # Numbers stay whole however narrow the terminal is; headings and long texts take several lines.
+        table.add_column(heading, overflow="fold", min_width=min(widest, _WIDEST_NUMBER) if place else None)
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    console = Console()
+    (console if console.is_terminal else Console(width=_UNLIMITED)).print(table)
 
 
 def _list(grid: Grid, cells: Sequence[Cell]) -> None:

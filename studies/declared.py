@@ -20,6 +20,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -120,11 +122,18 @@ def _merged(base: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> di
 
 
 def _config(path: Path, labels: Sequence[str], settings: Mapping[str, Any]) -> TrainConfig:
+    here = f"{path}: {' · '.join(labels)}"
+    known = [field.name for field in fields(TrainConfig)]
+    for name in settings:
+        if name not in known:
+            near = "".join(f"; did you mean {each}?" for each in get_close_matches(str(name), known, n=1))
+            raise ConfigurationError(f"{here}: unknown setting {name!r}{near}")
     try:
         config = TrainConfig(**settings)
-    except (ConfigurationError, TypeError) as error:
-        reason = str(error).rpartition("__init__() ")[2]
-        raise ConfigurationError(f"{path}: {' · '.join(labels)}: {reason}") from error
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{here}: {error}") from error
+    except TypeError as error:  # texts where numbers belong, and the like
+        raise ConfigurationError(f"{here}: a setting has a wrong type: {error}") from error
     if config.model in TREES or (config.model == "auto" and config.dataset == "table"):
         raise ConfigurationError(
             f"{path}: {' · '.join(labels)}: studies train networks, and the model is {config.model}; "

@@ -41,12 +41,16 @@ def plan(cells: Sequence[Cell], grid: Grid) -> list[list[str]]:
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
         groups.setdefault(cell.key.partition("@")[0], []).append(cell)
-    rows, total = [], 0.0
+    rows: list[list[str]] = []
+    total: float | None = 0.0
     for name, group in groups.items():
         left = [cell for cell in group if grid.state(cell) != "done"]
         times = [seconds(cell) for cell in left]
-        known = sum(time for time in times if time is not None)
-        total += known
-        told = "unknown" if None in times else f"{known / 60:.0f}"
-        rows.append([name, str(len(group)), str(len(group) - len(left)), told])
-    return [*rows, ["total", str(len(cells)), str(sum(int(row[2]) for row in rows)), f"{total / 60:.0f}"]]
+        time = None if None in times else sum(filter(None, times))
+        total = None if total is None or time is None else total + time
+        rows.append([name, str(len(group)), str(len(group) - len(left)), _minutes(time)])
+    return [*rows, ["total", str(len(cells)), str(sum(int(row[2]) for row in rows)), _minutes(total)]]
+
+
+def _minutes(time: float | None) -> str:
+    return "unknown" if time is None else f"{time / 60:.0f}"

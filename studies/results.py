@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -94,8 +96,9 @@ def read_results(folder: Path) -> dict[str, dict[str, Any]]:
     """
     path = folder / RESULTS if folder.is_dir() else folder
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        lines = content.decode().splitlines()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}; expected a study's {RESULTS}") from error
     results = {}
     for number, line in enumerate(lines, start=1):

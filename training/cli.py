@@ -127,7 +127,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, for
 def train_command(
     config: Callable[[], TrainConfig],
     out: Out,
-    weights: Annotated[
+    save_weights: Annotated[
         Path | None, typer.Option(help="File to keep the trained network in, for `export`.", rich_help_panel="What")
     ] = None,
     keep: Annotated[
@@ -196,7 +196,7 @@ def train_command(
             path = train(
                 given,
                 out,
-                weights=weights,
+                weights=save_weights,
                 keep=keep,
                 on_start=None if tracker is None else tracker.settings,
                 on_epoch=on_epoch,
@@ -326,7 +326,7 @@ def list_command() -> None:
 @app.command("export")
 def export_command(
     weights: Annotated[
-        Path, typer.Argument(metavar="WEIGHTS", help="File written by `train --weights`.", show_default=False)
+        Path, typer.Argument(metavar="WEIGHTS", help="File written by `train --save-weights`.", show_default=False)
     ],
     out: Out,
     calibrator: Annotated[

@@ -29,7 +29,7 @@ _NETWORKS = {"image": "lenet5", "tokens": "text_cnn", "array": "table_cnn"}
 class TrainConfig(Recipe):
     """One training run; the same configuration gives the same model, byte for byte, on the same machine.
 
-    Attributes, beside those of `Recipe`:
+    Attributes:
         dataset: Key of `training.data.DATASETS`; classes may follow after a colon (`cifar10:bird,cat`).
         data: Folder of data sets; None for CANDOR_DATA. Not stored with the model.
         data_settings: Settings of the data set's reader by name, such as `length` or `label`.
@@ -81,7 +81,7 @@ class TrainConfig(Recipe):
     test_rows: int = 0
     model: str = "auto"
     model_settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    pretrained: Path | None = None
+    pretrained: Path | None = field(default=None, metadata={"name": "weights"})
     image_size: int | None = None
     max_length: int | None = None
     loss: str = "cross_entropy"

@@ -120,7 +120,7 @@ def class_shift(config: TrainConfig, data: Dataset, train: Rows) -> Values | Non
     mass = (1.0 if loss_weights is None else loss_weights) * (1.0 / len(train) if drawn is None else drawn)
     classes = len(data.label_names)
     in_loss = np.bincount(data.labels[train], np.broadcast_to(mass, train.shape), minlength=classes)
-    if alpha:
+    if alpha and classes == 2 and 0 < alpha < 1:  # the loss refuses others
         in_loss = in_loss * np.array([1.0 - alpha, alpha])
     whole = population(data, train)
     seen = whole > 0

@@ -127,6 +127,8 @@ def _joined(
         count = len(np.atleast_1d(np.asarray(of_part)))
         if len(given) != count:
             raise ConfigurationError(f"{part}: {len(given)} inputs for {count} labels, expected as many of both")
+        if not count:
+            raise ConfigurationError(f"{part} has no rows")
         bounds[part] = range(start, start := start + count)
     labels = np.concatenate([_labels(part, rows) for part, (_, rows) in parts.items()])
     names = tuple(label_names or map(str, range(int(labels.max()) + 1 if len(labels) else 0)))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+import docstring_parser
 import typer
 
 from training.data import parse_settings
@@ -81,7 +81,7 @@ def typed(config: object) -> list[str]:
     plain = type(config)()
     told: list[str] = []
     for field in fields(config):  # type: ignore[arg-type]
-        value, name = getattr(config, field.name), field.name.replace("_", "-")
+        value, name = getattr(config, field.name), _name(field)
         if value == getattr(plain, field.name):
             continue
         if isinstance(value, bool):
@@ -103,11 +103,13 @@ def _parameter(field: Field[Any], hint: Any, text: str, panel: str, *, follows: 
     names: list[str] = []
     annotation, default = hint, None if field.default is MISSING else field.default
     if _is_mapping(hint):
-        names = ["--" + field.name.removesuffix("s").replace("_", "-")]
+        names = ["--" + _name(field).removesuffix("s")]
         annotation, default, text = list[str], [], f"{text} As name=value; repeatable."
     elif get_origin(hint) is tuple:
-        names = ["--" + field.name.removesuffix("s").replace("_", "-")]
+        names = ["--" + _name(field).removesuffix("s")]
         annotation, default, text = list[get_args(hint)[0]], [], f"{text} Repeatable."  # type: ignore[misc]
+    elif "name" in field.metadata:
+        names = ["--" + _name(field)]
     if follows:
         text = f"{text} Default: by the data for photographs, otherwise {_shown(default)}."
         annotation, default = annotation | None, None
@@ -115,6 +117,11 @@ def _parameter(field: Field[Any], hint: Any, text: str, panel: str, *, follows: 
     return inspect.Parameter(
         field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, option]
     )
+
+
+def _name(field: Field[Any]) -> str:
+    """Return the name of a field's option, without dashes before it."""
+    return str(field.metadata.get("name", field.name)).replace("_", "-")
 
 
 def _shown(default: Any) -> str:
@@ -142,7 +149,10 @@ def _described(config: type) -> dict[str, str]:
     """Return the description of each attribute from the docstrings of a class and its bases."""
     found: dict[str, str] = {}
     for base in reversed(config.__mro__[:-1]):
-        _, _, section = (base.__doc__ or "").partition("Attributes")
-        entries = re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", section.partition("\n\n    Raises")[0], re.MULTILINE)
-        found |= {name: re.sub(r"\s+", " ", text) for name, text in entries}
+        sections = docstring_parser.parse(base.__doc__ or "", docstring_parser.DocstringStyle.GOOGLE)
+        found |= {
+            each.arg_name: " ".join((each.description or "").split())
+            for each in sections.params
+            if each.args[0] == "attribute"
+        }
     return found

@@ -25,7 +25,7 @@ from training.errors import ConfigurationError, PoorModelError
 from training.loop import device_of
 from training.poor import poor
 from training.team import ALONE, Team, team
-from training.trained import Given, Trained, learn, save
+from training.trained import Given, Trained, check_writable, learn, save
 from training.trees import TREES
 from training.trees.learn import GrownTrees
 from training.trees.learn import learn as grow
@@ -60,9 +60,11 @@ def run(
             given = replace(given, notes=notes)
         if config.model in TREES and (keep is not None or weights is not None or together.size > 1):
             raise ConfigurationError(
-                f"{config.model} trains in one piece and in one process: run it without --keep, --weights and "
+                f"{config.model} trains in one piece and in one process: run it without --keep, --save-weights and "
                 "torchrun. An interruption leaves nothing behind"
             )
+        if weights is not None:
+            check_writable(weights)
         if on_start is not None and together.leads:
             on_start(replace(config, device="cpu" if device_of(config).type == "cpu" else "cuda"))
         trained = fit(config, given, keep=keep, on_epoch=on_epoch, on_step=on_step, team=together)

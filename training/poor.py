@@ -13,7 +13,10 @@ _FLOOR = 1e-4
 
 
 def poor(reference: Reference, calibrator: Calibrator) -> list[str]:
-    """Return what makes a model useless, a sentence each: collapsed scores, no skill, a calibrator at its bound.
+    """Return what makes a model useless, a sentence each.
+
+    Its scores have collapsed, it has no skill, its calibrator is at its bound, or one of two classes has no held-out
+    rows.
 
     Args:
         reference: The held-out rows.
@@ -25,6 +28,9 @@ def poor(reference: Reference, calibrator: Calibrator) -> list[str]:
         return ["The model has collapsed: it gives all held-out rows the same scores."]
     problems = []
     classes = rows.logits.shape[1]
+    for part, held in (("fit", reference.fit), ("certify", reference.certify)):
+        if classes == 2 and len(np.unique(held.labels)) < 2:
+            problems.append(f"All {len(held.labels):,} {part} rows have one label: nothing is known of the other.")
     # The floor of every log loss that the report compares, so that one confident error is not infinite.
     stated = (1 - _FLOOR) * calibrator.predict_proba(rows.logits).astype(np.float64) + _FLOOR / classes
     counts = np.bincount(reference.fit.labels, minlength=classes) + 1.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,17 @@ def save(trained: Trained, path: Path) -> None:
         np.savez_compressed(stream, document=np.frombuffer(json.dumps(document).encode(), np.uint8), **arrays)
 
 
+def check_writable(path: Path) -> None:
+    """Raise ConfigurationError for a file that `save` would overwrite and that it did not write."""
+    if path.exists():
+        with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+            if "document.npy" in archive.namelist():
+                return
+        raise ConfigurationError(
+            f"{path} exists and does not contain weights that candor-train saved, expected a new file"
+        )
+
+
 def load(path: Path, data: Path | None = None) -> Trained:
     """Read what `save` wrote, without pickle.
 
@@ -260,9 +272,7 @@ def _architecture(config: TrainConfig) -> Architecture | None:
     if names_library(config.model):
         return None
     if config.pretrained is not None or config.image_size is not None:
-        raise ConfigurationError(
-            "pretrained and image_size belong to the models timm:NAME, torchvision:NAME, hf:FOLDER"
-        )
+        raise ConfigurationError("weights and image_size belong to the models timm:NAME, torchvision:NAME, hf:FOLDER")
     found: Architecture = look_up("model", {**TREES, **MODELS}, config.model)
     return found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,9 @@ def fit(rows: Table, validation: Table | None, task: Task, on_round: OnRound) ->
         **({} if task.classes == 2 else {"num_class": task.classes}),
         **task.settings,
     }
+
+    if task.settings:
+        _check_names(lightgbm, settings)
 
     class Read(lightgbm.Sequence):  # type: ignore[misc]
         """Rows that LightGBM reads a few at a time and keeps as bins."""
@@ -77,3 +82,15 @@ def fit(rows: Table, validation: Table | None, task: Task, on_round: OnRound) ->
         callbacks=[told] if validation is None else [told, stop],
     )
     return Grown(booster, booster.best_iteration if validation is not None else task.rounds, losses, settings)
+
+
+def _check_names(lightgbm: Any, settings: Mapping[str, Any]) -> None:
+    """Raise ValueError for parameters that LightGBM does not know: it only warns of them."""
+    heard: list[str] = []
+    # LightGBM asks for one method each, and has none to give its own back; nothing else here prints its messages.
+    lightgbm.register_logger(SimpleNamespace(info=heard.append, warning=heard.append))
+    data = lightgbm.Dataset(np.zeros((2, 1)), [0, 1])
+    lightgbm.Booster({**settings, "verbosity": 0}, data)
+    unknown = [text.rpartition("Unknown parameter: ")[2] for text in heard if "Unknown parameter" in text]
+    if unknown:
+        raise ValueError(f"it does not know the parameter {unknown[0]}")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import numpy as np
 
 from importing.libraries import library
 from training.trees.table import SMALL, Grown, OnRound, Table, Task
@@ -35,6 +38,8 @@ def fit(rows: Table, validation: Table | None, task: Task, on_round: OnRound) ->
         **({} if task.classes == 2 else {"num_class": task.classes}),
         **task.settings,
     }
+    if task.settings:
+        _check_names(xgboost, settings)
     kinds = ["c" if place in task.categorical else "q" for place in range(rows.columns)]
 
     class Read(xgboost.DataIter):  # type: ignore[misc]
@@ -89,3 +94,14 @@ def fit(rows: Table, validation: Table | None, task: Task, on_round: OnRound) ->
         callbacks=[Told()],
     )
     return Grown(booster, booster.best_iteration + 1 if validation is not None else task.rounds, losses, settings)
+
+
+def _check_names(xgboost: Any, settings: Mapping[str, Any]) -> None:
+    """Raise ValueError for parameters that XGBoost does not use: it only warns of them."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        xgboost.train(dict(settings), xgboost.DMatrix(np.zeros((2, 1)), [0, 1]), 1)
+    for text in (str(each.message) for each in heard):
+        if "are not used" in text:
+            names = text[text.index("{") + 1 : text.index("}")].replace('"', "").strip()
+            raise ValueError(f"it does not use the parameter {names}")
