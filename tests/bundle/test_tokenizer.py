@@ -47,6 +47,15 @@ def test_texts_become_the_tensors_that_the_library_makes(kind: str, texts: list[
 READY = {kind: Tokenizer(complaints.tokenizer_json(kind), BOTH) for kind in ("WordPiece", "BPE")}
 
 
+def test_of_a_text_without_tokens_one_is_attended() -> None:
+    """A tokenizer without special tokens leaves nothing of an empty text."""
+    plain = Tokenizer(changed(lambda document: document.update(post_processor=None)), BOTH)
+    made = plain.encode(["", "a bill"])
+    with_ends = READY["WordPiece"].encode(["a bill"])["attention_mask"].sum()
+    assert made["attention_mask"].sum(axis=1).tolist() == [1, with_ends - 2]
+    assert plain.decode(made[0]) == ""
+
+
 def test_the_file_is_kept_byte_for_byte() -> None:
     assert READY["WordPiece"].dump() == FILE
     assert len(READY["WordPiece"]) == complaints.tokenizer().get_vocab_size()

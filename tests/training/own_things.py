@@ -87,6 +87,11 @@ def exploding(classes: int, shape: ImageShape) -> nn.Module:
     return network
 
 
+def raising(classes: int, shape: Any) -> nn.Module:
+    """Has a mistake of its own."""
+    return nn.Linear({"height": 3}["width"], classes)
+
+
 def no_module(classes: int, shape: ImageShape) -> Any:
     return None
 

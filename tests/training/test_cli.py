@@ -83,7 +83,8 @@ def test_every_setting_has_an_option(tmp_path: Path) -> None:
 
 def test_no_setting_is_without_an_option() -> None:
     _, out, _ = run("train", "--help")
-    for name in {field.name for field in fields(TrainConfig)} - {"by_data"}:  # which lists the options not typed
+    names = {field.metadata.get("name", field.name) for field in fields(TrainConfig)}
+    for name in names - {"by_data"}:  # which lists the options not typed
         assert f"--{name.replace('_', '-').removesuffix('s')}" in out, name
 
 

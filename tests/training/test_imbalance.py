@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bundle.table import Column, Columns
-from training import ConfigurationError, TrainConfig
+from training import ConfigurationError, TrainConfig, candor_train
 from training.data import Dataset
 from training.imbalance import adjustment, chances, class_shift, row_weights
 from training.loop import Rows, train
@@ -140,3 +141,18 @@ def test_a_networks_base_rate_is_the_populations(settings: dict[str, Any], monke
     assert stated.mean() == pytest.approx(labels[rows].mean(), rel=0.5)
     raw = found.module.train(False)[:2](torch.from_numpy(whole.inputs[rows])).softmax(1)[:, 1].mean().item()
     assert raw > 2 * labels[rows].mean()
+
+
+@pytest.mark.parametrize(("alpha", "told"), [(0.9, "alpha weights two classes, not 3"), (1.9, "alpha is 1.9")])
+def test_a_weight_of_focal_that_does_not_fit_is_refused_by_the_loss(alpha: float, told: str, tmp_path: Path) -> None:
+    inputs, labels = np.eye(3, dtype=np.float32).repeat(40, axis=0), np.arange(120) // 40
+    with pytest.raises(ConfigurationError, match=told):
+        candor_train(
+            "table_cnn",
+            (inputs, labels),
+            out=tmp_path,
+            name="eyes",
+            loss="focal",
+            coefficients={"alpha": alpha},
+            epochs=1,
+        )

@@ -83,6 +83,7 @@ def test_the_loss_is_the_one_that_is_trained() -> None:
         ("dead", "gradient of 0"),
         ("exploding", "not finite"),
         ("no_module", "returns NoneType, expected a torch.nn.Module"),
+        ("raising", r"raised KeyError: 'width' \(.*own_things\.py, line \d+\)"),
         ("absent", "no function or class 'absent'"),
     ],
 )

@@ -80,6 +80,15 @@ def test_the_data_set_is_read_once(tiny: TrainConfig, tmp_path: Path, monkeypatc
     assert len(times) == 1
 
 
+def test_a_file_of_others_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "vit.safetensors").write_bytes(b"pretrained")
+    with pytest.raises(ConfigurationError, match=r"vit\.safetensors exists and does not contain weights"):
+        train_bundle(
+            TrainConfig(dataset="digits", epochs=10**9), tmp_path / "out", weights=tmp_path / "vit.safetensors"
+        )
+    assert (tmp_path / "vit.safetensors").read_bytes() == b"pretrained"
+
+
 @pytest.mark.parametrize("root", ["a file", "a file/below/it", "/proc/none/here"])
 def test_a_folder_that_cannot_be_written_is_refused_before_training(root: str, tmp_path: Path) -> None:
     (tmp_path / "a file").touch()

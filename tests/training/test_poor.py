@@ -43,3 +43,13 @@ def test_scores_without_skill_are_no_better_than_the_frequencies() -> None:
 def test_a_temperature_at_its_bound_is_a_problem(calibrator: str) -> None:
     told = problems(0.001 * np.eye(3)[LABELS], LABELS, calibrator)
     assert any("at its bound" in each for each in told)
+
+
+def test_one_of_two_classes_without_held_out_rows_is_a_problem() -> None:
+    logits, labels = np.stack([np.zeros(600), RANDOM.normal(size=600)], axis=1), np.zeros(600, np.int64)
+    labels[590:] = 1  # gate rows
+    told = problems(logits, labels, "identity")
+    assert [part for part in ("fit", "certify") if any(f"All 200 {part} rows have one" in each for each in told)] == [
+        "fit",
+        "certify",
+    ]

@@ -248,3 +248,13 @@ def test_what_cannot_work_is_refused(config: TrainConfig, language: Path, tmp_pa
     ):
         with pytest.raises(ConfigurationError, match=why):
             attempt()
+
+
+def test_a_tokenizer_without_special_tokens_leaves_something_of_an_empty_text(
+    config: TrainConfig, tmp_path: Path
+) -> None:
+    folder = saved(tmp_path / "plain", "BertForMaskedLM")
+    document = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(document | {"post_processor": None}))
+    trained = replace(config, model=f"hf:{folder}", epochs=1)
+    bundle.verify(train_bundle(trained, tmp_path / "out", allow_poor=True))

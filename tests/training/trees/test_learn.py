@@ -213,6 +213,8 @@ def test_an_interruption_leaves_nothing(table: TrainConfig, tmp_path: Path) -> N
         ({"model": "lightgbm", "model_settings": {"num_leaves": -3}}, "lightgbm refuses to train"),
         ({"model": "xgboost", "model_settings": {"max_depth": "deep"}}, "xgboost refuses to train"),
         ({"model": "catboost", "model_settings": {"no_such": 1}}, "catboost refuses to train"),
+        ({"model": "lightgbm", "model_settings": {"num_leavs": 3}}, "does not know the parameter num_leavs"),
+        ({"model": "xgboost", "model_settings": {"max_dpth": 3}}, "does not use the parameter max_dpth"),
         ({"model": "hist_gradient_boosting", "model_settings": {"no_such": 1}}, "hist_gradient_boosting refuses"),
         ({"class_weights": ("maybe=2",)}, "expected balanced alone, or CLASS=WEIGHT with one of the classes no, yes"),
         ({"class_weights": ("yes=0",)}, "expected a positive number"),
