@@ -180,13 +180,14 @@ build/kubernetes/.made: requirements/kubernetes.txt tests/deploy/schemas/package
 smoke: setup  ## Build the image, run it with compose, and test it (requires a Docker engine).
 	docker/smoke-test
 
-gpu: setup  ## Test and measure a GPU: benchmarks/GPU.md; GPU_FLAGS=--fresh starts anew. Without one, a rehearsal.
+gpu: setup  ## Test and measure a GPU: benchmarks/GPU.md, then the studies in full; GPU_FLAGS=--fresh starts anew. Without one, a rehearsal.
 	@# Not in the lock file: PyPI has only a stub, which takes the libraries from NVIDIA's own index.
 	$(if $(filter gpu,$(RUNTIME)),$(BIN)/python -m pip install --quiet 'tensorrt-cu13-libs<11' || echo "TensorRT could not be installed: its parts are left out.")
 	$(BIN)/python -m benchmarks.gpu $(GPU_FLAGS)
+	$(if $(filter gpu,$(RUNTIME)),$(MAKE) studies STUDY_SCALE=full STUDY_WORKERS=1)
 
 studies: setup  ## Run the cells that studies lack and report on them: hours, resumes. STUDY_SCALE=full for a GPU.
-	@# Results of before are of the small scale. Some are in the history, to which a shallow clone has no access.
+	@# Stored results are of the small scale. Some are in the history, which a shallow clone lacks.
 	@for study in $(STUDIES); do \
 		out=var/studies-$(STUDY_SCALE); known=$$out/$$study/earlier.jsonl; report=$$out/$$study/report; mkdir -p $$out/$$study; \
 		if [ $(STUDY_SCALE) = small ]; then \

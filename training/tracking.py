@@ -126,7 +126,7 @@ def track_to(where: str, config: TrainConfig, experiment: str, **tags: object) -
             number = client.create_experiment(experiment) if found is None else found.experiment_id
             run = client.create_run(number, run_name=f"{config.model} {config.loss} {config.seed}").info.run_id
     except MlflowException as error:
-        raise ConfigurationError(f"{where}: MLflow refuses: {_reason(error)}") from error
+        raise ConfigurationError(f"{where}: MLflow cannot be used: {_reason(error)}") from error
     tracker = Tracker(client, run)
     tracker.tags(**tags)
     status = "FAILED"

@@ -303,7 +303,7 @@ def _shifted(module: nn.Sequential, config: TrainConfig, data: Dataset, parts: S
     if shift is not None:
         if config.mixup or config.cutmix:
             raise ConfigurationError(
-                "mixup and cutmix mix classes: they do not go with class_weight, sampling or logit_adjustment"
+                "mixup and cutmix mix classes: they cannot be combined with class_weight, sampling or logit_adjustment"
             )
         module.append(Shift(torch.from_numpy(shift)))
     return module

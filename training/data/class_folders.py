@@ -49,7 +49,8 @@ def class_folders(files: Files, endings: tuple[str, ...]) -> ClassFolders:
     test = _by_class(files, top / "test", endings) if split and (top / "test").is_dir() else {}
     if len(train) < 2 or not test.keys() <= train.keys():
         strange = f"; test/ has {', '.join(sorted(test.keys() - train.keys()))}" if test.keys() - train.keys() else ""
-        raise files.problem(f"{top} has the classes {', '.join(train) or 'none'}{strange}")
+        found_here = f"the class folders {', '.join(train)}" if train else "no class folders"
+        raise files.problem(f"{top} contains {found_here}{strange}; at least two classes are required")
     names = tuple(train)
     found = [(path, names.index(name)) for part in (train, test) for name, paths in part.items() for path in paths]
     held_out = sum(map(len, test.values()))

@@ -122,7 +122,7 @@ def _paths(files: Files, pattern: str) -> list[Path]:
     named = glob.glob(pattern, root_dir=files.folder)  # noqa: PTH207 — may be absolute
     paths = [files.folder / path for path in sorted(named)]
     if not paths:
-        raise files.problem(f"no file is named {files.folder / pattern}")
+        raise files.problem(f"no file matches {files.folder / pattern}")
     return paths
 
 

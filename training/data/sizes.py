@@ -98,9 +98,9 @@ def _reference(data: Dataset, rows: int, certify_share: float) -> tuple[int, str
     if not certify:
         return chosen, told + f"{name!r}, the rarer class, is too rare to certify a precision or recall."
     told += (
-        f"about {certify:,} certify rows of {name!r}, the rarer class, certify a precision or recall of up to "
-        f"{highest:.3f} at {CONFIDENCE:.0%} confidence"
+        f"about {certify:,} certify rows of {name!r}, the rarer class, which can certify a precision or recall of "
+        f"up to {highest:.3f} at {CONFIDENCE:.0%} confidence"
     )
     if chosen < wanted and certify < needed:
-        return chosen, told + f"; {PROMISE} requires {needed}, and more than {LARGEST_SHARE:.0%} of the rows."
+        return chosen, told + f". {PROMISE} would take {needed}: more than {LARGEST_SHARE:.0%} of all rows held out."
     return chosen, told + "."

@@ -210,8 +210,8 @@ def _check(config: TrainConfig, data: Dataset, parts: Splits) -> None:
     of_networks += [name for name in ("dropout", "coefficients", "centred") if getattr(config, name)]
     if of_networks:
         raise ConfigurationError(
-            f"{', '.join(of_networks)}: for networks only, and {config.model} is not one; it takes its own parameters "
-            "as --model-setting, and --class-weight"
+            f"{', '.join(of_networks)}: for networks only. {config.model} takes --class-weight, and its own parameters "
+            "as --model-setting"
         )
     seen = np.bincount(data.labels[parts.train], minlength=len(data.label_names))
     if not seen.all():

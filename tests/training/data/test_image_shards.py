@@ -141,7 +141,7 @@ def test_test_shards_are_set_apart(tmp_path: Path) -> None:
         ({"jpg": b"another"}, {}, "sample some/00007 has 2 images, expected 1"),
         ({}, {"group": "card"}, "has no 'card'"),
         ({}, {"weight": "label"}, "a weight is 'cat', expected a positive number"),
-        ({}, {"files": "*.zip"}, "no file is named"),
+        ({}, {"files": "*.zip"}, "no file matches"),
         ({}, {"files": "*"}, r"the files end in \.json, \.tar"),
     ],
 )

@@ -38,7 +38,7 @@ def test_a_small_table_keeps_its_rows_and_says_what_they_certify() -> None:
     assert found.reference == LARGEST_SHARE * 2_000
     certify = round(600 * 0.45 * 41 / 2_000)
     assert f"certify a precision or recall of up to {0.05 ** (1 / certify):.3f}" in found.notes[0]
-    assert "0.95 requires 59, and more than 30% of the rows" in found.notes[0]
+    assert "0.95 would take 59: more than 30% of all rows held out" in found.notes[0]
 
 
 def test_what_a_run_names_is_kept() -> None:
