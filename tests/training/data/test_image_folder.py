@@ -100,10 +100,10 @@ def test_what_is_no_image_is_named(cats: Path, kind: str) -> None:
         told = "dog is empty"
         (cats / "dog").mkdir()
     elif kind == "one class":
-        told, folder = "the classes cat", "alone"
+        told, folder = "the class folders cat; at least two", "alone"
         write(cats / "alone" / "cat" / "1.png")
     elif kind == "no class":
-        told, folder = "the classes none", "cat"
+        told, folder = "contains no class folders", "cat"
     else:
         told, folder = "is not a folder", "nowhere"
     with pytest.raises(DataError, match=told):
