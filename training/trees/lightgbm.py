@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -87,10 +88,12 @@ def fit(rows: Table, validation: Table | None, task: Task, on_round: OnRound) ->
 def _check_names(lightgbm: Any, settings: Mapping[str, Any]) -> None:
     """Raise ValueError for parameters that LightGBM does not know: it only warns of them."""
     heard: list[str] = []
-    # LightGBM asks for one method each, and has none to give its own back; nothing else here prints its messages.
     lightgbm.register_logger(SimpleNamespace(info=heard.append, warning=heard.append))
-    data = lightgbm.Dataset(np.zeros((2, 1)), [0, 1])
-    lightgbm.Booster({**settings, "verbosity": 0}, data)
+    try:
+        data = lightgbm.Dataset(np.zeros((2, 1)), [0, 1])
+        lightgbm.Booster({**settings, "verbosity": 0}, data)
+    finally:  # as LightGBM's own, which it does not give back
+        lightgbm.register_logger(SimpleNamespace(info=print, warning=warnings.warn))
     unknown = [text.rpartition("Unknown parameter: ")[2] for text in heard if "Unknown parameter" in text]
     if unknown:
         raise ValueError(f"it does not know the parameter {unknown[0]}")
