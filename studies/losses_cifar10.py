@@ -16,7 +16,7 @@ from studies.verdicts import Claim, Question, findings
 from training.config import TrainConfig
 
 NAME = "losses-cifar10"
-SEEDS = {"small": 3, "full": 1}
+SEEDS = {"small": 3, "full": 3}
 LOSSES: dict[str, dict[str, float]] = {
     "cross_entropy": {},
     "lp_norm": {"alpha": 0.01, "p": 1.0},

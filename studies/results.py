@@ -76,7 +76,9 @@ def check_result(text: str) -> dict[str, Any]:
 def check_same(cell: Cell, found: Mapping[str, Any], where: Path) -> None:
     """Raise ConfigurationError, with the differences, if a document belongs to another cell."""
     if told := differences(found, cell.document()):
-        raise ConfigurationError(f"{where} belongs to another configuration: {told}")
+        raise ConfigurationError(
+            f"{where} belongs to another configuration: {told}. Name another folder with --out, or delete this one"
+        )
 
 
 def write_results(path: Path, results: Iterable[Mapping[str, Any]]) -> None:

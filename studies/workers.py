@@ -18,6 +18,7 @@ from studies.grid import Event, Grid, work
 
 Tell = Callable[[Event, str, str], None]
 _WAIT_S = 0.2
+_BETWEEN_LINES_S = 20.0
 
 
 def run(grid: Grid, workers: int, tell: Tell) -> bool:
@@ -53,7 +54,7 @@ def run(grid: Grid, workers: int, tell: Tell) -> bool:
 
 @contextmanager
 def shown(title: str, grid: Grid, *, quiet: bool = False) -> Iterator[Tell]:
-    """Show the workers' progress on standard error: a bar on a terminal, otherwise one line per cell.
+    """Show the workers' progress on standard error: a bar on a terminal, otherwise a line per cell and every 20 s.
 
     Args:
         title: Name of the study.
@@ -68,13 +69,18 @@ def shown(title: str, grid: Grid, *, quiet: bool = False) -> Iterator[Tell]:
         TimeElapsedColumn(),
         TextColumn("{task.fields[now]}"),
     )
-    with Progress(*columns, console=console, disable=quiet or not sys.stderr.isatty()) as progress:
+    bar, told_at = sys.stderr.isatty(), time.monotonic()
+    with Progress(*columns, console=console, disable=quiet or not bar) as progress:
         over = sum(grid.state(cell) == "done" for cell in grid.cells)
         task = progress.add_task(title, total=len(grid.cells), completed=over, now="")
 
         def tell(event: Event, key: str, words: str) -> None:
+            nonlocal told_at
             if event == "epoch":
                 progress.update(task, now=f"{key}: {words}")
+                if not bar and time.monotonic() - told_at >= _BETWEEN_LINES_S:
+                    told_at = time.monotonic()
+                    console.print(f"running {key}  {words}", highlight=False, soft_wrap=True)
                 return
             progress.advance(task, event != "lost")
             style = "green" if event == "done" else "bold red"

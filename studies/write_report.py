@@ -81,12 +81,12 @@ def _told(missing: Sequence[str]) -> str:
 
 def _how(results: Sequence[Result]) -> str:
     seconds = sum(result["seconds"]["training"] for result in results)
-    threads = sorted({result["machine"]["threads"] for result in results})
+    threads = sorted({result["machine"]["threads"] for result in results} - {None})
     versions = sorted(
         {f"torch {result['versions']['torch']}, numpy {result['versions']['numpy']}" for result in results}
     )
     return (
-        f"{seconds / 60:.0f} minutes of training in total, {' or '.join(map(str, threads))} "
+        f"{seconds / 60:.0f} minutes of training in total, {' or '.join(map(str, threads)) or 'as many as possible'} "
         f"thread{'' if threads == [1] else 's'} per cell on "
         f"{' and '.join(sorted({result['machine']['platform'] for result in results}))}, {'; '.join(versions)}."
     )

@@ -13,6 +13,8 @@ def main() -> None:
     from training.cli import main as run
 
     signal.signal(signal.SIGINT, before)
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGTERM, before)  # schedulers and containers stop with it: as Ctrl-C
     run()
 
 

@@ -43,7 +43,8 @@ def test_the_exact_test_is_shown_where_it_can_reach_five_percent() -> None:
 
     assert flips(5) is None
     assert flips(6) == 2 / 2**6
-    assert flips(17) is None
+    assert flips(20) == 2 / 2**20
+    assert flips(21) is None
 
 
 @pytest.mark.parametrize(

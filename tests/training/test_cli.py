@@ -238,7 +238,8 @@ def test_epochs_are_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
     assert "validation accuracy" in err
 
 
-def test_ctrl_c_leaves_nothing_and_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ends_by", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_leaves_nothing_and_says_so(tmp_path: Path, ends_by: signal.Signals) -> None:
     code = (
         "import signal\n"
         "import training.trained\n"
@@ -249,7 +250,7 @@ def test_ctrl_c_leaves_nothing_and_says_so(tmp_path: Path) -> None:
         "    print('training', flush=True)\n"
         "    return real(*args, **kwargs)\n"
         "training.trained.train = told\n"
-        "from training.cli import main\n"
+        "from training.__main__ import main\n"
         "main()"
     )
     process = subprocess.Popen(
@@ -261,7 +262,7 @@ def test_ctrl_c_leaves_nothing_and_says_so(tmp_path: Path) -> None:
     assert process.stdout is not None
     with process:
         assert process.stdout.readline() == "training\n"
-        process.send_signal(signal.SIGINT)
+        process.send_signal(ends_by)
         _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == INTERRUPTED
     assert "interrupted" in err

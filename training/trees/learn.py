@@ -214,6 +214,10 @@ def _check(config: TrainConfig, data: Dataset, parts: Splits) -> None:
             "as --model-setting"
         )
     seen = np.bincount(data.labels[parts.train], minlength=len(data.label_names))
+    if 2 * len(seen) > len(data.labels):
+        raise ConfigurationError(
+            f"the label has {len(seen):,} different values in {len(data.labels):,} rows, expected few classes"
+        )
     if not seen.all():
         raise ConfigurationError(
             f"the class {data.label_names[int(seen.argmin())]!r} has no training rows, and {config.model} requires "
