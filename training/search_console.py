@@ -43,8 +43,11 @@ class Following:
             if self._bars:
                 followers.append(stack.enter_context(progress(f"Trial {number}", config.epochs)).epoch)
             if self._track is not None:
-                told = {"study": self._search.name, "trial": number}
-                tracker = stack.enter_context(track_to(self._track, config, self._search.name, **told))
+                from optuna import TrialPruned
+
+                named: dict[str, object] = {"study": self._search.name, "trial": number}
+                run = track_to(self._track, config, self._search.name, stops=(TrialPruned,), **named)
+                tracker = stack.enter_context(run)
                 tracker.settings(config)
                 followers.append(tracker.epoch)
 

@@ -103,13 +103,16 @@ class Tracker:
 
 
 @contextmanager
-def track_to(where: str, config: TrainConfig, experiment: str, **tags: object) -> Iterator[Tracker]:
+def track_to(
+    where: str, config: TrainConfig, experiment: str, *, stops: tuple[type[Exception], ...] = (), **tags: object
+) -> Iterator[Tracker]:
     """Log a run for the length of a block; it ends as finished, failed, or killed by an interruption.
 
     Args:
         where: `mlflow:URI`, such as `mlflow:http://127.0.0.1:5000` or `mlflow:sqlite:///mlflow.db`.
         config: The run's settings, for its name; `Tracker.settings` logs them once nothing is left to the data.
         experiment: Name of the experiment; created if missing.
+        stops: Exceptions that stop a run as an interruption does.
         **tags: Tags of the run, as `candor.NAME`.
 
     Raises:
@@ -130,10 +133,11 @@ def track_to(where: str, config: TrainConfig, experiment: str, **tags: object) -
     tracker = Tracker(client, run)
     tracker.tags(**tags)
     status = "FAILED"
+    killed: tuple[type[BaseException], ...] = (KeyboardInterrupt, *stops)
     try:
         yield tracker
         status = "FINISHED"
-    except KeyboardInterrupt:
+    except killed:
         status = "KILLED"
         raise
     finally:

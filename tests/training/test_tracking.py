@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from optuna import TrialPruned
 from typer.testing import CliRunner
 
 import bundle
@@ -69,9 +70,11 @@ def test_a_run_has_settings_epochs_and_the_bundle(server: str, tmp_path: Path) -
     assert kept == {path.name for path in (made.path / "report").iterdir()}
 
 
-@pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt, "KILLED"), (ValueError, "FAILED")])
+@pytest.mark.parametrize(
+    ("error", "status"), [(KeyboardInterrupt, "KILLED"), (TrialPruned, "KILLED"), (ValueError, "FAILED")]
+)
 def test_a_run_that_does_not_finish_says_so(error: type[BaseException], status: str, server: str) -> None:
-    with pytest.raises(error), track_to(f"mlflow:{server}", TrainConfig(), "digits", trial=3):
+    with pytest.raises(error), track_to(f"mlflow:{server}", TrainConfig(), "digits", stops=(TrialPruned,), trial=3):
         raise error
     (run,) = runs(server, "digits")
     assert (run.info.status, run.data.tags["candor.trial"]) == (status, "3")
