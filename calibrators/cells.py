@@ -133,7 +133,7 @@ def _values(name: str, values: ArrayLike | Sequence[str | None], rows: int) -> n
         return _finite(given.astype(np.float64), where)
     if given.dtype.kind == "U":
         return given.astype(np.object_)
-    kinds = {type(value) for value in given.tolist()} if given.dtype.kind == "O" else {bool}
+    kinds = {type(value) for value in given.tolist()} if given.dtype.kind == "O" else {given.dtype.type}
     if kinds <= {str, type(None)}:
         return given
     if kinds <= {int, float, type(None)}:

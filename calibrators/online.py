@@ -98,7 +98,7 @@ class OnlinePlatt:
         Raises:
             CalibrationDataError: As `forecast`, or another label.
         """
-        if isinstance(label, bool) or label not in (0, 1):
+        if isinstance(label, bool) or not isinstance(label, int | float | np.number) or label not in (0, 1):
             raise CalibrationDataError("Bad label", where="label", found=shown(label), expected="0 or 1")
         bin_ = self._bin(self.forecast(logit))
         self._counts[bin_] += 1
@@ -126,13 +126,23 @@ class OnlinePlatt:
         """Return how much log loss, in nats over all labels, `log_forecast` can lose to the best maps of the grid.
 
         Args:
-            labels: T, number of labels.
-            changes: How often the compared map may change; its maps are the best for each part, in hindsight.
+            labels: T, number of labels, 1 or more.
+            changes: How often the compared map may change, 0 … T − 1; its maps are the best for each part, in
+                hindsight.
 
         Returns:
             log M + changes · log(M / share) + (T − 1 − changes) · log(1 / (1 − share)), for any sequence; infinite with
             changes and a share of 0.
+
+        Raises:
+            CalibrationDataError: Not whole numbers in these ranges.
         """
+        check_count(labels, "labels")
+        check_count(changes, "changes", least=0)
+        if changes >= labels:
+            raise CalibrationDataError(
+                "Bad option", where="changes", found=str(changes), expected=f"fewer than the {labels} labels"
+            )
         count = len(self.slopes)
         turns = changes * math.log(count / self.share) if changes and self.share else math.inf if changes else 0.0
         return math.log(count) + turns - max(labels - 1 - changes, 0) * math.log1p(-self.share)

@@ -112,6 +112,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         X, y, groups, sample_weight = indexable(X, y, groups, sample_weight)
         names = column_or_1d(y, warn=True)
         prefit = self.cv == "prefit" if isinstance(self.cv, str) else isinstance(self.estimator, FrozenEstimator)
+        if prefit:
+            check_is_fitted(self.estimator)
         classes: npt.NDArray[Any] = np.asarray(self.estimator.classes_) if prefit else np.unique(names)
         counted = names if sample_weight is None else names[np.asarray(sample_weight) != 0]
         if len(classes if prefit else np.unique(counted)) < 2:
@@ -230,7 +232,9 @@ def _fold(
 
 def _logits(estimator: Any, X: Any, classes: npt.NDArray[Any], floor: float | None) -> Doubles:
     """Return logits (N, K) of a fitted classifier; classes that it never saw have the floor as their share."""
-    response = next(name for name in _RESPONSES if hasattr(estimator, name))
+    response = next((name for name in _RESPONSES if hasattr(estimator, name)), None)
+    if response is None:
+        raise TypeError(f"{type(estimator).__name__} has none of {', '.join(_RESPONSES)}: it is not a classifier")
     scores = np.asarray(getattr(estimator, response)(X), np.float64)
     least = _floor(estimator, len(classes)) if floor is None else floor
     if scores.ndim == 1:

@@ -89,8 +89,9 @@ def solve_on_reference(
 def fingerprint(rows: LabelledLogits) -> str:
     """Return what identifies reference rows in the ledger of looks.
 
-    It is made of the labels' frequencies and the shape of the logits' distribution: it stays the same if a model is
-    exported again, and in another order, scale or rounding of the rows.
+    It is made of the labels' frequencies and the shape of the logits' distribution to five digits: it stays the same if
+    a model is exported again, and in another order or scale of the rows. Coarse rounding (float16) may change it, and a
+    row more or less does.
 
     Example:
         >>> logits, labels = np.random.default_rng(0).normal(size=(99, 3)).astype(np.float32), np.arange(99) % 3

@@ -74,3 +74,13 @@ def test_bad_input_is_refused():
     for logit, label in ((np.nan, 1), (np.inf, 1), ("1", 1), (1.0, 2), (1.0, True)):
         with pytest.raises(CalibrationDataError, match="Bad l"):
             OnlinePlatt().update(logit, label)
+
+
+def test_labels_and_changes_that_do_not_fit_are_refused():
+    online = OnlinePlatt()
+    for label in (np.array([1, 0]), "1", True, 2):
+        with pytest.raises(CalibrationDataError, match="Bad label"):
+            online.update(1.0, label)
+    for labels, changes in ((0, 0), ("5", 0), (5, -1), (5, 5)):
+        with pytest.raises(CalibrationDataError):
+            online.regret_bound(labels, changes)

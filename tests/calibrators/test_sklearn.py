@@ -13,8 +13,9 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, ShuffleSplit, StratifiedKFold, cross_val_predict
 from sklearn.naive_bayes import GaussianNB
@@ -184,3 +185,11 @@ def test_the_guide_runs():
 def test_calibrators_alone_do_not_import_scikit_learn():
     code = "import sys, calibrators; sys.exit('sklearn' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_is_no_classifier_and_what_is_not_fitted_are_refused():
+    rows, labels = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
+    with pytest.raises(TypeError, match="Ridge has none of"):
+        CalibratedClassifier(Ridge()).fit(rows, labels)
+    with pytest.raises(NotFittedError):
+        CalibratedClassifier(GaussianNB(), cv="prefit").fit(rows, labels)
