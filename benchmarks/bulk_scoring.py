@@ -30,6 +30,7 @@ from arro3.core import Array, RecordBatch, RecordBatchReader
 from arro3.io import write_parquet
 
 import bundle as bundles
+from benchmarks.serving.processors import seconds_of
 
 COLUMNS = 20
 BATCH = 4_096
@@ -124,7 +125,7 @@ def scored(root: Path, rows: int) -> dict[str, float]:
             processes = tree(process.pid)
             peak[0] = max(peak[0], sum(map(resident_mb, processes)))
             for each in processes:
-                spent[each] = max(spent.get(each, 0.0), cpu_s(each))  # 0 once it has ended
+                spent[each] = max(spent.get(each, 0.0), seconds_of(each))  # 0 once it has ended
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -160,15 +161,6 @@ def tree(pid: int) -> list[int]:
     except OSError:
         return []
     return [pid, *(each for child in children for each in tree(int(child)))]
-
-
-def cpu_s(pid: int) -> float:
-    """Return the CPU seconds of a process so far."""
-    try:
-        cells = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return sum(map(int, cells[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident_mb(pid: int) -> float:

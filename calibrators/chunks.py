@@ -197,7 +197,7 @@ def _sum_to_one(chunk: Floats, sums: Floats) -> bool:
 
 
 def _check(chunk: Floats, sums: Floats, start: int) -> None:
-    """Refuse rows that are no distributions, naming the first entry or row at fault."""
+    """Raise CalibrationDataError unless each row is a distribution; it names the first entry or row at fault."""
     if np.minimum.reduce(chunk, axis=None) >= 0 and _sum_to_one(chunk, sums):
         return
     bad = ~((chunk >= 0) & (chunk <= 1))

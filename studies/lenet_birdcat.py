@@ -228,7 +228,7 @@ def _scaling(groups: dict[str, list[Result]]) -> list[Claim]:
             other=at("test", "none", "ece"),
             baseline=f"{name} before TS",
             higher=False,
-            published=printed if name in (_PLAIN, _PADDED, _PADDED + _MORE, _CONSTANT) else None,
+            published=printed if name in (_PLAIN, _PADDED, _PADDED_AND_MORE, _CONSTANT) else None,
         )
         for name, results in groups.items()
     ]

@@ -16,7 +16,7 @@ from studies.verdicts import Claim, Question, findings
 from training.config import TrainConfig
 
 NAME = "losses-cifar10"
-SEEDS = {"small": 3, "full": 3}
+SEEDS = 3
 LOSSES: dict[str, dict[str, float]] = {
     "cross_entropy": {},
     "lp_norm": {"alpha": 0.01, "p": 1.0},
@@ -63,7 +63,7 @@ def cells(scale: Scale, seeds: int | None) -> list[Cell]:
             f"{network}-{loss}@{seed}",
             TrainConfig(**recipe, model=network, loss=loss, coefficients=coefficients, seed=seed),
         )
-        for seed in range(seeds or SEEDS[scale])
+        for seed in range(seeds or SEEDS)
         for network in networks
         for loss, coefficients in losses.items()
     ]

@@ -151,8 +151,8 @@ def train_command(
     workers: Annotated[
         int | None,
         typer.Option(
-            help="Processes on the Ray cluster that train one network together, each with `--threads` CPUs, by default "
-            "one. Default: 1.",
+            help="Processes on the Ray cluster that train one network together, each with `--threads` CPUs (one if not "
+            "given). Default: 1.",
             rich_help_panel="Machine",
             show_default=False,
         ),

@@ -34,13 +34,15 @@ def processes(pid: int, mark: str) -> set[int]:
 
 def processor_seconds(pid: int, mark: str) -> float:
     """Return the user and system time so far of the living processes of a server, in seconds."""
-    ticks = 0
-    for one in processes(pid, mark):
-        try:
-            ticks += sum(map(int, _fields(one)[11:13]))
-        except OSError:
-            continue
-    return ticks / _TICKS_PER_S
+    return sum(map(seconds_of, processes(pid, mark)))
+
+
+def seconds_of(pid: int) -> float:
+    """Return the user and system time of a process so far, in seconds; 0 if it has ended."""
+    try:
+        return sum(map(int, _fields(pid)[11:13])) / _TICKS_PER_S
+    except OSError:
+        return 0.0
 
 
 def _fields(pid: int) -> list[str]:

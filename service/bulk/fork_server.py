@@ -1,4 +1,4 @@
-"""A process that imports modules once and of which others are copies, so that they start at once."""
+"""A process that imports what scores, once; those that score are copies of it, so they start at once."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from typing import Final
 
+_MODULE: Final = "service.bulk.worker"
 _THREADS: Final = "OMP_NUM_THREADS"
 
 
-def begin(module: str) -> ForkServerContext:
-    """Let the process import a module while the caller goes on; return the context whose processes are its copies.
+def begin() -> ForkServerContext:
+    """Let the process import while the caller goes on; return the context whose processes are its copies.
 
     They are not copies of the caller, which has threads and locks. Numerical libraries have one thread in them.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([module])
+    context.set_forkserver_preload([_MODULE])
     before = os.environ.get(_THREADS)
     os.environ[_THREADS] = "1"
     try:

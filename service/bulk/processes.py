@@ -18,7 +18,7 @@ Parts = Iterator[tuple[Part, str]]
 
 
 class Team:
-    """Processes that score, copies of one that imports modules while the caller loads the model and reads the files.
+    """Processes that score. They are copies of one that imports modules while the caller loads the model.
 
     Args:
         processes: Number of processes; with one, the caller's process scores.
@@ -31,7 +31,7 @@ class Team:
         self.processes = processes
         self._members: dict[Connection, Any] = {}
         if processes > 1:
-            self._context = fork_server.begin(Worker.__module__)
+            self._context = fork_server.begin()
 
     def __enter__(self) -> Self:
         return self

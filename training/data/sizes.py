@@ -94,9 +94,9 @@ def _reference(data: Dataset, rows: int, certify_share: float) -> tuple[int, str
         return chosen, told + f"about {round(chosen * certify_share):,} of them certify."
     name = data.label_names[int(counts.argmin())]
     certify = round(chosen * certify_share * counts.min() / max(rows, 1))
-    highest = (1 - CONFIDENCE) ** (1 / max(certify, 1))
     if not certify:
         return chosen, told + f"{name!r}, the rarer class, is too rare to certify a precision or recall."
+    highest = (1 - CONFIDENCE) ** (1 / certify)
     told += (
         f"about {certify:,} certify rows of {name!r}, the rarer class, which can certify a precision or recall of "
         f"up to {highest:.3f} at {CONFIDENCE:.0%} confidence"

@@ -88,7 +88,7 @@ def score(
     if the policy has prediction sets, set; and manifest.json. Exits 1 when rows were refused.
     """
     if processes != 1 and ray is None:
-        fork_server.begin("service.bulk.worker")  # which imports modules while this process does
+        fork_server.begin()  # it imports modules while this process does
     from service.bulk import Options
     from service.bulk import score as score_files
     from service.commands.bulk.progress import progress_bar
