@@ -334,9 +334,10 @@ def _monitoring(model: str, status: Status) -> Iterable[Gauge]:
         if monitor.ended_at is None and monitor.kind != "challenger":
             named = {"model": model, "monitor": monitor.name}
             yield "candor_monitor_evidence", "Evidence of a monitor, natural logarithm.", named, monitor.evidence
-        if monitor.ended_at is None and monitor.kind == "calibration":
-            fired = monitor.fired_at is not None
-            yield "candor_calibration_alarm", "Whether the calibration alarm has fired: 1, else 0.", of_model, fired
+    running = [one for one in status.monitors if one.ended_at is None and one.kind.endswith("calibration")]
+    if running:
+        fired = any(one.fired_at is not None for one in running)
+        yield "candor_calibration_alarm", "Whether a calibration alarm has fired: 1, else 0.", of_model, fired
     if status.estimates is None:
         return
     labelled, recent = status.estimates.document["labelled"], status.estimates.document["recent"]

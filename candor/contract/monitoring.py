@@ -66,12 +66,23 @@ class WatchedCertificate(Answer):
 
 
 class CalibrationAlarm(Answer):
-    """The monitor of the calibration: whether confidences are off by more than `tolerance`."""
+    """The calibration of the predicted label in all traffic: whether confidences are off by more than `tolerance`."""
 
     fired: bool
     tolerance: float | None
     job: str | None = Field(description="Recalibration job that the alarm started; null for none.")
     monitor: Monitor | None
+
+
+class WatchedCalibration(Answer):
+    """The calibration of a policy's positive class, and its monitor."""
+
+    name: str
+    label: str = Field(description="The class, or `top` for the predicted label.")
+    segment: str | None = Field(description="Part of the traffic; null for all of it.")
+    fired: bool
+    job: str | None = Field(description="Recalibration job that the alarm started; null for none.")
+    monitor: Monitor | None = Field(description="Null before the first test.")
 
 
 class Estimate(Answer):
@@ -150,6 +161,9 @@ class Monitoring(Answer):
     alpha: float = Field(description="Error probability shared by all monitors of a kind.")
     certificates: tuple[WatchedCertificate, ...] = Field(description="Certificates in force.")
     alarm: CalibrationAlarm
+    calibration: tuple[WatchedCalibration, ...] = Field(
+        (), description="The positive class of each policy, in all traffic and in each segment; same tolerance."
+    )
     estimates: Estimates | None = Field(description="Null before the first estimate.")
     guard: Guard | None = Field(None, description="The latest guard of an activation; null without one.")
     drift: InputDrift | None = Field(None, description="Null where it is not tested; `no_drift` says why.")

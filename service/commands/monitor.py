@@ -30,8 +30,10 @@ def monitor(url: Url = DEFAULT_URL, api_key: Key = None, model: Model = None, as
             console.print(f"[red]{escape(one.name)}[/red]: {escape(str(one.reason))}", soft_wrap=True)
         if one.per_day is not None and one.per_day.warning is not None:
             console.print(f"[yellow]{escape(one.name)}[/yellow]: {escape(one.per_day.warning)}", soft_wrap=True)
-    if found.alarm.fired:
-        started = f"; recalibration {found.alarm.job} has started" if found.alarm.job else ": candor recalibrate"
+    off = [one.job for one in found.calibration if one.fired]
+    if found.alarm.fired or off:
+        job = next(filter(None, [found.alarm.job, *off]), None)
+        started = f"; recalibration {job} has started" if job else ": candor recalibrate"
         console.print(f"[yellow]The calibration is off: recalibrate{escape(started)}[/yellow]")
     for line in _drift(found):
         console.print(line)
@@ -64,9 +66,11 @@ def _monitors(found: Monitoring) -> Table:
         if one.propensity is not None:
             sought = "[green]quiet[/green]" if one.propensity.fired_at is None else "[red]alarm[/red]"
             table.add_row(escape(f"{one.name}/propensity"), "sought as logged", sought, *_evidence(one.propensity))
-    state = "[red]alarm[/red]" if found.alarm.fired else "[green]quiet[/green]"
     promise = "" if found.alarm.tolerance is None else f"within {found.alarm.tolerance:g}"
-    table.add_row("calibration", promise, state, *_evidence(found.alarm.monitor))
+    watched = [("calibration", found.alarm.monitor), *((one.name, one.monitor) for one in found.calibration)]
+    for name, monitor in watched:
+        state = "[green]quiet[/green]" if monitor is None or monitor.fired_at is None else "[red]alarm[/red]"
+        table.add_row(escape(name), promise, state, *_evidence(monitor))
     return table
 
 

@@ -34,7 +34,7 @@ class Watched:
 
 
 def watched(monitoring: Monitoring) -> list[Watched]:
-    """Return the monitors of certificates, then that of the calibration."""
+    """Return the monitors of certificates, then those of the calibration."""
     alarm = monitoring.alarm
     calibrated = "calibrated" if alarm.tolerance is None else f"calibrated within {alarm.tolerance:g}"
     found = [
@@ -48,6 +48,7 @@ def watched(monitoring: Monitoring) -> list[Watched]:
         if certificate.propensity is not None
     ]
     found.append(("calibration", calibrated, alarm.monitor))
+    found += [(one.name, calibrated, one.monitor) for one in monitoring.calibration]
     return [_of(place, *each) for place, each in enumerate(found)]
 
 

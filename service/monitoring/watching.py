@@ -6,10 +6,11 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from candor.contract.policies import TOP
 from service.decisions.calibrated import Calibrated
 from service.decisions.rows import Rows, ScoredRows
 from service.decisions.solved import SolvedPolicy
@@ -34,7 +35,7 @@ class Subject:
     Attributes:
         watched: Its names.
         document: Document of a new monitor for it.
-        policy: Policy of the certificate; None for the calibration.
+        policy: Policy of the certificate, or one whose positive class it is about; None for others.
         segment: Its segment; None for all traffic.
         challenger: The challenger; None for other statements.
     """
@@ -49,7 +50,8 @@ class Subject:
 def subjects(served: Served, tolerance: float, challengers: Sequence[Challenger] = ()) -> list[Subject]:
     """Return the statements to monitor: the calibration, each valid certificate, and each challenger.
 
-    A certificate that rests on traffic has two: its promise, and the propensities behind it.
+    The calibration is watched of the predicted label, of the positive class of each policy, and of both in each segment
+    of the policy. A certificate that rests on traffic has two: its promise, and the propensities behind it.
 
     Args:
         served: The active revision, with voided certificates marked.
@@ -58,7 +60,7 @@ def subjects(served: Served, tolerance: float, challengers: Sequence[Challenger]
     """
     of = json.dumps([served.revision.model_digest, served.revision.calibrator.to_dict()], sort_keys=True)
     return [
-        _calibration(served, tolerance, of),
+        *_calibrations(served, tolerance, of),
         *_certificates(served, of),
         *(_challenger(served, one) for one in challengers if one.revision != served.revision.id),
     ]
@@ -69,15 +71,29 @@ def name_of(policy: str, action: str, segment: str | None) -> str:
     return "/".join([policy, action] if segment is None else [policy, action, segment])
 
 
-def _calibration(served: Served, tolerance: float, of: str) -> Subject:
-    floor = min((_floor(solved) for solved in served.policies.values()), default=1.0)
-    document = CalibrationMonitor(tolerance=tolerance, floor=floor, level=_UNSET_LEVEL, since=_UNSET_SINCE).to_dict()
-    return Subject(Watched("calibration", CALIBRATION, _digest(of, document)), document)
+def _calibrations(served: Served, tolerance: float, of: str) -> Iterator[Subject]:
+    document = CalibrationMonitor(
+        tolerance=tolerance, floor=_smallest_floor(served), level=_UNSET_LEVEL, since=_UNSET_SINCE
+    ).to_dict()
+    yield Subject(Watched("calibration", CALIBRATION, _digest(of, document)), document)
+    parts: dict[tuple[str, str | None], SolvedPolicy] = {}
+    for solved in served.policies.values():
+        segments = () if solved.policy.segments is None else solved.policy.segments.values
+        for segment in (None, *segments):
+            parts.setdefault((solved.policy.positive, segment), solved)
+    parts.pop((TOP, None), None)
+    for positive, segment in sorted(parts, key=lambda part: part[1] is not None):  # all traffic first
+        name = "/".join([CALIBRATION, positive] if segment is None else [CALIBRATION, positive, segment])
+        watched = Watched("class_calibration", name, _digest(of, document, name))
+        yield Subject(watched, document, parts[positive, segment], segment)
+
+
+def _smallest_floor(served: Served) -> float:
+    return min((_floor(solved) for solved in served.policies.values()), default=1.0)
 
 
 def _challenger(served: Served, challenger: Challenger) -> Subject:
-    floor = min((_floor(solved) for solved in served.policies.values()), default=1.0)
-    document = Comparison(floor=floor, level=_UNSET_LEVEL, through=_UNSET_SINCE).to_dict()
+    document = Comparison(floor=_smallest_floor(served), level=_UNSET_LEVEL, through=_UNSET_SINCE).to_dict()
     subject = subject_of(served.revision.id, challenger)
     watched = Watched("challenger", challenger.name, subject, since=challenger.since)
     return Subject(watched, document, challenger=challenger)
@@ -127,8 +143,8 @@ def _floor(solved: SolvedPolicy) -> float:
     return float(solved.propensities[solved.propensities > 0].min())
 
 
-def _digest(of: str, document: dict[str, Any], certificate: str | None = None) -> str:
-    said = [of, document, certificate]
+def _digest(of: str, document: dict[str, Any], what: str | None = None) -> str:
+    said = [of, document, what]
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
@@ -147,7 +163,7 @@ def count(
     """
     by_subject = {subject.watched.subject: subject for subject in wanted}
     views = _Views(served, rows)
-    counted = []
+    counted: list[Counted] = []
     for stored in due:
         subject = by_subject[stored.subject]
         if subject.challenger is not None:
@@ -155,9 +171,11 @@ def count(
         monitor = _MONITORS[stored.kind](stored.document)
         view = views.of(subject)
         monitor.update(view, through=end)
-        # Predictions before the activation were used to fit the calibrator or came from another one; many labels of
-        # predictions after the cohort have not arrived yet.
+        # A recalibration is of all traffic, and one answers every alarm of a cohort. Predictions before the activation
+        # were used to fit the calibrator or came from another one; many labels of those after the cohort are to come.
+        asks = stored.kind in _CALIBRATIONS and subject.segment is None and monitor.alarm.fired_at is not None
         request = RefitRequest(mode="propose", since_us=stored.since, until_us=end, window_by_rule=True)
+        wanted_here = refit and asks and not any(one.refit for one in counted)
         counted.append(
             Counted(
                 before=stored,
@@ -166,15 +184,17 @@ def count(
                 through=end,
                 rows=len(view) > 0,
                 fired_at=monitor.alarm.fired_at,
-                refit=asdict(request) if refit and stored.kind == "calibration" else None,
+                refit=asdict(request) if wanted_here else None,
             )
         )
     return counted
 
 
+_CALIBRATIONS: Final = ("calibration", "class_calibration")
 _MONITORS: dict[str, Callable[[dict[str, Any]], CertificateMonitor | CalibrationMonitor | PropensityMonitor]] = {
     "certificate": CertificateMonitor.from_dict,
     "calibration": CalibrationMonitor.from_dict,
+    "class_calibration": CalibrationMonitor.from_dict,
     "propensity": PropensityMonitor.from_dict,
 }
 

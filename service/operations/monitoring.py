@@ -6,16 +6,25 @@ import math
 from collections.abc import Iterator
 
 from candor.contract.certificates import Certificate
-from candor.contract.monitoring import CalibrationAlarm, DailyRows, Estimates, Monitor, Monitoring, WatchedCertificate
+from candor.contract.monitoring import (
+    CalibrationAlarm,
+    DailyRows,
+    Estimates,
+    Monitor,
+    Monitoring,
+    WatchedCalibration,
+    WatchedCertificate,
+)
 from service.decisions.maturity import maturity_us
 from service.decisions.solved import SolvedPolicy
 from service.decisions.voided import key_of
 from service.monitoring.thread import Status
-from service.monitoring.watching import name_of
+from service.monitoring.watching import name_of, subjects
 from service.operations.activation import guard_of
 from service.operations.drift import input_drift, why_no_drift
 from service.runtime import Runtime
 from service.serving.model import Model
+from service.serving.plane import Served
 from service.state.database import now_us
 from service.state.monitors import StoredMonitor
 from service.state.traffic import DAYS
@@ -46,6 +55,7 @@ def monitoring(runtime: Runtime, model: Model) -> Monitoring:
             for certificate in _certificates(served.revision.model_digest, solved, status, day)
         ),
         alarm=_alarm(status),
+        calibration=tuple(_calibrations(served, status, settings.monitor_tolerance)),
         estimates=None
         if estimated is None
         else Estimates.model_construct(revision=estimated.revision, at=iso(estimated.at), **estimated.document),
@@ -105,6 +115,22 @@ def _alarm(status: Status) -> CalibrationAlarm:
         job=monitor.job,
         monitor=_monitor(monitor),
     )
+
+
+def _calibrations(served: Served, status: Status, tolerance: float) -> Iterator[WatchedCalibration]:
+    found = {one.subject: one for one in status.monitors if one.ended_at is None}
+    for subject in subjects(served, tolerance):
+        if subject.policy is None or subject.watched.kind != "class_calibration":
+            continue
+        stored = found.get(subject.watched.subject)
+        yield WatchedCalibration(
+            name=subject.watched.name,
+            label=subject.policy.policy.positive,
+            segment=subject.segment,
+            fired=stored is not None and stored.fired_at is not None,
+            job=None if stored is None else stored.job,
+            monitor=None if stored is None else _monitor(stored),
+        )
 
 
 def _monitor(one: StoredMonitor) -> Monitor:

@@ -23,7 +23,7 @@ from service.state.numbering import take_number
 from service.state.tables import activations, compared_groups, estimates, monitors
 from service.state.tables import audit as audit_log
 
-Kind = Literal["certificate", "calibration", "propensity", "challenger"]
+Kind = Literal["certificate", "calibration", "class_calibration", "propensity", "challenger"]
 BY = "monitor"
 """Actor of alarms and proposals in the audit log."""
 ALARM = "alarm"
@@ -38,8 +38,9 @@ class Watched:
 
     Attributes:
         kind: Kind of the monitor.
-        name: Display name: "auto-read/accept", with segments "auto-read/accept/DE", "calibration", or that of a
-            challenger. The audit of a certificate's propensities adds "/propensity".
+        name: Display name: "auto-read/accept", with segments "auto-read/accept/DE", "calibration", of a class
+            "calibration/fraud" or "calibration/fraud/DE", or that of a challenger. The audit of a certificate's
+            propensities adds "/propensity".
         subject: Digest of the whole statement: a monitor continues while this stays active.
         certificate: Key of the certificate; None for all others.
         since: Earliest start, microseconds since the epoch, UTC; no monitor starts before the activation.

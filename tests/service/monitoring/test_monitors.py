@@ -260,7 +260,8 @@ def test_monitors_go_on_where_an_activation_changes_nothing_for_them(
     service.teach(digits.images[:200], digits.labels[:200])
     service.runtime.monitors.step()
     first = {one.name: one for one in MonitorStore(service.runtime.database).of("digits")}
-    assert {name: one.place for name, one in first.items()} == {"calibration": 1, "auto-read/accept": 1}
+    places = {name: one.place for name, one in first.items()}
+    assert places == {"calibration": 1, "calibration/0": 1, "auto-read/accept": 1}  # flag-zero is about 0
     assert first["auto-read/accept"].document["level"] == pytest.approx(0.05 / 2)
 
     service.activate(service.propose_policy("other"))
@@ -306,6 +307,48 @@ def test_a_calibration_that_is_off_asks_for_one_refit(watched: Callable[..., InT
     service.runtime.monitors.step()
     renewed = monitoring(service)["alarm"]
     assert (renewed["fired"], renewed["job"], renewed["monitor"]["place"]) == (False, None, 2)
+
+
+def test_a_class_is_watched_for_itself_and_in_each_segment(
+    watched: Callable[..., InThread], digits: Digits, spawn: Any
+) -> None:
+    """One nine of two is no nine in the south: its probability is off there, that of the predicted label little."""
+    service = watched(alarm_refit="propose")
+    segments = {"values": ["north", "south"]}
+    put = service.http.put("/v1/models/digits/policies/auto-read", json=CAREFUL | {"segments": segments})
+    service.activate(put.json()["id"])
+    nine = {"positive": "9", "bands": [{"action": "flag", "when": {"min_probability": 0.5}}, {"action": "allow"}]}
+    put = service.http.put("/v1/models/digits/policies/nines", json=nine | {"segments": segments})
+    service.activate(put.json()["id"])
+    truth = np.array(digits.labels[:900])
+    few = (truth == "9") & (np.arange(900) % 2 == 0)
+    teach(service, digits.images[:900], np.where(few, "4", truth).tolist(), "south")
+    teach(service, digits.images[900:1500], digits.labels[900:1500], "north")
+    assert all(one["monitor"] is None for one in monitoring(service)["calibration"])
+    service.runtime.monitors.step()
+
+    found = monitoring(service)
+    watches = {one["name"]: one for one in found["calibration"]}
+    assert [*watches] == [
+        *("calibration/0", "calibration/9"),
+        *("calibration/top/north", "calibration/top/south", "calibration/9/north", "calibration/9/south"),
+    ]
+    assert [(one["label"], one["segment"]) for one in watches.values()][-1] == ("9", "south")
+    evidence = {name: one["monitor"]["evidence"] for name, one in watches.items()}
+    assert evidence["calibration/9/south"] > max(evidence["calibration/9/north"], evidence["calibration/0"])
+    assert watches["calibration/9/south"]["monitor"]["rows"] < watches["calibration/9"]["monitor"]["rows"]
+    fired = {name for name, one in watches.items() if one["fired"]}
+    assert fired == {"calibration/9", "calibration/9/south"}
+    assert not found["alarm"]["fired"]
+    assert service.metric("candor_calibration_alarm", model="digits") == 1
+    assert watches["calibration/9/south"]["job"] is None
+    job = watches["calibration/9"]["job"]
+    until(lambda: service.http.get(f"/v1/jobs/{job}").json()["state"] == "done")
+    shown = spawn.run("monitor", url=service.url)
+    assert [line.split()[:4] for line in shown.stdout.splitlines() if line.startswith("calibration/9/south")] == [
+        ["calibration/9/south", "within", "0.02", "alarm"]
+    ]
+    assert f"recalibration {job} has started" in shown.stdout
 
 
 def test_estimates_tell_what_labels_say(watched: Callable[..., InThread], digits: Digits) -> None:

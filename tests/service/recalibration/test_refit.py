@@ -35,6 +35,8 @@ NAMES = ("a", "b", "c", "d")
 DAY_US = 86_400_000_000
 NOW = 1_800_000_000_000_000
 SCALE = 6.0
+FAR = np.array([[6, 0, 0, 0]], dtype=np.float32)
+"""Where the active temperature and half of it differ most; no row of a twentieth of the scale comes near."""
 POLICY = parse_policy(
     {
         "id": "auto",
@@ -144,6 +146,7 @@ def run(
     limits: Limits = NO_CAPS,
     numbers: dict[str, int] | None = None,
     spent: int = 1,
+    ordinal: int = 1,
     pairs: LabelPairs | None = None,
     **request: Any,
 ) -> dict[str, Any]:
@@ -167,8 +170,8 @@ def run(
         counted = dict.fromkeys(looks["certify"], 1) | (numbers or {})
         return {
             "attempt": 1,
-            "ordinal": 1,
-            "looks": {key: {"number": number, "ordinal": 1, "spent": spent} for key, number in counted.items()},
+            "ordinal": ordinal,
+            "looks": {key: {"number": number, "ordinal": ordinal, "spent": spent} for key, number in counted.items()},
         }
 
     return refit(task, revision, bundle, WindowRows(rows, pending=3, pairs=pairs), seed=1, at=NOW, show=show)
@@ -216,6 +219,37 @@ def solved_in(outcome: dict[str, Any]) -> dict[str, SolvedPolicy]:
 def certificate(outcome: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = outcome["report"]["policies"]["auto"]["certified"]["accept"]
     return found
+
+
+@pytest.mark.parametrize("role", [FIT, CERTIFY])
+def test_a_row_that_could_be_harmed_counts_whatever_its_role(revision: Revision, bundle: Any, role: int) -> None:
+    """It has no label: its features show what the worst one would cost where no gate row lies."""
+    logits, labels = draw(3000, seed=1, temperature=10.0)
+    rows = logged(logits / 20, labels)
+    one = rows.take(np.flatnonzero(roles(rows.group) == role)[:1])
+    nothing = {"label": np.array([NO_LABEL]), "labelled": np.array([False]), "labelled_at": np.array([0])}
+    far = replace(one, logits=FAR, propensity=np.zeros(1), sought=np.array([False]), **nothing)
+    gates = [run(revision, bundle, each)["report"]["gate"] for each in (rows, Rows.concat([rows, far]))]
+    without, with_it = (gate["nll"] for gate in gates)
+    assert with_it["difference"] == without["difference"]
+    assert with_it["upper"] > without["upper"] + 0.001
+
+
+def test_each_look_draws_anew(revision: Revision, bundle: Any) -> None:
+    """An installation whose first draw is unlucky does not keep it for ever."""
+    logits, labels = draw(3000, seed=1)
+    rng = np.random.default_rng(2)
+    propensity = np.where(rng.random(3000) < 0.5, 0.5, 1.0)
+    rows = logged(logits, labels, propensity=propensity, sought=rng.random(3000) < propensity)
+
+    def drawn(ordinal: int) -> tuple[int, int]:
+        outcome = run(revision, bundle, rows, ordinal=ordinal, calibrator="vector")
+        return certificate(outcome)["n"], outcome["report"]["gate"]["rows"]
+
+    found = [drawn(ordinal) for ordinal in (1, 1, 2, 3)]
+    assert found[0] == found[1]
+    assert len({n for n, _ in found}) > 1
+    assert len({rows for _, rows in found}) > 1
 
 
 def test_a_drift_is_mended_and_the_gate_passes(revision: Revision, bundle: Any) -> None:

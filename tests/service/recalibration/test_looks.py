@@ -1,0 +1,88 @@
+"""Looks of a running service: which rows it takes for fresh, and that each look draws anew."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+import bundle as bundles
+from candor.contract.certificates import Basis
+from service.serving import proposals
+from service.state.database import now_us
+from service.times import iso
+
+from ..conftest import Digits, InThread, contents
+
+pytestmark = pytest.mark.usefixtures("refits_here", "proofs_here")
+ROWS = 600
+
+
+def recalibrated(service: InThread, since: int | None = None) -> dict[str, Any]:
+    source = {} if since is None else {"source": {"feedback": {"since": iso(since)}}}
+    answer = service.recalibrate(mode="dry_run", **source)
+    assert answer.status_code == 200, answer.text
+    document: dict[str, Any] = answer.json()
+    return document
+
+
+def looks(found: dict[str, Any]) -> tuple[Basis, int]:
+    """Return what certified "accept", and the look at it."""
+    certificate = found["policies"]["auto-read"]["certified"]["accept"]
+    return certificate["basis"], certificate["looks"]
+
+
+def test_inputs_that_return_with_their_labels_are_not_fresh(service: InThread, digits: Digits) -> None:
+    """Whatever their ids and times, for the gate and for certificates; other inputs are."""
+    service.teach(digits.images[:ROWS], digits.labels[:ROWS])
+    first = recalibrated(service)
+    assert (first["gate"]["attempt"], looks(first)) == (1, ("traffic", 1))
+    replay = now_us()
+    service.teach(digits.images[:ROWS], digits.labels[:ROWS])
+    again = recalibrated(service, since=replay)
+    assert again["rows"]["gate"] == first["rows"]["gate"]
+    assert (again["gate"]["attempt"], looks(again)) == (2, ("traffic", 2))
+    others = now_us()
+    service.teach(digits.images[ROWS : 2 * ROWS], digits.labels[ROWS : 2 * ROWS])
+    fresh = recalibrated(service, since=others)
+    assert (fresh["gate"]["attempt"], looks(fresh)) == (1, ("traffic", 1))
+
+
+def test_the_same_weights_in_another_file_show_the_same_reference_rows(
+    start: Callable[..., InThread], digits: Digits, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(digits.root, tmp_path / "bundles"))
+    policy = tmp_path / "policies" / "digits" / "auto-read.yaml"
+    policy.parent.mkdir(parents=True)
+    bands = [{"action": "accept", "when": {"min_precision": 0.97}}, {"action": "review"}]
+    policy.write_text(json.dumps({"id": "auto-read", "bands": bands, "explore": {"share": 1.0, "actions": ["accept"]}}))
+    service = start(bundles=root, policies=tmp_path / "policies")
+    exported = onnx.load_from_string(digits.bundle.model_bytes)
+    exported.producer_name = "another exporter"
+    bundles.write(root, contents(digits.bundle, model_bytes=exported.SerializeToString()))
+    revision = service.http.post("/v1/models/digits/load").json()["proposed"]["2"]
+    proposed = service.http.get(f"/v1/models/digits/revisions/{revision}").json()
+    certificates = [band["certificate"] for band in proposed["policies"]["auto-read"]["bands"]]
+    assert [(one["basis"], one["looks"]) for one in certificates if one] == [("reference", 2)]
+    service.activate(revision)
+    service.teach(digits.images[:200], digits.labels[:200])  # too few to certify
+    assert looks(recalibrated(service)) == ("reference", 3)
+
+
+def test_each_look_at_reference_rows_draws_anew(service: InThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    solve, seeds = proposals.solve_on_reference, []
+
+    def spied(*given: Any, seed: int = 0, **options: Any) -> Any:
+        seeds.append(seed)
+        return solve(*given, seed=seed, **options)
+
+    monkeypatch.setattr(proposals, "solve_on_reference", spied)
+    document = {"bands": [{"action": "accept", "when": {"min_precision": 0.9}}, {"action": "review"}]}
+    for name in ("one", "another"):
+        assert service.http.put(f"/v1/models/digits/policies/{name}", json=document).status_code == 201
+    assert len(set(seeds)) == len(seeds) == 2
