@@ -66,12 +66,12 @@ class Document:
             self._refuse(field, value, f"a number from {least:g} to {most:g}")
         return float(value)
 
-    def number_or_null(self, field: str) -> float | None:
-        """Take a finite number, or null."""
+    def number_or_null(self, field: str, least: float = -math.inf) -> float | None:
+        """Take a finite number from ``least``, or null."""
         if self._left.get(field, 0) is None:
             self._take(field)
             return None
-        return self.number(field)
+        return self.number(field, least)
 
     def text(self, field: str) -> str | None:
         """Take a string, or null."""

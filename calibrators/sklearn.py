@@ -22,6 +22,8 @@ from sklearn.utils.validation import _check_method_params, check_is_fitted, colu
 
 from calibrators.arrays import ArrayLike, Doubles, Floats, Labels
 from calibrators.calibrator import Calibrator
+from calibrators.methods.auto import Auto
+from calibrators.methods.tops import calibration_warning
 from calibrators.registry import unfitted
 from calibrators.softmax import PROBABILITY_FLOOR, logits_from_probabilities
 
@@ -54,6 +56,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         classes_: (K,) labels of the classes, sorted.
         calibrator_: The fitted calibrator; `calibrator_.report_` for ``"auto"``.
         estimators_: The fitted classifiers: one, or with `ensemble` one per fold.
+        warnings_: What is wrong with the calibrator, such as an ECE above 95 % of calibrated models: for ``"auto"`` on
+            rows that each fit had not seen, for other methods on the fit rows, where an ECE is too small.
 
     Example:
         >>> from sklearn.datasets import make_classification
@@ -132,6 +136,11 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         weight = None if sample_weight is None else np.asarray(sample_weight)[rows]
         parts = None if groups is None else np.asarray(groups)[rows]
         self.calibrator_: Calibrator = method.fit_grouped(logits, labels[rows], parts, weight)
+        if isinstance(self.calibrator_, Auto):
+            self.warnings_ = self.calibrator_.warnings_
+        else:
+            said = calibration_warning(self.calibrator_, logits, labels[rows], parts, weight)
+            self.warnings_ = [] if said is None else [said]
         self.classes_, self.estimators_ = classes, fitted
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(fitted[0], name):

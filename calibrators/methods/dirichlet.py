@@ -24,7 +24,8 @@ class Dirichlet(FullAffine):
         intercept: Penalty on the mean square of the intercepts, 0 or more.
 
     Attributes:
-        off_diagonal_: The penalty in use.
+        off_diagonal_: The penalty in use; None where temperature scaling replaces the map: its loss in the folds is not
+            larger by more than a standard error.
         weights_: (K, K) float64; row k gives the score of class k.
         intercepts_: (K,) float64. Only differences matter.
 

@@ -12,6 +12,7 @@ from calibrators.calibrator import Calibrator
 from calibrators.chunks import check_label_logits, logit_chunks
 from calibrators.documents import Document, written
 from calibrators.errors import CalibrationDataError
+from calibrators.fitting.best_temperature import best_temperature
 from calibrators.fitting.folds import floored_losses, folds_of
 from calibrators.fitting.softmax_regression import AffineMap, check_penalty, fit_affine
 from calibrators.validation import LabelledRows, relative_weight
@@ -30,10 +31,10 @@ class FullAffine(Calibrator):
     """A calibrator p = softmax(W f + b) with a full, regularised W; final classes define the features f.
 
     Attributes:
-        off_diagonal_: The penalty in use.
+        off_diagonal_: The penalty in use; None where temperature scaling replaces the map.
     """
 
-    off_diagonal_: float
+    off_diagonal_: float | None
     weights_: Doubles
     intercepts_: Doubles
 
@@ -48,17 +49,19 @@ class FullAffine(Calibrator):
 
     def _fit(self, rows: LabelledRows) -> None:
         penalty = self._best_penalty(rows) if self.off_diagonal is None else self.off_diagonal
-        found = self._map(rows, penalty)
+        found = _tempered(rows) if penalty is None else self._map(rows, penalty)
         self.off_diagonal_, self.weights_, self.intercepts_ = penalty, found.weights, found.intercepts
         self.classes_ = rows.logits.shape[1]
 
     def _map(self, rows: LabelledRows, penalty: float, **search: Any) -> AffineMap:
         return fit_affine(rows, self._features, full=True, off_diagonal=penalty, intercept=self.intercept, **search)
 
-    def _best_penalty(self, rows: LabelledRows) -> float:
-        """Return the penalty of the smallest out-of-fold loss, searched from the largest down until the loss rises.
+    def _best_penalty(self, rows: LabelledRows) -> float | None:
+        """Return the penalty of the smallest out-of-fold loss.
 
-        Smaller penalties take far longer to fit, and the loss has one minimum in nearly all data.
+        None if that of temperature scaling is not larger by more than one standard error of their difference. The
+        search goes from the largest penalty down until the loss rises: smaller ones take far longer to fit, and the
+        loss has one minimum in nearly all data.
 
         Raises:
             CalibrationDataError: Too many rows and classes for a search.
@@ -77,24 +80,34 @@ class FullAffine(Calibrator):
         cluster = np.arange(count) if rows.groups is None else rows.groups
         fold = folds_of(cluster, _FOLDS, seed=0)
         parts = [(np.flatnonzero(fold != part), np.flatnonzero(fold == part)) for part in range(int(fold.max()) + 1)]
+        if len(parts) < 2:
+            return None
         weight = np.ones(count) if rows.weight is None else relative_weight(rows.weight)
-        penalties = [classes * (classes - 1) * one for one in _PENALTIES]
-        best: float = penalties[0]
-        least = np.inf
-        maps: list[AffineMap | None] = [None] * len(parts)
-        for penalty in penalties if len(parts) > 1 else ():
+
+        def losses_of(maps: list[AffineMap]) -> Doubles:
             own = np.empty(count)
-            for part, (outside, inside) in enumerate(parts):
-                found = self._map(rows.take(outside), penalty, near=maps[part], tolerance=_SEARCH_TOLERANCE)
-                held, maps[part] = rows.take(inside), found
+            for found, (_, inside) in zip(maps, parts, strict=True):
+                held = rows.take(inside)
                 for chunk, logits, maxima in logit_chunks(held.logits):
                     shares = self._shares(found, logits, maxima)
                     own[inside[chunk]] = shares[np.arange(len(shares)), held.labels[chunk]]
-            loss = float(weight @ floored_losses(own, classes))
-            if loss >= least:
+            return weight * floored_losses(own, classes)
+
+        penalties = [classes * (classes - 1) * one for one in _PENALTIES]
+        fitting = [rows.take(outside) for outside, _ in parts]
+        best, least = penalties[0], np.full(count, np.inf)
+        maps: list[AffineMap] | list[None] = [None] * len(parts)
+        for penalty in penalties:
+            maps = [
+                self._map(part, penalty, near=near, tolerance=_SEARCH_TOLERANCE)
+                for part, near in zip(fitting, maps, strict=True)
+            ]
+            losses = losses_of(maps)
+            if losses.sum() >= least.sum():
                 break
-            best, least = penalty, loss
-        return best
+            best, least = penalty, losses
+        gained = np.bincount(cluster, losses_of([_tempered(part) for part in fitting]) - least)
+        return best if gained.sum() > np.sqrt(len(gained)) * gained.std() else None
 
     def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
         return self._shares(AffineMap(self.weights_, self.intercepts_), logits, maxima)
@@ -111,7 +124,7 @@ class FullAffine(Calibrator):
     @classmethod
     def _restore(cls, document: Document) -> Self:
         found = document.has("found_off_diagonal")
-        penalty = document.number("found_off_diagonal" if found else "off_diagonal", 0.0)
+        penalty = document.number_or_null("found_off_diagonal", 0.0) if found else document.number("off_diagonal", 0.0)
         calibrator = cls(None if found else penalty, document.number("intercept", 0.0))
         calibrator.off_diagonal_ = penalty
         calibrator.intercepts_ = document.numbers("intercepts")
@@ -120,3 +133,9 @@ class FullAffine(Calibrator):
             document.refuse("intercepts", f"{classes} numbers", "2 or more, one per class")
         calibrator.weights_ = document.table("weights", classes, classes)
         return calibrator
+
+
+def _tempered(rows: LabelledRows) -> AffineMap:
+    """Return temperature scaling as a map; it is the same of logits and of log-probabilities."""
+    classes = rows.logits.shape[1]
+    return AffineMap(np.eye(classes) / best_temperature(rows)[0], np.zeros(classes))

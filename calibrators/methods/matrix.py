@@ -19,7 +19,7 @@ class Matrix(FullAffine):
 
     Preserves: nothing for certain.
     When to use: if classes are confused with one another systematically, with about 30 labels per class. With fewer use
-        `structured_matrix`, which is shrunk towards temperature scaling; this one is shrunk towards `vector`.
+        `structured_matrix`, which is shrunk towards temperature scaling; this one then is temperature scaling.
 
     Args:
         off_diagonal: Penalty on the mean square of the off-diagonal weights, 0 or more; None: K (K − 1) times the one
@@ -27,7 +27,8 @@ class Matrix(FullAffine):
         intercept: Penalty on the mean square of the intercepts, 0 or more.
 
     Attributes:
-        off_diagonal_: The penalty in use.
+        off_diagonal_: The penalty in use; None where temperature scaling replaces the map: its loss in the folds is not
+            larger by more than a standard error.
         weights_: (K, K) float64; row k gives the score of class k.
         intercepts_: (K,) float64. Only differences matter.
 

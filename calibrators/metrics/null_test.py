@@ -43,8 +43,13 @@ class CalibrationTest:
         return above_null(self.error, self.null_quantile)
 
 
-def above_null(error: float, null_quantile: float) -> str | None:
+def above_null(error: float, null_quantile: float, label: str | None = None) -> str | None:
     """Return a warning if a calibration error is above the 95 % quantile of calibrated worlds; None otherwise.
+
+    Args:
+        error: The error.
+        null_quantile: The quantile.
+        label: Class whose probability it is about; None for the predicted label.
 
     >>> above_null(0.0103, 0.0099)
     'Not calibrated: the ECE is 1.03%. On these rows, 95 % of calibrated models have less than 0.99%.'
@@ -52,9 +57,10 @@ def above_null(error: float, null_quantile: float) -> str | None:
     if error <= null_quantile:
         return None
     digits = next((each for each in (1, 2, 3) if f"{error:.{each}%}" != f"{null_quantile:.{each}%}"), 4)
+    of_class = "" if label is None else f" for {label!r}"
     return (
-        f"Not calibrated: the ECE is {error:.{digits}%}. On these rows, 95 % of calibrated models have less than "
-        f"{null_quantile:.{digits}%}."
+        f"Not calibrated{of_class}: the ECE is {error:.{digits}%}. On these rows, 95 % of calibrated models have less "
+        f"than {null_quantile:.{digits}%}."
     )
 
 

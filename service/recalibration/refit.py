@@ -245,7 +245,10 @@ def refit(
         "decisions": changed_decisions(before, after),
         "policies": {key: policy.report(solved[key]) for key, policy in refitted.items()},
         "summary": summary(verdict),
-        "warnings": [*calibration_warnings(measured["ece"]), *label_warnings(solved, doubles, found.unknown_labels)],
+        "warnings": [
+            *calibration_warnings(measured["ece"], parts),
+            *label_warnings(solved, doubles, found.unknown_labels),
+        ],
     }
     return {
         "calibrator": candidate.to_dict(),

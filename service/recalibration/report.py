@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -79,14 +79,17 @@ def summary(verdict: Gate) -> str:
     return verdict.reason if verdict.passed else f"Refused. {verdict.reason}"
 
 
-def calibration_warnings(ece: Mapping[str, Any]) -> list[str]:
-    """Return a warning if the ECE of the recalibrated revision is above its null's 95 % quantile, else nothing.
+def calibration_warnings(ece: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a warning for each ECE of the recalibrated revision above its null's 95 % quantile.
 
     Args:
-        ece: Entry `ece` of the report's metrics.
+        ece: Entry `ece` of the report's metrics, of the predicted label.
+        parts: Evidence on calibration; the positive classes of policies count, on all rows.
     """
-    warning = above_null(ece["after"], ece["null"]["q95"])
-    return [] if warning is None else [warning]
+    classes = [part for part in parts if part["required"] and part["label"] is not None]
+    found = [above_null(ece["after"], ece["null"]["q95"])]
+    found += [above_null(part["after"]["ece"], part["after"]["null_q95"], part["label"]) for part in classes]
+    return [warning for warning in found if warning is not None]
 
 
 def label_warnings(policies: Mapping[str, SolvedPolicy], doubles: DoubleLabels | None, unknown: int) -> list[str]:

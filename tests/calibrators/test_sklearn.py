@@ -193,3 +193,17 @@ def test_what_is_no_classifier_and_what_is_not_fitted_are_refused():
         CalibratedClassifier(Ridge()).fit(rows, labels)
     with pytest.raises(NotFittedError):
         CalibratedClassifier(GaussianNB(), cv="prefit").fit(rows, labels)
+
+
+@pytest.mark.parametrize("method", ["identity", "auto"])
+def test_what_is_wrong_with_the_calibrator_is_said(method):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3_000, 1))
+    y = (rng.random(3_000) < np.where(X[:, 0] > 0, 0.9, 0.1)).astype(int)  # a step, which a logistic curve misses
+    off = CalibratedClassifier(LogisticRegression(), method=method).fit(X, y)
+    if method == "identity":
+        assert off.warnings_[0].startswith("Not calibrated: the ECE is ")
+    else:
+        assert off.warnings_ == off.calibrator_.warnings_
+    straight = (rng.random(3_000) < 1 / (1 + np.exp(-X[:, 0]))).astype(int)
+    assert CalibratedClassifier(LogisticRegression(), method=method).fit(X, straight).warnings_ == []

@@ -9,6 +9,7 @@ from calibrators import (
     CalibrationDataError,
     Dirichlet,
     Matrix,
+    Temperature,
     Vector,
     from_dict,
     logits_from_probabilities,
@@ -122,24 +123,31 @@ def test_bad_options_and_documents_are_refused(method, world):
 
 @BOTH
 def test_the_penalty_is_chosen_by_folds_that_keep_groups_together(method, world):
-    # Sixty classes that nothing confuses: a fixed small penalty learns noise, the chosen one does no harm.
     logits, labels = world(1500, 60, 2.0)
-    fresh, truth = world(3000, 60, 2.0, seed=1)
-    chosen = method().fit(logits, labels)
-    assert chosen.off_diagonal_ == 60 * 59
-    loss = [
-        metrics.negative_log_likelihood(one.predict_proba(fresh), truth)
-        for one in (Vector().fit(logits, labels), chosen, method(1e-2).fit(logits, labels))
-    ]
-    assert loss[1] < loss[0] + 0.01 < loss[2] - 0.3
-    np.testing.assert_array_equal(from_dict(chosen.to_dict()).predict_proba(fresh), chosen.predict_proba(fresh))
     # Confused classes: hardly any penalty. Ten copies of each of few rows teach nothing new, if groups say so.
     assert method().fit(*confused(world, 3000, 4)).off_diagonal_ <= 12 * 0.01
     few, known = confused(world, 60, 4, seed=3)
     copies = np.repeat(few, 10, axis=0), np.repeat(known, 10)
     grouped = method().fit_grouped(*copies, np.repeat(np.arange(60), 10))
-    assert grouped.off_diagonal_ > method().fit(*copies).off_diagonal_
-    assert method().fit_grouped(logits, labels, np.zeros(1500, int)).off_diagonal_ == 60 * 59
+    assert grouped.off_diagonal_ is None or grouped.off_diagonal_ > method().fit(*copies).off_diagonal_
+    assert method().fit_grouped(logits, labels, np.zeros(1500, int)).off_diagonal_ is None  # no folds
+
+
+@BOTH
+@pytest.mark.parametrize(("rows", "classes"), [(6, 3), (30, 3), (20, 10), (300, 10), (1500, 60)])
+def test_where_no_class_is_confused_it_is_temperature_scaling(method, rows, classes, world):
+    """A given small penalty learns noise instead."""
+    logits, labels = world(rows, classes, 2.0)
+    fresh, truth = world(3000, classes, 2.0, seed=1)
+    chosen, plain = method().fit(logits, labels), Temperature().fit(logits, labels)
+    assert chosen.off_diagonal_ is None
+    np.testing.assert_allclose(chosen.predict_proba(fresh), plain.predict_proba(fresh), atol=2e-6)
+    restored = from_dict(chosen.to_dict())
+    assert restored.to_dict() == chosen.to_dict()
+    np.testing.assert_array_equal(restored.predict_proba(fresh), chosen.predict_proba(fresh))
+    noisy = method(1e-2).fit(logits, labels)
+    losses = [metrics.negative_log_likelihood(one.predict_proba(fresh), truth) for one in (chosen, noisy)]
+    assert losses[0] < losses[1]
 
 
 @BOTH

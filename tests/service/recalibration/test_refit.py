@@ -181,11 +181,15 @@ def assert_bounded_report(report: dict[str, Any]) -> None:
     """Every number of the report that a reader may draw: there, consistent, and as many as bins, not classes."""
     metrics, gate = report["metrics"], report["gate"]
     assert set(metrics["ece"]) == {"before", "after", "null", "null_before"}
-    assert report["warnings"] == calibration_warnings(metrics["ece"])
-    assert calibration_warnings({"after": 0.2, "null": {"q95": 0.03}}) == [
+    assert report["warnings"] == calibration_warnings(metrics["ece"], report["calibration"])
+    off = {"label": "fraud", "required": True, "after": {"ece": 0.04, "null_q95": 0.03}}
+    assert calibration_warnings({"after": 0.02, "null": {"q95": 0.03}}, [off, {**off, "required": False}]) == [
+        "Not calibrated for 'fraud': the ECE is 4.0%. On these rows, 95 % of calibrated models have less than 3.0%."
+    ]
+    assert calibration_warnings({"after": 0.2, "null": {"q95": 0.03}}, []) == [
         "Not calibrated: the ECE is 20.0%. On these rows, 95 % of calibrated models have less than 3.0%."
     ]
-    assert calibration_warnings({"after": 0.03, "null": {"q95": 0.03}}) == []
+    assert calibration_warnings({"after": 0.03, "null": {"q95": 0.03}}, []) == []
     for name in ("nll", "brier", "accuracy", "refinement_auroc", "debiased_calibration_error"):
         for side in ("before", "after"):
             low, high = metrics[name][f"interval_{side}"]
