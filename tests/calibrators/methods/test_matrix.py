@@ -10,7 +10,6 @@ from calibrators import (
     Dirichlet,
     Matrix,
     Temperature,
-    Vector,
     from_dict,
     logits_from_probabilities,
     metrics,
