@@ -15,6 +15,8 @@ SECONDS: dict[str, float] = {
     "lenet5_padded": 0.3,
     "resnet20": 2.4,
     "resnet18": 21.7,
+    "vgg16_bn": 9.0,
+    "densenet121": 35.4,
     f"{_RESNET} depth=8 width=8": 0.6,
     f"{_RESNET} depth=8 width=16": 1.0,
     f"{_RESNET} depth=8 width=32": 2.7,

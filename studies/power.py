@@ -17,15 +17,19 @@ EXPLAINED = (
     "In points of a percent. *source* is the difference that the source prints; *deviation* is the standard deviation "
     "of the seeds' differences here; *power* is the chance that these seeds find a true difference of the source's "
     "size; *seeds for 80 %* would find it with 80 %; *found with 80 %* is the smallest difference that these seeds "
-    "find with 80 %. All three are those of the paired t-test at 5 % divided by the comparisons of the claim. The "
-    "deviation of three seeds is itself uncertain: the true one may be twice as large. *sign flips* is the exact test, "
-    "which requires six seeds to reach 5 %."
+    "find with 80 %. All three are those of the paired t-test at 5 % divided by the tested comparisons of the claim. "
+    "The deviation of three seeds is itself uncertain: the true one may be twice as large. *sign flips* is the exact "
+    "test, which requires six seeds to reach 5 %."
 )
 
 
 def power_table(questions: Sequence[Question]) -> list[list[str]]:
     """Return a row for each comparison of a study, as `HEADER` has them."""
-    return [_row(claim, ALPHA / len(question.claims)) for question in questions for claim in question.claims]
+    rows = []
+    for question in questions:
+        tested = sum(claim.comparison is not None for claim in question.claims)
+        rows += [_row(claim, ALPHA / max(tested, 1)) for claim in question.claims]
+    return rows
 
 
 def _row(claim: Claim, alpha: float) -> list[str]:

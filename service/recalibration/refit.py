@@ -96,6 +96,7 @@ def refit(
         min_rows=task.min_rows,
         silence=_silence(request, names, at),
         share=found.share,
+        left_out_before=found.left_out_before,
         where=in_body("source", "feedback") if uploaded is None else in_body("source", "labelled_set"),
     )
     certifying = rows.certify.without("logits").take(rows.certify.known())

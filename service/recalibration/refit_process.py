@@ -60,7 +60,11 @@ def _logged(
 ) -> WindowRows:
     """Read labelled traffic with mature labels, and that of earlier models if requested."""
     request, names = task.request, bundle.manifest.labels
-    window = Window(task.model, model_digest, request.since_us, request.until_us, cells=cells)
+    # A rule's window leaves out rows whose logged propensities were found wrong: they would certify wrongly again.
+    by_rule = request.since_us is None or request.window_by_rule
+    wrong_until = MonitorStore(database).wrong_propensities_until(task.model) if by_rule else 0
+    since = max(request.since_us or 0, wrong_until) or None
+    window = Window(task.model, model_digest, since, request.until_us, cells=cells)
     with database.connect() as connection:
         window = settled(connection, window, at, names)
         stored_since = None if cells is None else stored_since_us(connection, window, window.origins(connection))
@@ -73,8 +77,8 @@ def _logged(
             at_most=task.max_labels,
             sink=task.log_sink if cells is None else None,  # its files have no inputs
         )
-    if stored_since is not None:
-        found = replace(found, left_out_before=max(stored_since, found.left_out_before or 0))
+    left_out = max(stored_since or 0, wrong_until, found.left_out_before or 0)
+    found = replace(found, left_out_before=left_out or None)
     if not request.rescore:
         return found
     progress("scoring earlier rows again", 1)

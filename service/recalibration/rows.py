@@ -12,6 +12,7 @@ from bundle.split import CERTIFY, FIT, GATE, roles
 from service.decisions.rows import NO_LABEL, Rows
 from service.errors import TooFewLabelsError
 from service.places import Place, in_body
+from service.times import iso
 
 _FEEDBACK: Final = in_body("source", "feedback")
 LARGEST_WEIGHT: Final = 20.0  # of an inverse propensity: a single row must not decide a fit
@@ -84,6 +85,7 @@ def divide(
     min_rows: int,
     silence: Silence | None = None,
     share: float = 1.0,
+    left_out_before: int | None = None,
     where: Place = _FEEDBACK,
 ) -> Division:
     """Divide the rows by the keyed hash of their groups.
@@ -94,6 +96,7 @@ def divide(
         min_rows: Minimum usable labelled rows.
         silence: Rule for implicit labels; None without one.
         share: Share of the groups that are drawn: an implicitly labelled row stands for 1/share rows in a fit.
+        left_out_before: Time before which rows are left out, for errors; None if none are.
         where: Field of the request, for errors.
 
     Raises:
@@ -107,6 +110,7 @@ def divide(
     usable = (rows.known() & (rows.drawn | (role != CERTIFY))) | (may_fit & (role == FIT))
     counts = [int((usable & (role == part)).sum()) for part in (FIT, CERTIFY, GATE)]
     sampled = "" if share == 1 else f" Only {share:.2%} of the groups certify: a shorter window has a larger share."
+    since = "" if left_out_before is None else f" since {iso(left_out_before)} (earlier ones are left out)"
     if min(counts) == 0 and int(rows.known().sum()) >= min_rows:  # enough labels, but too few groups
         raise TooFewLabelsError(
             "Too few groups to split into fit, certify and gate rows.",
@@ -120,7 +124,7 @@ def divide(
         raise TooFewLabelsError(
             "Too few usable labelled rows to recalibrate.",
             where=where,
-            found=f"{sum(counts)} usable of {int((rows.label != NO_LABEL).sum())} labelled rows: "
+            found=f"{sum(counts)} usable of {int((rows.label != NO_LABEL).sum())} labelled rows{since}: "
             f"{counts[0]} to fit, {counts[1]} to certify, {counts[2]} to gate",
             expected=f"at least {min_rows}, some of each",
             remedy="Only sought labels certify and gate: predict with a policy (`?policy=`) that reviews or explores, "

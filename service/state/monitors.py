@@ -143,6 +143,12 @@ class MonitorStore:
         with self._database.connect() as connection:
             return int(connection.scalar(select(func.max(monitors.c.fired_at)).where(*of_it)) or 0)
 
+    def wrong_propensities_until(self, model: str) -> int:
+        """Return the end, in microseconds, of the rows counted when an alarm about propensities went off; 0 without."""
+        of_it = monitors.c.model == model, monitors.c.kind == "propensity", monitors.c.fired_at.is_not(None)
+        with self._database.connect() as connection:
+            return int(connection.scalar(select(func.max(monitors.c.through)).where(*of_it)) or 0)
+
     def last_alarm(self, model: str) -> int | None:
         """Return the time of a model's last alarm, None without one.
 

@@ -27,7 +27,7 @@ class WindowRows:
         conflicts: Predictions with different labels.
         unknown_labels: Predictions whose label the model lacks: rows without a label.
         rescored: Number of labelled rows of earlier models.
-        left_out_before: Time before which some rows are left out, in microseconds since the epoch; None if none are.
+        left_out_before: Time before which rows are left out, in microseconds since the epoch; None if none are.
         pairs: Both labels of the rows that two people or sources labelled; None for uploaded rows.
         bits: Unlabelled rows are those of a sample of the groups, see `thinning`.
         log_files: Number of hours that were read from the log sink.

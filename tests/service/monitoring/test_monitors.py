@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from candor import Client
 from service.monitoring.thread import Monitors
@@ -16,7 +16,7 @@ from service.state import audit
 from service.state.database import now_us
 from service.state.monitors import MonitorStore
 from service.state.partitions import DAY_US
-from service.state.tables import predictions
+from service.state.tables import monitors, predictions
 from service.times import iso
 from tests.waiting import WAIT, until
 
@@ -349,6 +349,26 @@ def test_a_class_is_watched_for_itself_and_in_each_segment(
         ["calibration/9/south", "within", "0.02", "alarm"]
     ]
     assert f"recalibration {job} has started" in shown.stdout
+
+
+def test_rows_with_wrong_propensities_are_left_out_of_later_recalibrations(
+    watched: Callable[..., InThread], digits: Digits
+) -> None:
+    service = watched()
+    put_careful(service)
+    service.teach(digits.images[:600], digits.labels[:600])
+    service.activate(service.recalibrate(mode="propose", calibrator="unchanged").json()["revision"])
+    service.teach(digits.images[600:700], digits.labels[600:700])
+    service.runtime.monitors.step()
+    audits = monitors.c.kind == "propensity"
+    with service.runtime.database.begin() as connection:  # as if its evidence had sufficed
+        assert connection.execute(update(monitors).where(audits).values(fired_at=monitors.c.since)).rowcount
+        through = connection.scalar(select(monitors.c.through).where(audits))
+    refused = service.recalibrate(mode="dry_run").json()
+    assert f"0 usable of 0 labelled rows since {iso(through)} (earlier ones are left out)" in refused["found"]
+    service.teach(digits.images[700:1000], digits.labels[700:1000])
+    found = service.recalibrate(mode="dry_run").json()["rows"]
+    assert (found["left_out_before"], found["fit"] + found["certify"] + found["gate"]) == (iso(through), 300)
 
 
 def test_estimates_tell_what_labels_say(watched: Callable[..., InThread], digits: Digits) -> None:
