@@ -330,8 +330,8 @@ STUDY = Study(
     reduced=(
         f"One network instead of VGG-16, ResNet-50 and DenseNet-121: {'; '.join(TWO_CORES_REDUCED)}; 6 seeds instead "
         "of 3.",
-        "VGG-16 and DenseNet-121 are trained once each in the same way, without the other methods, VGG-16 at a learning "
-        "rate of 0.02 instead of 0.1, at which it learns nothing in 12 epochs.",
+        "VGG-16 and DenseNet-121 are trained once each in the same way, without the other methods, VGG-16 at a "
+        "learning rate of 0.02 instead of 0.1, at which it learns nothing in 12 epochs.",
         "CIFAR-100 needs its files and `--scale full`; ImageNet is left out.",
         "Natural shift requires CIFAR-10.1 and 10.2; corrupted test images are added.",
     ),
