@@ -171,8 +171,6 @@ def _report(results: Sequence[Result], page: Page, combinations: Sequence[tuple[
             )
             for title in others
         ]
-        if claims:
-            findings(page, claims)
         questions.append(
             Question(
                 "settings",
@@ -181,4 +179,6 @@ def _report(results: Sequence[Result], page: Page, combinations: Sequence[tuple[
                 claims,
             )
         )
+    if others:
+        findings(page, [claim for question in questions for claim in question.claims])
     return questions
