@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bundle import Bundle, LabelledLogits
 from calibrators import Calibrator, PriorShift
@@ -91,7 +92,7 @@ def fingerprint(rows: LabelledLogits) -> str:
 
     It is made of the labels' frequencies and the shape of the logits' distribution to five digits: it stays the same if
     a model is exported again, and in another order or scale of the rows. Coarse rounding (float16) may change it, and a
-    row more or less does.
+    row more or less does; `row_digests` then tell.
 
     Example:
         >>> logits, labels = np.random.default_rng(0).normal(size=(99, 3)).astype(np.float32), np.arange(99) % 3
@@ -108,6 +109,22 @@ def fingerprint(rows: LabelledLogits) -> str:
     shape = np.sqrt(np.mean(size**2)) / size.mean() if size.any() else 0.0
     content = f"{np.bincount(rows.labels).tolist()} {logits.shape} {shape:.4e}"
     return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+
+
+def row_digests(rows: LabelledLogits) -> NDArray[np.int64]:
+    """Return what identifies each reference row in the ledger of looks, shape (N,): a digest of its logits.
+
+    Labels do not count, so that rows with corrected labels are the same rows.
+
+    Example:
+        >>> logits, labels = np.random.default_rng(0).normal(size=(99, 3)).astype(np.float32), np.arange(99) % 3
+        >>> more = LabelledLogits(logits[::-1], labels)
+        >>> sorted(row_digests(more)) == sorted(row_digests(LabelledLogits(logits, labels)))
+        True
+    """
+    whole = np.ascontiguousarray(rows.logits, dtype="<f4")
+    digests = b"".join(hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in whole)
+    return np.frombuffer(digests, dtype="<i8").astype(np.int64)
 
 
 def _void_sets(wanted: PredictionSet, void: Mapping[Metric, str]) -> dict[str, str]:

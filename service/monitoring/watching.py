@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -76,16 +76,26 @@ def _calibrations(served: Served, tolerance: float, of: str) -> Iterator[Subject
         tolerance=tolerance, floor=_smallest_floor(served), level=_UNSET_LEVEL, since=_UNSET_SINCE
     ).to_dict()
     yield Subject(Watched("calibration", CALIBRATION, _digest(of, document)), document)
+    for name, solved, segment in calibrated_parts(served.policies.values()):
+        yield Subject(Watched("class_calibration", name, _digest(of, document, name)), document, solved, segment)
+
+
+def calibrated_parts(policies: Iterable[SolvedPolicy]) -> list[tuple[str, SolvedPolicy, str | None]]:
+    """Return the parts of the traffic whose calibration is watched for a class, all traffic first.
+
+    Each has the display name of its monitor, a policy with this positive class, and the segment, None for all traffic.
+    """
     parts: dict[tuple[str, str | None], SolvedPolicy] = {}
-    for solved in served.policies.values():
+    for solved in policies:
         segments = () if solved.policy.segments is None else solved.policy.segments.values
         for segment in (None, *segments):
             parts.setdefault((solved.policy.positive, segment), solved)
-    parts.pop((TOP, None), None)
-    for positive, segment in sorted(parts, key=lambda part: part[1] is not None):  # all traffic first
-        name = "/".join([CALIBRATION, positive] if segment is None else [CALIBRATION, positive, segment])
-        watched = Watched("class_calibration", name, _digest(of, document, name))
-        yield Subject(watched, document, parts[positive, segment], segment)
+    parts.pop((TOP, None), None)  # the calibration of the model
+    found = [
+        ("/".join([CALIBRATION, positive] if segment is None else [CALIBRATION, positive, segment]), solved, segment)
+        for (positive, segment), solved in parts.items()
+    ]
+    return sorted(found, key=lambda part: part[2] is not None)
 
 
 def _smallest_floor(served: Served) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from candor.contract.certificates import Certificate
 from candor.contract.monitoring import (
@@ -19,12 +19,11 @@ from service.decisions.maturity import maturity_us
 from service.decisions.solved import SolvedPolicy
 from service.decisions.voided import key_of
 from service.monitoring.thread import Status
-from service.monitoring.watching import name_of, subjects
+from service.monitoring.watching import calibrated_parts, name_of
 from service.operations.activation import guard_of
 from service.operations.drift import input_drift, why_no_drift
 from service.runtime import Runtime
 from service.serving.model import Model
-from service.serving.plane import Served
 from service.state.database import now_us
 from service.state.monitors import StoredMonitor
 from service.state.traffic import DAYS
@@ -55,7 +54,7 @@ def monitoring(runtime: Runtime, model: Model) -> Monitoring:
             for certificate in _certificates(served.revision.model_digest, solved, status, day)
         ),
         alarm=_alarm(status),
-        calibration=tuple(_calibrations(served, status, settings.monitor_tolerance)),
+        calibration=tuple(_calibrations(served.policies.values(), status)),
         estimates=None
         if estimated is None
         else Estimates.model_construct(revision=estimated.revision, at=iso(estimated.at), **estimated.document),
@@ -117,16 +116,15 @@ def _alarm(status: Status) -> CalibrationAlarm:
     )
 
 
-def _calibrations(served: Served, status: Status, tolerance: float) -> Iterator[WatchedCalibration]:
-    found = {one.subject: one for one in status.monitors if one.ended_at is None}
-    for subject in subjects(served, tolerance):
-        if subject.policy is None or subject.watched.kind != "class_calibration":
-            continue
-        stored = found.get(subject.watched.subject)
+def _calibrations(policies: Iterable[SolvedPolicy], status: Status) -> Iterator[WatchedCalibration]:
+    running = (one for one in status.monitors if one.kind == "class_calibration" and one.ended_at is None)
+    found = {one.name: one for one in running}
+    for name, solved, segment in calibrated_parts(policies):
+        stored = found.get(name)
         yield WatchedCalibration(
-            name=subject.watched.name,
-            label=subject.policy.policy.positive,
-            segment=subject.segment,
+            name=name,
+            label=solved.policy.positive,
+            segment=segment,
             fired=stored is not None and stored.fired_at is not None,
             job=None if stored is None else stored.job,
             monitor=None if stored is None else _monitor(stored),

@@ -315,7 +315,7 @@ class Execution:
                 scope=revision.policies[policy].policy.positive,
                 earliest_row_us=_earliest(look["basis"], look["earliest"]),
                 at=at,
-                groups=None if look["basis"] == "reference" else groups[look["groups"]],
+                groups=groups[look["groups"]],
                 reference=show["reference"] if look["basis"] == "reference" else None,
             )._asdict()
             for policy, look in show["certify"].items()

@@ -24,7 +24,7 @@ from service.decisions.multicalibrated import METHOD, Multicalibrated, probabili
 from service.decisions.per_day import of_rows_per_day
 from service.decisions.revision import Revision
 from service.decisions.rows import Rows
-from service.decisions.solve import fingerprint
+from service.decisions.solve import fingerprint, row_digests
 from service.decisions.unattended import judge
 from service.decisions.windows import windows
 from service.errors import InputValueError, TooFewLabelsError
@@ -122,11 +122,17 @@ def refit(
     if isinstance(candidate, Multicalibrated):
         _check_own_rows_certify(bases, len(certifying))
     flagging = {key for key in bases if counts_every_row(solved[key].policy)}
+    sources = {
+        key: "reference" if basis == "reference" else "all" if key in flagging else "labelled"
+        for key, basis in bases.items()
+    }
+    reference = bundle.reference.certify
     groups = {"gate": judged.group[tested], "labelled": certifying.group, "all": rows.certify.group}
+    groups |= {"reference": row_digests(reference)}
     shown = show(
         {
-            "reference": fingerprint(bundle.reference.certify),
-            "groups": {name: packed(of_look) for name, of_look in groups.items() if name != "all" or flagging},
+            "reference": fingerprint(reference),
+            "groups": {name: packed(groups[name]) for name in {"gate", *sources.values()}},
             "rows": "traffic" if uploaded is None else "uploaded",
             # Both sides are equal, so the gate rows show nothing and no look is used.
             "gate": None if unchanged else int(judged.labelled_at[tested].min()),
@@ -134,7 +140,7 @@ def refit(
                 key: {
                     "basis": basis,
                     "earliest": first_shown(solved[key].policy, rows.certify),
-                    "groups": "all" if key in flagging else "labelled",
+                    "groups": sources[key],
                 }
                 for key, basis in bases.items()
             },

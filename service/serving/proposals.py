@@ -20,7 +20,7 @@ from service.decisions.multicalibrated import require_no_columns
 from service.decisions.per_day import of_rows_per_day
 from service.decisions.policy import check_labels, check_shared
 from service.decisions.revision import Revision
-from service.decisions.solve import fingerprint, solve_on_reference
+from service.decisions.solve import fingerprint, row_digests, solve_on_reference
 from service.decisions.solved import SolvedPolicy
 from service.decisions.standing import Standing, standing
 from service.decisions.voided import broken_for
@@ -324,6 +324,7 @@ class Proposals:
             scope=policy.positive,
             earliest_row_us=EVERY_ROW_SEEN,
             at=now_us(),
+            groups=row_digests(proven.reference.certify),
             reference=fingerprint(proven.reference.certify),
         )
         seed = seed_of(int.from_bytes(self._database.secret[:8], "little"), look.ordinal)

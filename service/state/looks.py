@@ -50,8 +50,8 @@ def record_look(
 
     An earlier look counts if it was not before the oldest of the rows, because it may have used some of them, or if it
     showed one of their groups, because the same inputs may return under new ids. Looks at traffic or uploads count over
-    all files of a model, because their labels stay the same; looks at reference rows over all bundles and models that
-    have these rows.
+    all files of a model, because their labels stay the same. Of looks at reference rows, those count that showed these
+    rows, in any bundle or model, and those since a row of them was first shown, in any bundle of the model.
 
     Args:
         database: Open state.
@@ -62,7 +62,7 @@ def record_look(
         scope: Purpose: a policy's positive class; "" for the gate.
         earliest_row_us: Time of the oldest row; 0 for reference rows, so that every look counts.
         at: Time of this look.
-        groups: Groups of the rows; None if every look counts.
+        groups: Groups of the rows, of reference rows `row_digests`; None if every look counts.
         reference: `fingerprint` of reference rows; None for others.
         by: Actor.
     """
@@ -78,13 +78,14 @@ def record_look(
         known = (feedback_batches.c.model == model, received <= at + SET_BACK_US)
         labelled = connection.execute(select(func.max(received)).where(*known)).scalar()
         at = max(at, last or 0, labelled or 0)
-        counted, packed = exposures.c.at >= earliest_row_us, None
+        counted, packed = and_(same, exposures.c.at >= earliest_row_us), None
         if groups is not None:
-            first, new = _first_shown(connection, same, groups)
+            of_model = and_(exposures.c.model == model, *_purpose(key))
+            first, new = _first_shown(connection, of_model, groups)
             packed = new.astype(_GROUPS).tobytes()
             if first is not None:
-                counted = or_(counted, exposures.c.id >= first)
-        look = connection.execute(select(func.count()).where(same, counted)).scalar_one() + 1
+                counted = or_(counted, and_(of_model, exposures.c.id >= first))
+        look = connection.execute(select(func.count()).where(counted)).scalar_one() + 1
         alike = [exposures.c[name] == key[name] for name in ("model", "rows", "basis", "scope")]
         year = select(func.count()).where(*alike, exposures.c.at >= start_of_year_us(at))
         spent = connection.execute(year).scalar_one() + 1
@@ -95,9 +96,13 @@ def record_look(
     return Look(look, ordinal, spent)
 
 
+def _purpose(key: dict[str, str]) -> list[ColumnElement[bool]]:
+    return [exposures.c[name] == key[name] for name in ("rows", "basis", "scope")]
+
+
 def _same(key: dict[str, str], reference: str | None) -> ColumnElement[bool]:
     """Return the condition on looks that may have shown the same rows."""
-    purpose = [exposures.c[name] == key[name] for name in ("rows", "basis", "scope")]
+    purpose = _purpose(key)
     if key["basis"] != "reference":
         return and_(exposures.c.model == key["model"], *purpose)
     before_fingerprints = [exposures.c[name] == key[name] for name in ("model", "model_digest")]
@@ -106,14 +111,14 @@ def _same(key: dict[str, str], reference: str | None) -> ColumnElement[bool]:
 
 
 def _first_shown(
-    connection: Connection, same: ColumnElement[bool], groups: NDArray[np.int64]
+    connection: Connection, of_model: ColumnElement[bool], groups: NDArray[np.int64]
 ) -> tuple[int | None, NDArray[np.int64]]:
     """Return the first look that showed one of these groups, and the groups that none has shown.
 
     Each look keeps the groups that it was the first to show, so the state holds every group once.
     """
     new, first = np.unique(groups), None
-    columns = select(exposures.c.id, exposures.c.groups).where(same, exposures.c.groups.is_not(None))
+    columns = select(exposures.c.id, exposures.c.groups).where(of_model, exposures.c.groups.is_not(None))
     for look, packed in connection.execute(columns.order_by(exposures.c.id)):
         seen = np.isin(new, np.frombuffer(packed, _GROUPS))
         if seen.any():

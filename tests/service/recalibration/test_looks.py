@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import onnx
 import pytest
 
 import bundle as bundles
+from bundle import BundleContents, LabelledLogits
 from candor.contract.certificates import Basis
 from service.serving import proposals
 from service.state.database import now_us
@@ -53,8 +55,22 @@ def test_inputs_that_return_with_their_labels_are_not_fresh(service: InThread, d
     assert (fresh["gate"]["attempt"], looks(fresh)) == (1, ("traffic", 1))
 
 
-def test_the_same_weights_in_another_file_show_the_same_reference_rows(
-    start: Callable[..., InThread], digits: Digits, tmp_path: Path
+def exported_again(digits: Digits) -> BundleContents:
+    """Return the same weights in another file."""
+    exported = onnx.load_from_string(digits.bundle.model_bytes)
+    exported.producer_name = "another exporter"
+    return contents(digits.bundle, model_bytes=exported.SerializeToString())
+
+
+def a_row_less(digits: Digits) -> BundleContents:
+    reference = digits.bundle.reference
+    certify = LabelledLogits(reference.certify.logits[1:], reference.certify.labels[1:])
+    return contents(digits.bundle, reference=replace(reference, certify=certify))
+
+
+@pytest.mark.parametrize("changed", [exported_again, a_row_less])
+def test_another_bundle_shows_the_same_reference_rows(
+    start: Callable[..., InThread], digits: Digits, tmp_path: Path, changed: Callable[[Digits], BundleContents]
 ) -> None:
     root = Path(shutil.copytree(digits.root, tmp_path / "bundles"))
     policy = tmp_path / "policies" / "digits" / "auto-read.yaml"
@@ -62,9 +78,7 @@ def test_the_same_weights_in_another_file_show_the_same_reference_rows(
     bands = [{"action": "accept", "when": {"min_precision": 0.97}}, {"action": "review"}]
     policy.write_text(json.dumps({"id": "auto-read", "bands": bands, "explore": {"share": 1.0, "actions": ["accept"]}}))
     service = start(bundles=root, policies=tmp_path / "policies")
-    exported = onnx.load_from_string(digits.bundle.model_bytes)
-    exported.producer_name = "another exporter"
-    bundles.write(root, contents(digits.bundle, model_bytes=exported.SerializeToString()))
+    bundles.write(root, changed(digits))
     revision = service.http.post("/v1/models/digits/load").json()["proposed"]["2"]
     proposed = service.http.get(f"/v1/models/digits/revisions/{revision}").json()
     certificates = [band["certificate"] for band in proposed["policies"]["auto-read"]["bands"]]

@@ -142,9 +142,23 @@ def test_each_group_is_kept_once(database: Database) -> None:
     assert [np.frombuffer(groups, "<i8").tolist() for groups in kept] == [[1, 2], [3], []]
 
 
-def of_file(database: Database, file: str, reference: str, model: str = "pets") -> int:
+def of_file(database: Database, file: str, reference: str, model: str = "pets", rows: range | None = None) -> int:
     kind = (model, file, "certify", "reference", "top")
-    return record_look(database, *kind, earliest_row_us=0, at=1, reference=reference).number  # type: ignore[arg-type]
+    groups = None if rows is None else np.array(rows, np.int64)
+    look = record_look(database, *kind, earliest_row_us=0, at=1, reference=reference, groups=groups)  # type: ignore[arg-type]
+    return look.number
+
+
+def test_reference_rows_with_a_row_more_or_less_are_not_fresh(database: Database) -> None:
+    assert of_file(database, "d0", "of 100", rows=range(100)) == 1
+    assert of_file(database, "d1", "of 99", rows=range(1, 100)) == 2
+    assert of_file(database, "d2", "of 101", rows=range(101)) == 3
+    assert of_file(database, "d3", "others", rows=range(200, 300)) == 1
+    assert of_file(database, "d3", "most others", rows=range(100, 199)) == 3, (
+        "one row of the third look, two looks since"
+    )
+    assert of_file(database, "d0", "of 99", model="cars", rows=range(1, 100)) == 2, "the same rows in another model"
+    assert of_file(database, "d0", "of 98", model="cars", rows=range(2, 100)) == 2
 
 
 def test_files_with_the_same_reference_rows_share_their_looks(database: Database) -> None:
