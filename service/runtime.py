@@ -35,6 +35,7 @@ from service.state.database import Database, now_us
 from service.state.feedback import FeedbackStore
 from service.state.labelled_sets import LabelledSetStore
 from service.state.log_sink import LogSink
+from service.state.monitors import CALIBRATIONS
 from service.state.notices import Notices
 from service.state.predictions import PredictionLog
 from service.state.quotas import Quota
@@ -331,13 +332,14 @@ def _monitoring(model: str, status: Status) -> Iterable[Gauge]:
     """Yield the monitors' evidence, the calibration alarm and the latest estimates."""
     of_model = {"model": model}
     for monitor in status.monitors:
-        if monitor.ended_at is None and monitor.kind != "challenger":
-            named = {"model": model, "monitor": monitor.name}
-            yield "candor_monitor_evidence", "Evidence of a monitor, natural logarithm.", named, monitor.evidence
-    running = [one for one in status.monitors if one.ended_at is None and one.kind.endswith("calibration")]
-    if running:
-        fired = any(one.fired_at is not None for one in running)
-        yield "candor_calibration_alarm", "Whether a calibration alarm has fired: 1, else 0.", of_model, fired
+        if monitor.ended_at is not None or monitor.kind == "challenger":
+            continue
+        named, fired = {"model": model, "monitor": monitor.name}, monitor.fired_at is not None
+        yield "candor_monitor_evidence", "Evidence of a monitor, natural logarithm.", named, monitor.evidence
+        if monitor.kind == "calibration":
+            yield "candor_calibration_alarm", "Whether the calibration alarm has fired: 1, else 0.", of_model, fired
+        elif monitor.kind in CALIBRATIONS:
+            yield "candor_class_calibration_alarm", "The same of a class, or of a segment.", named, fired
     if status.estimates is None:
         return
     labelled, recent = status.estimates.document["labelled"], status.estimates.document["recent"]

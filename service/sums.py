@@ -20,6 +20,7 @@ RULES: Final[dict[str, Callable[[float, float], float]]] = {
     "candor_bundles_listed": min,
     "candor_bundles_refused": max,
     "candor_calibration_alarm": max,
+    "candor_class_calibration_alarm": max,
     "candor_cases_claimed": max,
     "candor_cases_oldest_seconds": max,
     "candor_cases_overdue": max,

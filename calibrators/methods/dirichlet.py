@@ -20,12 +20,13 @@ class Dirichlet(FullAffine):
 
     Args:
         off_diagonal: Penalty on the mean square of the off-diagonal weights, 0 or more; None: K (K − 1) times the one
-            of 1, 0.1, 0.01, 1e-3 and 1e-4 with the smallest loss in three folds (`fit_grouped` never splits a group).
+            of 1, 0.1, 0.01, 1e-3 and 1e-4 down to which the loss in three folds falls, each time by more than a
+            standard error (`fit_grouped` never splits a group).
         intercept: Penalty on the mean square of the intercepts, 0 or more.
 
     Attributes:
-        off_diagonal_: The penalty in use; None where temperature scaling replaces the map: its loss in the folds is not
-            larger by more than a standard error.
+        off_diagonal_: The penalty in use; None where temperature scaling has a smaller loss in the folds and replaces
+            the map.
         weights_: (K, K) float64; row k gives the score of class k.
         intercepts_: (K,) float64. Only differences matter.
 

@@ -57,11 +57,10 @@ class FullAffine(Calibrator):
         return fit_affine(rows, self._features, full=True, off_diagonal=penalty, intercept=self.intercept, **search)
 
     def _best_penalty(self, rows: LabelledRows) -> float | None:
-        """Return the penalty of the smallest out-of-fold loss.
+        """Return a penalty with a small out-of-fold loss; None if that of temperature scaling is smaller.
 
-        None if that of temperature scaling is not larger by more than one standard error of their difference. The
-        search goes from the largest penalty down until the loss rises: smaller ones take far longer to fit, and the
-        loss has one minimum in nearly all data.
+        The search goes from the largest penalty down, as long as the loss falls by more than one standard error of the
+        difference: smaller penalties overfit few labels, and take far longer to fit.
 
         Raises:
             CalibrationDataError: Too many rows and classes for a search.
@@ -95,7 +94,8 @@ class FullAffine(Calibrator):
 
         penalties = [classes * (classes - 1) * one for one in _PENALTIES]
         fitting = [rows.take(outside) for outside, _ in parts]
-        best, least = penalties[0], np.full(count, np.inf)
+        best: float | None = None
+        least = np.zeros(count)
         maps: list[AffineMap] | list[None] = [None] * len(parts)
         for penalty in penalties:
             maps = [
@@ -103,11 +103,11 @@ class FullAffine(Calibrator):
                 for part, near in zip(fitting, maps, strict=True)
             ]
             losses = losses_of(maps)
-            if losses.sum() >= least.sum():
+            gained = np.bincount(cluster, least - losses)
+            if best is not None and gained.sum() <= np.sqrt(len(gained)) * gained.std():
                 break
             best, least = penalty, losses
-        gained = np.bincount(cluster, losses_of([_tempered(part) for part in fitting]) - least)
-        return best if gained.sum() > np.sqrt(len(gained)) * gained.std() else None
+        return None if losses_of([_tempered(part) for part in fitting]).sum() <= least.sum() else best
 
     def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
         return self._shares(AffineMap(self.weights_, self.intercepts_), logits, maxima)

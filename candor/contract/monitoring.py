@@ -162,7 +162,9 @@ class Monitoring(Answer):
     certificates: tuple[WatchedCertificate, ...] = Field(description="Certificates in force.")
     alarm: CalibrationAlarm
     calibration: tuple[WatchedCalibration, ...] = Field(
-        (), description="The positive class of each policy, in all traffic and in each segment; same tolerance."
+        (),
+        description="Of each policy, the positive class in all traffic (unless it is `top`) and in each segment; the "
+        "tolerance is that of `alarm`.",
     )
     estimates: Estimates | None = Field(description="Null before the first estimate.")
     guard: Guard | None = Field(None, description="The latest guard of an activation; null without one.")

@@ -202,8 +202,8 @@ class RowCounts(Answer):
     )
     left_out_before: str | None = Field(
         None,
-        description="Rows before this time were left out by the row limit, because an input that the calibrator reads "
-        "is not stored, or because an alarm found their propensities wrong; null when none were.",
+        description="Rows before this time, if any, are left out: by the row limit, because an input that the "
+        "calibrator reads is not stored, or because an alarm found propensities wrong. Null without such a reason.",
     )
 
 

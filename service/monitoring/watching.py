@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from service.monitoring.propensity import PropensityMonitor
 from service.recalibration.task import RefitRequest
 from service.serving.plane import Served
 from service.state.challengers import Challenger
-from service.state.monitors import Counted, StoredMonitor, Watched
+from service.state.monitors import CALIBRATIONS, Counted, Kind, StoredMonitor, Watched
 
 CALIBRATION = "calibration"
 _UNSET_LEVEL, _UNSET_SINCE = 0.5, 0  # until the state assigns level and start
@@ -50,8 +50,8 @@ class Subject:
 def subjects(served: Served, tolerance: float, challengers: Sequence[Challenger] = ()) -> list[Subject]:
     """Return the statements to monitor: the calibration, each valid certificate, and each challenger.
 
-    The calibration is watched of the predicted label, of the positive class of each policy, and of both in each segment
-    of the policy. A certificate that rests on traffic has two: its promise, and the propensities behind it.
+    There is one monitor of the calibration for the predicted label, one for the positive class of each policy, and one
+    for each of the policy's segments. A certificate that rests on traffic has two: its promise, and the propensities behind it.
 
     Args:
         served: The active revision, with voided certificates marked.
@@ -77,7 +77,8 @@ def _calibrations(served: Served, tolerance: float, of: str) -> Iterator[Subject
     ).to_dict()
     yield Subject(Watched("calibration", CALIBRATION, _digest(of, document)), document)
     for name, solved, segment in calibrated_parts(served.policies.values()):
-        yield Subject(Watched("class_calibration", name, _digest(of, document, name)), document, solved, segment)
+        kind: Kind = "class_calibration" if segment is None else "segment_calibration"
+        yield Subject(Watched(kind, name, _digest(of, document, name)), document, solved, segment)
 
 
 def calibrated_parts(policies: Iterable[SolvedPolicy]) -> list[tuple[str, SolvedPolicy, str | None]]:
@@ -92,10 +93,15 @@ def calibrated_parts(policies: Iterable[SolvedPolicy]) -> list[tuple[str, Solved
             parts.setdefault((solved.policy.positive, segment), solved)
     parts.pop((TOP, None), None)  # the calibration of the model
     found = [
-        ("/".join([CALIBRATION, positive] if segment is None else [CALIBRATION, positive, segment]), solved, segment)
-        for (positive, segment), solved in parts.items()
+        ("/".join([CALIBRATION, *(_escaped(part) for part in key if part is not None)]), solved, key[1])
+        for key, solved in parts.items()
     ]
     return sorted(found, key=lambda part: part[2] is not None)
+
+
+def _escaped(part: str) -> str:
+    """Return a label or segment without slashes, so that no two parts have one name."""
+    return part.replace("%", "%25").replace("/", "%2F")
 
 
 def _smallest_floor(served: Served) -> float:
@@ -173,7 +179,7 @@ def count(
     """
     by_subject = {subject.watched.subject: subject for subject in wanted}
     views = _Views(served, rows)
-    counted: list[Counted] = []
+    counted = []
     for stored in due:
         subject = by_subject[stored.subject]
         if subject.challenger is not None:
@@ -181,11 +187,10 @@ def count(
         monitor = _MONITORS[stored.kind](stored.document)
         view = views.of(subject)
         monitor.update(view, through=end)
-        # A recalibration is of all traffic, and one answers every alarm of a cohort. Predictions before the activation
-        # were used to fit the calibrator or came from another one; many labels of those after the cohort are to come.
-        asks = stored.kind in _CALIBRATIONS and subject.segment is None and monitor.alarm.fired_at is not None
+        # Predictions before the activation were used to fit the calibrator or came from another one; many labels of
+        # predictions after the cohort have not arrived yet.
         request = RefitRequest(mode="propose", since_us=stored.since, until_us=end, window_by_rule=True)
-        wanted_here = refit and asks and not any(one.refit for one in counted)
+        of_all_traffic = stored.kind in CALIBRATIONS and subject.segment is None  # as a recalibration is
         counted.append(
             Counted(
                 before=stored,
@@ -194,17 +199,15 @@ def count(
                 through=end,
                 rows=len(view) > 0,
                 fired_at=monitor.alarm.fired_at,
-                refit=asdict(request) if wanted_here else None,
+                refit=asdict(request) if refit and of_all_traffic else None,
             )
         )
     return counted
 
 
-_CALIBRATIONS: Final = ("calibration", "class_calibration")
 _MONITORS: dict[str, Callable[[dict[str, Any]], CertificateMonitor | CalibrationMonitor | PropensityMonitor]] = {
     "certificate": CertificateMonitor.from_dict,
-    "calibration": CalibrationMonitor.from_dict,
-    "class_calibration": CalibrationMonitor.from_dict,
+    **dict.fromkeys(CALIBRATIONS, CalibrationMonitor.from_dict),
     "propensity": PropensityMonitor.from_dict,
 }
 

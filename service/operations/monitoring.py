@@ -25,7 +25,7 @@ from service.operations.drift import input_drift, why_no_drift
 from service.runtime import Runtime
 from service.serving.model import Model
 from service.state.database import now_us
-from service.state.monitors import StoredMonitor
+from service.state.monitors import CALIBRATIONS, StoredMonitor
 from service.state.traffic import DAYS
 from service.times import iso
 
@@ -117,7 +117,7 @@ def _alarm(status: Status) -> CalibrationAlarm:
 
 
 def _calibrations(policies: Iterable[SolvedPolicy], status: Status) -> Iterator[WatchedCalibration]:
-    running = (one for one in status.monitors if one.kind == "class_calibration" and one.ended_at is None)
+    running = (one for one in status.monitors if one.kind in CALIBRATIONS and one.ended_at is None)
     found = {one.name: one for one in running}
     for name, solved, segment in calibrated_parts(policies):
         stored = found.get(name)

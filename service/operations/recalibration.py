@@ -24,8 +24,10 @@ from service.serving.plane import Served
 from service.state.database import now_us
 from service.state.jobs import Job
 from service.state.maturing import settled
+from service.state.monitors import MonitorStore
 from service.state.row_cells import columns_told
 from service.state.window import Window
+from service.times import iso
 
 
 async def recalibrate(
@@ -201,7 +203,8 @@ def _check_enough(runtime: Runtime, model: Model, request: RefitRequest) -> None
                 remedy="Upload more rows.",
             )
         return
-    window = Window(model.name, model.served.revision.model_digest, request.since_us, request.until_us)
+    since = MonitorStore(runtime.database).window_start(model.name, request.since_us, by_rule=request.start_by_rule)
+    window = Window(model.name, model.served.revision.model_digest, since, request.until_us)
     spec = model.served.specification if request.rescore else None
     with runtime.database.connect() as connection:
         window = settled(connection, window, now_us(), model.served.labels)
@@ -214,6 +217,7 @@ def _check_enough(runtime: Runtime, model: Model, request: RefitRequest) -> None
             "Too little labelled feedback for a recalibration.",
             where=in_body("source", "feedback"),
             found=f"{found} labelled predictions of the active model"
+            + ("" if since is None else f" since {iso(since)}")
             + (", without those younger than `labels.mature_in` of their policy" if window.arising else ""),
             expected=f"at least {wanted}",
             remedy="Send labels to /feedback, or widen the window.",

@@ -60,10 +60,7 @@ def _logged(
 ) -> WindowRows:
     """Read labelled traffic with mature labels, and that of earlier models if requested."""
     request, names = task.request, bundle.manifest.labels
-    # A rule's window leaves out rows whose logged propensities were found wrong: they would certify wrongly again.
-    by_rule = request.since_us is None or request.window_by_rule
-    wrong_until = MonitorStore(database).wrong_propensities_until(task.model) if by_rule else 0
-    since = max(request.since_us or 0, wrong_until) or None
+    since = MonitorStore(database).window_start(task.model, request.since_us, by_rule=request.start_by_rule)
     window = Window(task.model, model_digest, since, request.until_us, cells=cells)
     with database.connect() as connection:
         window = settled(connection, window, at, names)
@@ -77,8 +74,8 @@ def _logged(
             at_most=task.max_labels,
             sink=task.log_sink if cells is None else None,  # its files have no inputs
         )
-    left_out = max(stored_since or 0, wrong_until, found.left_out_before or 0)
-    found = replace(found, left_out_before=left_out or None)
+    starts = stored_since, found.left_out_before, None if since == request.since_us else since
+    found = replace(found, left_out_before=max((at for at in starts if at is not None), default=None))
     if not request.rescore:
         return found
     progress("scoring earlier rows again", 1)

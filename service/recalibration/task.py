@@ -50,6 +50,11 @@ class RefitRequest:
     labelled_set: str | None = None
     limits: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def start_by_rule(self) -> bool:
+        """Whether a rule sets the start of the window."""
+        return self.since_us is None or self.window_by_rule
+
 
 @dataclass(frozen=True, slots=True)
 class Started:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,9 @@ from service.state.numbering import take_number
 from service.state.tables import activations, compared_groups, estimates, monitors
 from service.state.tables import audit as audit_log
 
-Kind = Literal["certificate", "calibration", "class_calibration", "propensity", "challenger"]
+Kind = Literal["certificate", "calibration", "class_calibration", "segment_calibration", "propensity", "challenger"]
+CALIBRATIONS: Final = ("calibration", "class_calibration", "segment_calibration")
+"""Kinds of monitors of the calibration: of the model, of a class in all traffic, and in a segment."""
 BY = "monitor"
 """Actor of alarms and proposals in the audit log."""
 ALARM = "alarm"
@@ -103,7 +105,8 @@ class Counted:
         through: End of the cohort.
         rows: Whether the cohort had rows.
         fired_at: As in `StoredMonitor`.
-        refit: Recalibration to request if the alarm fired in this cohort; None for none.
+        refit: Recalibration to request if the alarm fired in this cohort and no other monitor of the calibration has
+            requested one; None for none.
         groups: Groups whose label a comparison has counted in this cohort; None for other monitors.
     """
 
@@ -143,11 +146,22 @@ class MonitorStore:
         with self._database.connect() as connection:
             return int(connection.scalar(select(func.max(monitors.c.fired_at)).where(*of_it)) or 0)
 
-    def wrong_propensities_until(self, model: str) -> int:
-        """Return the end, in microseconds, of the rows counted when an alarm about propensities went off; 0 without."""
+    def window_start(self, model: str, since_us: int | None, *, by_rule: bool) -> int | None:
+        """Return the start of a recalibration's window, in microseconds since the epoch; None for all rows.
+
+        A rule's window leaves out rows up to an alarm about propensities: they would certify wrongly again.
+
+        Args:
+            model: The model.
+            since_us: Requested start, or None.
+            by_rule: Whether a rule sets the start.
+        """
+        if not by_rule:
+            return since_us
         of_it = monitors.c.model == model, monitors.c.kind == "propensity", monitors.c.fired_at.is_not(None)
         with self._database.connect() as connection:
-            return int(connection.scalar(select(func.max(monitors.c.through)).where(*of_it)) or 0)
+            wrong_until: int | None = connection.scalar(select(func.max(monitors.c.through)).where(*of_it))
+        return max((at for at in (since_us, wrong_until) if at is not None), default=None)
 
     def last_alarm(self, model: str) -> int | None:
         """Return the time of a model's last alarm, None without one.
@@ -266,7 +280,7 @@ def _count(connection: Connection, model: str, one: Counted) -> None:
     was = one.before
     fired = was.fired_at is None and one.fired_at is not None
     job = None
-    if fired and one.refit is not None:
+    if fired and one.refit is not None and not _asked(connection, model):
         job = insert_job(connection, model, "recalibrate", one.refit, BY).id
     same = (monitors.c.id == was.id, monitors.c.through == was.through, monitors.c.ended_at.is_(None))
     values = {
@@ -296,8 +310,19 @@ def _count(connection: Connection, model: str, one: Counted) -> None:
         audit.append(connection, model=model, by=BY, action=action, subject=was.name, detail=detail)
 
 
+def _asked(connection: Connection, model: str) -> bool:
+    """Return whether another running monitor of the calibration has requested a recalibration."""
+    of_it = monitors.c.model == model, monitors.c.ended_at.is_(None), monitors.c.kind.in_(CALIBRATIONS)
+    return (
+        connection.execute(select(monitors.c.id).where(*of_it, monitors.c.job.is_not(None)).limit(1)).first()
+        is not None
+    )
+
+
 def _running(connection: Connection, model: str) -> list[StoredMonitor]:
-    query = _SELECT.where(monitors.c.model == model, monitors.c.ended_at.is_(None)).order_by(monitors.c.id)
+    """Return running monitors of the kinds that this version knows; a newer version beside it feeds the others."""
+    here = monitors.c.model == model, monitors.c.ended_at.is_(None), monitors.c.kind.in_(get_args(Kind))
+    query = _SELECT.where(*here).order_by(monitors.c.id)
     return [StoredMonitor(*row) for row in connection.execute(query)]
 
 

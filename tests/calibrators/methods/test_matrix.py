@@ -128,8 +128,19 @@ def test_the_penalty_is_chosen_by_folds_that_keep_groups_together(method, world)
     few, known = confused(world, 60, 4, seed=3)
     copies = np.repeat(few, 10, axis=0), np.repeat(known, 10)
     grouped = method().fit_grouped(*copies, np.repeat(np.arange(60), 10))
-    assert grouped.off_diagonal_ is None or grouped.off_diagonal_ > method().fit(*copies).off_diagonal_
+    assert (grouped.off_diagonal_ or np.inf) > method().fit(*copies).off_diagonal_
     assert method().fit_grouped(logits, labels, np.zeros(1500, int)).off_diagonal_ is None  # no folds
+
+
+@BOTH
+def test_a_shift_of_the_classes_is_learnt_from_few_labels(method, world):
+    logits, labels = world(200, 3, 1.0)
+    shifted, plain = method().fit(logits - [1.5, 0, 0], labels), Temperature().fit(logits - [1.5, 0, 0], labels)
+    fresh, truth = world(3000, 3, 1.0, seed=1)
+    losses = [
+        metrics.negative_log_likelihood(one.predict_proba(fresh - [1.5, 0, 0]), truth) for one in (shifted, plain)
+    ]
+    assert losses[0] < losses[1] - 0.02
 
 
 @BOTH

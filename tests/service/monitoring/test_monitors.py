@@ -340,7 +340,8 @@ def test_a_class_is_watched_for_itself_and_in_each_segment(
     fired = {name for name, one in watches.items() if one["fired"]}
     assert fired == {"calibration/9", "calibration/9/south"}
     assert not found["alarm"]["fired"]
-    assert service.metric("candor_calibration_alarm", model="digits") == 1
+    assert service.metric("candor_calibration_alarm", model="digits") == 0
+    assert service.metric("candor_class_calibration_alarm", monitor="calibration/9/south") == 1
     assert watches["calibration/9/south"]["job"] is None
     job = watches["calibration/9"]["job"]
     until(lambda: service.http.get(f"/v1/jobs/{job}").json()["state"] == "done")
@@ -349,6 +350,29 @@ def test_a_class_is_watched_for_itself_and_in_each_segment(
         ["calibration/9/south", "within", "0.02", "alarm"]
     ]
     assert f"recalibration {job} has started" in shown.stdout
+    assert "The calibration is off in segments: calibration/9/south" in shown.stdout
+
+
+def test_alarms_of_one_drift_ask_for_one_recalibration(watched: Callable[..., InThread], digits: Digits) -> None:
+    """Whether they go off in one cohort or in several; the names of parts do not collide."""
+    service = watched(alarm_refit="propose")
+    for name, positive, values in (("a", "0", ["1/south"]), ("b", "9", ["south"]), ("c", "9", ["south", "x"])):
+        bands = [{"action": "flag", "when": {"min_probability": 0.5}}, {"action": "allow"}]
+        document = {"positive": positive, "bands": bands, "segments": {"values": values}}
+        put = service.http.put(f"/v1/models/digits/policies/{name}", json=document)
+        service.activate(put.json()["id"])
+    for start in range(0, 900, 100):
+        service.teach(digits.dimmed[start : start + 100], digits.labels[start : start + 100])
+        service.runtime.monitors.step()
+    found = monitoring(service)
+    fired = [one for one in (found["alarm"], *found["calibration"]) if one["fired"]]
+    assert len(fired) > 1
+    assert sum(one["job"] is not None for one in fired) == 1
+    entries = audit.read(service.runtime.database, "digits", limit=1000)
+    assert len([entry for entry in entries if (entry.action, entry.by) == ("recalibrate", "monitor")]) <= 1
+    names = [one["name"] for one in found["calibration"]]
+    assert len(set(names)) == len(names) == 5
+    assert "calibration/0/1%2Fsouth" in names
 
 
 def test_rows_with_wrong_propensities_are_left_out_of_later_recalibrations(
@@ -365,7 +389,9 @@ def test_rows_with_wrong_propensities_are_left_out_of_later_recalibrations(
         assert connection.execute(update(monitors).where(audits).values(fired_at=monitors.c.since)).rowcount
         through = connection.scalar(select(monitors.c.through).where(audits))
     refused = service.recalibrate(mode="dry_run").json()
-    assert f"0 usable of 0 labelled rows since {iso(through)} (earlier ones are left out)" in refused["found"]
+    assert refused["found"] == f"0 labelled predictions of the active model since {iso(through)}"
+    chosen = service.recalibrate(mode="dry_run", source={"feedback": {"since": iso(0)}}).json()["rows"]
+    assert (chosen["left_out_before"], chosen["fit"] + chosen["certify"] + chosen["gate"]) == (None, 700)
     service.teach(digits.images[700:1000], digits.labels[700:1000])
     found = service.recalibrate(mode="dry_run").json()["rows"]
     assert (found["left_out_before"], found["fit"] + found["certify"] + found["gate"]) == (iso(through), 300)
