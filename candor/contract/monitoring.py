@@ -163,7 +163,7 @@ class Monitoring(Answer):
     alarm: CalibrationAlarm
     calibration: tuple[WatchedCalibration, ...] = Field(
         (),
-        description="Of each policy, the positive class in all traffic (unless it is `top`) and in each segment; the "
+        description="Of each policy, the positive class in all traffic (unless it is `top`) and in each segment. The "
         "tolerance is that of `alarm`.",
     )
     estimates: Estimates | None = Field(description="Null before the first estimate.")

@@ -30,9 +30,9 @@ def monitor(url: Url = DEFAULT_URL, api_key: Key = None, model: Model = None, as
             console.print(f"[red]{escape(one.name)}[/red]: {escape(str(one.reason))}", soft_wrap=True)
         if one.per_day is not None and one.per_day.warning is not None:
             console.print(f"[yellow]{escape(one.name)}[/yellow]: {escape(one.per_day.warning)}", soft_wrap=True)
-    alarms = [found.alarm, *(one for one in found.calibration if one.segment is None)]
-    if any(one.fired for one in alarms):
-        job = next((one.job for one in alarms if one.job), None)
+    off = [one.job for one in found.calibration if one.segment is None and one.fired]
+    if found.alarm.fired or off:
+        job = next(filter(None, [found.alarm.job, *off]), None)
         started = f"; recalibration {job} has started" if job else ": candor recalibrate"
         console.print(f"[yellow]The calibration is off: recalibrate{escape(started)}[/yellow]")
     if segments := [one.name for one in found.calibration if one.segment is not None and one.fired]:

@@ -51,7 +51,8 @@ def subjects(served: Served, tolerance: float, challengers: Sequence[Challenger]
     """Return the statements to monitor: the calibration, each valid certificate, and each challenger.
 
     There is one monitor of the calibration for the predicted label, one for the positive class of each policy, and one
-    for each of the policy's segments. A certificate that rests on traffic has two: its promise, and the propensities behind it.
+    for each of the policy's segments. A certificate that rests on traffic has two monitors: of its promise, and of the
+    propensities behind it.
 
     Args:
         served: The active revision, with voided certificates marked.

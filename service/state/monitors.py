@@ -312,11 +312,9 @@ def _count(connection: Connection, model: str, one: Counted) -> None:
 
 def _asked(connection: Connection, model: str) -> bool:
     """Return whether another running monitor of the calibration has requested a recalibration."""
-    of_it = monitors.c.model == model, monitors.c.ended_at.is_(None), monitors.c.kind.in_(CALIBRATIONS)
-    return (
-        connection.execute(select(monitors.c.id).where(*of_it, monitors.c.job.is_not(None)).limit(1)).first()
-        is not None
-    )
+    running = monitors.c.model == model, monitors.c.ended_at.is_(None), monitors.c.kind.in_(CALIBRATIONS)
+    asked = select(func.count()).where(*running, monitors.c.job.is_not(None))
+    return connection.execute(asked).scalar_one() > 0
 
 
 def _running(connection: Connection, model: str) -> list[StoredMonitor]:
