@@ -57,8 +57,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         calibrator_: The fitted calibrator; `calibrator_.report_` for ``"auto"``.
         estimators_: The fitted classifiers: one, or with `ensemble` one per fold.
         warnings_: What is wrong with the calibrator, such as an ECE above that of 95 % of calibrated models. For
-            ``"auto"`` it is measured on rows that each fit had not seen. For other methods it is measured on the fit rows,
-            so it is too small and some faults are missed.
+            ``"auto"`` it is measured on rows that each fit had not seen. For other methods it is measured on the fit
+            rows, so it is too small and some faults are missed.
 
     Example:
         >>> from sklearn.datasets import make_classification
