@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,10 +10,12 @@ from importing.errors import RowsError
 from importing.rows.roles import Roles
 from training.data.dataset import Dataset
 from training.data.distribution import Distribution, Files
+from training.data.odd_columns import odd_columns
 from training.data.row_files import RowFiles
 from training.data.table_rows import read
 from training.errors import ConfigurationError, DataError
 
+_LOG = logging.getLogger(__name__)
 Names = Sequence[str]
 
 TABLE = Distribution(
@@ -88,6 +91,8 @@ def read_table(
         labels, names = rows.others.labels(label_names)
     except RowsError as error:
         raise DataError(str(error)) from error
+    for sentence in odd_columns(rows.inputs, rows.columns):
+        _LOG.warning("%s", sentence)
     return Dataset(
         name,
         rows.inputs,

@@ -276,3 +276,22 @@ def test_a_table_in_a_file_is_the_same(tmp_path: Path, monkeypatch: pytest.Monke
         assert scratch.in_file(after.array)
         assert after.columns == before.columns
         np.testing.assert_array_equal(after.array, before.array)
+
+
+def test_columns_that_teach_nothing_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rng = np.random.default_rng(0)
+    lines = ["customer,name,empty,none,same,kind,gap,amount,label"]
+    for row in range(60):
+        gap, kind = "" if row == 7 else "1", "ab"[row % 2]
+        lines.append(f"{1000 + row},n{row},,?,3,{kind},{gap},{rng.normal()},{row % 2}")
+    read(tmp_path, "\n".join(lines), label="label", drop=[])
+    assert [record.getMessage() for record in caplog.records] == [
+        "`customer` has another value in each row, like an identifier. Drop it if it is one.",
+        "`name` has another value in each row, like an identifier. Drop it if it is one.",
+        "`empty` is empty.",
+        "`none` is empty.",
+        "`same` is constant.",
+    ]
+    caplog.clear()
+    read(tmp_path, "\n".join(lines), label="label", drop=["customer", "name", "empty", "none", "same"])
+    assert not caplog.records
