@@ -18,6 +18,7 @@ from service.state.jobs import JobStore
 from service.state.labelled import load_labelled_rows
 from service.state.revisions import RevisionStore
 from service.state.window import Window
+from tests.children import children_of
 from tests.waiting import PATIENCE_S, until
 
 KILLS = 3
@@ -156,9 +157,7 @@ def test_a_refit_whose_process_alone_was_interrupted_runs_again(spawn: Any, digi
     until(lambda: service.metric("candor_log_written_total") >= 900)
     location = service.http.post("/recalibrate", json={"mode": "propose", "calibrator": "auto"}).headers["location"]
     service.job(location, lambda job: job["step"] > 0)
-    threads = Path(f"/proc/{service.popen.pid}/task")
-    refit = next(int(pid) for path in threads.glob("*/children") for pid in path.read_text().split())
-    os.kill(refit, signal.SIGINT)
+    os.kill(children_of(service.popen.pid)[0], signal.SIGINT)
     found = service.job(location)
     assert found["state"] == "done", found
     assert found["result"]["revision"] == "r2"

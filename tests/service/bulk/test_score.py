@@ -29,6 +29,7 @@ from service.cli import app
 from service.errors import CandorError, ConfigurationError, InputValueError
 from service.settings import Settings
 from service.state import tables
+from tests.children import children_of
 from tests.conftest import BIN
 from tests.waiting import PATIENCE_S, until
 
@@ -549,10 +550,6 @@ class TestInterruptedRuns:
         assert run.returncode == 2, said
         assert "ended unexpectedly" in said
         assert "exit code -9" in said
-
-
-def children_of(pid: int) -> list[int]:
-    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 # `ru_maxrss` would be that of the process which started this one, where that is larger.

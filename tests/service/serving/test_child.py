@@ -13,6 +13,7 @@ import pytest
 import uvloop
 
 from service.serving.child import child
+from tests.children import children_of
 from tests.waiting import PATIENCE_S
 
 MODULE = """
@@ -45,10 +46,6 @@ def test_a_child_takes_only_what_is_left_over_and_ends_with_its_block(
     assert status == -9
 
 
-def children() -> set[str]:
-    return {child for task in Path("/proc/self/task").iterdir() for child in (task / "children").read_text().split()}
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 @pytest.mark.parametrize("steps", [1, 2, 3, 5])
 def test_a_child_that_is_cancelled_while_it_starts_has_ended_with_its_block(steps: int) -> None:
@@ -64,10 +61,10 @@ def test_a_child_that_is_cancelled_while_it_starts_has_ended_with_its_block(step
         await asyncio.wait((working,))
         return working.cancelled()
 
-    before = children()
+    before = {*children_of()}
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(run())
-    assert children() <= before, "a process is left, running or to be waited for"
+    assert {*children_of()} <= before, "a process is left, running or to be waited for"
 
 
 def test_a_child_ends_when_the_service_that_reads_it_has_gone(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from service.serving.models import Models
 from service.settings import Settings
 from service.state.database import Database
 from service.state.keys import KeyStore
+from tests.children import children_of
 from tests.waiting import PATIENCE_S, until
 
 from ..conftest import contents
@@ -133,9 +134,7 @@ def test_a_stop_does_not_wait_for_it(spawn: Any, digits: Any, root: Path) -> Non
     bundles.write(root, contents(digits.bundle, model_bytes=endless()))
     loading = threading.Thread(target=lambda: service.http.post("/v1/models/digits/load"))
     loading.start()
-    threads = Path(f"/proc/{service.popen.pid}/task")
-    until(lambda: any(path.read_text() for path in threads.glob("*/children")))
-    proof = next(int(text) for path in threads.glob("*/children") if (text := path.read_text()))
+    (proof, *_) = until(lambda: children_of(service.popen.pid))
     assert os.getsid(proof) == os.getsid(service.popen.pid), "its priority counts within a session only"
     until(lambda: os.getpgid(proof) == proof, "Ctrl-C would reach it")
     service.popen.terminate()
@@ -147,9 +146,7 @@ def test_a_stop_does_not_wait_for_it(spawn: Any, digits: Any, root: Path) -> Non
 def test_a_stop_does_not_wait_for_the_first_bundle(spawn: Any, digits: Any, tmp_path: Path) -> None:
     bundles.write(tmp_path / "bundles", contents(digits.bundle, model_bytes=endless()))
     service = spawn(wait=False, bundles=str(tmp_path / "bundles"), proof_timeout_s=str(PATIENCE_S * 10))
-    threads = Path(f"/proc/{service.popen.pid}/task")
-    until(lambda: any(path.read_text() for path in threads.glob("*/children")))
-    proof = next(int(text) for path in threads.glob("*/children") if (text := path.read_text()))
+    (proof, *_) = until(lambda: children_of(service.popen.pid))
     until(lambda: resource.prlimit(proof, resource.RLIMIT_CORE) == (0, 0), "it does not run")
     priorities = [os.getpriority(os.PRIO_PROCESS, each) for each in (proof, service.popen.pid)]
     assert priorities[0] == priorities[1], "the start waits for it"
