@@ -21,6 +21,8 @@ from calibrators.validation import LabelledRows, relative_weight
 # useful number of labels, to hardly any penalty.
 _PENALTIES = (1.0, 0.1, 0.01, 1e-3, 1e-4)
 _FOLDS = 3
+# With fewer groups of rows per class, folds tell nothing.
+_FEWEST = 5
 # Leaves the losses that are compared within 1e-5 of their minimum.
 _SEARCH_TOLERANCE = 3e-5
 # Above this many N · K² the search takes longer than 10 seconds.
@@ -57,7 +59,7 @@ class FullAffine(Calibrator):
         return fit_affine(rows, self._features, full=True, off_diagonal=penalty, intercept=self.intercept, **search)
 
     def _best_penalty(self, rows: LabelledRows) -> float | None:
-        """Return a penalty with a small out-of-fold loss; None if that of temperature scaling is smaller.
+        """Return a penalty with a small out-of-fold loss; None for temperature scaling, if its loss is smaller.
 
         The search goes from the largest penalty down, as long as the loss falls by more than one standard error of the
         difference: smaller penalties overfit few labels, and take far longer to fit.
@@ -77,10 +79,10 @@ class FullAffine(Calibrator):
         for chunk, logits, _ in logit_chunks(rows.logits):  # errors name rows of the whole, not of a fold
             check_label_logits(logits[np.arange(len(logits)), rows.labels[chunk]], rows.labels, chunk.start)
         cluster = np.arange(count) if rows.groups is None else rows.groups
-        fold = folds_of(cluster, _FOLDS, seed=0)
-        parts = [(np.flatnonzero(fold != part), np.flatnonzero(fold == part)) for part in range(int(fold.max()) + 1)]
-        if len(parts) < 2:
+        if cluster.max() + 1 < _FEWEST * classes:
             return None
+        fold = folds_of(cluster, _FOLDS, seed=0)
+        parts = [(np.flatnonzero(fold != part), np.flatnonzero(fold == part)) for part in range(_FOLDS)]
         weight = np.ones(count) if rows.weight is None else relative_weight(rows.weight)
 
         def losses_of(maps: list[AffineMap]) -> Doubles:

@@ -28,8 +28,8 @@ class Matrix(FullAffine):
         intercept: Penalty on the mean square of the intercepts, 0 or more.
 
     Attributes:
-        off_diagonal_: The penalty in use; None where temperature scaling has a smaller loss in the folds and replaces
-            the map.
+        off_diagonal_: The penalty in use; None where temperature scaling replaces the map: with a smaller loss in the
+            folds, or fewer than five rows (or groups) per class.
         weights_: (K, K) float64; row k gives the score of class k.
         intercepts_: (K,) float64. Only differences matter.
 

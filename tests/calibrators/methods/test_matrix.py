@@ -151,6 +151,8 @@ def test_where_no_class_is_confused_it_is_temperature_scaling(method, rows, clas
     fresh, truth = world(3000, classes, 2.0, seed=1)
     chosen, plain = method().fit(logits, labels), Temperature().fit(logits, labels)
     assert chosen.off_diagonal_ is None
+    confused_classes = confused(world, 4 * classes, classes)
+    assert method().fit(*confused_classes).off_diagonal_ is None, "too few rows to tell"
     np.testing.assert_allclose(chosen.predict_proba(fresh), plain.predict_proba(fresh), atol=2e-6)
     restored = from_dict(chosen.to_dict())
     assert restored.to_dict() == chosen.to_dict()
