@@ -11,7 +11,7 @@ from importing.fingerprints import fingerprints
 from importing.rows import Rows
 from importing.rows.values import missing
 
-_MANY_IDS = 50
+MANY_IDS = 50
 _FEW_ROWS = 5
 _SENTENCE = 3  # spaces in an average text that is not an identifier
 _SAMPLE = 10_000  # rows that rule most columns out quickly
@@ -27,15 +27,30 @@ def column_warnings(rows: Rows, name: str, distinct: int, absent: float) -> list
         absent: Share of missing values.
     """
     values = rows.features[name]
-    if distinct == 0:
-        return [f"`{name}` is empty."]
-    if distinct == 1 and not absent:
-        return [f"`{name}` is constant."]
-    if distinct == len(rows) >= _MANY_IDS and _may_be_id(values):
-        return [f"`{name}` has another value in each row, like an identifier. Drop it unless the model reads it."]
+    ids = distinct == len(rows) >= MANY_IDS and _may_be_id(values)
+    said = uninformative(name, distinct, absent=absent > 0, ids=ids, advice="Drop it unless the model reads it.")
+    if said is not None:
+        return [said]
     if (how := _leak(rows, values, distinct)) is not None:
         return [f"`{name}` {how}. Is it known before the label is?"]
     return []
+
+
+def uninformative(name: str, distinct: int, *, absent: bool, ids: bool, advice: str) -> str | None:
+    """Return why the values of an input tell nothing: there are none, one, or another one in each row; None if not so.
+
+    Args:
+        name: Name of the input.
+        distinct: Number of its distinct values that are not missing; 2 also stands for more.
+        absent: Whether values are missing.
+        ids: Whether it has another value in each of at least `MANY_IDS` rows, and may be an identifier.
+        advice: What to do with an identifier.
+    """
+    if distinct == 0:
+        return f"`{name}` is empty."
+    if distinct == 1 and not absent:
+        return f"`{name}` is constant."
+    return f"`{name}` has another value in each row, like an identifier. {advice}" if ids else None
 
 
 def duplicate_warnings(rows: Rows) -> list[str]:

@@ -82,7 +82,7 @@ class FullAffine(Calibrator):
         if cluster.max() + 1 < _FEWEST * classes:
             return None
         fold = folds_of(cluster, _FOLDS, seed=0)
-        parts = [(np.flatnonzero(fold != part), np.flatnonzero(fold == part)) for part in range(_FOLDS)]
+        parts = [(rows.take(np.flatnonzero(fold != part)), np.flatnonzero(fold == part)) for part in range(_FOLDS)]
         weight = np.ones(count) if rows.weight is None else relative_weight(rows.weight)
 
         def losses_of(maps: list[AffineMap]) -> Doubles:
@@ -95,21 +95,20 @@ class FullAffine(Calibrator):
             return weight * floored_losses(own, classes)
 
         penalties = [classes * (classes - 1) * one for one in _PENALTIES]
-        fitting = [rows.take(outside) for outside, _ in parts]
         best: float | None = None
         least = np.zeros(count)
         maps: list[AffineMap] | list[None] = [None] * len(parts)
         for penalty in penalties:
             maps = [
-                self._map(part, penalty, near=near, tolerance=_SEARCH_TOLERANCE)
-                for part, near in zip(fitting, maps, strict=True)
+                self._map(outside, penalty, near=near, tolerance=_SEARCH_TOLERANCE)
+                for (outside, _), near in zip(parts, maps, strict=True)
             ]
             losses = losses_of(maps)
             gained = np.bincount(cluster, least - losses)
             if best is not None and gained.sum() <= np.sqrt(len(gained)) * gained.std():
                 break
             best, least = penalty, losses
-        return None if losses_of([_tempered(part) for part in fitting]).sum() <= least.sum() else best
+        return None if losses_of([_tempered(outside) for outside, _ in parts]).sum() <= least.sum() else best
 
     def _transform(self, logits: Doubles, maxima: Doubles) -> Doubles:
         return self._shares(AffineMap(self.weights_, self.intercepts_), logits, maxima)

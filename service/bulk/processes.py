@@ -18,7 +18,7 @@ Parts = Iterator[tuple[Part, str]]
 
 
 class Team:
-    """Processes that score. They are copies of one that imports modules while the caller loads the model.
+    """Processes that score. They are copies of a process that imports the modules while the caller loads the model.
 
     Args:
         processes: Number of processes; with one, the caller's process scores.

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bundle.table import Columns
+from importing.suspicions import MANY_IDS, uninformative
 from training.scratch import chunks
 
-_FEWEST, _SAMPLE = 50, 50_000  # rows that tell an identifier
+_SAMPLE = 50_000  # rows that tell an identifier
 
 
 def odd_columns(inputs: NDArray[np.float32], columns: Columns) -> Iterator[str]:
@@ -28,13 +29,14 @@ def odd_columns(inputs: NDArray[np.float32], columns: Columns) -> Iterator[str]:
         least, most = np.fmin(least, np.fmin.reduce(rows)), np.fmax(most, np.fmax.reduce(rows))
         absent |= np.isnan(rows).any(axis=0)
     sample = inputs[:_SAMPLE]
+    distinct = (least <= most).astype(int) + (least < most)  # 0, 1, or 2 for more
     for place, column in enumerate(columns.columns):
-        if least[place] > most[place]:
-            yield f"`{column.name}` is empty."
-        elif least[place] == most[place] and not absent[place]:
-            yield f"`{column.name}` is constant."
-        elif len(sample) >= _FEWEST and _numbers_rows(sample[:, place]):
-            yield f"`{column.name}` has another value in each row, like an identifier. Drop it if it is one."
+        ids = len(sample) >= MANY_IDS and _numbers_rows(sample[:, place])
+        said = uninformative(
+            column.name, distinct[place], absent=absent[place], ids=ids, advice="Drop it if it is one."
+        )
+        if said is not None:
+            yield said
 
 
 def _numbers_rows(values: NDArray[np.float32]) -> bool:

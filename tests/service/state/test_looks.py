@@ -143,9 +143,11 @@ def test_each_group_is_kept_once(database: Database) -> None:
 
 
 def of_file(database: Database, file: str, reference: str, model: str = "pets", rows: range | None = None) -> int:
-    kind = (model, file, "certify", "reference", "top")
     groups = None if rows is None else np.array(rows, np.int64)
-    look = record_look(database, *kind, earliest_row_us=0, at=1, reference=reference, groups=groups)  # type: ignore[arg-type]
+    given = {"earliest_row_us": 0, "at": 1}
+    look = record_look(
+        database, model, file, "certify", "reference", "top", reference=reference, groups=groups, **given
+    )
     return look.number
 
 
